@@ -1,0 +1,84 @@
+"""Enumerations and sentinels shared by every layer, in Kafka's own words.
+
+The numbers are those on disk; nothing here computes. Source: Kafka `RecordBatch`,
+`CompressionType`, `TimestampType`, `ControlRecordType`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_PARTITION_LEADER_EPOCH = -1
+
+#: Bytes of offset and size in front of every batch or message since Kafka 0.8.
+LOG_OVERHEAD = 12
+#: Bytes of a magic 2 batch header, the 12 of offset and size among them.
+BATCH_HEADER_BYTES = 61
+#: Kafka keeps positions in a signed 32-bit integer, so no segment is longer.
+SEGMENT_BYTES_MAX = 2**31 - 1
+#: Compressed messages inside compressed messages, no deeper than this (Kafka 0.7 allowed any depth).
+NESTING_MAX = 8
+
+
+class Compression(IntEnum):
+    """The codec of a batch: bits 0 to 2 of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def label(self) -> str:
+        """Kafka's lower-case name: `none gzip snappy lz4 zstd`."""
+        return self.name.lower()
+
+
+class TimestampType(IntEnum):
+    """What a timestamp means: bit 3 of the attributes, and none at all for magic 0."""
+
+    NO_TIMESTAMP_TYPE = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    @property
+    def label(self) -> str:
+        """Kafka's name: `NoTimestampType CreateTime LogAppendTime`."""
+        return _TIMESTAMP_TYPE_LABELS[self]
+
+
+_TIMESTAMP_TYPE_LABELS = {
+    TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
+
+class ControlType(IntEnum):
+    """The kind of a control record: the second int16 of its key."""
+
+    UNKNOWN = -1
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class StopReason(IntEnum):
+    """Why a walk over batches ended. END and LIMIT are benign everywhere."""
+
+    END = 0  #: every byte belongs to a whole batch
+    LIMIT = 1  #: the caller's limit was reached; more may follow
+    TORN_TAIL = 2  #: the bytes left are too few for the batch they announce
+    ZERO_TAIL = 3  #: the bytes left are all zero, as preallocation leaves them
+    BAD_LENGTH = 4  #: a size field that no batch can have
+    BAD_MAGIC = 5  #: a magic byte that no release ever wrote
+    BAD_CRC = 6  #: the batch is whole but its checksum does not match

@@ -1,0 +1,128 @@
+"""Every exception kseg raises, as one tree.
+
+    KsegError
+      FormatError(ValueError)      bytes break the format; .path .position .stop
+        CorruptRecordError         Kafka's CorruptRecordException: length, magic or CRC
+        InvalidRecordError         Kafka's InvalidRecordException: contents that break a rule
+        UnsupportedFormatError     a magic or codec that kseg does not know, or whose library is missing
+        DecompressionError         the codec refused the bytes
+      CorruptIndexError            index, snapshot or checkpoint fails its check; rebuildable
+      LimitExceededError           a bound would be passed: inflated size, nesting, memory
+      OffsetOutOfRangeError(LookupError)
+      NotALogError                 the path holds no Kafka files that kseg can name
+      MissingExtraError(ImportError)  an optional package is not installed; names the pip command
+
+`OSError` passes through untouched. Kernels report, `format` interprets, `files` and `log` add the path with
+`at_path`, so each message is made in one place.
+"""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from kseg.constants import StopReason
+
+
+class KsegError(Exception):
+    """The root: catch this to catch everything kseg itself raises."""
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str | PathLike[str] | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+        stop: StopReason | None = None,
+        record_index: int | None = None,
+    ) -> None:
+        """Say what is wrong and, as far as known, where.
+
+        Args:
+            reason: the rule and the values that break it, without file or position.
+            path: the file.
+            position: byte in the file where the batch or entry starts.
+            offset: logical offset of the record or batch.
+            stop: why the walk ended, for errors that come out of one.
+            record_index: zero-based record within its batch.
+        """
+        super().__init__(reason)
+        self.reason = reason
+        self.path = None if path is None else fspath(path)
+        self.position = position
+        self.offset = offset
+        self.stop = stop
+        self.record_index = record_index
+
+    def __str__(self) -> str:
+        """`path @ position, offset n: reason`, each part only where it is known."""
+        place = self.path or ""
+        if self.position is not None:
+            place += f" @ {self.position}"
+        if self.offset is not None:
+            place += f", offset {self.offset}" if place else f"offset {self.offset}"
+        if self.record_index is not None:
+            place += f", record {self.record_index}" if place else f"record {self.record_index}"
+        return f"{place.strip()}: {self.reason}" if place else self.reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with every attribute, so that worker processes report fully."""
+        return (_rebuild, (type(self), self.reason, self.__dict__.copy()))
+
+
+_ErrorT = TypeVar("_ErrorT", bound=KsegError)
+
+
+def _rebuild(kind: type[_ErrorT], reason: str, state: dict[str, object]) -> _ErrorT:
+    error = kind(reason)
+    error.__dict__.update(state)
+    return error
+
+
+def at_path(error: _ErrorT, path: str | PathLike[str]) -> _ErrorT:
+    """Name the file in an error raised by a layer that knows only bytes; answers the same error."""
+    if error.path is None:
+        error.path = fspath(path)
+    return error
+
+
+class FormatError(KsegError, ValueError):
+    """Bytes break the record format."""
+
+
+class CorruptRecordError(FormatError):
+    """A length, magic or CRC of a batch or message is wrong (Kafka's CorruptRecordException)."""
+
+
+class InvalidRecordError(FormatError):
+    """The contents of a batch break a rule (Kafka's InvalidRecordException)."""
+
+
+class UnsupportedFormatError(FormatError):
+    """A magic or codec that kseg does not know, or whose library is not installed."""
+
+
+class DecompressionError(FormatError):
+    """The codec refused the bytes, or they ended early."""
+
+
+class CorruptIndexError(KsegError):
+    """An index, snapshot or checkpoint fails its check; it can be rebuilt from the log."""
+
+
+class LimitExceededError(KsegError):
+    """A bound would be passed: inflated size, nesting depth, memory."""
+
+
+class OffsetOutOfRangeError(KsegError, LookupError):
+    """The offset lies before the log's start or beyond its end."""
+
+
+class NotALogError(KsegError):
+    """The path holds nothing that kseg can name as Kafka's."""
+
+
+class MissingExtraError(KsegError, ImportError):
+    """An optional package is missing; the message is the pip command that brings it."""

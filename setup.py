@@ -1,0 +1,65 @@
+"""The extension list and compiler flags; all metadata lives in pyproject.toml.
+
+Switches (environment): KSEG_DEBUG=1 turns Cython's checks on and optimisation off,
+KSEG_SANITIZE=address,undefined builds for the sanitizers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("KSEG_DEBUG") == "1"
+SANITIZE = os.environ.get("KSEG_SANITIZE", "")
+
+compile_args = ["-fvisibility=hidden", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
+link_args = []
+if SANITIZE:
+    flags = ["-g", "-O1", "-fno-omit-frame-pointer", f"-fsanitize={SANITIZE}", "-fno-wrapv"]
+    compile_args += flags
+    link_args += [f"-fsanitize={SANITIZE}"]
+elif DEBUG:
+    compile_args += ["-g", "-O0"]
+else:
+    compile_args += ["-O3", "-g0"]
+    if sys.platform == "linux":
+        link_args += ["-s"]  # stripped: the wheel carries no symbols
+
+CHECKS = DEBUG
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": CHECKS,
+    "wraparound": False,
+    "initializedcheck": CHECKS,
+    "cdivision": True,
+    "embedsignature": True,
+    "embedsignature.format": "python",
+}
+
+
+def extension(name: str, *sources: str) -> Extension:
+    """One kernel module; every one may call the CRC code, so headers and flags are shared."""
+    return Extension(
+        f"kseg.{name}",
+        [f"kseg/{name}.pyx", *sources],
+        include_dirs=["kseg/csrc"],
+        depends=["kseg/csrc/crc.h", "kseg/_core.pxd"],
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+
+
+setup(
+    ext_modules=cythonize(
+        [
+            extension("_core", "kseg/csrc/crc.c"),
+            extension("_legacy", "kseg/csrc/crc.c"),
+            extension("_text"),
+        ],
+        compiler_directives=DIRECTIVES,
+        build_dir="build/cython",
+    ),
+)
