@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from glob import glob
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -46,19 +48,21 @@ def extension(name: str, *sources: str) -> Extension:
         f"kseg.{name}",
         [f"kseg/{name}.pyx", *sources],
         include_dirs=["kseg/csrc"],
-        depends=["kseg/csrc/crc.h", "kseg/_core.pxd"],
+        depends=sorted(glob("kseg/csrc/*.h")),
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
 
 
+KERNELS = [
+    extension("_core", "kseg/csrc/crc.c"),
+    extension("_legacy"),
+    extension("_text"),
+]
+
 setup(
     ext_modules=cythonize(
-        [
-            extension("_core", "kseg/csrc/crc.c"),
-            extension("_legacy", "kseg/csrc/crc.c"),
-            extension("_text"),
-        ],
+        [kernel for kernel in KERNELS if all(Path(s).exists() for s in kernel.sources)],
         compiler_directives=DIRECTIVES,
         build_dir="build/cython",
     ),
