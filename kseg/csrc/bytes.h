@@ -1,0 +1,129 @@
+/* Big-endian loads and Kafka's variable-length integers, inlined into every kernel.
+ *
+ * A varint reader takes the position and the end and answers the next position, or NULL where the bytes end inside
+ * the number or its last permitted byte still says "more follows". Surplus bits of that last byte are dropped and
+ * longer-than-needed forms are accepted, as Kafka's ByteUtils does.
+ */
+#ifndef KSEG_BYTES_H
+#define KSEG_BYTES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define KSEG_LIKELY(x) __builtin_expect(!!(x), 1)
+
+static inline uint16_t kseg_u16(const uint8_t *p) {
+    return (uint16_t)(((uint32_t)p[0] << 8) | p[1]);
+}
+
+static inline uint32_t kseg_u32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    v = __builtin_bswap32(v);
+#endif
+    return v;
+}
+
+static inline uint64_t kseg_u64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    v = __builtin_bswap64(v);
+#endif
+    return v;
+}
+
+static inline int16_t kseg_i16(const uint8_t *p) { return (int16_t)kseg_u16(p); }
+static inline int32_t kseg_i32(const uint8_t *p) { return (int32_t)kseg_u32(p); }
+static inline int64_t kseg_i64(const uint8_t *p) { return (int64_t)kseg_u64(p); }
+
+/* Wrapping additions: Java's long arithmetic, without C's undefined overflow. */
+static inline int64_t kseg_add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static inline int64_t kseg_sub64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
+
+static inline const uint8_t *kseg_uvarint_slow(const uint8_t *p, const uint8_t *end, unsigned last_shift,
+                                               uint64_t *out) {
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift <= last_shift; shift += 7) {
+        if (p == end)
+            return NULL;
+        uint64_t byte = *p++;
+        value |= (byte & 0x7f) << shift;
+        if (byte < 0x80) {
+            *out = value;
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* One and two bytes by predicted branches: prediction breaks the dependency from one field to the next. */
+static inline const uint8_t *kseg_uvarint32(const uint8_t *p, const uint8_t *end, uint32_t *out) {
+    if (KSEG_LIKELY(end - p >= 2)) {
+        uint32_t first = p[0];
+        if (KSEG_LIKELY(first < 0x80)) {
+            *out = first;
+            return p + 1;
+        }
+        uint32_t second = p[1];
+        if (KSEG_LIKELY(second < 0x80)) {
+            *out = (first & 0x7f) | (second << 7);
+            return p + 2;
+        }
+    }
+    uint64_t value = 0;
+    p = kseg_uvarint_slow(p, end, 28, &value);
+    *out = (uint32_t)value;
+    return p;
+}
+
+static inline const uint8_t *kseg_varint(const uint8_t *p, const uint8_t *end, int32_t *out) {
+    uint32_t raw = 0;
+    p = kseg_uvarint32(p, end, &raw);
+    *out = (int32_t)((raw >> 1) ^ (0u - (raw & 1)));
+    return p;
+}
+
+static inline const uint8_t *kseg_varlong(const uint8_t *p, const uint8_t *end, int64_t *out) {
+    uint64_t raw = 0;
+    if (KSEG_LIKELY(end - p >= 2)) {
+        uint64_t first = p[0];
+        if (KSEG_LIKELY(first < 0x80)) {
+            *out = (int64_t)((first >> 1) ^ (0u - (first & 1)));
+            return p + 1;
+        }
+        uint64_t second = p[1];
+        if (KSEG_LIKELY(second < 0x80)) {
+            raw = (first & 0x7f) | (second << 7);
+            *out = (int64_t)((raw >> 1) ^ (0u - (raw & 1)));
+            return p + 2;
+        }
+    }
+    p = kseg_uvarint_slow(p, end, 63, &raw);
+    *out = (int64_t)((raw >> 1) ^ (0u - (raw & 1)));
+    return p;
+}
+
+/* Copies `size` bytes. Short ones go as one block of fixed size where both sides have room for it (the caller keeps
+ * 64 spare bytes behind the destination), which costs less than asking how many there are. */
+static inline void kseg_copy(uint8_t *to, const uint8_t *from, size_t size, size_t readable) {
+    if (KSEG_LIKELY(readable >= 64)) {
+        if (size <= 16) {
+            memcpy(to, from, 16);
+            return;
+        }
+        if (size <= 64) {
+            memcpy(to, from, 64);
+            return;
+        }
+    }
+    memcpy(to, from, size);
+}
+
+static inline int kseg_all_zero(const uint8_t *p, size_t size) {
+    return size == 0 || (p[0] == 0 && memcmp(p, p + 1, size - 1) == 0);
+}
+
+#endif
