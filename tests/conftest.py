@@ -1,0 +1,82 @@
+"""Options and profiles that every test folder shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).parent
+
+# Derandomised: the same commit gives the same examples, so a failure repeats without its seed.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    print_blob=True,
+)
+settings.register_profile("long", settings.get_profile("ci"), derandomize=False, max_examples=3000)
+settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Both directories may be replaced by larger sets of the same layout."""
+    group = parser.getgroup("kseg")
+    group.addoption(
+        "--vectors",
+        type=Path,
+        default=TESTS / "conformance" / "vectors",
+        help="directory that holds records.json",
+    )
+    group.addoption(
+        "--fixtures",
+        type=Path,
+        default=TESTS / "data" / "fixtures",
+        help="directory that holds old/<case> and new/<case>",
+    )
+
+
+def _directory(config: pytest.Config, option: str) -> Path:
+    directory = Path(config.getoption(option)).resolve()
+    if not directory.is_dir():
+        raise pytest.UsageError(f"{option}: {directory} is not a directory")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def vectors_dir(pytestconfig: pytest.Config) -> Path:
+    """The directory of `--vectors`."""
+    return _directory(pytestconfig, "--vectors")
+
+
+@pytest.fixture(scope="session")
+def fixtures_dir(pytestconfig: pytest.Config) -> Path:
+    """The directory of `--fixtures`: it holds `old/` and `new/` with one folder per case."""
+    return _directory(pytestconfig, "--fixtures")
+
+
+@pytest.fixture(scope="session")
+def fixture_cases(pytestconfig: pytest.Config) -> list[Path]:
+    """Every case folder of `--fixtures`, in a fixed order."""
+    return case_folders(pytestconfig)
+
+
+def case_folders(config: pytest.Config) -> list[Path]:
+    """Every case folder: also for `pytest_generate_tests`, which cannot ask a fixture."""
+    directory = _directory(config, "--fixtures")
+    folders = [path.parent for path in sorted(directory.glob("*/*/case.json"))]
+    if not folders:
+        raise pytest.UsageError(f"--fixtures: no */*/case.json below {directory}")
+    return folders
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `fixture_case` runs once for each case folder."""
+    if "fixture_case" in metafunc.fixturenames:
+        folders = case_folders(metafunc.config)
+        names = [f"{path.parent.name}/{path.name}" for path in folders]
+        metafunc.parametrize("fixture_case", folders, ids=names)
