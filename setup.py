@@ -1,7 +1,8 @@
 """The extension list and compiler flags; all metadata lives in pyproject.toml.
 
 Switches (environment): KSEG_DEBUG=1 turns Cython's checks on and optimisation off,
-KSEG_SANITIZE=address,undefined builds for the sanitizers.
+KSEG_SANITIZE=address,undefined builds for the sanitizers, KSEG_NO_KERNELS=1 leaves the
+extensions out (an editable install of the rest, where make builds them in place).
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def extension(name: str, *sources: str) -> Extension:
     )
 
 
+NO_KERNELS = os.environ.get("KSEG_NO_KERNELS") == "1"
 KERNELS = [
     extension("_core", "kseg/csrc/crc.c"),
     extension("_legacy"),
@@ -62,8 +64,8 @@ KERNELS = [
 
 setup(
     ext_modules=cythonize(
-        [kernel for kernel in KERNELS if all(Path(s).exists() for s in kernel.sources)],
+        [k for k in KERNELS if not NO_KERNELS and Path(k.sources[0]).exists()],
         compiler_directives=DIRECTIVES,
-        build_dir="build/cython",
+        build_dir="build/debug/cython" if DEBUG else "build/cython",
     ),
 )

@@ -1,0 +1,91 @@
+# kseg: `make demo` shows it, `make test` tests it. Both set up all they need in .venv first.
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+SOURCES := setup.py $(wildcard kseg/*.pyx kseg/*.pxd kseg/csrc/*.[ch])
+KERNELS = $(patsubst kseg/%.pyx,kseg.%,$(wildcard kseg/*.pyx))
+PYTEST = $(PY) -m pytest -p no:benchmark -n 2 --dist loadgroup
+SECONDS ?= 60
+ARGS ?=
+
+.PHONY: help
+help:
+	@echo 'make demo      the tour: a real log verified, shown, decoded, and read through Spark'
+	@echo 'make test      the tests          make test-all   the slow ones too'
+	@echo 'make build     kernels in place   make debug      kernels with bounds checks, unoptimised'
+	@echo 'make lint      every style check  make dist       sdist and wheel, checked, in dist/'
+	@echo 'make fuzz      mutated bytes for SECONDS=60; make asan: the same under the sanitizers'
+	@echo 'make soak      long random runs   make bench      ratios against peers'
+	@echo 'make clean     drops what was built; .venv stays'
+
+.PHONY: demo test test-all build debug
+demo: machine $(VENV)/.built $(VENV)/.with-spark
+	$(VENV)/bin/kseg demo $(ARGS)
+
+test: machine $(VENV)/.built $(VENV)/.with-test
+	$(PYTEST) $(ARGS)
+
+test-all: machine $(VENV)/.built $(VENV)/.with-test
+	$(PYTEST) -m '' $(ARGS)
+
+build: $(VENV)/.built $(VENV)/.with-speed
+
+debug: $(VENV)/.with-test
+	rm -f kseg/*.so $(VENV)/.built
+	KSEG_DEBUG=1 $(PY) setup.py -q build_ext --inplace -j 2 -b build/debug/lib -t build/debug/temp
+	@echo 'The kernels carry checks now; "make build" puts the fast ones back.'
+
+.PHONY: lint fuzz asan soak bench dist clean
+lint: $(VENV)/.built $(VENV)/.with-test $(VENV)/.with-lint
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m mypy.stubtest $(KERNELS)
+	$(VENV)/bin/cython-lint kseg
+	$(VENV)/bin/lint-imports
+
+fuzz: $(VENV)/.built $(VENV)/.with-test
+	$(PY) -m tests.fuzz.fuzz_read --seconds $(SECONDS) $(ARGS)
+
+asan: $(VENV)/.with-test
+	$(PY) -m tests.fuzz.asan --seconds $(SECONDS) $(ARGS)
+
+soak: $(VENV)/.built $(VENV)/.with-test
+	$(PYTEST) tests/property tests/fuzz -m '' --hypothesis-profile soak $(ARGS)
+	$(PY) -m tests.fuzz.fuzz_read --seconds 600
+
+bench: machine $(VENV)/.built $(VENV)/.with-test
+	$(PY) -m bench $(ARGS)
+
+dist: $(VENV)/.made
+	rm -rf dist
+	$(PY) -m build --quiet
+	$(PY) tools/check_dist.py dist
+
+clean:
+	rm -rf build dist *.egg-info kseg/*.so $(VENV)/.built
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks
+
+# Set-up, each step once: the private environment, what the extras name, the kernels.
+.PHONY: machine
+machine:
+	@tools/check_machine.sh java >/dev/null
+
+$(VENV)/.made:
+	@python=$$(tools/check_machine.sh) && set -x && "$$python" -m venv $(VENV)
+	$(PY) -m pip install -q -U pip
+	$(PY) -m pip install -q --group build
+	@touch $@
+
+$(VENV)/.with-lint: pyproject.toml | $(VENV)/.made
+	$(PY) -m pip install -q --group lint
+	@touch $@
+
+$(VENV)/.with-%: pyproject.toml | $(VENV)/.made
+	KSEG_NO_KERNELS=1 $(PY) -m pip install -q --no-build-isolation -e '.[$*]'
+	@touch $@
+
+$(VENV)/.built: $(SOURCES) | $(VENV)/.made
+	@[ ! -d build/debug ] || rm -rf build/debug kseg/*.so
+	$(PY) setup.py -q build_ext --inplace -j 2
+	@touch $@
