@@ -51,7 +51,7 @@ asan: $(VENV)/.with-test
 	$(PY) -m tests.fuzz.asan --seconds $(SECONDS) $(ARGS)
 
 soak: $(VENV)/.built $(VENV)/.with-test
-	$(PYTEST) tests/property tests/fuzz -m '' --hypothesis-profile soak $(ARGS)
+	$(PYTEST) tests/property tests/fuzz -m '' --hypothesis-profile long $(ARGS)
 	$(PY) -m tests.fuzz.fuzz_read --seconds 600
 
 bench: machine $(VENV)/.built $(VENV)/.with-test

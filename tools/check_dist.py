@@ -1,0 +1,74 @@
+"""Refuse a distribution that is too big, carries what it should not, or lacks what it must.
+
+Usage: python tools/check_dist.py DIRECTORY, which holds one sdist and one wheel or more.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+WHEEL_BYTES_MAX = 1_500_000
+SDIST_BYTES_MAX = 16_000_000
+KERNELS = tuple(sorted(path.stem for path in Path("kseg").glob("*.pyx")))
+
+
+def wheel_faults(path: Path) -> list[str]:
+    """What is wrong with one wheel: size, strays, missing parts."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if not name.endswith("/")]
+    faults = [] if path.stat().st_size <= WHEEL_BYTES_MAX else [f"{path.stat().st_size} bytes"]
+    allowed = re.compile(r"(kseg|pyspark_kseg)/.*|kseg-[^/]+\.dist-info/.*")
+    source = re.compile(r".*\.(c|h|pyx|pxd|html|pyc)")
+    faults += [f"stray {name}" for name in names if not allowed.fullmatch(name)]
+    faults += [f"source {name}" for name in names if source.fullmatch(name)]
+    for kernel in KERNELS:
+        if not any(re.fullmatch(rf"kseg/{kernel}\.[^/]*so", name) for name in names):
+            faults.append(f"no extension {kernel}")
+        if f"kseg/{kernel}.pyi" not in names:
+            faults.append(f"no stub {kernel}.pyi")
+    wanted = ["kseg/py.typed", "kseg/demo_data/ORIGIN.md", "pyspark_kseg/__init__.py"]
+    faults += [f"no {name}" for name in wanted if name not in names]
+    if not any(name.endswith("/licenses/LICENSE") for name in names):
+        faults.append("no licence")
+    return faults
+
+
+def sdist_faults(path: Path) -> list[str]:
+    """What is wrong with the sdist: size, generated files, missing sources."""
+    with tarfile.open(path) as archive:
+        files = [member.name for member in archive if member.isfile()]
+    names = [name.partition("/")[2] for name in files]
+    faults = [] if path.stat().st_size <= SDIST_BYTES_MAX else [f"{path.stat().st_size} bytes"]
+    faults += [
+        f"generated {name}"
+        for name in names
+        if name.startswith("build/")
+        or name.endswith((".so", ".pyc", ".html"))
+        or (name.endswith(".c") and not name.startswith("kseg/csrc/"))
+    ]
+    wanted = ["setup.py", "Makefile", "LICENSE", "kseg/csrc/crc.c", "tests/conftest.py"]
+    wanted += [f"kseg/{kernel}.pyx" for kernel in KERNELS]
+    faults += [f"no {name}" for name in wanted if name not in names]
+    return faults
+
+
+def main(directory: Path) -> int:
+    """Print one line per fault; 1 if there is any."""
+    wheels, sdists = sorted(directory.glob("*.whl")), sorted(directory.glob("*.tar.gz"))
+    faults = [f"{path.name}: {fault}" for path in wheels for fault in wheel_faults(path)]
+    faults += [f"{path.name}: {fault}" for path in sdists for fault in sdist_faults(path)]
+    if not wheels or len(sdists) != 1:
+        faults.append(f"{directory}: {len(wheels)} wheels, {len(sdists)} sdists")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    for path in [*sdists, *wheels]:
+        print(f"{path.stat().st_size:>10,} bytes  {path}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
