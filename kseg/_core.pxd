@@ -1,0 +1,141 @@
+"""The C layer that kernels share: layouts as enums, status codes, loads and varints, inlined into each user.
+
+Header of a magic 2 batch (position, width): base offset 0 8, length 8 4, leader epoch 12 4, magic 16 1, CRC 17 4,
+attributes 21 2, last offset delta 23 4, base timestamp 27 8, max timestamp 35 8, producer id 43 8, producer epoch
+51 2, base sequence 53 4, record count 57 4, records 61. Magic 0 and 1: CRC 12 4, magic 16 1, attributes 17 1,
+magic 1 only: timestamp 18 8; then key and value, each behind an int32 length. Source: spec of the record formats,
+Kafka DefaultRecordBatch and LegacyRecord.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+cdef extern from "bytes.h" nogil:
+    int16_t load_i16 "kseg_i16"(const uint8_t *p) noexcept
+    int32_t load_i32 "kseg_i32"(const uint8_t *p) noexcept
+    uint32_t load_u32 "kseg_u32"(const uint8_t *p) noexcept
+    int64_t load_i64 "kseg_i64"(const uint8_t *p) noexcept
+    int64_t add64 "kseg_add64"(int64_t a, int64_t b) noexcept
+    int64_t sub64 "kseg_sub64"(int64_t a, int64_t b) noexcept
+    const uint8_t *read_varint "kseg_varint"(const uint8_t *p, const uint8_t *end, int32_t *out) noexcept
+    const uint8_t *read_varlong "kseg_varlong"(const uint8_t *p, const uint8_t *end, int64_t *out) noexcept
+    void copy_bytes "kseg_copy"(uint8_t *to, const uint8_t *source, size_t size, size_t readable) noexcept
+    bint all_zero "kseg_all_zero"(const uint8_t *p, size_t size) noexcept
+
+cdef enum:
+    LOG_OVERHEAD = 12
+    HEADER_TO_MAGIC = 17
+    MESSAGE_SIZE_MIN = 14
+    HEADER_BYTES = 61
+
+    ATTRIBUTE_CODEC = 0x07
+    ATTRIBUTE_LOG_APPEND = 0x08
+    ATTRIBUTE_TRANSACTIONAL = 0x10
+    ATTRIBUTE_CONTROL = 0x20
+
+# One row of a batch table; the order is that of kseg.format.header.FIELDS.
+cdef enum:
+    POSITION
+    SIZE
+    MAGIC
+    BASE_OFFSET
+    LAST_OFFSET
+    LEADER_EPOCH
+    CRC
+    ATTRIBUTES
+    BASE_TIMESTAMP
+    MAX_TIMESTAMP
+    PRODUCER_ID
+    PRODUCER_EPOCH
+    BASE_SEQUENCE
+    RECORD_COUNT
+    CRC_OK
+    CONTROL_TYPE
+    COORDINATOR_EPOCH
+    ROW_FIELDS
+
+# What a walk answers besides rows; the order is that of kseg.format.header.WALK_FIELDS.
+cdef enum:
+    WALK_COUNT
+    WALK_END
+    WALK_STOP
+    WALK_NEEDED
+    WALK_ATTRIBUTES
+    WALK_MAGICS
+    WALK_BAD_CRC
+    WALK_FIELDS
+
+# kseg.constants.StopReason.
+cdef enum:
+    STOP_END
+    STOP_LIMIT
+    STOP_TORN_TAIL
+    STOP_ZERO_TAIL
+    STOP_BAD_LENGTH
+    STOP_BAD_MAGIC
+    STOP_BAD_CRC
+
+# Where the records of one batch lie; the order is that of kseg.format.bodies.FIELDS.
+cdef enum:
+    BODY_SOURCE
+    BODY_START
+    BODY_END
+    BODY_BASE_OFFSET
+    BODY_BASE_TIMESTAMP
+    BODY_MAX_TIMESTAMP
+    BODY_LOG_APPEND
+    BODY_COUNT
+    BODY_EAGER
+    BODY_MAGIC
+    BODY_FIELDS
+
+# State of a locate that may stop in the middle of a batch; the order is that of kseg.format.bodies.STATE_FIELDS.
+cdef enum:
+    STATE_BODY
+    STATE_RECORD
+    STATE_POSITION
+    STATE_CHECKED
+    STATE_ROWS
+    STATE_STATUS
+    STATE_KEY_BYTES
+    STATE_KEY_NULLS
+    STATE_VALUE_BYTES
+    STATE_VALUE_NULLS
+    STATE_HEADERS
+    STATE_HEADER_KEY_BYTES
+    STATE_HEADER_VALUE_BYTES
+    STATE_HEADER_VALUE_NULLS
+    STATE_FIELDS
+
+# Columns of the spans that locate writes, one row a record, positions relative to the body's start.
+cdef enum:
+    SPAN_KEY
+    SPAN_KEY_SIZE
+    SPAN_VALUE
+    SPAN_VALUE_SIZE
+    SPAN_HEADERS
+    SPAN_HEADER_COUNT
+    SPAN_FIELDS
+
+# Why a record was refused; the messages stand in kseg.format.bodies.
+cdef enum:
+    RECORD_OK
+    RECORD_COUNT_NEGATIVE
+    RECORD_COUNT_TOO_HIGH
+    RECORD_LEFTOVER
+    RECORD_LENGTH
+    RECORD_VARINT
+    RECORD_KEY
+    RECORD_VALUE
+    RECORD_HEADER_COUNT
+    RECORD_HEADER_KEY
+    RECORD_HEADER_VALUE
+    RECORD_SLACK
+    MESSAGE_SIZE
+    MESSAGE_CRC
+    MESSAGE_EMPTY_SET
+    MESSAGE_OFFSET
+    MESSAGE_NESTED
+    MESSAGE_MAGIC
+
+cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil
+cdef uint32_t crc32c_of(const uint8_t *data, size_t size) noexcept nogil

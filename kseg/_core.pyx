@@ -1,0 +1,852 @@
+"""Read kernels: checksums, the walk over batches, location and gathering of records, index bisect.
+
+Each is a function over buffers that the caller owns: input is borrowed for the call, output arrays come allocated,
+the loop runs without the GIL, and bad bytes end the loop with a status instead of an exception. Layouts and status
+codes stand in `_core.pxd`; what they mean to people is said by `kseg.format`.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+
+cdef extern from "crc.h" nogil:
+    uint32_t kseg_crc32c(uint32_t value, const uint8_t *data, size_t size) noexcept
+    uint32_t kseg_crc32(uint32_t value, const uint8_t *data, size_t size) noexcept
+    int kseg_crc_variant_count() noexcept
+    const char *kseg_crc_variant_name(int i) noexcept
+    bint kseg_crc_variant_usable(int i) noexcept
+    int kseg_crc_select(const char *name) noexcept
+    const char *kseg_crc_selected() noexcept
+    void kseg_crc_init() noexcept
+
+cdef extern from "stdint.h":
+    int64_t INT64_MIN
+    int64_t INT64_MAX
+
+cdef enum:
+    GIL_BYTES = 4096  # below this, giving the GIL up and taking it again costs more than the checksum
+    POLICY_FILE = 1
+    VERIFY_STOP = 1
+
+kseg_crc_init()
+
+
+# ---- checksums -----------------------------------------------------------------------------------
+
+ctypedef uint32_t (*crc_function)(uint32_t, const uint8_t *, size_t) noexcept nogil
+
+
+cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil:
+    return kseg_crc32(0, data, size)
+
+
+cdef uint32_t crc32c_of(const uint8_t *data, size_t size) noexcept nogil:
+    return kseg_crc32c(0, data, size)
+
+
+cdef uint32_t _checksum(crc_function function, object data, uint32_t value) except? 0:
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        if buffer.len < GIL_BYTES:
+            return function(value, <const uint8_t *>buffer.buf, buffer.len)
+        with nogil:
+            value = function(value, <const uint8_t *>buffer.buf, buffer.len)
+        return value
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+def crc32c(data, uint32_t value=0):
+    """CRC-32C of `data`, going on from `value`, the checksum of what came before."""
+    return _checksum(kseg_crc32c, data, value)
+
+
+def crc32(data, uint32_t value=0):
+    """CRC-32 (zlib's) of `data`, going on from `value`, the checksum of what came before."""
+    return _checksum(kseg_crc32, data, value)
+
+
+def crc_variants():
+    """Names of the checksum kernels that this processor can run, slowest first."""
+    return tuple(
+        kseg_crc_variant_name(i).decode()
+        for i in range(kseg_crc_variant_count())
+        if kseg_crc_variant_usable(i)
+    )
+
+
+def crc_variant():
+    """Name of the checksum kernel in use."""
+    return kseg_crc_selected().decode()
+
+
+def set_crc_variant(str name):
+    """Use one checksum kernel by name, or the best one again with "auto"; for tests and benchmarks."""
+    if kseg_crc_select(name.encode()) != 0:
+        raise ValueError(f"no checksum kernel {name!r} on this machine; there are: auto, {', '.join(crc_variants())}")
+
+
+# ---- the walk over batches -----------------------------------------------------------------------
+
+cdef inline const uint8_t *_pointer(const uint8_t[::1] data) noexcept nogil:
+    # An empty view has no first byte to point at; nothing is read through the result then.
+    return &data[0] if data.shape[0] else NULL
+
+
+cdef void _note_control(const uint8_t *p, const uint8_t *end, int64_t *row) noexcept nogil:
+    """Type and coordinator epoch from the first record of an uncompressed control batch, where they can be read."""
+    cdef int32_t length = 0, delta = 0, size = 0
+    cdef int64_t timestamp = 0
+    p = read_varint(p, end, &length)
+    if p == NULL or length < 1 or length > end - p:
+        return
+    end = p + length
+    p = read_varlong(p + 1, end, &timestamp)
+    if p != NULL:
+        p = read_varint(p, end, &delta)
+    if p != NULL:
+        p = read_varint(p, end, &size)
+    if p == NULL or size < 4 or size > end - p or load_i16(p) < 0:
+        return
+    row[CONTROL_TYPE] = load_i16(p + 2)
+    p = read_varint(p + size, end, &size)
+    if row[CONTROL_TYPE] > 1 or p == NULL or size < 6 or size > end - p or load_i16(p) < 0:
+        return
+    row[COORDINATOR_EPOCH] = load_i32(p + 2)
+
+
+cdef void _fill_batch(const uint8_t *p, int64_t size, bint verify, int64_t *row) noexcept nogil:
+    """One row from a magic 2 batch of `size` bytes, all of which are there; short ones read as if padded with zeros."""
+    cdef uint8_t padded[HEADER_BYTES]
+    cdef const uint8_t *h = p
+    cdef int i
+    if size < HEADER_BYTES:
+        for i in range(HEADER_BYTES):
+            padded[i] = p[i] if i < size else 0
+        h = padded
+    row[BASE_OFFSET] = load_i64(h)
+    row[LAST_OFFSET] = add64(row[BASE_OFFSET], load_i32(h + 23))
+    row[LEADER_EPOCH] = load_i32(h + 12)
+    row[CRC] = load_u32(h + 17)
+    row[ATTRIBUTES] = load_i16(h + 21)
+    row[BASE_TIMESTAMP] = load_i64(h + 27)
+    row[MAX_TIMESTAMP] = load_i64(h + 35)
+    row[PRODUCER_ID] = load_i64(h + 43)
+    row[PRODUCER_EPOCH] = load_i16(h + 51)
+    row[BASE_SEQUENCE] = load_i32(h + 53)
+    row[RECORD_COUNT] = load_i32(h + 57)
+    row[CONTROL_TYPE] = -1
+    row[COORDINATOR_EPOCH] = -1
+    row[CRC_OK] = -1
+    if size < HEADER_BYTES:
+        row[CRC_OK] = 0
+    elif verify:
+        row[CRC_OK] = kseg_crc32c(0, p + 21, size - 21) == <uint32_t>row[CRC]
+    if row[ATTRIBUTES] & ATTRIBUTE_CONTROL and not row[ATTRIBUTES] & ATTRIBUTE_CODEC and row[RECORD_COUNT] > 0:
+        _note_control(p + HEADER_BYTES, p + size, row)
+
+
+cdef void _fill_message(const uint8_t *p, int64_t size, bint verify, int64_t *row) noexcept nogil:
+    """One row from a magic 0 or 1 message of `size` >= 26 bytes, its 12 of offset and size among them."""
+    cdef bint plain = not p[17] & ATTRIBUTE_CODEC
+    row[LAST_OFFSET] = load_i64(p)
+    row[BASE_OFFSET] = row[LAST_OFFSET] if plain else -1
+    row[LEADER_EPOCH] = -1
+    row[CRC] = load_u32(p + 12)
+    row[ATTRIBUTES] = <int8_t>p[17]
+    row[BASE_TIMESTAMP] = load_i64(p + 18) if row[MAGIC] == 1 else -1
+    row[MAX_TIMESTAMP] = row[BASE_TIMESTAMP]
+    row[PRODUCER_ID] = -1
+    row[PRODUCER_EPOCH] = -1
+    row[BASE_SEQUENCE] = -1
+    row[RECORD_COUNT] = 1 if plain else -1
+    row[CONTROL_TYPE] = -1
+    row[COORDINATOR_EPOCH] = -1
+    row[CRC_OK] = kseg_crc32(0, p + 16, size - 16) == <uint32_t>row[CRC] if verify else -1
+
+
+cdef int _frame(const uint8_t *p, int64_t left, int64_t visible, int policy, int64_t *size) noexcept nogil:
+    """Whether a whole batch starts at `p`: STOP_END for yes, else why the walk ends there.
+
+    `left` bytes remain in the file, `visible` of them can be read. `size` becomes the bytes that the batch announces.
+    """
+    cdef int64_t body
+    cdef bint file = policy == POLICY_FILE
+    if left < LOG_OVERHEAD or (file and left <= HEADER_TO_MAGIC):
+        return STOP_ZERO_TAIL if all_zero(p, min(left, visible)) and not file else STOP_TORN_TAIL
+    if visible < min(left, HEADER_TO_MAGIC):
+        size[0] = min(left, HEADER_TO_MAGIC)
+        return STOP_LIMIT
+    body = load_i32(p + 8)
+    if body < MESSAGE_SIZE_MIN:
+        return STOP_ZERO_TAIL if all_zero(p, visible) and not file else STOP_BAD_LENGTH
+    size[0] = body + LOG_OVERHEAD
+    if left < HEADER_TO_MAGIC:
+        return STOP_TORN_TAIL
+    if not file and p[16] > 2:
+        return STOP_BAD_MAGIC
+    if size[0] > left:
+        return STOP_TORN_TAIL
+    return STOP_LIMIT if size[0] > visible else STOP_END
+
+
+def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit, int64_t file_end,
+                 int verify, int policy, int64_t[:, ::1] rows, int64_t[::1] walk):
+    """Walk the batches that start in `[start, limit)` and write a row for each.
+
+    Args:
+        data: bytes `[base, base + len)` of the file; read only.
+        base: position of `data[0]` in the file.
+        start: position of a batch, at or behind `base`.
+        limit: no batch that starts here or later is read.
+        file_end: the file's size; a batch beyond `data` but inside the file ends the walk with LIMIT and its size
+            in `walk[NEEDED]`.
+        verify: 0 leaves checksums alone, 1 stops in front of a batch whose checksum is wrong, 2 notes it and goes on.
+        policy: 0 strict, 1 what Kafka's file reader accepts (any magic; end of file within 17 bytes).
+        rows: int64[n, ROW_FIELDS], written; n bounds how many batches are read.
+        walk: int64[WALK_FIELDS], written: count, end of the last whole batch, StopReason, bytes that the batch there
+            announces (0 unknown), OR of all attributes, bit per magic seen, number of wrong checksums.
+
+    Source: Kafka ByteBufferLogInputStream, FileLogInputStream, DefaultRecordBatch.ensureValid.
+    """
+    if rows.shape[1] != ROW_FIELDS or walk.shape[0] != WALK_FIELDS:
+        raise ValueError("rows or walk has the wrong width")
+    if not 0 <= base <= start or start > base + data.shape[0] or file_end < base + data.shape[0]:
+        raise ValueError("start, base and file_end do not fit the data")
+    cdef const uint8_t *bytes_ = _pointer(data)
+    cdef int64_t visible_end = base + data.shape[0]
+    cdef int64_t capacity = rows.shape[0]
+    # Every index below is in bounds: count < capacity = rows.shape[0], fields are checked above.
+    with nogil:
+        _walk(bytes_, base, start, limit, visible_end, file_end, verify, policy, capacity,
+              &rows[0, 0] if capacity else NULL, &walk[0])
+
+
+cdef void _walk(const uint8_t *data, int64_t base, int64_t position, int64_t limit, int64_t visible_end,
+                int64_t file_end, int verify, int policy, int64_t capacity, int64_t *row, int64_t *walk) noexcept nogil:
+    cdef int64_t count = 0, size = 0, attributes = 0, magics = 0, bad = 0
+    cdef int stop = STOP_END
+    cdef const uint8_t *p
+    while position < file_end:
+        size = 0
+        if position >= limit or count == capacity:
+            stop = STOP_LIMIT
+            break
+        p = data + (position - base)
+        stop = _frame(p, file_end - position, visible_end - position, policy, &size)
+        if stop != STOP_END:
+            break
+        row[POSITION] = position
+        row[SIZE] = size
+        row[MAGIC] = <int8_t>p[16]
+        if row[MAGIC] < 2:
+            _fill_message(p, size, verify != 0, row)
+        else:
+            _fill_batch(p, size, verify != 0, row)
+        if row[CRC_OK] == 0:
+            if verify == VERIFY_STOP:
+                stop = STOP_BAD_LENGTH if row[MAGIC] >= 2 and size < HEADER_BYTES else STOP_BAD_CRC
+                break
+            bad += 1
+        attributes |= row[ATTRIBUTES]
+        magics |= 1 << (row[MAGIC] & 7)
+        count += 1
+        position += size
+        size = 0
+        row += ROW_FIELDS
+    walk[WALK_COUNT] = count
+    walk[WALK_END] = position
+    walk[WALK_STOP] = stop
+    walk[WALK_NEEDED] = size
+    walk[WALK_ATTRIBUTES] = attributes
+    walk[WALK_MAGICS] = magics
+    walk[WALK_BAD_CRC] = bad
+
+
+# ---- locating the records of magic 2 batches -----------------------------------------------------
+
+cdef struct Located:
+    int64_t timestamp_delta
+    int32_t offset_delta
+    const uint8_t *key
+    int32_t key_size
+    const uint8_t *value
+    int32_t value_size
+    const uint8_t *headers
+    int32_t header_count
+
+
+cdef inline int _parse(const uint8_t *p, const uint8_t *end, Located *r) noexcept nogil:
+    """The fields in front of the headers; `[p, end)` is the record without its length."""
+    if p == end:
+        return RECORD_LENGTH
+    p = read_varlong(p + 1, end, &r.timestamp_delta)
+    if p == NULL:
+        return RECORD_VARINT
+    p = read_varint(p, end, &r.offset_delta)
+    if p == NULL:
+        return RECORD_VARINT
+    p = read_varint(p, end, &r.key_size)
+    if p == NULL:
+        return RECORD_VARINT
+    r.key = p
+    if r.key_size > 0:
+        if r.key_size > end - p:
+            return RECORD_KEY
+        p += r.key_size
+    p = read_varint(p, end, &r.value_size)
+    if p == NULL:
+        return RECORD_VARINT
+    r.value = p
+    if r.value_size > 0:
+        if r.value_size > end - p:
+            return RECORD_VALUE
+        p += r.value_size
+    p = read_varint(p, end, &r.header_count)
+    if p == NULL:
+        return RECORD_VARINT
+    r.headers = p
+    if r.header_count == 0:
+        return RECORD_OK if p == end else RECORD_SLACK
+    if r.header_count < 0 or r.header_count > end - p:
+        return RECORD_HEADER_COUNT
+    return RECORD_OK
+
+
+cdef struct Header:
+    const uint8_t *key
+    int32_t key_size
+    const uint8_t *value
+    int32_t value_size
+    int status
+
+
+cdef inline const uint8_t *_header(const uint8_t *p, const uint8_t *end, Header *h) noexcept nogil:
+    """One header; the position behind it, or NULL and a status where it breaks a rule."""
+    h.status = RECORD_HEADER_KEY
+    p = read_varint(p, end, &h.key_size)
+    if p == NULL or h.key_size < 0 or h.key_size > end - p:
+        return NULL
+    h.key = p
+    h.status = RECORD_HEADER_VALUE
+    p = read_varint(p + h.key_size, end, &h.value_size)
+    if p == NULL or h.value_size > end - p:
+        return NULL
+    h.value = p
+    return p + h.value_size if h.value_size > 0 else p
+
+
+cdef int _walk_headers(const uint8_t *p, const uint8_t *end, int32_t count, int64_t *totals) noexcept nogil:
+    """Check `count` headers and add their sizes to `totals`: count, name bytes, value bytes, null values."""
+    cdef Header h
+    cdef int32_t i
+    for i in range(count):
+        p = _header(p, end, &h)
+        if p == NULL:
+            return h.status
+        totals[1] += h.key_size
+        if h.value_size >= 0:
+            totals[2] += h.value_size
+        else:
+            totals[3] += 1
+    totals[0] += count
+    return RECORD_OK if p == end else RECORD_SLACK
+
+
+cdef inline const uint8_t *_record_end(const uint8_t **p, const uint8_t *end, bint last, int *status) noexcept nogil:
+    """Step over a record's length; the record's end, found without parsing it. The body must end with the last one."""
+    cdef int32_t length = 0
+    cdef const uint8_t *stop
+    if p[0] == end:
+        status[0] = RECORD_COUNT_TOO_HIGH
+        return NULL
+    p[0] = read_varint(p[0], end, &length)
+    if p[0] == NULL:
+        status[0] = RECORD_VARINT
+        return NULL
+    if length <= 0 or length > end - p[0]:
+        status[0] = RECORD_LENGTH
+        return NULL
+    stop = p[0] + length
+    if last and stop != end:
+        status[0] = RECORD_LEFTOVER
+        return NULL
+    return stop
+
+
+cdef int _check_records(const uint8_t *p, const uint8_t *end, int64_t record, int64_t count) noexcept nogil:
+    """Parse the records from `record` on and keep nothing: is the rest of the body whole?"""
+    cdef Located r
+    cdef int64_t totals[4]
+    cdef int status = RECORD_OK
+    cdef const uint8_t *stop
+    totals[0] = totals[1] = totals[2] = totals[3] = 0
+    while record < count:
+        stop = _record_end(&p, end, record == count - 1, &status)
+        if stop == NULL:
+            return status
+        status = _parse(p, stop, &r)
+        if status == RECORD_OK and r.header_count:
+            status = _walk_headers(r.headers, stop, r.header_count, totals)
+        if status != RECORD_OK:
+            return status
+        p = stop
+        record += 1
+    return RECORD_OK
+
+
+cdef struct Sink:
+    int64_t *offsets
+    int64_t *timestamps
+    int32_t *spans
+    int64_t rows_max
+    int64_t bytes_max
+    int64_t offset_min
+    int64_t offset_end
+    int64_t timestamp_min
+    int64_t timestamp_end
+    bint filtered
+
+
+cdef int _locate_body(const uint8_t *start, const int64_t *body, Sink *out, int64_t *state) noexcept nogil:
+    """Locate the records of one body from `state` on; 1 where the sink is full, 0 at the body's end or a fault."""
+    cdef const uint8_t *p = start + state[STATE_POSITION]
+    cdef const uint8_t *end = start + (body[BODY_END] - body[BODY_START])
+    cdef const uint8_t *stop
+    cdef const uint8_t *here
+    cdef int64_t record = state[STATE_RECORD], count = body[BODY_COUNT], rows = state[STATE_ROWS]
+    cdef int64_t offset, timestamp, used
+    cdef int64_t header_totals[4]
+    cdef int32_t *span
+    cdef int status = RECORD_OK
+    cdef Located r
+    used = (state[STATE_KEY_BYTES] + state[STATE_VALUE_BYTES] + state[STATE_HEADER_KEY_BYTES]
+            + state[STATE_HEADER_VALUE_BYTES])
+    while record < count:
+        here = p
+        stop = _record_end(&p, end, record == count - 1, &status)
+        if stop == NULL:
+            break
+        status = _parse(p, stop, &r)
+        if status != RECORD_OK:
+            break
+        header_totals[0] = header_totals[1] = header_totals[2] = header_totals[3] = 0
+        if r.header_count:
+            status = _walk_headers(r.headers, stop, r.header_count, header_totals)
+            if status != RECORD_OK:
+                break
+        offset = add64(body[BODY_BASE_OFFSET], r.offset_delta)
+        timestamp = body[BODY_MAX_TIMESTAMP]
+        if not body[BODY_LOG_APPEND]:
+            timestamp = add64(body[BODY_BASE_TIMESTAMP], r.timestamp_delta)
+        p = stop
+        if out.filtered and (offset < out.offset_min or offset >= out.offset_end
+                             or timestamp < out.timestamp_min or timestamp >= out.timestamp_end):
+            record += 1
+            continue
+        used += (r.key_size if r.key_size > 0 else 0) + (r.value_size if r.value_size > 0 else 0)
+        used += header_totals[1] + header_totals[2]
+        if rows == out.rows_max or (used > out.bytes_max and rows > 0):
+            state[STATE_RECORD] = record
+            state[STATE_POSITION] = here - start
+            state[STATE_ROWS] = rows
+            return 1
+        if out.offsets != NULL:
+            out.offsets[rows] = offset
+        if out.timestamps != NULL:
+            out.timestamps[rows] = timestamp
+        if out.spans != NULL:
+            span = out.spans + rows * SPAN_FIELDS
+            span[SPAN_KEY] = <int32_t>(r.key - start)
+            span[SPAN_KEY_SIZE] = r.key_size
+            span[SPAN_VALUE] = <int32_t>(r.value - start)
+            span[SPAN_VALUE_SIZE] = r.value_size
+            span[SPAN_HEADERS] = <int32_t>(r.headers - start)
+            span[SPAN_HEADER_COUNT] = r.header_count
+        if r.key_size >= 0:
+            state[STATE_KEY_BYTES] += r.key_size
+        else:
+            state[STATE_KEY_NULLS] += 1
+        if r.value_size >= 0:
+            state[STATE_VALUE_BYTES] += r.value_size
+        else:
+            state[STATE_VALUE_NULLS] += 1
+        if r.header_count:
+            state[STATE_HEADERS] += header_totals[0]
+            state[STATE_HEADER_KEY_BYTES] += header_totals[1]
+            state[STATE_HEADER_VALUE_BYTES] += header_totals[2]
+            state[STATE_HEADER_VALUE_NULLS] += header_totals[3]
+        rows += 1
+        record += 1
+    state[STATE_RECORD] = record
+    state[STATE_ROWS] = rows
+    state[STATE_STATUS] = status
+    return 0
+
+
+cdef int _body_pointer(const int64_t *body, const uint8_t *view, int64_t view_size, const uint8_t *arena,
+                       int64_t arena_size, const uint8_t **start) noexcept nogil:
+    """Where a body's bytes start; -1 where its bounds lie outside its source."""
+    cdef int64_t size = arena_size if body[BODY_SOURCE] else view_size
+    if not 0 <= body[BODY_START] <= body[BODY_END] <= size:
+        return -1
+    start[0] = (arena if body[BODY_SOURCE] else view) + body[BODY_START]
+    return 0
+
+
+cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
+                 const int64_t *bodies, int64_t body_count, int64_t *first_row, Sink *out,
+                 int64_t *state) noexcept nogil:
+    cdef int64_t saved[STATE_FIELDS]
+    cdef const uint8_t *start = NULL
+    cdef const int64_t *body
+    cdef int64_t i
+    cdef int full, status
+    for i in range(state[STATE_BODY] + 1):
+        first_row[i] = 0
+    while state[STATE_BODY] < body_count:
+        body = bodies + state[STATE_BODY] * BODY_FIELDS
+        if _body_pointer(body, view, view_size, arena, arena_size, &start) != 0:
+            return -1
+        if body[BODY_COUNT] < 0:
+            state[STATE_STATUS] = RECORD_COUNT_NEGATIVE
+            break
+        for i in range(STATE_FIELDS):
+            saved[i] = state[i]
+        full = _locate_body(start, body, out, state)
+        if full and body[BODY_EAGER] and not state[STATE_CHECKED]:
+            # A compressed batch is all or nothing: look at its rest before any of its records go out.
+            state[STATE_STATUS] = _check_records(start + state[STATE_POSITION], start + body[BODY_END] - body[BODY_START],
+                                                 state[STATE_RECORD], body[BODY_COUNT])
+            state[STATE_CHECKED] = 1
+        if state[STATE_STATUS] != RECORD_OK:
+            if body[BODY_EAGER] and not saved[STATE_CHECKED]:
+                status = <int>state[STATE_STATUS]
+                for i in range(STATE_FIELDS):
+                    state[i] = saved[i]
+                state[STATE_STATUS] = status
+            break
+        if full:
+            break
+        state[STATE_BODY] += 1
+        state[STATE_RECORD] = state[STATE_POSITION] = state[STATE_CHECKED] = 0
+        first_row[state[STATE_BODY]] = state[STATE_ROWS]
+    for i in range(state[STATE_BODY] + 1, body_count + 1):
+        first_row[i] = state[STATE_ROWS]
+    return 0
+
+
+def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies, *,
+                   const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max, int64_t[::1] offsets,
+                   int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row, int64_t[::1] state):
+    """Parse the records of magic 2 bodies and note offsets, timestamps and where keys, values and headers lie.
+
+    Args:
+        view: source 0 of the bodies; read only.
+        arena: source 1 of the bodies; read only.
+        bodies: int64[m, BODY_FIELDS].
+        bounds: int64[4]: least offset, offset end, least timestamp, timestamp end; records outside are passed over.
+        rows_max: no more rows than this.
+        bytes_max: no more key, value and header bytes than this, but at least one row.
+        offsets: int64[>= rows_max], written, or int64[0] where not wanted.
+        timestamps: the same for timestamps in ms.
+        spans: int32[>= rows_max, SPAN_FIELDS], written, or int32[0, SPAN_FIELDS].
+        first_row: int64[m + 1], written: the first row of each body, the number of rows behind the last.
+        state: int64[STATE_FIELDS]: where to go on (body, record, position, checked), and what was found: rows,
+            status, byte totals. Clear all but the first four before going on.
+
+    The records before a bad one are kept, but those of an eager (compressed) body only if all of it is sound.
+    Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator.
+    """
+    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or bounds.shape[0] != 4:
+        raise ValueError("bodies, spans or bounds has the wrong width")
+    if state.shape[0] != STATE_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
+        raise ValueError("state or first_row has the wrong length")
+    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0:
+        raise ValueError("state or rows_max out of range")
+    for wanted in (offsets.shape[0], timestamps.shape[0], spans.shape[0]):
+        if wanted and wanted < rows_max:
+            raise ValueError("an output is shorter than rows_max")
+    cdef Sink out
+    out.offsets = &offsets[0] if offsets.shape[0] else NULL
+    out.timestamps = &timestamps[0] if timestamps.shape[0] else NULL
+    out.spans = &spans[0, 0] if spans.shape[0] else NULL
+    out.rows_max = rows_max
+    out.bytes_max = bytes_max
+    out.offset_min, out.offset_end = bounds[0], bounds[1]
+    out.timestamp_min, out.timestamp_end = bounds[2], bounds[3]
+    out.filtered = not (bounds[0] == INT64_MIN and bounds[1] == INT64_MAX and bounds[2] == INT64_MIN
+                        and bounds[3] == INT64_MAX)
+    cdef const uint8_t *view_bytes = _pointer(view)
+    cdef const uint8_t *arena_bytes = _pointer(arena)
+    cdef const int64_t *body_rows = &bodies[0, 0] if bodies.shape[0] else NULL
+    cdef int fault
+    with nogil:
+        fault = _locate(view_bytes, view.shape[0], arena_bytes, arena.shape[0], body_rows, bodies.shape[0],
+                        &first_row[0], &out, &state[0])
+    if fault:
+        raise ValueError("a body lies outside its source")
+
+
+# ---- gathering into Arrow layout -----------------------------------------------------------------
+
+cdef inline void _mark_valid(uint8_t *validity, int64_t row) noexcept nogil:
+    validity[row >> 3] |= <uint8_t>(1 << (row & 7))
+
+
+cdef int _gather(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
+                 const int64_t *bodies, int64_t body_count, const int64_t *first_row, const int32_t *spans, int column,
+                 int32_t *offsets, uint8_t *data, int64_t capacity, uint8_t *validity) noexcept nogil:
+    cdef const uint8_t *start = NULL
+    cdef const int32_t *span
+    cdef int64_t b, row, size, position, used = 0, body_size
+    offsets[0] = 0
+    for b in range(body_count):
+        if first_row[b] == first_row[b + 1]:
+            continue
+        if _body_pointer(bodies + b * BODY_FIELDS, view, view_size, arena, arena_size, &start) != 0:
+            return -1
+        body_size = bodies[b * BODY_FIELDS + BODY_END] - bodies[b * BODY_FIELDS + BODY_START]
+        for row in range(first_row[b], first_row[b + 1]):
+            span = spans + row * SPAN_FIELDS + column
+            position = span[0]
+            size = span[1]
+            if size > 0:
+                # The spans are the caller's; only what stays inside body and output is copied.
+                if position < 0 or size > body_size - position or size > capacity - used:
+                    return -1
+                copy_bytes(data + used, start + position, size, body_size - position)
+                used += size
+            offsets[row + 1] = <int32_t>used
+            if validity != NULL and size >= 0:
+                _mark_valid(validity, row)
+    return 0
+
+
+cdef enum:
+    COPY_SLACK = 64
+
+
+def gather_bytes(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
+                 const int64_t[::1] first_row, const int32_t[:, ::1] spans, int column, int32_t[::1] offsets,
+                 uint8_t[::1] data, uint8_t[::1] validity):
+    """Copy one binary column of located records into Arrow's layout.
+
+    Args:
+        view, arena, bodies, first_row, spans: as given to and written by `locate_records`.
+        column: SPAN_KEY (0) or SPAN_VALUE (2).
+        offsets: int32[rows + 1], written.
+        data: uint8[at least the column's bytes + 64], written; the 64 spare bytes let short values go as one block.
+        validity: uint8[(rows + 7) // 8], zeroed by the caller, bits written; uint8[0] where there are no nulls.
+    """
+    cdef int64_t rows = first_row[first_row.shape[0] - 1]
+    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
+        raise ValueError("bodies, spans or first_row has the wrong shape")
+    if column not in (SPAN_KEY, SPAN_VALUE) or spans.shape[0] < rows or offsets.shape[0] != rows + 1:
+        raise ValueError("column, spans or offsets do not fit the rows")
+    if data.shape[0] < COPY_SLACK or (validity.shape[0] and validity.shape[0] < (rows + 7) // 8):
+        raise ValueError("data or validity is too small")
+    cdef const uint8_t *view_bytes = _pointer(view)
+    cdef const uint8_t *arena_bytes = _pointer(arena)
+    cdef int fault
+    if rows == 0:
+        offsets[0] = 0
+        return
+    with nogil:
+        fault = _gather(view_bytes, view.shape[0], arena_bytes, arena.shape[0], &bodies[0, 0], bodies.shape[0],
+                        &first_row[0], &spans[0, 0], column, &offsets[0], &data[0], data.shape[0] - COPY_SLACK,
+                        &validity[0] if validity.shape[0] else NULL)
+    if fault:
+        raise ValueError("spans do not fit bodies or data")
+
+
+cdef struct HeaderSink:
+    int32_t *key_offsets
+    uint8_t *keys
+    int64_t keys_max
+    int32_t *value_offsets
+    uint8_t *values
+    int64_t values_max
+    uint8_t *validity
+    int64_t headers_max
+    int64_t headers
+    int64_t key_bytes
+    int64_t value_bytes
+
+
+cdef int _gather_record(const uint8_t *p, const uint8_t *end, int32_t count, HeaderSink *out) noexcept nogil:
+    cdef Header h
+    cdef int32_t i
+    for i in range(count):
+        p = _header(p, end, &h)
+        if p == NULL or out.headers == out.headers_max or h.key_size > out.keys_max - out.key_bytes:
+            return -1
+        copy_bytes(out.keys + out.key_bytes, h.key, h.key_size, end - h.key)
+        out.key_bytes += h.key_size
+        if h.value_size >= 0:
+            if h.value_size > out.values_max - out.value_bytes:
+                return -1
+            copy_bytes(out.values + out.value_bytes, h.value, h.value_size, end - h.value)
+            out.value_bytes += h.value_size
+            if out.validity != NULL:
+                _mark_valid(out.validity, out.headers)
+        out.headers += 1
+        out.key_offsets[out.headers] = <int32_t>out.key_bytes
+        out.value_offsets[out.headers] = <int32_t>out.value_bytes
+    return 0
+
+
+cdef int _gather_headers(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
+                         const int64_t *bodies, int64_t body_count, const int64_t *first_row, const int32_t *spans,
+                         int32_t *lists, HeaderSink *out) noexcept nogil:
+    cdef const uint8_t *start = NULL
+    cdef const int32_t *span
+    cdef int64_t b, row, body_size
+    lists[0] = out.key_offsets[0] = out.value_offsets[0] = 0
+    for b in range(body_count):
+        if first_row[b] == first_row[b + 1]:
+            continue
+        if _body_pointer(bodies + b * BODY_FIELDS, view, view_size, arena, arena_size, &start) != 0:
+            return -1
+        body_size = bodies[b * BODY_FIELDS + BODY_END] - bodies[b * BODY_FIELDS + BODY_START]
+        for row in range(first_row[b], first_row[b + 1]):
+            span = spans + row * SPAN_FIELDS
+            if span[SPAN_HEADER_COUNT]:
+                if not 0 <= span[SPAN_HEADERS] <= body_size:
+                    return -1
+                if _gather_record(start + span[SPAN_HEADERS], start + body_size, span[SPAN_HEADER_COUNT], out) != 0:
+                    return -1
+            lists[row + 1] = <int32_t>out.headers
+    return 0
+
+
+def gather_headers(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
+                   const int64_t[::1] first_row, const int32_t[:, ::1] spans, int32_t[::1] lists,
+                   int32_t[::1] key_offsets, uint8_t[::1] keys, int32_t[::1] value_offsets, uint8_t[::1] values,
+                   uint8_t[::1] validity):
+    """Copy the headers of located records into Arrow's layout of a list of (name, value).
+
+    Args:
+        view, arena, bodies, first_row, spans: as given to and written by `locate_records`.
+        lists: int32[rows + 1], written: the first header of each record.
+        key_offsets, value_offsets: int32[headers + 1], written.
+        keys, values: uint8[at least the bytes + 64], written.
+        validity: uint8[(headers + 7) // 8] of the values, zeroed by the caller; uint8[0] where none is null.
+    """
+    cdef int64_t rows = first_row[first_row.shape[0] - 1]
+    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
+        raise ValueError("bodies, spans or first_row has the wrong shape")
+    if spans.shape[0] < rows or lists.shape[0] != rows + 1 or key_offsets.shape[0] < 1:
+        raise ValueError("spans or lists do not fit the rows")
+    if key_offsets.shape[0] != value_offsets.shape[0] or min(keys.shape[0], values.shape[0]) < COPY_SLACK:
+        raise ValueError("key and value outputs do not fit each other")
+    if validity.shape[0] and validity.shape[0] < (key_offsets.shape[0] + 6) // 8:
+        raise ValueError("validity is too small")
+    cdef HeaderSink out
+    out.key_offsets, out.keys, out.keys_max = &key_offsets[0], &keys[0], keys.shape[0] - COPY_SLACK
+    out.value_offsets, out.values, out.values_max = &value_offsets[0], &values[0], values.shape[0] - COPY_SLACK
+    out.validity = &validity[0] if validity.shape[0] else NULL
+    out.headers_max = key_offsets.shape[0] - 1
+    out.headers = out.key_bytes = out.value_bytes = 0
+    cdef const uint8_t *view_bytes = _pointer(view)
+    cdef const uint8_t *arena_bytes = _pointer(arena)
+    cdef int fault
+    with nogil:
+        fault = _gather_headers(view_bytes, view.shape[0], arena_bytes, arena.shape[0],
+                                &bodies[0, 0] if bodies.shape[0] else NULL, bodies.shape[0], &first_row[0],
+                                &spans[0, 0] if spans.shape[0] else NULL, &lists[0], &out)
+    if fault:
+        raise ValueError("spans do not fit bodies or outputs")
+
+
+# ---- bisect over index files ---------------------------------------------------------------------
+
+cdef inline int64_t _key(const uint8_t *entry, int key_bytes) noexcept nogil:
+    return load_i64(entry) if key_bytes == 8 else load_i32(entry)
+
+
+cdef inline int64_t _floor_slot(const uint8_t *first_key, int64_t entry_bytes, int key_bytes, int64_t count,
+                                int64_t target) noexcept nogil:
+    """Slot of the greatest key <= target, -1 for none: halving without a branch on the comparison."""
+    cdef int64_t low = 0, half, left = count
+    if count == 0 or _key(first_key, key_bytes) > target:
+        return -1
+    while left > 1:
+        half = left >> 1
+        low += half * (_key(first_key + (low + half) * entry_bytes, key_bytes) <= target)
+        left -= half
+    return low
+
+
+cdef int _check_index(Py_ssize_t size, int entry_bytes, int key_at, int key_bytes, int64_t count) except -1:
+    if key_bytes not in (4, 8) or key_at < 0 or entry_bytes < key_at + key_bytes:
+        raise ValueError("entry_bytes, key_at and key_bytes do not fit each other")
+    if count < 0 or count > size // entry_bytes:
+        raise ValueError("count is larger than the data")
+    return 0
+
+
+def bisect_entries(data, int entry_bytes, int key_at, int key_bytes, int64_t count, int64_t target):
+    """Slot of the greatest entry whose key is at most `target`; -1 where there is none.
+
+    Args:
+        data: at least `count * entry_bytes` bytes of entries whose keys ascend.
+        entry_bytes: bytes of one entry.
+        key_at: position of the key within an entry.
+        key_bytes: 4 or 8; keys are signed and big-endian.
+        count: how many entries to search.
+        target: the key looked for.
+
+    Source: Kafka AbstractIndex.indexSlotRangeFor (its warm section is a matter of cost only).
+    """
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        _check_index(buffer.len, entry_bytes, key_at, key_bytes, count)
+        return _floor_slot(<const uint8_t *>buffer.buf + key_at, entry_bytes, key_bytes, count, target)
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef enum:
+    LANES = 16
+
+
+cdef void _floor_lanes(const uint8_t *first_key, int64_t entry_bytes, int key_bytes, int64_t count,
+                       const int64_t *targets, int64_t *out) noexcept nogil:
+    """Sixteen searches in lockstep, so that their cache misses overlap."""
+    cdef int64_t low[LANES]
+    cdef int64_t left = count, half
+    cdef int lane
+    for lane in range(LANES):
+        low[lane] = 0
+    while left > 1:
+        half = left >> 1
+        for lane in range(LANES):
+            low[lane] += half * (_key(first_key + (low[lane] + half) * entry_bytes, key_bytes) <= targets[lane])
+        left -= half
+    for lane in range(LANES):
+        out[lane] = low[lane] if _key(first_key, key_bytes) <= targets[lane] else -1
+
+
+def bisect_entries_many(const uint8_t[::1] data, int entry_bytes, int key_at, int key_bytes, int64_t count,
+                        const int64_t[::1] targets, int64_t[::1] out):
+    """`bisect_entries` for many targets at once.
+
+    Args:
+        data, entry_bytes, key_at, key_bytes, count: as for `bisect_entries`.
+        targets: int64[n], in any order.
+        out: int64[n], written: a slot for each target, -1 for none.
+    """
+    _check_index(data.shape[0], entry_bytes, key_at, key_bytes, count)
+    if out.shape[0] != targets.shape[0]:
+        raise ValueError("out and targets differ in length")
+    cdef int64_t i = 0, n = targets.shape[0]
+    cdef const uint8_t *first_key = _pointer(data) + key_at
+    with nogil:
+        # In bounds: i + LANES <= n in the first loop, i < n in the second; slots stay below count.
+        while count and i + LANES <= n:
+            _floor_lanes(first_key, entry_bytes, key_bytes, count, &targets[i], &out[i])
+            i += LANES
+        while i < n:
+            out[i] = _floor_slot(first_key, entry_bytes, key_bytes, count, targets[i])
+            i += 1
