@@ -1,0 +1,39 @@
+"""What Python sees of the text kernels; templates are described in the .pyx."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from _typeshed import ReadableBuffer, WriteableBuffer
+
+TEXT: Final = 0
+INT: Final = 1
+TIME: Final = 2
+ENUM: Final = 3
+BYTES: Final = 4
+HEADERS: Final = 5
+
+BASE64: Final = 0
+HEX: Final = 1
+UTF8: Final = 2
+RAW: Final = 3
+CSV: Final = 4
+
+class RowsEnd(NamedTuple):
+    next_row: int
+    written: int
+
+class BytesEnd(NamedTuple):
+    used: int
+    written: int
+
+def write_rows(
+    pieces: tuple[tuple[Any, ...], ...],
+    start: int,
+    stop: int,
+    out: WriteableBuffer,
+    mask: ReadableBuffer | None = None,
+) -> RowsEnd: ...
+def encode_bytes(
+    data: ReadableBuffer, style: int, final: bool, out: WriteableBuffer
+) -> BytesEnd: ...

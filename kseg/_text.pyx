@@ -1,0 +1,795 @@
+"""Text kernels: columns to JSON lines, CSV or plain text, a block of rows per call.
+
+A *template* is a tuple of pieces, written one after another for each row; `write_rows` fills a
+buffer of the caller's with as many whole rows as are sure to fit. A piece is a tuple:
+
+  (TEXT,    lead)                                        constant
+  (INT,     lead, null, column, sentinel or None)        signed decimal
+  (TIME,    lead, null, column)                          milliseconds as ISO 8601 UTC; -1 is null
+  (ENUM,    lead, null, column, names, first)            names[value - first]; names[-1] for others
+  (BYTES,   lead, null, style, offsets, data, validity)  a binary column in Arrow layout
+  (HEADERS, lead, null, style, offsets, key_offsets, key_data,
+                               value_offsets, value_data, value_validity)
+
+`lead` is written before the value; `null` stands for an absent value, and where it is None an
+absent value (for headers: an empty list) takes its `lead` with it. A `style` is an encoding
+(BASE64, HEX, UTF8, RAW), plus CSV where the quote is doubled. UTF8 is the body of a JSON string:
+valid UTF-8 stays as it is, invalid becomes U+FFFD, and what could steer a terminal or end a line
+(C0, DEL, C1, line and paragraph separators, direction marks) is escaped as \\uXXXX. RAW replaces
+invalid UTF-8 only; it is for files.
+
+Sources: RFC 8259 section 7 (strings), RFC 4648 section 4 (base64), RFC 4180 (CSV), Unicode 3.9
+table 3-7 (well-formed UTF-8; one U+FFFD for each maximal subpart).
+"""
+
+from collections import namedtuple
+
+from cpython.buffer cimport PyBUF_RECORDS_RO, PyBUF_SIMPLE, PyBUF_WRITABLE
+from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+# Kinds of pieces.
+TEXT = 0
+INT = 1
+TIME = 2
+ENUM = 3
+BYTES = 4
+HEADERS = 5
+
+# Styles: an encoding, plus CSV.
+BASE64 = 0
+HEX = 1
+UTF8 = 2
+RAW = 3
+CSV = 4
+
+RowsEnd = namedtuple("RowsEnd", "next_row written")
+BytesEnd = namedtuple("BytesEnd", "used written")
+
+cdef enum:
+    K_TEXT = 0
+    K_INT = 1
+    K_TIME = 2
+    K_ENUM = 3
+    K_BYTES = 4
+    K_HEADERS = 5
+    E_MASK = 3
+    E_BASE64 = 0
+    E_HEX = 1
+    E_UTF8 = 2
+    E_RAW = 3
+    E_CSV = 4
+    PIECES_MAX = 48
+    NAMES_MAX = 16
+    VIEWS_MAX = 160
+    DIGITS_MAX = 20           # -9223372036854775808
+    HEADER_TEXT_MAX = 20      # ,[""…"",""…""] and a null
+    ENCODE_BYTES_MIN = 64     # so that a call always takes more than one cut character
+    STATUS_OK = 0
+    STATUS_BAD_OFFSETS = 1
+
+cdef struct Column:
+    const char* base
+    Py_ssize_t stride
+    Py_ssize_t itemsize
+    Py_ssize_t count
+
+cdef struct Binary:
+    const int32_t* offsets
+    Py_ssize_t count          # values, so offsets has one more
+    const uint8_t* data
+    Py_ssize_t data_bytes
+    const uint8_t* validity   # NULL where every value is present
+    Py_ssize_t validity_bytes
+
+cdef struct Piece:
+    int kind
+    int style
+    const char* lead
+    Py_ssize_t lead_bytes
+    const char* null_text     # NULL: an absent value is left out, lead and all
+    Py_ssize_t null_bytes
+    Column column
+    bint has_sentinel
+    int64_t sentinel
+    const char* names[NAMES_MAX]
+    Py_ssize_t name_bytes[NAMES_MAX]
+    Py_ssize_t name_count
+    int64_t first
+    Binary values
+    Binary keys
+    const int32_t* header_offsets
+    Py_ssize_t header_rows
+
+cdef struct Views:
+    Py_buffer views[VIEWS_MAX]
+    Py_ssize_t count
+
+cdef frozenset COLUMN_FORMATS = frozenset((b"?", b"b", b"h", b"i", b"l", b"q"))
+cdef const char* HEX_DIGITS = b"0123456789abcdef"
+cdef const char* BASE64_DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+cdef const char* REPLACEMENT = b"\xef\xbf\xbd"
+cdef const char* QUOTES = b'""'
+cdef char[200] PAIRS          # "00" to "99"
+cdef char[8192] BASE64_PAIRS  # two digits for each 12 bits
+cdef uint8_t[256] PLAIN       # 1 for ASCII that a JSON string holds as it is
+
+
+cdef void fill_tables() noexcept:
+    """Digit pairs and the plain ASCII set; run once at import."""
+    cdef int i
+    for i in range(100):
+        PAIRS[2 * i] = 48 + i // 10
+        PAIRS[2 * i + 1] = 48 + i % 10
+    for i in range(4096):
+        BASE64_PAIRS[2 * i] = BASE64_DIGITS[i >> 6]
+        BASE64_PAIRS[2 * i + 1] = BASE64_DIGITS[i & 63]
+    for i in range(256):
+        PLAIN[i] = 0x20 <= i < 0x7F and i != 0x22 and i != 0x5C
+
+
+fill_tables()
+
+
+# Encoders. Each writes no more than its bound below, which the caller has made sure of.
+
+cdef inline Py_ssize_t content_bound(int style, Py_ssize_t count) noexcept nogil:
+    """Most bytes that `count` bytes of data can become, without the quotes around them."""
+    cdef int encoding = style & E_MASK
+    if encoding == E_BASE64:
+        return (count + 2) // 3 * 4
+    if encoding == E_HEX:
+        return count * 2
+    if encoding == E_UTF8:
+        return count * 6
+    return count * 3
+
+
+cdef inline char* put(char* out, const char* text, Py_ssize_t count) noexcept nogil:
+    memcpy(out, text, <size_t> count)
+    return out + count
+
+
+cdef char* put_base64(char* out, const uint8_t* data, Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t i = 0
+    cdef uint32_t group
+    while count - i >= 3:
+        group = (<uint32_t> data[i] << 16) | (<uint32_t> data[i + 1] << 8) | data[i + 2]
+        memcpy(out, &BASE64_PAIRS[(group >> 12) * 2], 2)
+        memcpy(out + 2, &BASE64_PAIRS[(group & 4095) * 2], 2)
+        out += 4
+        i += 3
+    if count - i == 1:
+        memcpy(out, &BASE64_PAIRS[(<uint32_t> data[i] << 4) * 2], 2)
+        out[2] = 61
+        out[3] = 61
+        out += 4
+    elif count - i == 2:
+        group = (<uint32_t> data[i] << 16) | (<uint32_t> data[i + 1] << 8)
+        memcpy(out, &BASE64_PAIRS[(group >> 12) * 2], 2)
+        out[2] = BASE64_DIGITS[(group >> 6) & 63]
+        out[3] = 61
+        out += 4
+    return out
+
+
+cdef char* put_hex(char* out, const uint8_t* data, Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(count):
+        out[0] = HEX_DIGITS[data[i] >> 4]
+        out[1] = HEX_DIGITS[data[i] & 15]
+        out += 2
+    return out
+
+
+cdef inline bint plain8(uint64_t word) noexcept nogil:
+    """Are these eight bytes all printable ASCII but for the quote and the backslash?"""
+    cdef uint64_t ones = 0x0101010101010101ULL
+    cdef uint64_t highs = 0x8080808080808080ULL
+    cdef uint64_t quote = word ^ (ones * 0x22)
+    cdef uint64_t slash = word ^ (ones * 0x5C)
+    cdef uint64_t delete = word ^ (ones * 0x7F)
+    cdef uint64_t odd = (
+        word
+        | (word - ones * 0x20)
+        | ((quote - ones) & ~quote)
+        | ((slash - ones) & ~slash)
+        | ((delete - ones) & ~delete)
+    )
+    return (odd & highs) == 0
+
+
+cdef inline char* put_unicode_escape(char* out, uint32_t point) noexcept nogil:
+    out[0] = 0x5C
+    out[1] = 0x75
+    out[2] = HEX_DIGITS[(point >> 12) & 15]
+    out[3] = HEX_DIGITS[(point >> 8) & 15]
+    out[4] = HEX_DIGITS[(point >> 4) & 15]
+    out[5] = HEX_DIGITS[point & 15]
+    return out + 6
+
+
+cdef inline char* put_ascii(char* out, uint8_t byte, int style) noexcept nogil:
+    """One ASCII byte; a quote as the style wants it, control bytes escaped unless RAW."""
+    cdef bint raw = (style & E_MASK) == E_RAW
+    cdef char letter = 0
+    if byte == 0x22:
+        if not raw:
+            out[0] = 0x5C
+            out += 1
+        return put(out, QUOTES, 2 if style & E_CSV else 1)
+    if raw or PLAIN[byte]:
+        out[0] = <char> byte
+        return out + 1
+    if byte == 0x5C:
+        letter = 0x5C
+    elif byte == 0x0A:
+        letter = 0x6E
+    elif byte == 0x0D:
+        letter = 0x72
+    elif byte == 0x09:
+        letter = 0x74
+    if letter == 0:
+        return put_unicode_escape(out, byte)
+    out[0] = 0x5C
+    out[1] = letter
+    return out + 2
+
+
+cdef inline bint steers(uint32_t point) noexcept nogil:
+    """May this character move a cursor, end a line or turn the reading direction?"""
+    return (
+        point < 0xA0
+        or point == 0x061C
+        or 0x200E <= point <= 0x200F
+        or 0x2028 <= point <= 0x202E
+        or 0x2066 <= point <= 0x2069
+    )
+
+
+cdef Py_ssize_t take_utf8(const uint8_t* data, Py_ssize_t count, uint32_t* point) noexcept nogil:
+    """One character above ASCII: bytes taken, or their negative where they are not well formed.
+
+    0 where the bytes are well formed as far as they go but end early.
+    """
+    cdef uint8_t lead = data[0]
+    cdef uint8_t low = 0x80
+    cdef uint8_t high = 0xBF
+    cdef Py_ssize_t i, need
+    if 0xC2 <= lead <= 0xDF:
+        need = 2
+        point[0] = lead & 0x1F
+    elif 0xE0 <= lead <= 0xEF:
+        need = 3
+        point[0] = lead & 0x0F
+        if lead == 0xE0:
+            low = 0xA0
+        elif lead == 0xED:
+            high = 0x9F
+    elif 0xF0 <= lead <= 0xF4:
+        need = 4
+        point[0] = lead & 0x07
+        if lead == 0xF0:
+            low = 0x90
+        elif lead == 0xF4:
+            high = 0x8F
+    else:
+        return -1
+    for i in range(1, need):
+        if i == count:
+            return 0
+        if not low <= data[i] <= high:
+            return -i
+        point[0] = (point[0] << 6) | (data[i] & 0x3F)
+        low = 0x80
+        high = 0xBF
+    return need
+
+
+cdef char* put_utf8(
+    char* out, const uint8_t* data, Py_ssize_t count, int style, bint final, Py_ssize_t* used
+) noexcept nogil:
+    """Text escaped as the style wants; without `final`, a character cut at the end is left over."""
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t taken
+    cdef uint32_t point
+    cdef uint64_t word
+    while i < count:
+        while count - i >= 8:
+            memcpy(&word, data + i, 8)
+            if not plain8(word):
+                break
+            memcpy(out, data + i, 8)
+            out += 8
+            i += 8
+        if i >= count:
+            break
+        if data[i] < 0x80:
+            out = put_ascii(out, data[i], style)
+            i += 1
+            continue
+        taken = take_utf8(data + i, count - i, &point)
+        if taken > 0:
+            if (style & E_MASK) != E_RAW and steers(point):
+                out = put_unicode_escape(out, point)
+            else:
+                out = put(out, <const char*> data + i, taken)
+            i += taken
+            continue
+        if taken == 0:
+            if not final:
+                break
+            taken = i - count  # one U+FFFD for the whole cut character
+        out = put(out, REPLACEMENT, 3)
+        i -= taken
+    used[0] = i
+    return out
+
+
+cdef inline char* put_content(
+    char* out, const uint8_t* data, Py_ssize_t count, int style
+) noexcept nogil:
+    cdef int encoding = style & E_MASK
+    cdef Py_ssize_t used
+    if encoding == E_BASE64:
+        return put_base64(out, data, count)
+    if encoding == E_HEX:
+        return put_hex(out, data, count)
+    return put_utf8(out, data, count, style, True, &used)
+
+
+cdef char* put_uint(char* out, uint64_t value) noexcept nogil:
+    cdef char digits[24]
+    cdef Py_ssize_t at = 24
+    cdef uint64_t rest
+    while value >= 100:
+        rest = value // 100
+        at -= 2
+        memcpy(digits + at, &PAIRS[(value - rest * 100) * 2], 2)
+        value = rest
+    if value >= 10:
+        at -= 2
+        memcpy(digits + at, &PAIRS[value * 2], 2)
+    else:
+        at -= 1
+        digits[at] = <char> (48 + value)
+    return put(out, digits + at, 24 - at)
+
+
+cdef inline char* put_int(char* out, int64_t value) noexcept nogil:
+    if value >= 0:
+        return put_uint(out, <uint64_t> value)
+    out[0] = 45
+    return put_uint(out + 1, 0 - <uint64_t> value)
+
+
+cdef inline char* put_pair(char* out, uint64_t value, char after) noexcept nogil:
+    memcpy(out, &PAIRS[value * 2], 2)
+    out[2] = after
+    return out + 3
+
+
+cdef char* put_time(char* out, int64_t time_ms) noexcept nogil:
+    """`2025-10-09T08:53:20.000Z`, 24 bytes; a plain number where the year has no four digits.
+
+    Days to civil date in eras of 400 years that begin in March (Howard Hinnant, `civil_from_days`).
+    """
+    # From the first millisecond of the year 0 to the last of 9999.
+    if time_ms < -62167219200000LL or time_ms > 253402300799999LL:
+        return put_int(out, time_ms)
+    # Counted from -0400-03-01, so that nothing here is negative.
+    cdef uint64_t since = <uint64_t> (time_ms + 74784816000000LL)
+    cdef uint64_t days = since // 86400000
+    cdef uint64_t day_ms = since % 86400000
+    cdef uint64_t in_era = days % 146097
+    cdef uint64_t year_of_era = (
+        in_era - in_era // 1460 + in_era // 36524 - in_era // 146096
+    ) // 365
+    cdef uint64_t day_of_year = in_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    cdef uint64_t shifted_month = (5 * day_of_year + 2) // 153
+    cdef uint64_t month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
+    cdef uint64_t year = days // 146097 * 400 + year_of_era + (1 if month <= 2 else 0) - 400
+    memcpy(out, &PAIRS[(year // 100) * 2], 2)
+    out = put_pair(out + 2, year % 100, 45)
+    out = put_pair(out, month, 45)
+    out = put_pair(out, day_of_year - (153 * shifted_month + 2) // 5 + 1, 84)
+    out = put_pair(out, day_ms // 3600000, 58)
+    out = put_pair(out, day_ms // 60000 % 60, 58)
+    out = put_pair(out, day_ms // 1000 % 60, 46)
+    out[0] = <char> (48 + day_ms % 1000 // 100)
+    memcpy(out + 1, &PAIRS[(day_ms % 100) * 2], 2)
+    out[3] = 90
+    return out + 4
+
+
+# Rows.
+
+cdef inline int64_t load(const Column* column, Py_ssize_t row) noexcept nogil:
+    """Element `row`, which `open_column` has checked to be there."""
+    cdef const char* at = column.base + row * column.stride
+    cdef int64_t wide
+    cdef int32_t word
+    cdef int16_t half
+    if column.itemsize == 8:
+        memcpy(&wide, at, 8)
+        return wide
+    if column.itemsize == 4:
+        memcpy(&word, at, 4)
+        return word
+    if column.itemsize == 2:
+        memcpy(&half, at, 2)
+        return half
+    return <int8_t> at[0]
+
+
+cdef inline bint is_null(const Binary* values, Py_ssize_t row) noexcept nogil:
+    return values.validity != NULL and not (values.validity[row >> 3] >> (row & 7)) & 1
+
+
+cdef inline Py_ssize_t value_bytes(const Binary* values, Py_ssize_t row) noexcept nogil:
+    """Length of a value, or -1 where its offsets do not lie in order inside the data."""
+    cdef int32_t start = values.offsets[row]
+    cdef int32_t end = values.offsets[row + 1]
+    if start < 0 or end < start or end > values.data_bytes:
+        return -1
+    return end - start
+
+
+cdef Py_ssize_t row_bound(const Piece* pieces, int count, Py_ssize_t row) noexcept nogil:
+    """Most bytes this row can take beyond what `fixed_bound` counts; -1 where offsets are wrong.
+
+    Every value of the row is checked here, which is what makes the writing below safe.
+    """
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t size, header
+    cdef const Piece* piece
+    cdef int i
+    for i in range(count):
+        piece = &pieces[i]
+        if piece.kind == K_BYTES:
+            size = value_bytes(&piece.values, row)
+            if size < 0:
+                return -1
+            total += content_bound(piece.style, size) + 2
+        elif piece.kind == K_HEADERS:
+            if (
+                piece.header_offsets[row] < 0
+                or piece.header_offsets[row + 1] < piece.header_offsets[row]
+                or piece.header_offsets[row + 1] > piece.values.count
+            ):
+                return -1
+            for header in range(piece.header_offsets[row], piece.header_offsets[row + 1]):
+                size = value_bytes(&piece.keys, header)
+                if size < 0:
+                    return -1
+                total += content_bound(E_UTF8, size) + HEADER_TEXT_MAX
+                size = value_bytes(&piece.values, header)
+                if size < 0:
+                    return -1
+                total += content_bound(piece.style, size)
+    return total
+
+
+cdef Py_ssize_t fixed_bound(const Piece* pieces, int count) noexcept nogil:
+    """Most bytes of a row but for the contents of its bytes and headers."""
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t name
+    cdef Py_ssize_t longest
+    cdef int i
+    for i in range(count):
+        longest = pieces[i].null_bytes + DIGITS_MAX + 8
+        for name in range(pieces[i].name_count):
+            longest = max(longest, pieces[i].name_bytes[name])
+        total += pieces[i].lead_bytes + longest
+    return total
+
+
+cdef inline char* put_null(char* out, const Piece* piece) noexcept nogil:
+    if piece.null_text == NULL:
+        return out
+    out = put(out, piece.lead, piece.lead_bytes)
+    return put(out, piece.null_text, piece.null_bytes)
+
+
+cdef char* put_headers(char* out, const Piece* piece, Py_ssize_t row) noexcept nogil:
+    """`[["name",value],...]`; in CSV one quoted field of it."""
+    cdef Py_ssize_t quote = 2 if piece.style & E_CSV else 1
+    cdef Py_ssize_t header
+    cdef Py_ssize_t first = piece.header_offsets[row]
+    cdef const Binary* keys = &piece.keys
+    cdef const Binary* values = &piece.values
+    cdef int key_style = E_UTF8 | (piece.style & E_CSV)
+    if piece.style & E_CSV:
+        out = put(out, QUOTES, 1)
+    out = put(out, b"[", 1)
+    for header in range(first, piece.header_offsets[row + 1]):
+        out = put(out, b",[" if header > first else b"[", 2 if header > first else 1)
+        out = put(out, QUOTES, quote)
+        out = put_content(
+            out, keys.data + keys.offsets[header], value_bytes(keys, header), key_style
+        )
+        out = put(out, QUOTES, quote)
+        if is_null(values, header):
+            out = put(out, b",null]", 6)
+            continue
+        out = put(out, b",", 1)
+        out = put(out, QUOTES, quote)
+        out = put_content(
+            out, values.data + values.offsets[header], value_bytes(values, header), piece.style
+        )
+        out = put(out, QUOTES, quote)
+        out = put(out, b"]", 1)
+    out = put(out, b"]", 1)
+    if piece.style & E_CSV:
+        out = put(out, QUOTES, 1)
+    return out
+
+
+cdef char* put_piece(char* out, const Piece* piece, Py_ssize_t row) noexcept nogil:
+    cdef int64_t value
+    cdef Py_ssize_t name
+    if piece.kind == K_TEXT:
+        return put(out, piece.lead, piece.lead_bytes)
+    if piece.kind == K_BYTES:
+        if is_null(&piece.values, row):
+            return put_null(out, piece)
+        out = put(out, piece.lead, piece.lead_bytes)
+        out = put(out, QUOTES, 1)
+        out = put_content(
+            out,
+            piece.values.data + piece.values.offsets[row],
+            value_bytes(&piece.values, row),
+            piece.style,
+        )
+        return put(out, QUOTES, 1)
+    if piece.kind == K_HEADERS:
+        if piece.null_text == NULL and piece.header_offsets[row] == piece.header_offsets[row + 1]:
+            return out
+        out = put(out, piece.lead, piece.lead_bytes)
+        return put_headers(out, piece, row)
+    value = load(&piece.column, row)
+    if piece.has_sentinel and value == piece.sentinel:
+        return put_null(out, piece)
+    if piece.kind == K_ENUM:
+        name = piece.name_count - 1
+        # Compared before the subtraction, which could overflow.
+        if value >= piece.first and value < piece.first + piece.name_count:
+            name = <Py_ssize_t> (value - piece.first)
+        out = put(out, piece.lead, piece.lead_bytes)
+        return put(out, piece.names[name], piece.name_bytes[name])
+    out = put(out, piece.lead, piece.lead_bytes)
+    if piece.kind == K_TIME:
+        return put_time(out, value)
+    return put_int(out, value)
+
+
+# Python's side: buffers in, buffers out.
+
+cdef Py_buffer* open_view(Views* views, object source, int flags) except NULL:
+    """Borrow one more buffer; `close_views` gives all of them back."""
+    if views.count == VIEWS_MAX:
+        raise ValueError(f"a template borrows at most {VIEWS_MAX} buffers")
+    cdef Py_buffer* view = &views.views[views.count]
+    PyObject_GetBuffer(source, view, flags)
+    views.count += 1
+    return view
+
+
+cdef void close_views(Views* views) noexcept:
+    cdef Py_ssize_t i
+    for i in range(views.count):
+        PyBuffer_Release(&views.views[i])
+    views.count = 0
+
+
+cdef int open_column(Views* views, Column* column, object source, Py_ssize_t stop) except -1:
+    cdef Py_buffer* view = open_view(views, source, PyBUF_RECORDS_RO)
+    if view.ndim != 1 or view.format == NULL or view.format not in COLUMN_FORMATS:
+        raise ValueError("a column is one-dimensional, of native signed integers or booleans")
+    if view.shape[0] < stop:
+        raise ValueError(f"a column has {view.shape[0]} rows, {stop} are wanted")
+    column.base = <const char*> view.buf
+    column.stride = view.strides[0]
+    column.itemsize = view.itemsize
+    column.count = view.shape[0]
+    return 0
+
+
+cdef Py_ssize_t open_offsets(Views* views, const int32_t** offsets, object source) except -1:
+    """Borrow int32 offsets; answers how many values they delimit."""
+    cdef Py_buffer* view = open_view(views, source, PyBUF_SIMPLE)
+    if view.len % 4 or view.len < 4:
+        raise ValueError("offsets are int32, one more than there are values")
+    offsets[0] = <const int32_t*> view.buf
+    return view.len // 4 - 1
+
+
+cdef int open_binary(
+    Views* views, Binary* values, object offsets, object data, object validity, Py_ssize_t stop
+) except -1:
+    cdef Py_buffer* view
+    values.count = open_offsets(views, &values.offsets, offsets)
+    if values.count < stop:
+        raise ValueError(f"a column has {values.count} rows, {stop} are wanted")
+    view = open_view(views, data, PyBUF_SIMPLE)
+    values.data = <const uint8_t*> view.buf
+    values.data_bytes = view.len
+    values.validity = NULL
+    if validity is not None:
+        view = open_view(views, validity, PyBUF_SIMPLE)
+        if view.len < (values.count + 7) // 8:
+            raise ValueError("the validity bits are fewer than the values")
+        values.validity = <const uint8_t*> view.buf
+    return 0
+
+
+cdef int open_names(Piece* piece, tuple names) except -1:
+    cdef Py_ssize_t i
+    if not 0 < len(names) <= NAMES_MAX:
+        raise ValueError(f"an ENUM has 1 to {NAMES_MAX} names")
+    for i in range(len(names)):
+        name = <bytes?> names[i]
+        piece.names[i] = PyBytes_AS_STRING(name)
+        piece.name_bytes[i] = PyBytes_GET_SIZE(name)
+    piece.name_count = len(names)
+    return 0
+
+
+cdef int open_piece(Views* views, Piece* piece, tuple source, Py_ssize_t stop) except -1:
+    """Read one piece's tuple into C; the caller keeps the tuple alive meanwhile."""
+    piece.kind = source[0]
+    lead = <bytes?> source[1]
+    piece.lead = PyBytes_AS_STRING(lead)
+    piece.lead_bytes = PyBytes_GET_SIZE(lead)
+    piece.null_text = NULL
+    piece.null_bytes = 0
+    piece.name_count = 0
+    piece.has_sentinel = False
+    piece.style = 0
+    if piece.kind == K_TEXT:
+        return 0
+    null = source[2]
+    if null is not None:
+        piece.null_text = PyBytes_AS_STRING(<bytes?> null)
+        piece.null_bytes = PyBytes_GET_SIZE(null)
+    if piece.kind == K_BYTES:
+        piece.style = source[3]
+        return open_binary(views, &piece.values, source[4], source[5], source[6], stop)
+    if piece.kind == K_HEADERS:
+        piece.style = source[3]
+        piece.header_rows = open_offsets(views, &piece.header_offsets, source[4])
+        if piece.header_rows < stop:
+            raise ValueError(f"headers have {piece.header_rows} rows, {stop} are wanted")
+        open_binary(views, &piece.keys, source[5], source[6], None, 0)
+        open_binary(views, &piece.values, source[7], source[8], source[9], 0)
+        if piece.keys.count != piece.values.count:
+            raise ValueError("headers have as many keys as values")
+        return 0
+    if piece.kind not in (K_INT, K_TIME, K_ENUM):
+        raise ValueError(f"no kind of piece is numbered {piece.kind}")
+    open_column(views, &piece.column, source[3], stop)
+    if piece.kind == K_ENUM:
+        piece.first = source[5]
+        return open_names(piece, source[4])
+    piece.has_sentinel = piece.kind == K_TIME or source[4] is not None
+    if piece.has_sentinel:
+        piece.sentinel = -1 if piece.kind == K_TIME else source[4]
+    return 0
+
+
+def write_rows(tuple pieces, Py_ssize_t start, Py_ssize_t stop, out, mask=None):
+    """Write whole rows into `out`, as many as are sure to fit.
+
+    Args:
+        pieces: the template (module docstring); up to 48 pieces.
+        start: first row.
+        stop: row to end before; every column holds at least as many.
+        out: writable bytes of the caller's. A row is written only if the most that it could
+            take fits: six bytes for one under UTF8, so 1 MiB holds any row below 170 KiB.
+        mask: bool[stop] or None; rows where it is 0 are passed over.
+
+    Returns:
+        RowsEnd(next_row, written): go on with `next_row`. If nothing was written and `next_row`
+        is not `stop`, that row needs a larger buffer or `encode_bytes`.
+
+    Raises:
+        ValueError: a column is too short or not what its piece wants, or offsets lie outside
+            their data.
+    """
+    cdef Views views
+    cdef Piece[PIECES_MAX] c_pieces
+    cdef Column select
+    cdef int count = len(pieces)
+    cdef int i
+    cdef int status = STATUS_OK
+    cdef bint masked = mask is not None
+    cdef Py_ssize_t row, fixed, bound
+    cdef char* at
+    cdef char* begin
+    cdef char* end
+    cdef Py_buffer* target
+    if count > PIECES_MAX:
+        raise ValueError(f"a template has at most {PIECES_MAX} pieces")
+    if not 0 <= start <= stop:
+        raise ValueError(f"rows {start} to {stop} are no range")
+    views.count = 0
+    try:
+        target = open_view(&views, out, PyBUF_WRITABLE)
+        begin = at = <char*> target.buf
+        end = at + target.len
+        for i in range(count):
+            open_piece(&views, &c_pieces[i], pieces[i], stop)
+        if masked:
+            open_column(&views, &select, mask, stop)
+        row = start
+        with nogil:
+            fixed = fixed_bound(c_pieces, count)
+            while row < stop:
+                if masked and load(&select, row) == 0:
+                    row += 1
+                    continue
+                bound = row_bound(c_pieces, count, row)
+                if bound < 0:
+                    status = STATUS_BAD_OFFSETS
+                    break
+                if fixed + bound > end - at:
+                    break
+                for i in range(count):
+                    at = put_piece(at, &c_pieces[i], row)
+                row += 1
+    finally:
+        close_views(&views)
+    if status == STATUS_BAD_OFFSETS:
+        raise ValueError(f"offsets of row {row} lie outside their data")
+    return RowsEnd(row, at - begin)
+
+
+def encode_bytes(data, int style, bint final, out):
+    """Encode one value, or a part of it, without quotes around it.
+
+    For values too large for a row buffer: call again with what is left, `final` on the last part.
+
+    Args:
+        data: contiguous bytes.
+        style: an encoding, plus CSV.
+        final: nothing follows, so take a cut group or character as it is.
+        out: writable bytes of the caller's, at least 64.
+
+    Returns:
+        BytesEnd(used, written): both may be less than all; without `final` up to three bytes are
+        left over.
+
+    Raises:
+        ValueError: `out` is shorter than 64 bytes.
+    """
+    cdef Views views
+    cdef Py_buffer* source
+    cdef Py_buffer* target
+    cdef Py_ssize_t count, used
+    cdef char* at
+    cdef char* begin
+    cdef bint last
+    cdef int encoding = style & E_MASK
+    views.count = 0
+    try:
+        source = open_view(&views, data, PyBUF_SIMPLE)
+        target = open_view(&views, out, PyBUF_WRITABLE)
+        if target.len < ENCODE_BYTES_MIN:
+            raise ValueError(f"the buffer is shorter than {ENCODE_BYTES_MIN} bytes")
+        begin = at = <char*> target.buf
+        # As many bytes as are sure to fit, in whole groups of three for base64.
+        count = min(source.len, (target.len - 4) // content_bound(style, 3) * 3)
+        last = final and count == source.len
+        if encoding == E_BASE64 and not last:
+            count -= count % 3
+        with nogil:
+            if encoding == E_BASE64 or encoding == E_HEX:
+                at = put_content(at, <const uint8_t*> source.buf, count, style)
+                used = count
+            else:
+                at = put_utf8(at, <const uint8_t*> source.buf, count, style, last, &used)
+    finally:
+        close_views(&views)
+    return BytesEnd(used, at - begin)

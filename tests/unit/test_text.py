@@ -1,0 +1,309 @@
+"""The text kernels: every encoding against Python's own, buffers too small, templates that lie."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+
+import numpy as np
+import pytest
+
+from kseg import _text
+
+AWKWARD = [
+    b"",
+    b"plain",
+    b'quote " backslash \\ slash /',
+    bytes(range(256)),
+    bytes(range(32)) + b"\x7f",
+    "Grüße, 世界 𐍈".encode(),
+    b"cut \xe4\xb8",
+    b"cut \xf0\x90\x8d",
+    b"\xc0\x80 overlong \xe0\x80\x80 \xf0\x80\x80\x80",
+    b"\xed\xa0\x80 surrogate \xf4\x90\x80\x80 beyond \xf5",
+    b"\xe4\xb8A\xf0\x90\x8dB\xf0\x90C\xc2",
+    b"\x1b[31mred\x1b[0m\x07",
+    "csi \x9b31m nel \x85".encode(),
+    "rlo \u202e lri \u2066 ls \u2028 ps \u2029 alm \u061c lrm \u200e".encode(),
+    b"12345678" * 4 + b'"' + b"12345678",
+]
+
+
+def binary(values: list[bytes | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """A binary column in Arrow layout: offsets, data, validity."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    offsets[1:] = np.cumsum([len(value or b"") for value in values])
+    data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
+    if None not in values:
+        return offsets, data, None
+    present = np.array([value is not None for value in values])
+    return offsets, data, np.packbits(present, bitorder="little")
+
+
+def rows(
+    pieces: tuple, count: int, *, size: int = 1 << 16, mask: np.ndarray | None = None
+) -> bytes:
+    """All rows of a template, through a buffer of `size` bytes."""
+    out = bytearray(size)
+    text = b""
+    row = 0
+    while row < count:
+        end = _text.write_rows(pieces, row, count, out, mask)
+        assert end.written or end.next_row == count, "the buffer is too small for one row"
+        text += out[: end.written]
+        row = end.next_row
+    return text
+
+
+def one(style: int, values: list[bytes | None], null: bytes = b"null") -> list[str]:
+    """Each value alone on its line."""
+    pieces = ((_text.BYTES, b"", null, style, *binary(values)), (_text.TEXT, b"\n"))
+    return rows(pieces, len(values)).decode().split("\n")[:-1]
+
+
+def test_base64_is_rfc_4648_with_padding() -> None:
+    for value, line in zip(AWKWARD, one(_text.BASE64, AWKWARD), strict=True):
+        assert json.loads(line) == base64.b64encode(value).decode()
+
+
+def test_hex_is_lower_case_pairs() -> None:
+    for value, line in zip(AWKWARD, one(_text.HEX, AWKWARD), strict=True):
+        assert json.loads(line) == value.hex()
+
+
+def test_utf8_is_a_json_string_of_what_python_decodes_with_replacement() -> None:
+    for value, line in zip(AWKWARD, one(_text.UTF8, AWKWARD), strict=True):
+        assert json.loads(line) == value.decode("utf-8", "replace")
+
+
+def test_utf8_never_writes_what_could_steer_a_terminal() -> None:
+    steering = [chr(point) for point in (*range(32), *range(0x7F, 0xA0))]
+    steering += list(
+        "\u061c\u200e\u200f\u2028\u2029\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2069"
+    )
+    for line in one(_text.UTF8, [*AWKWARD, "".join(steering).encode()]):
+        assert not set(line) & set(steering)
+
+
+def test_every_pair_of_bytes_decodes_as_python_does() -> None:
+    values = [bytes((first, second)) for first in range(256) for second in range(256)]
+    expected = [value.decode("utf-8", "replace") for value in values]
+    assert [json.loads(line) for line in one(_text.UTF8, list(values))] == expected
+
+
+def test_raw_csv_doubles_quotes_and_keeps_all_else() -> None:
+    assert one(_text.RAW | _text.CSV, [b'a"b', b"\\\t"]) == ['"a""b"', '"\\\t"']
+
+
+def test_csv_tells_null_from_empty() -> None:
+    assert one(_text.BASE64 | _text.CSV, [None, b"", b"x"], b"") == ["", '""', '"eA=="']
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_integers_of_every_width_print_as_python_prints_them(dtype: type) -> None:
+    info = np.iinfo(dtype)
+    values = [info.min, info.min + 1, -101, -100, -10, -1, 0, 1, 9, 10, 99, 100, 101, info.max]
+    column = np.array([max(info.min, value) for value in values]).astype(dtype)
+    text = rows(((_text.INT, b"", b"", column, None), (_text.TEXT, b"\n")), len(column))
+    assert text.decode().split() == [str(value) for value in column.tolist()]
+
+
+def test_powers_of_ten_and_their_neighbours_print_right() -> None:
+    values = [
+        sign * (10**power + step) for sign in (1, -1) for power in range(19) for step in (-1, 0, 1)
+    ]
+    column = np.array(values, np.int64)
+    text = rows(((_text.INT, b"", b"", column, None), (_text.TEXT, b"\n")), len(column))
+    assert text.decode().split() == [str(value) for value in values]
+
+
+def test_strided_columns_are_read_in_place() -> None:
+    table = np.arange(12, dtype=np.int64).reshape(4, 3)
+    pieces = ((_text.INT, b"", b"", table[:, 1], None), (_text.TEXT, b" "))
+    assert rows(pieces, 4) == b"1 4 7 10 "
+
+
+def test_a_sentinel_is_null_or_takes_its_lead_with_it() -> None:
+    column = np.array([5, -1], np.int64)
+    shown = ((_text.INT, b"h=", b"null", column, -1), (_text.TEXT, b";"))
+    hidden = ((_text.INT, b"h=", None, column, -1), (_text.TEXT, b";"))
+    assert rows(shown, 2) == b"h=5;h=null;"
+    assert rows(hidden, 2) == b"h=5;;"
+
+
+def test_an_enum_outside_its_names_takes_the_last() -> None:
+    column = np.array([-1, 0, 1, 2, -2, 100, 127, -128], np.int8)
+    pieces = ((_text.ENUM, b" ", None, column, (b"none", b"zero", b"one", b"other"), -1),)
+    assert rows(pieces, 8) == b" none zero one other other other other other"
+
+
+def test_booleans_are_an_enum_of_two() -> None:
+    column = np.array([True, False])
+    assert rows(((_text.ENUM, b"", None, column, (b"false", b"true"), 0),), 2) == b"truefalse"
+
+
+def test_times_are_iso_8601_as_python_writes_them() -> None:
+    generator = np.random.default_rng(7)
+    low = -62_135_596_800_000  # year 1, where Python begins
+    high = 253_402_300_799_999
+    edges = [
+        low,
+        high,
+        0,
+        -2,
+        1,
+        951_782_400_000,
+        951_868_799_999,
+        951_868_800_000,
+        4_107_542_400_000,
+    ]
+    column = np.concatenate([edges, generator.integers(low, high, 2000)]).astype(np.int64)
+    text = rows(((_text.TIME, b"", b"-", column), (_text.TEXT, b"\n")), len(column))
+    epoch = datetime.datetime(1970, 1, 1)
+    for value, line in zip(column.tolist(), text.decode().split(), strict=True):
+        moment = epoch + datetime.timedelta(milliseconds=value)
+        assert line == moment.isoformat(timespec="milliseconds") + "Z"
+
+
+def test_times_outside_four_digit_years_stay_numbers() -> None:
+    values = [
+        2**63 - 1,
+        -(2**63),
+        253_402_300_800_000,
+        -62_167_219_200_001,
+        -1,
+        -62_167_219_200_000,
+    ]
+    text = rows(((_text.TIME, b"", b"-", np.array(values)), (_text.TEXT, b"\n")), len(values))
+    expected = [*map(str, values[:4]), "-", "0000-01-01T00:00:00.000Z"]
+    assert text.decode().split() == expected
+
+
+HEADERS = [[], [(b"a", b"1")], [(b"a", None), (b"a", b""), (b'q"\x1b\xff', b'v"')]]
+
+
+def headers_piece(style: int, null: bytes | None = b"[]") -> tuple:
+    """The HEADERS above as a piece."""
+    flat = [item for items in HEADERS for item in items]
+    offsets = np.cumsum([0, *map(len, HEADERS)]).astype(np.int32)
+    key_offsets, key_data, _ = binary([key for key, _ in flat])
+    values = binary([value for _, value in flat])
+    return (_text.HEADERS, b"", null, style, offsets, key_offsets, key_data, *values)
+
+
+def test_headers_are_pairs_of_name_and_value() -> None:
+    text = rows((headers_piece(_text.BASE64), (_text.TEXT, b"\n")), 3)
+    assert [json.loads(line) for line in text.splitlines()] == [
+        [],
+        [["a", "MQ=="]],
+        [["a", None], ["a", ""], ['q"\x1b\ufffd', "diI="]],
+    ]
+
+
+def test_headers_in_csv_are_one_field_of_json() -> None:
+    import csv
+
+    text = rows((headers_piece(_text.UTF8 | _text.CSV), (_text.TEXT, b",x\r\n")), 3)
+    fields = [json.loads(row[0]) for row in csv.reader(text.decode().splitlines())]
+    assert fields[2] == [["a", None], ["a", ""], ['q"\x1b\ufffd', 'v"']]
+
+
+def test_empty_headers_can_be_left_out() -> None:
+    pieces = ((*headers_piece(_text.UTF8)[:1], b" h=", None, *headers_piece(_text.UTF8)[3:]),)
+    assert rows(pieces, 1) == b""
+
+
+def test_masked_rows_are_passed_over() -> None:
+    column = np.arange(6, dtype=np.int64)
+    mask = np.array([True, False, False, True, False, True])
+    assert rows(((_text.INT, b" ", None, column, None),), 6, mask=mask) == b" 0 3 5"
+
+
+@pytest.mark.parametrize("style", [_text.BASE64, _text.HEX, _text.UTF8, _text.RAW | _text.CSV])
+def test_any_buffer_that_holds_one_row_gives_the_same_text(style: int) -> None:
+    pieces = ((_text.BYTES, b"v=", b"null", style, *binary([*AWKWARD, None])), (_text.TEXT, b"\n"))
+    count = len(AWKWARD) + 1
+    whole = rows(pieces, count)
+    for size in (1700, 1801, 4096):
+        assert rows(pieces, count, size=size) == whole
+
+
+def test_a_row_that_does_not_fit_is_not_begun() -> None:
+    pieces = ((_text.BYTES, b"", b"", _text.HEX, *binary([b"x" * 100])),)
+    out = bytearray(b"." * 150)
+    assert _text.write_rows(pieces, 0, 1, out) == (0, 0)
+    assert out == b"." * 150
+
+
+@pytest.mark.parametrize("style", [_text.BASE64, _text.HEX, _text.UTF8])
+@pytest.mark.parametrize("size", [64, 65, 70, 200])
+def test_a_value_encoded_in_parts_equals_it_encoded_at_once(style: int, size: int) -> None:
+    for value in AWKWARD:
+        out = bytearray(size)
+        text = b""
+        left = memoryview(value)
+        while True:
+            end = _text.encode_bytes(left, style, True, out)
+            text += out[: end.written]
+            left = left[end.used :]
+            if not left:
+                break
+            assert end.used
+        assert text.decode() == one(style, [value])[0][1:-1]
+
+
+def test_a_character_cut_between_parts_waits_for_the_next() -> None:
+    value = "世".encode()
+    out = bytearray(64)
+    assert _text.encode_bytes(value[:2], _text.UTF8, False, out) == (0, 0)
+    assert _text.encode_bytes(value[:2], _text.UTF8, True, out) == (2, 3)
+
+
+LYING = {
+    "offsets beyond the data": ([0, 9], b"four", None),
+    "offsets that go back": ([3, 1], b"four", None),
+    "offsets below zero": ([-1, 2], b"four", None),
+    "too few offsets": ([0], b"", None),
+}
+
+
+@pytest.mark.parametrize("name", LYING)
+def test_offsets_that_lie_are_refused(name: str) -> None:
+    offsets, data, validity = LYING[name]
+    piece = (_text.BYTES, b"", b"", _text.HEX, np.array(offsets, np.int32), data, validity)
+    with pytest.raises(ValueError, match=r"offsets|rows"):
+        _text.write_rows((piece,), 0, 1, bytearray(100))
+
+
+def test_headers_that_point_past_their_items_are_refused() -> None:
+    piece = list(headers_piece(_text.HEX))
+    piece[4] = np.array([0, 99], np.int32)
+    with pytest.raises(ValueError, match="offsets"):
+        _text.write_rows((tuple(piece),), 0, 1, bytearray(100_000))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [np.zeros(3, ">i8"), np.zeros(3), np.zeros((3, 3), np.int64), np.zeros(2, np.int64)],
+    ids=["big-endian", "float", "two-dimensional", "short"],
+)
+def test_columns_of_the_wrong_kind_are_refused(column: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="column"):
+        _text.write_rows(((_text.INT, b"", None, column, None),), 0, 3, bytearray(100))
+
+
+def test_validity_shorter_than_the_values_is_refused() -> None:
+    offsets, data, _ = binary([b"x"] * 9)
+    piece = (_text.BYTES, b"", b"", _text.HEX, offsets, data, np.zeros(1, np.uint8))
+    with pytest.raises(ValueError, match="validity"):
+        _text.write_rows((piece,), 0, 9, bytearray(1000))
+
+
+def test_a_template_has_a_bounded_number_of_pieces() -> None:
+    with pytest.raises(ValueError, match="at most"):
+        _text.write_rows(((_text.TEXT, b""),) * 49, 0, 1, bytearray(10))
+
+
+def test_no_rows_is_an_empty_answer() -> None:
+    assert _text.write_rows((), 0, 0, bytearray(1)) == (0, 0)
