@@ -1,0 +1,223 @@
+"""The grammar of Kafka's names: pure functions over strings, no disk.
+
+`S` is a base offset in 20 decimal digits.
+
+    <data directory>/
+      .lock  .kafka_cleanshutdown  meta.properties  bootstrap.checkpoint
+      {recovery-point,log-start,replication,cleaner}-offset-checkpoint
+      <topic>-<partition>/                          and, with 32 hex digits of a UUID in between,
+      <topic>-<partition>.<uuid>-{delete,future,stray}/
+        S.log  S.index  S.timeindex  S.txnindex     a segment; before Kafka 0.8 just S.kafka
+        S.snapshot                                  producer state up to S
+        leader-epoch-checkpoint  partition.metadata
+        <end offset>-<epoch, 10 digits>.checkpoint  a KRaft snapshot: batches, as in a log
+        <any of these>.{cleaned,swap,deleted,tmp,part}
+
+Topics may contain dots and dashes, so the last dot and the last dash count. An offset is whatever
+integer precedes the first dot: Kafka does not ask for 20 digits, nor for a positive number.
+
+Source: Kafka `LogFileUtils`, `LocalLog.parseTopicPartitionName`, `LogLoader`, `Snapshots`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from kseg.errors import NotALogError
+
+OFFSET_MAX: Final = 2**63 - 1
+_OFFSET_MIN: Final = -(2**63)
+_INT32_MAX: Final = 2**31 - 1
+
+
+class FileKind(Enum):
+    """What a file holds; the value is its extension, or its whole name where that is fixed."""
+
+    LOG = "log"
+    KAFKA07 = "kafka"
+    INDEX = "index"
+    TIMEINDEX = "timeindex"
+    TXNINDEX = "txnindex"
+    SNAPSHOT = "snapshot"
+    CHECKPOINT_KRAFT = "checkpoint"
+    LEADER_EPOCHS = "leader-epoch-checkpoint"
+    PARTITION_METADATA = "partition.metadata"
+    QUORUM_STATE = "quorum-state"
+    RECOVERY_POINT = "recovery-point-offset-checkpoint"
+    LOG_START = "log-start-offset-checkpoint"
+    REPLICATION = "replication-offset-checkpoint"
+    CLEANER = "cleaner-offset-checkpoint"
+    META_PROPERTIES = "meta.properties"
+    BOOTSTRAP = "bootstrap.checkpoint"
+    CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+    LOCK = ".lock"
+
+    @property
+    def holds_batches(self) -> bool:
+        """Whether the file is batches or messages back to back."""
+        return self in _OF_BATCHES
+
+
+_OF_BATCHES: Final = frozenset(
+    (FileKind.LOG, FileKind.KAFKA07, FileKind.CHECKPOINT_KRAFT, FileKind.BOOTSTRAP)
+)
+SEGMENT_KINDS: Final = {
+    kind.value: kind
+    for kind in (
+        FileKind.LOG,
+        FileKind.KAFKA07,
+        FileKind.INDEX,
+        FileKind.TIMEINDEX,
+        FileKind.TXNINDEX,
+        FileKind.SNAPSHOT,
+    )
+}
+OF_SEGMENTS: Final = frozenset(SEGMENT_KINDS.values()) - {FileKind.SNAPSHOT}
+_PARTITION_KINDS: Final = {
+    kind.value: kind
+    for kind in (FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE)
+}
+_DATA_DIRECTORY_KINDS: Final = {
+    kind.value: kind
+    for kind in (
+        FileKind.RECOVERY_POINT,
+        FileKind.LOG_START,
+        FileKind.REPLICATION,
+        FileKind.CLEANER,
+        FileKind.META_PROPERTIES,
+        FileKind.BOOTSTRAP,
+        FileKind.CLEAN_SHUTDOWN,
+        FileKind.LOCK,
+    )
+}
+OF_DATA_DIRECTORIES: Final = frozenset(_DATA_DIRECTORY_KINDS.values())
+_FIXED_NAMES: Final = _PARTITION_KINDS | _DATA_DIRECTORY_KINDS
+_SUFFIXES: Final = frozenset(("cleaned", "swap", "deleted", "tmp", "part"))
+_KRAFT_STEM: Final = re.compile(r"([0-9]{20})-([0-9]{10})", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
+_SUFFIXED_DIRECTORY: Final = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """What a file's name says.
+
+    Attributes:
+        kind: what it holds.
+        base_offset: the integer before the first dot: base offset of a segment, end offset of a
+            snapshot; None where the name carries none.
+        suffix: `cleaned`, `swap`, `deleted`, `tmp` or `part` of a transient form, else None.
+        epoch: leader epoch of a KRaft snapshot, else None.
+    """
+
+    kind: FileKind
+    base_offset: int | None = None
+    suffix: str | None = None
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionName:
+    """What a partition directory's name says.
+
+    Attributes:
+        topic: cut short in the names of deleted and stray logs that would be too long.
+        partition: number of the partition.
+        suffix: `delete`, `future` or `stray`, else None.
+        uuid: what stands between the last dot and the suffix, else None.
+    """
+
+    topic: str
+    partition: int
+    suffix: str | None = None
+    uuid: str | None = None
+
+
+def segment_name(base_offset: int, kind: FileKind = FileKind.LOG) -> str:
+    """Name a segment's file: `segment_name(42)` is `00000000000000000042.log`."""
+    if not 0 <= base_offset <= OFFSET_MAX:
+        raise ValueError(f"base offset {base_offset} is not within 0 to {OFFSET_MAX}")
+    return f"{base_offset:020d}.{kind.value}"
+
+
+def offset_from_file_name(name: str) -> int:
+    """The integer before the first dot of a file name.
+
+    Raises:
+        NotALogError: there is no dot, no integer before it, or one beyond 64 bits.
+    """
+    stem, dot, _extension = name.partition(".")
+    if not dot:
+        raise NotALogError("a name without a dot carries no offset", path=name)
+    if not _INTEGER.fullmatch(stem):
+        raise NotALogError(f"{stem!r} before the first dot is not an offset", path=name)
+    offset = int(stem)
+    if not _OFFSET_MIN <= offset <= OFFSET_MAX:
+        raise NotALogError(f"offset {stem} does not fit in 64 bits", path=name)
+    return offset
+
+
+def parse_name(name: str) -> FileName | None:
+    """Tell what a file holds from its name alone; None for a stranger's.
+
+    Raises:
+        NotALogError: a segment's extension after something that is no offset, on which Kafka's own
+            loading fails.
+    """
+    plain, suffix = split_suffix(name)
+    fixed = _FIXED_NAMES.get(plain)
+    if fixed is not None:
+        return FileName(fixed, suffix=suffix)
+    stem, _dot, extension = plain.partition(".")
+    kind = SEGMENT_KINDS.get(extension)
+    if kind is not None:
+        return FileName(kind, offset_from_file_name(name), suffix)
+    if extension == FileKind.CHECKPOINT_KRAFT.value:
+        return _kraft_name(stem, suffix)
+    return None
+
+
+def parse_partition_dir(name: str) -> PartitionName:
+    """Take a partition directory's name apart, as Kafka does at start.
+
+    Raises:
+        NotALogError: not a name that Kafka would load.
+    """
+    plain, suffix, uuid = name, None, None
+    if name.endswith(("-delete", "-future", "-stray")):
+        match = _SUFFIXED_DIRECTORY.fullmatch(name)
+        if match is None:
+            raise _not_a_partition(name)
+        plain, _dot, uuid = name[: match.start(4) - 1].rpartition(".")
+        suffix = match[4]
+    topic, dash, number = plain.rpartition("-")
+    if not dash or not topic or not _INTEGER.fullmatch(number):
+        raise _not_a_partition(name)
+    partition = int(number)
+    if partition > _INT32_MAX:
+        raise _not_a_partition(name)
+    return PartitionName(topic, partition, suffix, uuid)
+
+
+def split_suffix(name: str) -> tuple[str, str | None]:
+    """Take `cleaned`, `swap`, `deleted`, `tmp` or `part` off a name."""
+    plain, _dot, last = name.rpartition(".")
+    return (plain, last) if plain and last in _SUFFIXES else (name, None)
+
+
+def _kraft_name(stem: str, suffix: str | None) -> FileName | None:
+    match = _KRAFT_STEM.fullmatch(stem)
+    if match is None or int(match[1]) > OFFSET_MAX or int(match[2]) > _INT32_MAX:
+        return None
+    return FileName(FileKind.CHECKPOINT_KRAFT, int(match[1]), suffix, epoch=int(match[2]))
+
+
+def _not_a_partition(name: str) -> NotALogError:
+    return NotALogError(
+        "not a partition directory's name, which is <topic>-<number>, or that and "
+        ".<uuid>-delete, -future or -stray",
+        path=name,
+    )

@@ -1,0 +1,202 @@
+"""Bytes of a file for reading: a map where that is safe, owned copies where it is not.
+
+This is the only module that maps. Touching a page of a map past the end of a file that somebody
+shortened kills the process with SIGBUS, which Python cannot catch. So `mapping="auto"` maps only
+where nobody else will shorten: while another process holds the data directory's lock (a live
+broker), bytes come through `pread`, which merely answers less. `"always"` and `"never"` are for
+those who know.
+
+A view of the map is lent, inside a `with`, and never stored. Bytes from `read` are owned.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Final, Literal
+
+from kseg.errors import CorruptRecordError
+from kseg.files import io, lock
+
+Mapping = Literal["auto", "always", "never"]
+
+_MODES: Final = ("auto", "always", "never")
+
+
+class MappedFile:
+    """A file open for reading, mapped or not, of the size it had when it was opened.
+
+    `open` acquires; `close`, or leaving a `with`, releases. Any thread may read.
+    """
+
+    __slots__ = ("_fd", "_map", "_mapped", "_size", "path")
+
+    def __init__(self, path: str, fd: int, size: int, *, mapped: bool) -> None:
+        """Take over `fd`; use `open` instead."""
+        self.path: Final = path
+        self._fd = fd
+        self._size = size
+        self._mapped = mapped
+        self._map: mmap.mmap | None = None
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], mapping: Mapping = "auto") -> MappedFile:
+        """Open a regular file read-only.
+
+        Args:
+            path: a file of a partition directory.
+            mapping: `"auto"` maps unless another process holds the data directory, which is the
+                parent of the file's directory; `"always"` and `"never"` do not ask.
+
+        Raises:
+            ValueError: `mapping` is none of the three.
+            OSError: the file is missing, unreadable, or not a regular file.
+        """
+        if mapping not in _MODES:
+            raise ValueError(f"mapping is one of {', '.join(_MODES)}, not {mapping!r}")
+        name = fspath(path)
+        fd = io.open_read(name)
+        try:
+            mapped = mapping == "always" or (mapping == "auto" and not held_by_another(name))
+        except BaseException:
+            os.close(fd)
+            raise
+        opened = cls(name, fd, 0, mapped=mapped)
+        opened.refresh()
+        return opened
+
+    @property
+    def mapped(self) -> bool:
+        """Whether `view` lends a map; if not, only `read` serves."""
+        return self._mapped
+
+    @property
+    def size(self) -> int:
+        """Bytes at the time of `open` or of the last `refresh`; nothing past it is read."""
+        return self._size
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._fd < 0
+
+    @contextmanager
+    def view(self) -> Iterator[memoryview]:
+        """Lend the whole file as read-only bytes, uint8[size].
+
+        What is made over the view must be gone when the `with` ends.
+
+        Raises:
+            ValueError: the file is not mapped, or closed.
+            BufferError: something still holds on to the view at the end of the `with`.
+        """
+        self._check_open()
+        if not self._mapped:
+            raise ValueError(f"{self.path} is read through windows, not mapped; use read()")
+        whole = memoryview(self._map if self._map is not None else b"")
+        yield whole
+        # Not after an error: its traceback may hold on to arrays over the view, and to complain of
+        # them would hide it. The map itself lives until the last of them is gone.
+        whole.release()
+
+    def read(self, position: int, size: int) -> memoryview:
+        """Copy `size` bytes from `position`, fewer only where the file ended when it was opened.
+
+        Returns:
+            Read-only bytes, uint8[<= size], owned by whoever holds them.
+
+        Raises:
+            ValueError: `position` or `size` is negative, or the file is closed.
+            CorruptRecordError: the file is shorter now than it was.
+            OSError: the disk said no.
+        """
+        self._check_open()
+        if position < 0 or size < 0:
+            raise ValueError(f"position {position} and size {size} must not be negative")
+        wanted = min(size, max(self._size - position, 0))
+        data = io.read_at(self._fd, position, wanted)
+        if len(data) < wanted:
+            raise CorruptRecordError(
+                f"the file shrank while it was read: {self._size} bytes when it was opened, "
+                f"{position + len(data)} now; open it again",
+                path=self.path,
+                position=position,
+            )
+        return memoryview(data)
+
+    def refresh(self) -> int:
+        """Take note of the file's present size, mapping anew where it changed; answers the size.
+
+        Views lent before stay as they are.
+        """
+        self._check_open()
+        size = io.file_size(self._fd)
+        if self._mapped and size != self._size:
+            self._map = self._map_whole(size) if size else None
+        self._size = size
+        return size
+
+    def _map_whole(self, size: int) -> mmap.mmap:
+        try:
+            return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ)
+        except ValueError as error:  # Python compares with the size, which has changed since
+            raise CorruptRecordError(
+                f"the file shrank below {size} bytes while it was mapped; open it again",
+                path=self.path,
+            ) from error
+
+    def advise_sequential(self) -> None:
+        """Tell the kernel that the file will be read from front to back."""
+        self._check_open()
+        if self._map is not None and hasattr(mmap, "MADV_SEQUENTIAL"):
+            self._map.madvise(mmap.MADV_SEQUENTIAL)
+        elif hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing.
+
+        A map that another thread still views goes away with its last view, never under it.
+        """
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+        self._map = None
+
+    def __enter__(self) -> MappedFile:
+        """Answer the file itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Close what nobody closed, as an abandoned generator leaves it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def _check_open(self) -> None:
+        if self._fd < 0:
+            raise ValueError(f"{self.path} is closed")
+
+
+def held_by_another(path: str | PathLike[str]) -> bool:
+    """Whether another process holds the data directory that a partition's file lies in.
+
+    A lock that we may not look at counts as held: then nothing is mapped.
+    """
+    partition_directory = os.path.dirname(os.path.abspath(fspath(path)))
+    try:
+        return lock.holder(os.path.dirname(partition_directory)) is not None
+    except OSError:
+        return True

@@ -1,0 +1,339 @@
+"""What a path is, told from its name and, for a directory, from the names inside.
+
+It opens no file and lists a directory once. The grammar of the names is in `grammar`, whose public
+names are offered here too.
+
+Source: Kafka `LogManager.loadLogs`, `LogLoader`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from os import PathLike
+from pathlib import Path
+
+from kseg.errors import NotALogError
+from kseg.files.grammar import (
+    OF_DATA_DIRECTORIES,
+    OF_SEGMENTS,
+    OFFSET_MAX,
+    SEGMENT_KINDS,
+    FileKind,
+    FileName,
+    PartitionName,
+    offset_from_file_name,
+    parse_name,
+    parse_partition_dir,
+    segment_name,
+    split_suffix,
+)
+
+__all__ = [
+    "OFFSET_MAX",
+    "DataDirectory",
+    "FileKind",
+    "FileName",
+    "KnownPath",
+    "NamedFile",
+    "PartitionDirectory",
+    "PartitionFiles",
+    "PartitionName",
+    "PathKind",
+    "SegmentFiles",
+    "classify_path",
+    "list_data_directory",
+    "list_partition",
+    "offset_from_file_name",
+    "parse_name",
+    "parse_partition_dir",
+    "segment_name",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFiles:
+    """The files of one segment; all but the log may be absent."""
+
+    base_offset: int
+    log: Path
+    index: Path | None = None
+    time_index: Path | None = None
+    txn_index: Path | None = None
+    kafka07: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file and what its name says."""
+
+    name: FileName
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """A partition directory as one listing showed it; every tuple ascends.
+
+    Attributes:
+        path: the directory.
+        name: what its name says; None for a copy under a name that Kafka would not take.
+        segments: by base offset.
+        snapshots: producer snapshots by offset.
+        kraft_snapshots: KRaft snapshots by end offset and epoch.
+        leader_epochs: the epoch checkpoint, if there is one.
+        metadata: `partition.metadata`, if there is one.
+        orphans: indexes without a log.
+        leftovers: transient forms: cleaned, swap, deleted, tmp, part.
+        foreign: names that are none of Kafka's, sub-directories among them.
+    """
+
+    path: Path
+    name: PartitionName | None
+    segments: tuple[SegmentFiles, ...] = ()
+    snapshots: tuple[NamedFile, ...] = ()
+    kraft_snapshots: tuple[NamedFile, ...] = ()
+    leader_epochs: Path | None = None
+    metadata: Path | None = None
+    orphans: tuple[NamedFile, ...] = ()
+    leftovers: tuple[NamedFile, ...] = ()
+    foreign: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDirectory:
+    """A partition directory and what its name says; None for a copy under another name."""
+
+    path: Path
+    name: PartitionName | None
+
+
+@dataclass(frozen=True, slots=True)
+class DataDirectory:
+    """A data directory as one listing showed it.
+
+    Attributes:
+        path: the directory.
+        partitions: sub-directories that are partitions, by path: those whose name Kafka takes
+            and that hold nothing or files of a partition (deleted, future and stray ones too), and
+            copies under other names that hold segments.
+        files: its checkpoints, `meta.properties`, `.lock` and the like.
+        foreign: everything else.
+    """
+
+    path: Path
+    partitions: tuple[PartitionDirectory, ...] = ()
+    files: tuple[NamedFile, ...] = ()
+    foreign: tuple[Path, ...] = ()
+
+
+class PathKind(Enum):
+    """The three things that kseg can read."""
+
+    FILE = "file"
+    PARTITION = "partition directory"
+    DATA_DIRECTORY = "data directory"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPath:
+    """A path and what it is; `file` is set for files, `partition` for directories that say it."""
+
+    path: Path
+    kind: PathKind
+    file: FileName | None = None
+    partition: PartitionName | None = None
+
+
+def list_partition(path: str | PathLike[str]) -> PartitionFiles:
+    """List a partition directory, once, and sort out what is in it.
+
+    Of two files that say the same base offset, the one named in 20 digits counts, and a `.log`
+    before a `.kafka`; the other is foreign.
+
+    Raises:
+        OSError: the directory cannot be listed.
+    """
+    directory = Path(path)
+    known, foreign = _list_files(directory)
+    leftovers = [entry for entry in known if entry.name.suffix is not None]
+    current = [entry for entry in known if entry.name.suffix is None]
+    alone = {entry.name.kind: entry.path for entry in current}
+    segments, orphans, doubles = _group_segments(current)
+    misplaced = [entry.path for entry in current if entry.name.kind in OF_DATA_DIRECTORIES]
+    return PartitionFiles(
+        path=directory,
+        name=_partition_name(directory),
+        segments=tuple(segments),
+        snapshots=_of_kind(current, FileKind.SNAPSHOT),
+        kraft_snapshots=_of_kind(current, FileKind.CHECKPOINT_KRAFT),
+        leader_epochs=alone.get(FileKind.LEADER_EPOCHS),
+        metadata=alone.get(FileKind.PARTITION_METADATA),
+        orphans=tuple(orphans),
+        leftovers=tuple(leftovers),
+        foreign=tuple(sorted([*foreign, *doubles, *misplaced])),
+    )
+
+
+def list_data_directory(path: str | PathLike[str]) -> DataDirectory:
+    """List a data directory.
+
+    Its sub-directories are looked into once, as far as the first file that settles the matter.
+
+    Raises:
+        OSError: the directory cannot be listed.
+    """
+    directory = Path(path)
+    known, others = _list_files(directory)
+    files = [entry for entry in known if entry.name.kind in OF_DATA_DIRECTORIES]
+    foreign = [entry.path for entry in known if entry.name.kind not in OF_DATA_DIRECTORIES]
+    partitions = []
+    for other in others:
+        if other.is_dir() and _is_partition(other):
+            partitions.append(PartitionDirectory(other, _partition_name(other)))
+        else:
+            foreign.append(other)
+    return DataDirectory(directory, tuple(partitions), tuple(files), tuple(sorted(foreign)))
+
+
+def classify_path(path: str | PathLike[str]) -> KnownPath:
+    """Tell whether a path is a file of Kafka's, a partition directory or a data directory.
+
+    A directory that holds segments is a partition, whatever its name; one that holds partitions is
+    a data directory. A file that ends in `.log` and the like is what its extension says, even if
+    no offset precedes it: a copy made by hand can still be looked into.
+
+    Raises:
+        NotALogError: none of the three; the message says what was found instead.
+        OSError: there is nothing there, or it cannot be listed.
+    """
+    place = Path(path)
+    if not place.is_dir():
+        place.stat()  # a missing path is an OSError, and says so best itself
+        return KnownPath(place, PathKind.FILE, file=_classify_file(place))
+    files, _others = _list_files(place)
+    if any(entry.name.kind not in OF_DATA_DIRECTORIES for entry in files):
+        return KnownPath(place, PathKind.PARTITION, partition=_partition_name(place))
+    listing = list_data_directory(place)
+    if listing.partitions or listing.files:
+        return KnownPath(place, PathKind.DATA_DIRECTORY)
+    raise NotALogError(_nothing_here(listing), path=place)
+
+
+def _list_files(directory: Path) -> tuple[list[NamedFile], list[Path]]:
+    """The known files of a directory and everything else, both by name; one scandir."""
+    known, others = [], []
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            name = _parse_leniently(entry.name) if entry.is_file() else None
+            if name is None:
+                others.append(directory / entry.name)
+            else:
+                known.append(NamedFile(name, directory / entry.name))
+    return known, others
+
+
+def _group_segments(
+    files: Iterable[NamedFile],
+) -> tuple[list[SegmentFiles], list[NamedFile], list[Path]]:
+    """Bring logs and their indexes together: segments, indexes without a log, second names."""
+    by_offset: dict[int, dict[FileKind, NamedFile]] = {}
+    doubles = []
+    for entry in files:
+        offset = entry.name.base_offset
+        if offset is None or entry.name.kind not in OF_SEGMENTS:
+            continue
+        group = by_offset.setdefault(offset, {})
+        first = group.setdefault(entry.name.kind, entry)
+        if first is not entry:
+            canonical = entry.path.name == f"{offset:020d}.{entry.name.kind.value}"
+            doubles.append(first.path if canonical else entry.path)
+            group[entry.name.kind] = entry if canonical else first
+    segments, orphans = [], []
+    for offset, group in sorted(by_offset.items()):
+        log = group.pop(FileKind.LOG, None)
+        old_log = group.pop(FileKind.KAFKA07, None)
+        if log is not None and old_log is not None:
+            doubles.append(old_log.path)
+        if log is None and old_log is None:
+            orphans += group.values()
+        else:
+            paths = {kind: entry.path for kind, entry in group.items()}
+            segments.append(_segment(offset, log, old_log, paths))
+    return segments, orphans, doubles
+
+
+def _segment(
+    base_offset: int, log: NamedFile | None, old_log: NamedFile | None, rest: dict[FileKind, Path]
+) -> SegmentFiles:
+    chosen = log or old_log
+    assert chosen is not None
+    return SegmentFiles(
+        base_offset=base_offset,
+        log=chosen.path,
+        index=rest.get(FileKind.INDEX),
+        time_index=rest.get(FileKind.TIMEINDEX),
+        txn_index=rest.get(FileKind.TXNINDEX),
+        kafka07=log is None,
+    )
+
+
+def _of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...]:
+    chosen = [entry for entry in files if entry.name.kind is kind]
+    return tuple(sorted(chosen, key=lambda e: (e.name.base_offset or 0, e.name.epoch or 0)))
+
+
+def _is_partition(directory: Path) -> bool:
+    """Whether a sub-directory of a data directory is a partition."""
+    named = _partition_name(directory) is not None
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries]
+    except PermissionError:  # as of `lost+found`, the root of a disk being a data directory
+        return named
+    kinds = {known.kind for name in names if (known := _parse_leniently(name)) is not None}
+    if named:
+        return not names or not kinds <= OF_DATA_DIRECTORIES
+    return FileKind.LOG in kinds or FileKind.KAFKA07 in kinds
+
+
+def _parse_leniently(name: str) -> FileName | None:
+    try:
+        return parse_name(name)
+    except NotALogError:
+        return None
+
+
+def _partition_name(directory: Path) -> PartitionName | None:
+    try:
+        return parse_partition_dir(directory.name or directory.resolve().name)
+    except NotALogError:
+        return None
+
+
+def _classify_file(path: Path) -> FileName:
+    try:
+        name = parse_name(path.name)
+    except NotALogError:  # right extension, no offset
+        plain, suffix = split_suffix(path.name)
+        return FileName(SEGMENT_KINDS[plain.partition(".")[2]], None, suffix)
+    if name is None:
+        raise NotALogError(
+            "not a name of Kafka's: files are told by .log, .index, .timeindex, .txnindex, "
+            ".snapshot, .checkpoint, .kafka or their fixed names",
+            path=path,
+        )
+    return name
+
+
+def _nothing_here(listing: DataDirectory) -> str:
+    """Why a directory is nothing to us, in one line."""
+    if not listing.foreign:
+        return "an empty directory: no segment files and no partition directories"
+    found = ", ".join(path.name for path in listing.foreign[:3])
+    more = len(listing.foreign) - 3
+    return f"no segment files and no partition directories here, only {found}" + (
+        f" and {more} more" if more > 0 else ""
+    )
