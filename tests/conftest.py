@@ -26,6 +26,8 @@ settings.load_profile("ci")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Both directories may be replaced by larger sets of the same layout."""
     group = parser.getgroup("kseg")
+    # pytest's own --fixtures, a listing, gives way; it is still there as --funcargs.
+    group._arggroup.conflict_handler = "resolve"
     group.addoption(
         "--vectors",
         type=Path,
