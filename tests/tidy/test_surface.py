@@ -1,0 +1,86 @@
+"""The public face: flat, resolvable, documented, typed, and cheap to import."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+import kseg
+from tests.tidy import tree
+
+HEAVY = {"numpy", "pyarrow", "pyspark", "pandas", "rich", "click"}
+PUBLIC_MODULES = ("kseg", "kseg.arrow", "kseg.analysis", "kseg.spark")
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    """Top-level modules that a fresh interpreter holds after the statement."""
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {module.partition(".")[0] for module in json.loads(run.stdout.splitlines()[-1])}
+
+
+def test_importing_kseg_loads_nothing_heavy() -> None:
+    assert modules_loaded_by("import kseg") & HEAVY == set()
+
+
+def test_importing_the_spark_door_loads_no_spark() -> None:
+    assert "pyspark" not in modules_loaded_by("import kseg.spark")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+def test_the_command_line_starts_light(arguments: list[str]) -> None:
+    loaded = modules_loaded_by(
+        "from kseg.cli.main import main\nimport sys\n"
+        f"sys.argv = ['kseg', *{arguments!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code"
+    )
+    assert loaded & (HEAVY - {"click"}) == set()
+
+
+@pytest.mark.parametrize("module_name", PUBLIC_MODULES)
+def test_public_names_resolve_and_are_documented(module_name: str) -> None:
+    module = importlib.import_module(module_name)
+    assert len(module.__all__) == len(set(module.__all__))
+    assert all("." not in name and name.isidentifier() for name in module.__all__)
+    bare = [
+        name
+        for name in module.__all__
+        if (inspect.isclass(value := getattr(module, name)) or callable(value))
+        and not inspect.getdoc(value)
+    ]
+    assert bare == []
+
+
+def test_dir_shows_the_public_names() -> None:
+    assert set(kseg.__all__) <= set(dir(kseg))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = kseg.no_such_name
+
+
+def test_every_kernel_has_a_stub_and_every_stub_a_kernel() -> None:
+    kernels = {path.stem for path in tree.files(".pyx", folders=("kseg",))}
+    stubs = {path.stem for path in tree.files(".pyi", folders=("kseg",))}
+    assert kernels == stubs
+
+
+def test_every_public_kernel_says_what_it_does() -> None:
+    functions = [f for path in tree.files(".pyx") for f in tree.cython_functions(path)]
+    source = {path: path.read_text(encoding="utf-8").splitlines() for path in tree.files(".pyx")}
+    lines = {tree.name(path): text for path, text in source.items()}
+    public = [f for f in functions if lines[f.path][f.line - 1].startswith("def ")]
+    assert public
+    assert [f"{f.path}:{f.line} {f.name}" for f in public if not f.documented] == []
+
+
+def test_the_version_is_the_installed_one() -> None:
+    from importlib.metadata import version
+
+    assert kseg.__version__ == version("kseg")
