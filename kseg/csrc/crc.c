@@ -41,8 +41,9 @@
 
 enum {
     FOLD_LEVELS = 6,     /* distances 16, 32, 64, 128, 256, 512 bytes */
-    STRIDE_LONG = 2048,  /* bytes per stream of the three-way sum */
+    STRIDE_LONG = 4096,  /* bytes per stream of the three-way sum; a page each suits prefetchers */
     STRIDE_SHORT = 64,
+    WIDE_BYTES_MIN = 512, /* below this, joining eight wide registers costs more than they gain */
 };
 
 typedef struct {
@@ -344,7 +345,7 @@ FOR_AVX2 INLINE uint32_t finish_256(const Field *field, __m256i block, const uin
     return finish_128(field, joined, data, size);
 }
 
-/* 256 bytes or more: eight registers, then half as many until one is left; each step takes its
+/* WIDE_BYTES_MIN or more: eight registers, then half as many until one is left; each step takes its
  * share of the rest, so that no tail is long. */
 FOR_AVX2 INLINE uint32_t sum_256(const Field *field, uint32_t value, const uint8_t *data,
                                  size_t size) {
@@ -374,11 +375,13 @@ FOR_AVX2 INLINE uint32_t sum_256(const Field *field, uint32_t value, const uint8
 }
 
 FOR_AVX2 static uint32_t crc32c_256(uint32_t value, const uint8_t *data, size_t size) {
-    return size < 256 ? crc32c_sse42(value, data, size) : sum_256(&castagnoli, value, data, size);
+    return size < WIDE_BYTES_MIN ? crc32c_sse42(value, data, size)
+                                 : sum_256(&castagnoli, value, data, size);
 }
 
 FOR_AVX2 static uint32_t crc32_256(uint32_t value, const uint8_t *data, size_t size) {
-    return size < 256 ? crc32_pclmul(value, data, size) : sum_256(&ieee, value, data, size);
+    return size < WIDE_BYTES_MIN ? crc32_pclmul(value, data, size)
+                                 : sum_256(&ieee, value, data, size);
 }
 
 static int usable_256(void) {
@@ -401,7 +404,7 @@ FOR_AVX512 INLINE void fold_each_512(__m512i *blocks, int count, const uint64_t 
     }
 }
 
-/* 512 bytes or more; as sum_256. */
+/* WIDE_BYTES_MIN or more; as sum_256. */
 FOR_AVX512 INLINE uint32_t sum_512(const Field *field, uint32_t value, const uint8_t *data,
                                    size_t size) {
     __m512i blocks[8];
@@ -438,11 +441,13 @@ FOR_AVX512 INLINE uint32_t sum_512(const Field *field, uint32_t value, const uin
 }
 
 FOR_AVX512 static uint32_t crc32c_512(uint32_t value, const uint8_t *data, size_t size) {
-    return size < 512 ? crc32c_256(value, data, size) : sum_512(&castagnoli, value, data, size);
+    return size < WIDE_BYTES_MIN ? crc32c_sse42(value, data, size)
+                                 : sum_512(&castagnoli, value, data, size);
 }
 
 FOR_AVX512 static uint32_t crc32_512(uint32_t value, const uint8_t *data, size_t size) {
-    return size < 512 ? crc32_256(value, data, size) : sum_512(&ieee, value, data, size);
+    return size < WIDE_BYTES_MIN ? crc32_pclmul(value, data, size)
+                                 : sum_512(&ieee, value, data, size);
 }
 
 static int usable_512(void) {
