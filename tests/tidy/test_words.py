@@ -1,4 +1,4 @@
-"""What no text of the tree may hold: work left lying about, stray output, a machine of one's own."""
+"""What no text of the tree may hold: work left lying about, stray output, one machine's paths."""
 
 from __future__ import annotations
 
