@@ -1,0 +1,192 @@
+"""Zstandard frames: where each one ends is told here, what it holds by the library.
+
+    frame       magic u32 (28 B5 2F FD), FHD, [window], [dictionary id], [content size], block*,
+                [checksum u32]
+    FHD         content size flag (bits 7-6), single segment (5), checksum (2), dictionary id (1-0)
+    block       u24: last (bit 0), type (2-1: raw, RLE, compressed, reserved), size (23-3); bytes
+    skippable   magic u32 (5x 2A 4D 18), size u32, bytes
+
+The library's streaming reader does not tell a stream that ended from one that was cut, and its
+one-shot call allocates what a header declares; so the frames are walked first, block by block,
+without allocating anything. Integers are little-endian. Source: RFC 8878 3.1.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kseg.errors import DecompressionError
+from kseg.format.arena import Arena
+
+_MAGIC = 0xFD2FB528
+_MAGIC_BYTES = _MAGIC.to_bytes(4, "little")
+_SKIPPABLE = 0x184D2A50
+_BLOCK_BYTES_MAX = 1 << 17
+_RLE = 1
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_DICTIONARY_ID_BYTES = (0, 1, 2, 4)
+#: A decompressor that has met a larger window holds that much memory: it is not kept.
+_WINDOW_KEPT_MAX = 8 << 20
+_FIRST_READ = 1 << 16
+#: Ordinary data shrinks less than this; what shrinks more pays with a few copies while growing.
+_USUAL_EXPANSION = 8
+_SMALL_INPUT_MAX = 1 << 16
+_SMALL_OUTPUT_MAX = 1 << 20
+
+_local = threading.local()
+
+
+class _Extent(NamedTuple):
+    """What the headers of all frames say together."""
+
+    output_max: int
+    window_max: int
+
+
+class _FrameHeader(NamedTuple):
+    end: int
+    window: int
+    trailer_bytes: int
+
+
+def inflate(data: memoryview, arena: Arena) -> None:
+    """Append what the frames hold, one after another; no frame at all is empty output.
+
+    Raises:
+        DecompressionError: a frame is cut, bytes behind the last one are no frame, or the library
+            refuses the contents.
+        LimitExceededError: the arena's ceiling.
+    """
+    library = _library()
+    try:
+        if not _inflate_small(data, arena):
+            _inflate_any(data, arena)
+    except library.ZstdError as error:
+        raise DecompressionError(f"zstd: {error}") from error
+
+
+def _inflate_small(data: memoryview, arena: Arena) -> bool:
+    """Take the library's one-shot call, which costs least, where it is safe; False where it is not.
+
+    That is one frame and nothing behind it, of ordinary size. Any complaint is left to the full
+    path, which can tell a limit from damage.
+    """
+    if len(data) > _SMALL_INPUT_MAX or data[:4] != _MAGIC_BYTES:
+        return False
+    library = _library()
+    parameters = library.get_frame_parameters(data)
+    size = parameters.content_size
+    if size == library.CONTENTSIZE_UNKNOWN:
+        size = _USUAL_EXPANSION * len(data) + _FIRST_READ
+    # The library does not look at all at a frame that declares no content.
+    if not 0 < size <= min(arena.room, _SMALL_OUTPUT_MAX):
+        return False
+    decompressor = _decompressor(parameters.window_size)
+    try:
+        output = decompressor.decompress(data, size, allow_extra_data=False)
+    except library.ZstdError:
+        return False
+    arena.append(output)
+    return True
+
+
+def _inflate_any(data: memoryview, arena: Arena) -> None:
+    extent = _walk(data)
+    decompressor = _decompressor(extent.window_max)
+    start = arena.used
+    size = min(extent.output_max + 1, _USUAL_EXPANSION * len(data) + _FIRST_READ)
+    with decompressor.stream_reader(data, read_across_frames=True) as reader:
+        while True:
+            space = arena.free(min(size, arena.room + 1))
+            written = reader.readinto(space)
+            arena.commit(written)
+            if written < len(space):
+                return
+            size = max(_FIRST_READ, arena.used - start)
+
+
+def _walk(data: memoryview) -> _Extent:
+    """Find the end of every frame.
+
+    Raises:
+        DecompressionError: the last frame is cut short, or the bytes there start no frame.
+    """
+    position = output_max = window_max = 0
+    while position < len(data):
+        number = _integer(data, position, 4)
+        if number & ~0xF == _SKIPPABLE:
+            position = _within(data, position + 8 + _integer(data, position + 4, 4))
+            continue
+        if number != _MAGIC:
+            raise DecompressionError(f"zstd: no frame at byte {position}")
+        header = _read_header(data, position + 4)
+        end, output = _walk_blocks(data, header)
+        position = _within(data, end + header.trailer_bytes)
+        output_max += output
+        window_max = max(window_max, header.window)
+    return _Extent(output_max, window_max)
+
+
+def _read_header(data: memoryview, position: int) -> _FrameHeader:
+    descriptor = _integer(data, position, 1)
+    single_segment = bool(descriptor & 0x20)
+    content_size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or int(single_segment)
+    position += 1
+    window = 0
+    if not single_segment:
+        byte = _integer(data, position, 1)
+        window = (1 << 10 + (byte >> 3)) // 8 * (8 + (byte & 7))
+        position += 1
+    position += _DICTIONARY_ID_BYTES[descriptor & 3]
+    if single_segment:
+        window = _integer(data, position, content_size_bytes)
+    position = _within(data, position + content_size_bytes)
+    return _FrameHeader(position, window, 4 if descriptor & 0x04 else 0)
+
+
+def _walk_blocks(data: memoryview, header: _FrameHeader) -> tuple[int, int]:
+    """The end of a frame's last block, and the most bytes its blocks can become."""
+    position, output_max, last = header.end, 0, 0
+    block_output_max = min(max(header.window, 256), _BLOCK_BYTES_MAX)
+    while not last:
+        word = _integer(data, position, 3)
+        last, kind, size = word & 1, word >> 1 & 3, word >> 3
+        output_max += block_output_max
+        position = _within(data, position + 3 + (1 if kind == _RLE else size))
+    return position, output_max
+
+
+def _integer(data: memoryview, position: int, size: int) -> int:
+    _within(data, position + size)
+    return int.from_bytes(data[position : position + size], "little")
+
+
+def _within(data: memoryview, position: int) -> int:
+    if position > len(data):
+        raise DecompressionError("zstd: the frame is cut short")
+    return position
+
+
+def _decompressor(window: int) -> Any:
+    """This thread's decompressor: one shared by two threads crashes the process.
+
+    A kept one is 1.5 times as fast for small batches. It is asked for its process, since a child
+    after a fork must not go on in memory that its parent may have been changing.
+    """
+    new = _library().ZstdDecompressor
+    if window > _WINDOW_KEPT_MAX:
+        return new()
+    if getattr(_local, "pid", None) != os.getpid():
+        _local.pid, _local.decompressor = os.getpid(), new()
+    return _local.decompressor
+
+
+@cache
+def _library() -> ModuleType:
+    import zstandard
+
+    return zstandard

@@ -1,0 +1,267 @@
+"""Inflate what a batch or a wrapper message holds, as strictly and as loosely as Kafka's reader.
+
+Every size is bounded: by the caller's limit, by what the input can become at most, and by what was
+really produced. Libraries are loaded on first use and work with the GIL released. The frames of lz4
+and zstd are walked in modules of their own; gzip members and xerial snappy streams are walked here.
+
+Source: Kafka CompressionType, Compression and the streams they wrap.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+
+from kseg.constants import Compression
+from kseg.errors import DecompressionError, InvalidRecordError, UnsupportedFormatError
+from kseg.format import _lz4_frame, _zstd_frame
+from kseg.format.arena import Arena
+
+__all__ = ["Arena", "decompress", "decompress_into"]
+
+Data = bytes | bytearray | memoryview
+
+_GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
+#: Header and trailer of a member without optional fields.
+_GZIP_OVERHEAD_BYTES = 18
+#: Flags of a gzip header (RFC 1952 2.3.1), in the order of their fields.
+_GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 0x04, 0x08, 0x10, 0x02
+#: Input goes to the library in pieces: its output is copied while it is still in the cache, and the
+#: rest it keeps after the end of a member (`unused_data`) is never longer than this.
+_GZIP_PIECE_BYTES = 1 << 14
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+#: The densest element of a snappy block: 3 bytes that copy 64.
+_SNAPPY_EXPANSION = (64, 3)
+
+
+def decompress(codec: int, data: Data, *, magic: int, limit: int) -> memoryview:
+    """Inflate one batch body (magic 2) or one wrapper value (magic 0 and 1).
+
+    Args:
+        codec: 0 to 4, the low three bits of the attributes.
+        data: the compressed bytes, all of them and nothing else.
+        magic: of the batch or message they come from; lz4 and zstd rules depend on it.
+        limit: the most bytes the result may have.
+
+    Returns:
+        The inflated bytes, read only, owned by the view; for codec 0 `data` itself.
+
+    Raises:
+        DecompressionError: the codec refuses the bytes, or they end early.
+        LimitExceededError: the result would be longer than `limit`.
+        InvalidRecordError: no such codec, or one that this magic does not have.
+        UnsupportedFormatError: the codec's library is not installed.
+
+    Example:
+        >>> import zlib
+        >>> squeeze = zlib.compressobj(wbits=31)
+        >>> body = squeeze.compress(b"to be") + squeeze.flush()
+        >>> bytes(decompress(1, body, magic=2, limit=100))
+        b'to be'
+    """
+    arena = Arena()
+    if codec == Compression.NONE:
+        arena.ceiling = limit
+        arena.claim(len(data))
+        return _flat(data)
+    decompress_into(codec, data, arena, magic=magic, limit=limit)
+    return arena.view()
+
+
+def decompress_into(codec: int, data: Data, arena: Arena, *, magic: int, limit: int) -> int:
+    """Inflate like `decompress`, behind what `arena` already holds.
+
+    After an error the arena holds what it held before. `limit` is for this call alone.
+
+    Returns:
+        How many bytes were appended.
+    """
+    start, ceiling = arena.used, arena.ceiling
+    inflate = _choose(codec, magic)
+    arena.ceiling = min(ceiling, start + limit)
+    try:
+        inflate(_flat(data), arena, magic)
+    except ImportError as error:
+        arena.used = start
+        name = Compression(codec).label
+        raise UnsupportedFormatError(f"{name} needs a missing library: {error}") from error
+    except BaseException:
+        arena.used = start
+        raise
+    finally:
+        arena.ceiling = ceiling
+    return arena.used - start
+
+
+def _choose(codec: int, magic: int) -> Callable[[memoryview, Arena, int], None]:
+    if codec not in _INFLATERS:
+        raise InvalidRecordError(f"no codec has the number {codec}")
+    if codec == Compression.ZSTD and magic < 2:
+        raise InvalidRecordError(f"zstd does not exist in magic {magic}")
+    return _INFLATERS[codec]
+
+
+def _flat(data: Data) -> memoryview:
+    view = memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def _copy(data: memoryview, arena: Arena, magic: int) -> None:
+    arena.append(data)
+
+
+def _inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
+    _lz4_frame.inflate(data, arena, magic=magic)
+
+
+def _inflate_zstd(data: memoryview, arena: Arena, magic: int) -> None:
+    _zstd_frame.inflate(data, arena)
+
+
+# gzip: RFC 1952, read as java.util.zip.GZIPInputStream reads it.
+
+
+def _inflate_gzip(data: memoryview, arena: Arena, magic: int) -> None:
+    """Append every member; bytes behind a member that start no other are ignored."""
+    body = _gzip_body(data, 0)
+    if body is None:
+        raise DecompressionError("gzip: no gzip header")
+    while body is not None:
+        end = _inflate_member(data, body, arena)
+        # What is shorter than the shortest member is not even looked at.
+        body = _gzip_body(data, end) if len(data) - end > _GZIP_OVERHEAD_BYTES else None
+
+
+def _inflate_member(data: memoryview, body: int, arena: Arena) -> int:
+    """Append one member, whose deflate stream starts at `body`, and answer where it ends.
+
+    The library sees a plain header instead of the member's own, so that every library is equally
+    strict; it checks the trailer.
+    """
+    library = _gzip_library()
+    inflater = library.decompressobj(31)
+    try:
+        inflater.decompress(_GZIP_HEADER)
+        position = body
+        while not inflater.eof:
+            if position >= len(data):
+                raise DecompressionError("gzip: the stream is cut short")
+            piece = data[position : position + _GZIP_PIECE_BYTES]
+            # One byte more than allowed: the arena refuses it.
+            arena.append(inflater.decompress(piece, arena.room + 1))
+            position += len(piece)
+    except library.error as error:
+        raise DecompressionError(f"gzip: {error}") from error
+    return position - len(inflater.unused_data)
+
+
+def _gzip_body(data: memoryview, start: int) -> int | None:
+    """Where the deflate stream of the member at `start` begins; None if no header is there."""
+    if data[start : start + 3] != _GZIP_HEADER[:3] or len(data) - start < 10:
+        return None
+    flags, position = data[start + 3], start + 10
+    if flags & _GZIP_EXTRA:
+        position += 2 + int.from_bytes(data[position : position + 2], "little")
+    for field in (_GZIP_NAME, _GZIP_COMMENT):
+        if flags & field:
+            position = _after_zero(data, position)
+    if flags & _GZIP_HEADER_CRC:
+        stored = int.from_bytes(data[position : position + 2], "little")
+        if stored != zlib.crc32(data[start:position]) & 0xFFFF:
+            return None
+        position += 2
+    return position if position < len(data) else None
+
+
+def _after_zero(data: memoryview, position: int) -> int:
+    """The position behind the next zero byte, or the end of the data."""
+    while position < len(data):
+        piece = bytes(data[position : position + 256])
+        found = piece.find(0)
+        if found >= 0:
+            return position + found + 1
+        position += len(piece)
+    return position
+
+
+@cache
+def _gzip_library() -> ModuleType:
+    """The faster isal where it is installed (the `speed` extra), else zlib."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib
+    return isal_zlib
+
+
+# snappy: the stream of snappy-java ("xerial"), or one raw block as other clients send it.
+
+
+def _inflate_snappy(data: memoryview, arena: Arena, magic: int) -> None:
+    """Append the chunks of one or more xerial streams, or one raw block."""
+    if not len(data):
+        raise DecompressionError("snappy: no bytes at all")
+    if len(data) < _XERIAL_HEADER_BYTES or data[:8] != _XERIAL_MAGIC:
+        _inflate_block(data, arena)
+        return
+    position = _XERIAL_HEADER_BYTES
+    # One to three bytes where a chunk length should be are the end of the stream as well.
+    while len(data) - position >= 4:
+        size = int.from_bytes(data[position : position + 4], "big", signed=True)
+        if data[position : position + 4] == _XERIAL_MAGIC[:4]:
+            if not _is_further_header(data[position : position + _XERIAL_HEADER_BYTES]):
+                return
+            position += _XERIAL_HEADER_BYTES
+            continue
+        position += 4
+        if size < 0 or size > len(data) - position:
+            raise DecompressionError(f"snappy: chunk of {size} bytes, {len(data) - position} left")
+        _inflate_block(data[position : position + size], arena)
+        position += size
+
+
+def _is_further_header(header: memoryview) -> bool:
+    """Judge a further xerial header; one whose magic is wrong after four bytes ends the stream."""
+    if len(header) < _XERIAL_HEADER_BYTES:
+        raise DecompressionError("snappy: a further header is cut short")
+    if header[:8] != _XERIAL_MAGIC:
+        return False
+    version = int.from_bytes(header[8:12], "big", signed=True)
+    if version < 1:
+        raise DecompressionError(f"snappy: a further header has version {version}")
+    return True
+
+
+def _inflate_block(block: memoryview, arena: Arena) -> None:
+    cramjam = _cramjam()
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        output, input_bytes = _SNAPPY_EXPANSION
+        if size * input_bytes > output * len(block):
+            raise DecompressionError(f"snappy: {len(block)} bytes cannot hold {size}")
+        arena.claim(size)
+        if cramjam.snappy.decompress_raw_into(block, arena.free(size)) != size:
+            raise DecompressionError("snappy: the block ends early")
+    except cramjam.DecompressionError as error:
+        raise DecompressionError(f"snappy: {error}") from error
+    arena.commit(size)
+
+
+@cache
+def _cramjam() -> ModuleType:
+    import cramjam
+
+    return cramjam
+
+
+_INFLATERS: dict[int, Callable[[memoryview, Arena, int], None]] = {
+    Compression.NONE: _copy,
+    Compression.GZIP: _inflate_gzip,
+    Compression.SNAPPY: _inflate_snappy,
+    Compression.LZ4: _inflate_lz4,
+    Compression.ZSTD: _inflate_zstd,
+}
