@@ -1,0 +1,47 @@
+"""Each vector becomes a test of its own, asked of both readers."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.readers import READERS, Reader
+
+#: Test argument -> the list in records.json that it runs through.
+LISTS = {
+    "primitive": "primitives",
+    "sequence_step": "sequence_arithmetic",
+    "record_vector": "records",
+    "negative_vector": "negative",
+    "walk_vector": "file_walk",
+    "vector07": "kafka07",
+}
+
+
+@cache
+def load(path: Path) -> dict[str, list[dict[str, Any]]]:
+    return json.loads(path.read_text())
+
+
+def vector_id(index: int, vector: dict[str, Any]) -> str:
+    named = vector.get("name") or f"{vector.get('kind', vector.get('op'))}-{index}"
+    return str(named).replace(" ", "-")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for argument, name in LISTS.items():
+        if argument in metafunc.fixturenames:
+            path = Path(metafunc.config.getoption("--vectors")) / "records.json"
+            vectors = load(path)[name]
+            ids = [vector_id(index, vector) for index, vector in enumerate(vectors)]
+            metafunc.parametrize(argument, vectors, ids=ids)
+
+
+@pytest.fixture(params=READERS, ids=lambda reader: reader.name)
+def reader(request: pytest.FixtureRequest) -> Reader:
+    """The reference first: where it fails too, the vector or the test is wrong."""
+    return request.param
