@@ -1,0 +1,51 @@
+"""The pages tell the truth: their bytes are in the files, their code runs, their links lead on."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import tree
+
+PAGES = [tree.ROOT / "README.md", *tree.files(".md", folders=("docs",))]
+HEX_BLOCK = re.compile(r"`(\S+) @ (\d+)`\n+```hex\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def hex_blocks() -> list[tuple[str, int, bytes]]:
+    """Each worked example: a file, a position, the bytes that the page shows."""
+    text = (tree.ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    found = []
+    for path, position, block in HEX_BLOCK.findall(text):
+        columns = [line.partition("   ")[0] for line in block.splitlines()]
+        found.append((path, int(position), bytes.fromhex(" ".join(columns))))
+    return found
+
+
+@pytest.mark.parametrize(("path", "position", "shown"), hex_blocks())
+def test_worked_examples_are_in_the_demo_log(path: str, position: int, shown: bytes) -> None:
+    data = (tree.ROOT / path).read_bytes()
+    assert data[position : position + len(shown)] == shown
+
+
+def test_the_format_page_shows_bytes() -> None:
+    assert len(hex_blocks()) >= 3
+
+
+@pytest.mark.parametrize("page", PAGES, ids=tree.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_code_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (tree.ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    shutil.copytree(tree.ROOT / "kseg" / "demo_data", tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
