@@ -1,0 +1,359 @@
+"""What users could take instead, and what the machine allows; a call answers how much it did.
+
+The peers get every advantage that costs nothing to give: their bytes lie in memory before the
+clock starts, and they only touch each record, while kseg builds columns. Those that need a slice
+of the log to end in time take whole batches of it; `cases` compares time per record.
+"""
+
+from __future__ import annotations
+
+import bisect
+import importlib.util
+import mmap
+import os
+import struct
+import sys
+import time
+import warnings
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import ExitStack
+
+    from numpy.typing import NDArray
+
+#: Names the folder of the kit that runs Kafka's own Java classes (a `kit.py` with a class `Kafka`).
+JAVA_KIT = "KSEG_BENCH_JAVA"
+
+
+def aiokafka_records(data: bytes, count: int) -> int:
+    """Check each CRC and iterate every record with aiokafka's compiled reader.
+
+    The caller knows how many there are, so that the loop need not count.
+    """
+    from aiokafka.record.memory_records import MemoryRecords
+
+    records = MemoryRecords(data)
+    while (batch := records.next_batch()) is not None:
+        if not batch.validate_crc():
+            raise ValueError("aiokafka: bad CRC")
+        for _ in batch:
+            pass
+    return count
+
+
+def aiokafka_sums(data: bytes) -> tuple[int, int, int]:
+    """Records, sum of offsets and sum of timestamps as aiokafka sees them; not for timing."""
+    from aiokafka.record.memory_records import MemoryRecords
+
+    records, count, offsets, times = MemoryRecords(data), 0, 0, 0
+    while (batch := records.next_batch()) is not None:
+        if not batch.validate_crc():
+            raise ValueError("aiokafka: bad CRC")
+        for record in batch:
+            count += 1
+            offsets += record.offset
+            times += -1 if record.timestamp is None else record.timestamp
+    return count, offsets, times
+
+
+def aiokafka_table(data: bytes) -> int:
+    """Gather offset, timestamp, key and value into an Arrow table, as one would with aiokafka."""
+    import pyarrow as pa
+    from aiokafka.record.memory_records import MemoryRecords
+
+    records = MemoryRecords(data)
+    columns: dict[str, list[Any]] = {"offset": [], "timestamp": [], "key": [], "value": []}
+    add = [column.append for column in columns.values()]
+    while (batch := records.next_batch()) is not None:
+        if not batch.validate_crc():
+            raise ValueError("aiokafka: bad CRC")
+        for record in batch:
+            add[0](record.offset)
+            add[1](record.timestamp)
+            add[2](record.key)
+            add[3](record.value)
+    types = (pa.int64(), pa.int64(), pa.binary(), pa.binary())
+    arrays = [pa.array(c, kind) for c, kind in zip(columns.values(), types, strict=True)]
+    return len(pa.table(arrays, names=list(columns)))
+
+
+def aiokafka_crc(data: bytes) -> int:
+    """Check each CRC and touch no record; answers bytes."""
+    from aiokafka.record.memory_records import MemoryRecords
+
+    records = MemoryRecords(data)
+    while (batch := records.next_batch()) is not None:
+        if not batch.validate_crc():
+            raise ValueError("aiokafka: bad CRC")
+    return len(data)
+
+
+def aiokafka_batches(data: bytes) -> int:
+    """Step over the batches; answers how many."""
+    from aiokafka.record.memory_records import MemoryRecords
+
+    records, count = MemoryRecords(data), 0
+    while records.next_batch() is not None:
+        count += 1
+    return count
+
+
+def kafka_python_records(data: bytes) -> int:
+    """Check each CRC and iterate every record with kafka-python."""
+    records, count = _kafka_python()(data), 0
+    while (batch := records.next_batch()) is not None:
+        if not batch.validate_crc():
+            raise ValueError("kafka-python: bad CRC")
+        for _ in batch:
+            count += 1
+    return count
+
+
+@cache
+def _kafka_python() -> Any:
+    with warnings.catch_warnings():
+        # Its own use of importlib.resources; pytest would make an error of it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka.record.memory_records import MemoryRecords
+    return MemoryRecords
+
+
+def whole_batches(data: bytes, limit: int) -> bytes:
+    """The batches that fit in the first `limit` bytes, at least one."""
+    position = 0
+    while position < len(data):
+        end = position + 12 + int(struct.unpack_from(">i", data, position + 8)[0])
+        if end > limit and position:
+            break
+        position = end
+    return data[:position]
+
+
+def mapped(path: Path, stack: ExitStack) -> NDArray[np.uint8]:
+    """The file as a read-only map, one byte per element; unmapped with the stack's last view."""
+    with path.open("rb") as file:
+        view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    stack.callback(_close_map, view)
+    return np.frombuffer(view, np.uint8)
+
+
+def _close_map(view: mmap.mmap) -> None:
+    # An array that a caller still holds pins the map; it goes with that array.
+    try:
+        view.close()
+    except BufferError:
+        return
+
+
+def read_sums(data: NDArray[np.uint8]) -> dict[str, Callable[[], int]]:
+    """Ways to read every byte once with NumPy; which is fastest depends on the machine."""
+    words = data[: len(data) // 8 * 8]
+    size = len(words)
+    return {
+        "sum u64": lambda: int(np.add.reduce(words.view(np.uint64))) * 0 + size,
+        "xor u64": lambda: int(np.bitwise_xor.reduce(words.view(np.uint64))) * 0 + size,
+        "max u32": lambda: int(np.maximum.reduce(words.view(np.uint32))) * 0 + size,
+        "max u8": lambda: int(np.maximum.reduce(words)) * 0 + size,
+    }
+
+
+def fastest(calls: dict[str, Callable[[], int]], rounds: int = 7) -> Callable[[], int]:
+    """The call with the best time per unit of work: the peer is the best of a few."""
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.process_time_ns()
+            work = call()
+            took = (time.process_time_ns() - began) / work
+            best[name] = min(took, best.get(name, took))
+    return calls[min(best, key=best.__getitem__)]
+
+
+def read_sum(data: NDArray[np.uint8]) -> Callable[[], int]:
+    """The fastest read of these bytes that NumPy has here; answers bytes."""
+    return fastest(read_sums(data))
+
+
+def windowed_read_sum(path: Path, stack: ExitStack) -> Callable[[], int]:
+    """The same through `pread` into one reused window; the best of a few window sizes."""
+    descriptor = os.open(path, os.O_RDONLY)
+    stack.callback(os.close, descriptor)
+    size = path.stat().st_size
+
+    def through(window_bytes: int) -> Callable[[], int]:
+        window = np.empty(window_bytes, np.uint8)
+        words = window.view(np.uint32)
+
+        def sweep() -> int:
+            for position in range(0, size, window_bytes):
+                os.preadv(descriptor, [window], position)
+                np.maximum.reduce(words)
+            return size
+
+        return sweep
+
+    return fastest({f"{k} KiB": through(k << 10) for k in (128, 256, 512, 1024)})
+
+
+def fresh_read_sum(path: Path) -> Callable[[], int]:
+    """Map the file anew and read it, page faults included; answers bytes."""
+
+    def sweep() -> int:
+        with path.open("rb") as file:
+            view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        words = np.frombuffer(view, np.uint32, len(view) // 4)
+        np.maximum.reduce(words)
+        size = len(view)
+        del words
+        view.close()
+        return size
+
+    return sweep
+
+
+def over(call: Callable[[bytes], int], pieces: Sequence[bytes]) -> Callable[[], int]:
+    """Call once for each piece; answers bytes."""
+    total = sum(map(len, pieces))
+
+    def sweep() -> int:
+        for piece in pieces:
+            call(piece)
+        return total
+
+    return sweep
+
+
+def crc32c_calls() -> dict[str, Callable[[bytes], int]]:
+    """CRC-32C packages that are installed."""
+    import google_crc32c
+
+    found: dict[str, Callable[[bytes], int]] = {"google-crc32c": google_crc32c.value}
+    if importlib.util.find_spec("crc32c"):
+        import crc32c
+
+        found["crc32c"] = crc32c.crc32c
+    return found
+
+
+def crc32_calls() -> dict[str, Callable[[bytes], int]]:
+    """CRC-32 of the standard library and, where installed, of isal."""
+    found: dict[str, Callable[[bytes], int]] = {"zlib": zlib.crc32}
+    if importlib.util.find_spec("isal"):
+        from isal import isal_zlib
+
+        found["isal"] = isal_zlib.crc32
+    return found
+
+
+def memcpy(data: NDArray[np.uint8]) -> Callable[[], int]:
+    """Copy the bytes into one buffer that is there already; answers bytes."""
+    target = np.empty_like(data)
+    np.copyto(target, data)
+
+    def copy() -> int:
+        np.copyto(target, data)
+        return len(data)
+
+    return copy
+
+
+def bisect_file(data: bytes | mmap.mmap, targets: Sequence[int]) -> Callable[[], int]:
+    """`bisect` over the file itself, the key of a slot unpacked when asked for."""
+    unpack, count = struct.Struct(">i").unpack_from, len(data) // 8
+
+    def key(slot: int) -> Any:
+        return unpack(data, slot * 8)[0]
+
+    slots = range(count)
+
+    def look() -> int:
+        for target in targets:
+            bisect.bisect_right(slots, target, key=key)
+        return len(targets)
+
+    return look
+
+
+def bisect_list(keys: list[int], targets: Sequence[int]) -> Callable[[], int]:
+    """`bisect` over a list made beforehand: what keeping the whole index in memory would give."""
+
+    def look() -> int:
+        for target in targets:
+            bisect.bisect_right(keys, target)
+        return len(targets)
+
+    return look
+
+
+def searchsorted_one(keys: NDArray[np.int32], targets: Sequence[int]) -> Callable[[], int]:
+    """NumPy on a native copy, a key of the same type at a time."""
+    typed = [np.int32(target) for target in targets]
+
+    def look() -> int:
+        for target in typed:
+            keys.searchsorted(target, "right")
+        return len(typed)
+
+    return look
+
+
+def searchsorted_many(keys: NDArray[np.int32], targets: NDArray[np.int32]) -> Callable[[], int]:
+    """NumPy on a native copy, all keys in one call."""
+
+    def look() -> int:
+        keys.searchsorted(targets, "right")
+        return len(targets)
+
+    return look
+
+
+class Java:
+    """Kafka's own classes in one warm JVM, where the environment names a kit that runs them.
+
+    The kit's `Kafka().ask(command, files=[...], rounds=n, warmup=n)` answers nanoseconds by its
+    own clock.
+    """
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._kafka: Any = None
+        self._warm: set[tuple[str, str]] = set()
+
+    @staticmethod
+    def there() -> bool:
+        """Whether a kit was named."""
+        return bool(os.environ.get(JAVA_KIT))
+
+    def ask(self, command: str, path: Path, **options: object) -> int:
+        """Run one round over a file, after warming up the first time; answers nanoseconds."""
+        if self._kafka is None:
+            self._kafka = _kit(Path(os.environ[JAVA_KIT])).Kafka(cpus=1).__enter__()
+        cold = (command, str(path)) not in self._warm
+        self._warm.add((command, str(path)))
+        warm = {"warmup": 3, "warmup_ms": 2000} if cold else {"warmup": 0, "warmup_ms": 0}
+        return int(
+            self._kafka.ask(command, files=[str(path)], rounds=1, **warm, **options)["ns"][0]
+        )
+
+    def close(self) -> None:
+        """End the JVM."""
+        if self._kafka is not None:
+            self._kafka.__exit__(None, None, None)
+            self._kafka = None
+
+
+def _kit(folder: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("kseg_bench_java_kit", folder / "kit.py")
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(folder / "kit.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

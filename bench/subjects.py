@@ -1,0 +1,117 @@
+"""kseg's side: what a user would write, each call answering how much it did.
+
+A segment is opened once, before the clock starts, as the peers' bytes are; the `fresh` subjects
+open it anew in every call.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Literal
+from unittest import mock
+
+import kseg.arrow
+from kseg.log.segment import Segment
+
+from kseg.files.offset_index import OffsetIndex
+from kseg.format import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager, ExitStack
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Mapping = Literal["auto", "always", "never"]
+
+#: The least that tells records apart, and what an aiokafka record carries besides headers.
+SCALARS = ("offset", "timestamp")
+GATHERED = ("offset", "timestamp", "key", "value")
+WITH_HEADERS = (*GATHERED, "headers")
+
+
+def columns(
+    path: Path, fields: Sequence[str], stack: ExitStack, mapping: Mapping = "always"
+) -> Callable[[], int]:
+    """Read a segment's columns, each CRC checked; answers records."""
+    segment = stack.enter_context(Segment.open(path, mapping=mapping))
+
+    def read() -> int:
+        return sum(len(piece) for piece in segment.read(fields=fields))
+
+    return read
+
+
+def columns_fresh(path: Path, fields: Sequence[str]) -> Callable[[], int]:
+    """The same, the segment opened in each call."""
+
+    def read() -> int:
+        with Segment.open(path, mapping="always") as segment:
+            return sum(len(piece) for piece in segment.read(fields=fields))
+
+    return read
+
+
+def without_isal() -> AbstractContextManager[object]:
+    """As on a machine without the `[speed]` extra: gzip goes through zlib."""
+    return mock.patch.object(codec, "_gzip_library", return_value=zlib)
+
+
+def verify(path: Path, stack: ExitStack, mapping: Mapping = "always") -> Callable[[], int]:
+    """Walk all batches and check each CRC; answers bytes."""
+    segment = stack.enter_context(Segment.open(path, mapping=mapping))
+    return lambda: segment.batches(verify=True).end_position
+
+
+def verify_fresh(path: Path) -> Callable[[], int]:
+    """The same, the segment opened in each call."""
+
+    def walk() -> int:
+        with Segment.open(path, mapping="always") as segment:
+            return segment.batches(verify=True).end_position
+
+    return walk
+
+
+def headers(path: Path, stack: ExitStack) -> Callable[[], int]:
+    """Walk all batches without their CRCs; answers batches."""
+    segment = stack.enter_context(Segment.open(path, mapping="always"))
+    return lambda: len(segment.batches(verify=False))
+
+
+def arrow_table(path: Path, stack: ExitStack) -> Callable[[], int]:
+    """Read offset, timestamp, key and value into one Arrow table; answers records."""
+    import pyarrow as pa
+
+    segment = stack.enter_context(Segment.open(path, mapping="always"))
+
+    def read() -> int:
+        pieces = [kseg.arrow.to_record_batch(piece) for piece in segment.read(fields=GATHERED)]
+        return len(pa.Table.from_batches(pieces))
+
+    return read
+
+
+def lookup_one(path: Path, targets: Sequence[int]) -> Callable[[], int]:
+    """Look offsets up one by one; answers lookups."""
+    index = OffsetIndex.open(path, 0)
+
+    def look() -> int:
+        for target in targets:
+            index.lookup(target)
+        return len(targets)
+
+    return look
+
+
+def lookup_many(path: Path, targets: NDArray[np.int64]) -> Callable[[], int]:
+    """Look all offsets up in one call; answers lookups."""
+    index = OffsetIndex.open(path, 0)
+
+    def look() -> int:
+        index.lookup_many(targets)
+        return len(targets)
+
+    return look

@@ -1,0 +1,104 @@
+"""Results as one table for people and as JSON for `bench.compare`."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.goals import Goal, goal
+
+if TYPE_CHECKING:
+    from bench.cases import Case
+    from bench.pairs import Result
+
+PACKAGES = (
+    *("kseg", "aiokafka", "kafka-python", "crc32c", "numpy"),
+    *("pyarrow", "lz4", "zstandard", "cramjam", "isal"),
+)
+HEADER = (
+    f"{'case':34} {'against':19} {'median':>8} {'middle half':>17} {'goal':>5} {'final':>5}"
+    f" {'kseg':>11}  verdict"
+)
+#: Units per nanosecond are shown as GB or millions a second.
+SCALE = {"byte": (1, "GB/s"), "lookup": (1e3, "M/s"), "record": (1e3, "M/s"), "batch": (1e3, "M/s")}
+
+
+def line(case: Case, result: Result) -> str:
+    """One row: the ratio, its middle half, the goals, and a rate that is only good for an idea."""
+    low, high = result.quartiles
+    scale, unit = SCALE[case.unit]
+    rate = scale / sorted(result.subject_ns)[len(result.subject_ns) // 2]
+    wanted = goal(case.name, result.peer)
+    return (
+        f"{case.name:34} {result.peer:19} {result.median:7.2f}x {low:7.2f} .. {high:6.2f}"
+        f" {_number(wanted.now):>5} {_number(wanted.final):>5} {rate:6.2f} {unit:4}"
+        f"  {verdict(wanted, result.median)}"
+    ).rstrip()
+
+
+def verdict(wanted: Goal, median: float) -> str:
+    """What to think of a ratio: the goal of this release first, then the final one."""
+    words = []
+    if wanted.now is not None:
+        words.append("met" if median >= wanted.now else "MISSED")
+    if wanted.final is not None and median >= wanted.final:
+        words.append("final met")
+    return ", ".join(words)
+
+
+def rows(case: Case, results: list[Result]) -> list[dict[str, Any]]:
+    """The same, for JSON: every round is kept."""
+    found = []
+    for result in results:
+        wanted = goal(case.name, result.peer)
+        met = None if wanted.now is None else result.median >= wanted.now
+        found.append(
+            {
+                "group": case.group,
+                "case": case.name,
+                "unit": case.unit,
+                "peer": result.peer,
+                "median": result.median,
+                "quartiles": result.quartiles,
+                "goal": wanted.now,
+                "final": wanted.final,
+                "met": met,
+                "ratios": result.ratios,
+                "subject_ns": result.subject_ns,
+                "peer_ns": result.peer_ns,
+            }
+        )
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What the figures belong to."""
+    return {
+        "cpu": _cpu(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    named = dict(map(str.strip, part.split(":", 1)) for part in lines if ":" in part)
+    name = named.get("model name", platform.processor())
+    return f"{name} (family {named.get('cpu family')}, model {named.get('model')})"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
