@@ -152,7 +152,7 @@ cdef void _fill_message(const uint8_t *p, int64_t size, bint verify, int64_t *ro
     row[BASE_OFFSET] = row[LAST_OFFSET] if plain else -1
     row[LEADER_EPOCH] = -1
     row[CRC] = load_u32(p + 12)
-    row[ATTRIBUTES] = <int8_t>p[17]
+    row[ATTRIBUTES] = p[17]
     row[BASE_TIMESTAMP] = load_i64(p + 18) if row[MAGIC] == 1 else -1
     row[MAX_TIMESTAMP] = row[BASE_TIMESTAMP]
     row[PRODUCER_ID] = -1

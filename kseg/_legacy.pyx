@@ -1,1 +1,343 @@
-"""Kernels for the message sets before Kafka 0.11: magic 0 and 1, and the formats of Kafka 0.7."""
+"""Kernels for the message sets before Kafka 0.11: magic 0 and 1, and the two of Kafka 0.7.
+
+The contract is that of `_core`. The walk over magic 0 and 1 is `_core.scan_batches`; here are the records inside, and
+the walk over Kafka 0.7's messages, which store neither offset nor a magic byte where the later formats have theirs.
+
+Kafka 0.7: length 0 4, magic 4 1, then for magic 0: CRC 5 4, payload 9; for magic 1: attributes 5 1, CRC 6 4,
+payload 10. The CRC-32 covers the payload only. Source: kafka.message.Message of 0.7.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+from kseg._core cimport *
+
+
+cdef inline const uint8_t *_pointer(const uint8_t[::1] data) noexcept nogil:
+    return &data[0] if data.shape[0] else NULL
+
+
+# ---- records of magic 0 and 1 ----------------------------------------------------------------------
+
+cdef struct Sink:
+    int64_t *offsets
+    int64_t *timestamps
+    int32_t *spans
+    int64_t rows_max
+    int64_t bytes_max
+    int64_t offset_min
+    int64_t offset_end
+    int64_t timestamp_min
+    int64_t timestamp_end
+    bint check_crc
+
+
+cdef inline int64_t _entry(const uint8_t *p, const uint8_t *end) noexcept nogil:
+    """Bytes of the entry at `p`; 0 where an incomplete one ends the set, -1 where its size is impossible."""
+    cdef int64_t size
+    if end - p < LOG_OVERHEAD:
+        return 0
+    size = load_i32(p + 8)
+    if size < MESSAGE_SIZE_MIN:
+        return -1
+    return size + LOG_OVERHEAD if size <= end - p - LOG_OVERHEAD else 0
+
+
+cdef int _survey(const uint8_t *p, const uint8_t *end, const int64_t *body, int64_t *shift,
+                 int64_t *first_offset) noexcept nogil:
+    """What the offsets of a wrapper's messages have to be moved by; the whole set is looked at before any is given.
+
+    A magic 1 wrapper holds relative offsets and carries the absolute one of its last message, but some clients left 0
+    there. Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.
+    """
+    cdef int64_t size, first = 0, last = 0, count = 0
+    while True:
+        size = _entry(p, end)
+        if size < 0:
+            return MESSAGE_SIZE
+        if size == 0:
+            break
+        last = load_i64(p)
+        if count == 0:
+            first = last
+        count += 1
+        p += size
+    if count == 0:
+        return MESSAGE_EMPTY_SET
+    shift[0] = 0
+    if body[BODY_MAGIC] == 1 and body[BODY_BASE_OFFSET] != 0:
+        if body[BODY_BASE_OFFSET] < last:
+            return MESSAGE_OFFSET
+        shift[0] = sub64(body[BODY_BASE_OFFSET], last)
+    first_offset[0] = add64(first, shift[0])
+    return RECORD_OK
+
+
+cdef int _parse(const uint8_t *p, int64_t size, int32_t *span, const uint8_t *start) noexcept nogil:
+    """Key and value of the message of `size` bytes (12 of overhead among them) at `p`."""
+    cdef int64_t at = 26 if p[16] else 18
+    cdef int32_t length
+    if size < at + 4:
+        return RECORD_KEY
+    length = load_i32(p + at)
+    at += 4
+    span[SPAN_KEY] = <int32_t>(p + at - start)
+    span[SPAN_KEY_SIZE] = length
+    if length > 0:
+        if length > size - at:
+            return RECORD_KEY
+        at += length
+    if size - at < 4:
+        return RECORD_VALUE
+    length = load_i32(p + at)
+    at += 4
+    span[SPAN_VALUE] = <int32_t>(p + at - start)
+    span[SPAN_VALUE_SIZE] = length
+    span[SPAN_HEADERS] = span[SPAN_HEADER_COUNT] = 0
+    return RECORD_VALUE if length > size - at else RECORD_OK
+
+
+cdef inline int64_t _timestamp(const uint8_t *p, const int64_t *body) noexcept nogil:
+    """The time that a message inside `body` reports: none for magic 0, the wrapper's under log append time."""
+    if p[16] == 0:
+        return -1
+    return body[BODY_MAX_TIMESTAMP] if body[BODY_LOG_APPEND] == 1 else load_i64(p + 18)
+
+
+cdef int _message(const uint8_t *p, int64_t size, bint inner, bint check_crc) noexcept nogil:
+    """Whether a message may be given at all."""
+    if p[16] > 1:
+        return MESSAGE_MAGIC
+    if inner and p[17] & ATTRIBUTE_CODEC:
+        return MESSAGE_NESTED
+    if inner and check_crc and crc32_of(p + 16, size - 16) != load_u32(p + 12):
+        return MESSAGE_CRC
+    return RECORD_OK
+
+
+cdef int _locate_body(const uint8_t *start, const int64_t *body, Sink *out, int64_t *state) noexcept nogil:
+    """As in `_core`: 1 where the sink is full, 0 at the body's end or a fault."""
+    cdef const uint8_t *p = start + state[STATE_POSITION]
+    cdef const uint8_t *end = start + (body[BODY_END] - body[BODY_START])
+    cdef bint inner = body[BODY_EAGER] != 0
+    cdef int64_t size, offset, timestamp, used, key_size, value_size
+    cdef int64_t rows = state[STATE_ROWS]
+    cdef int32_t span[SPAN_FIELDS]
+    cdef int i
+    used = state[STATE_KEY_BYTES] + state[STATE_VALUE_BYTES]
+    while True:
+        size = _entry(p, end)
+        if size <= 0:
+            state[STATE_STATUS] = MESSAGE_SIZE if size < 0 else RECORD_OK
+            break
+        state[STATE_STATUS] = _message(p, size, inner, out.check_crc)
+        if state[STATE_STATUS] == RECORD_OK:
+            state[STATE_STATUS] = _parse(p, size, span, start)
+        if state[STATE_STATUS] != RECORD_OK:
+            break
+        offset = add64(load_i64(p), state[STATE_SHIFT])
+        timestamp = _timestamp(p, body)
+        if (out.offset_min <= offset < out.offset_end
+                and out.timestamp_min <= timestamp < out.timestamp_end):
+            key_size, value_size = span[SPAN_KEY_SIZE], span[SPAN_VALUE_SIZE]
+            used += (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+            if rows == out.rows_max or (used > out.bytes_max and rows > 0):
+                state[STATE_POSITION] = p - start
+                state[STATE_ROWS] = rows
+                return 1
+            if out.offsets != NULL:
+                out.offsets[rows] = offset
+            if out.timestamps != NULL:
+                out.timestamps[rows] = timestamp
+            if out.spans != NULL:
+                for i in range(SPAN_FIELDS):
+                    out.spans[rows * SPAN_FIELDS + i] = span[i]
+            state[STATE_KEY_BYTES] += key_size if key_size > 0 else 0
+            state[STATE_KEY_NULLS] += key_size < 0
+            state[STATE_VALUE_BYTES] += value_size if value_size > 0 else 0
+            state[STATE_VALUE_NULLS] += value_size < 0
+            rows += 1
+        state[STATE_RECORD] += 1
+        p += size
+    state[STATE_ROWS] = rows
+    return 0
+
+
+cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
+                 const int64_t *bodies, int64_t body_count, int64_t *first_row, int64_t *first_offsets, Sink *out,
+                 int64_t *state) noexcept nogil:
+    cdef const uint8_t *start
+    cdef const int64_t *body
+    cdef int64_t i, size
+    cdef int full
+    for i in range(state[STATE_BODY] + 1):
+        first_row[i] = 0
+    while state[STATE_BODY] < body_count:
+        body = bodies + state[STATE_BODY] * BODY_FIELDS
+        size = arena_size if body[BODY_SOURCE] else view_size
+        if not 0 <= body[BODY_START] <= body[BODY_END] <= size:
+            return -1
+        start = (arena if body[BODY_SOURCE] else view) + body[BODY_START]
+        if not body[BODY_EAGER]:
+            first_offsets[state[STATE_BODY]] = body[BODY_BASE_OFFSET]
+        elif not state[STATE_CHECKED]:
+            state[STATE_STATUS] = _survey(start, start + (body[BODY_END] - body[BODY_START]), body,
+                                          &state[STATE_SHIFT], &first_offsets[state[STATE_BODY]])
+            if state[STATE_STATUS] != RECORD_OK:
+                break
+            state[STATE_CHECKED] = 1
+        full = _locate_body(start, body, out, state)
+        if full or state[STATE_STATUS] != RECORD_OK:
+            break
+        state[STATE_BODY] += 1
+        state[STATE_RECORD] = state[STATE_POSITION] = state[STATE_CHECKED] = state[STATE_SHIFT] = 0
+        first_row[state[STATE_BODY]] = state[STATE_ROWS]
+    for i in range(state[STATE_BODY] + 1, body_count + 1):
+        first_row[i] = state[STATE_ROWS]
+    return 0
+
+
+def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies, *,
+                    const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max, bint check_crc,
+                    int64_t[::1] offsets, int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row,
+                    int64_t[::1] first_offsets, int64_t[::1] state):
+    """`_core.locate_records` for magic 0 and 1.
+
+    A plain message is a body of its own, its 12 bytes of offset and size included; the body of a wrapper is its
+    inflated set, with `eager` set.
+
+    Args:
+        check_crc: compare the checksum of each message inside a wrapper; the walk has compared those outside.
+        first_offsets: int64[m], written: absolute offset of the first message of each body that was entered.
+
+    The others are as there. Source: Kafka AbstractLegacyRecordBatch, LegacyRecord.
+    """
+    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or bounds.shape[0] != 4:
+        raise ValueError("bodies, spans or bounds has the wrong width")
+    if state.shape[0] != STATE_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
+        raise ValueError("state or first_row has the wrong length")
+    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0 or first_offsets.shape[0] != bodies.shape[0]:
+        raise ValueError("state, rows_max or first_offsets out of range")
+    for wanted in (offsets.shape[0], timestamps.shape[0], spans.shape[0]):
+        if wanted and wanted < rows_max:
+            raise ValueError("an output is shorter than rows_max")
+    cdef Sink out
+    out.offsets = &offsets[0] if offsets.shape[0] else NULL
+    out.timestamps = &timestamps[0] if timestamps.shape[0] else NULL
+    out.spans = &spans[0, 0] if spans.shape[0] else NULL
+    out.rows_max = rows_max
+    out.bytes_max = bytes_max
+    out.offset_min, out.offset_end = bounds[0], bounds[1]
+    out.timestamp_min, out.timestamp_end = bounds[2], bounds[3]
+    out.check_crc = check_crc
+    cdef const uint8_t *view_bytes = _pointer(view)
+    cdef const uint8_t *arena_bytes = _pointer(arena)
+    cdef int fault
+    if bodies.shape[0] == 0:
+        first_row[0] = 0
+        return
+    with nogil:
+        fault = _locate(view_bytes, view.shape[0], arena_bytes, arena.shape[0], &bodies[0, 0], bodies.shape[0],
+                        &first_row[0], &first_offsets[0], &out, &state[0])
+    if fault:
+        raise ValueError("a body lies outside its source")
+
+
+# ---- the walk over Kafka 0.7's messages ------------------------------------------------------------
+
+cdef enum:
+    LENGTH_BYTES_07 = 4
+    MESSAGE_MIN_07 = 5
+    VERIFY_STOP = 1
+
+
+cdef int _frame_07(const uint8_t *p, int64_t left, int64_t visible, int64_t *size) noexcept nogil:
+    """As in `_core`: STOP_END where a whole message starts at `p`, else why the walk ends."""
+    cdef int64_t length
+    if left < LENGTH_BYTES_07:
+        return STOP_ZERO_TAIL if all_zero(p, min(left, visible)) else STOP_TORN_TAIL
+    if visible < min(left, LENGTH_BYTES_07 + 1):
+        size[0] = min(left, LENGTH_BYTES_07 + 1)
+        return STOP_LIMIT
+    length = load_i32(p)
+    if length < MESSAGE_MIN_07:
+        return STOP_ZERO_TAIL if all_zero(p, visible) else STOP_BAD_LENGTH
+    size[0] = length + LENGTH_BYTES_07
+    if left > LENGTH_BYTES_07 and p[4] > 1:
+        return STOP_BAD_MAGIC
+    if left > LENGTH_BYTES_07 and p[4] == 1 and length == MESSAGE_MIN_07:
+        return STOP_BAD_LENGTH
+    if size[0] > left:
+        return STOP_TORN_TAIL
+    return STOP_LIMIT if size[0] > visible else STOP_END
+
+
+cdef void _fill_07(const uint8_t *p, int64_t size, int64_t offset, bint verify, int64_t *row) noexcept nogil:
+    cdef int64_t header = 10 if p[4] else 9
+    cdef int field
+    for field in range(BASE_OFFSET, ROW_FIELDS):
+        row[field] = -1
+    row[SIZE] = size
+    row[MAGIC] = p[4]
+    row[BASE_OFFSET] = row[LAST_OFFSET] = offset
+    row[CRC] = load_u32(p + header - 4)
+    row[ATTRIBUTES] = p[5] & 3 if p[4] else 0
+    row[RECORD_COUNT] = -1 if row[ATTRIBUTES] else 1
+    if verify:
+        row[CRC_OK] = crc32_of(p + header, size - header) == <uint32_t>row[CRC]
+
+
+cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t limit, int64_t visible_end,
+                   int64_t file_end, int verify, int64_t log_start, int64_t capacity, int64_t *row,
+                   int64_t *walk) noexcept nogil:
+    cdef int64_t count = 0, size = 0, attributes = 0, magics = 0, bad = 0
+    cdef int stop = STOP_END
+    cdef const uint8_t *p
+    while position < file_end:
+        size = 0
+        if position >= limit or count == capacity:
+            stop = STOP_LIMIT
+            break
+        p = data + (position - base)
+        stop = _frame_07(p, file_end - position, visible_end - position, &size)
+        if stop != STOP_END:
+            break
+        row[POSITION] = position
+        _fill_07(p, size, add64(log_start, position), verify != 0, row)
+        if row[CRC_OK] == 0:
+            if verify == VERIFY_STOP:
+                stop = STOP_BAD_CRC
+                break
+            bad += 1
+        attributes |= row[ATTRIBUTES]
+        magics |= 1 << row[MAGIC]
+        count += 1
+        position += size
+        size = 0
+        row += ROW_FIELDS
+    walk[WALK_COUNT] = count
+    walk[WALK_END] = position
+    walk[WALK_STOP] = stop
+    walk[WALK_NEEDED] = size
+    walk[WALK_ATTRIBUTES] = attributes
+    walk[WALK_MAGICS] = magics
+    walk[WALK_BAD_CRC] = bad
+
+
+def scan_messages_07(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit, int64_t file_end,
+                     int verify, int64_t log_start, int64_t[:, ::1] rows, int64_t[::1] walk):
+    """`_core.scan_batches` for Kafka 0.7; `log_start` is the offset of the file's first byte.
+
+    Base and last offset of a row are the message's physical start in the log.
+    Source: kafka.message.ByteBufferMessageSet and FileMessageSet of 0.7.
+    """
+    if rows.shape[1] != ROW_FIELDS or walk.shape[0] != WALK_FIELDS:
+        raise ValueError("rows or walk has the wrong width")
+    if not 0 <= base <= start or start > base + data.shape[0] or file_end < base + data.shape[0]:
+        raise ValueError("start, base and file_end do not fit the data")
+    cdef const uint8_t *bytes_ = _pointer(data)
+    cdef int64_t visible_end = base + data.shape[0]
+    cdef int64_t capacity = rows.shape[0]
+    # Every index below is in bounds: count < capacity = rows.shape[0], fields are checked above.
+    with nogil:
+        _walk_07(bytes_, base, start, limit, visible_end, file_end, verify, log_start, capacity,
+                 &rows[0, 0] if capacity else NULL, &walk[0])

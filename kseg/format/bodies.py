@@ -1,0 +1,330 @@
+"""Where the records of each batch lie: in the bytes lent, or inflated in an arena.
+
+Compressed batches join the path of plain ones here: whatever their codec, the records of a piece are then located and
+gathered in one call. Owns inflating, and the words for what a kernel found wrong; refuses to know fields and files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD, NESTING_MAX, Compression
+from kseg.errors import (
+    CorruptRecordError,
+    FormatError,
+    InvalidRecordError,
+    KsegError,
+    LimitExceededError,
+)
+from kseg.format import codec
+from kseg.format.header import LOG_APPEND, BatchTable, crc_error, scan, stop_error
+
+if TYPE_CHECKING:
+    from kseg.format.arena import Arena
+    from kseg.format.header import BatchHeader, Int64Array
+
+_ErrorT = TypeVar("_ErrorT", bound=KsegError)
+
+#: Columns of `Bodies.rows`, in order.
+FIELDS = (
+    "source",
+    "start",
+    "end",
+    "base_offset",
+    "base_timestamp",
+    "max_timestamp",
+    "log_append",
+    "count",
+    "eager",
+    "magic",
+)
+(
+    SOURCE,
+    START,
+    END,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    MAX_TIMESTAMP,
+    TIMESTAMP_TYPE,
+    COUNT,
+    EAGER,
+    MAGIC,
+) = range(len(FIELDS))
+#: int64[14] that a locating kernel goes on from: body, record, position, checked, shift, then what it found: rows,
+#: status, key bytes, key nulls, value bytes, value nulls, headers, header name bytes, value bytes, value nulls.
+STATE_FIELDS = 15
+STATE_KEPT = 5
+
+#: A piece inflates no further batch once its arena holds this much.
+ARENA_PIECE_BYTES = 4 << 20
+#: Smallest records, to bound how many a body can hold: 7 bytes for magic 2, 26 for a message with its 12 in front.
+RECORD_BYTES_MIN = 7
+MESSAGE_BYTES_MIN = 26
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bodies:
+    """The records of a run of batches that one kernel can locate.
+
+    Attributes:
+        rows: int64[m, 10], columns as in `FIELDS`; `start` and `end` count from the beginning of their source, which is
+            the bytes lent (0) or the arena (1).
+        batches: int64[m], the row of each body's batch in the table they come from.
+        batch_end: the first batch of the table that is not covered.
+        fault: what is wrong with the batch in front of `batch_end`, which has no body then.
+    """
+
+    rows: Int64Array
+    batches: Int64Array
+    batch_end: int
+    fault: KsegError | None = None
+
+
+def take_bodies(
+    data: memoryview,
+    table: BatchTable,
+    first: int,
+    *,
+    base: int,
+    arena: Arena,
+    inflated_max: int,
+    refuse_bad_crc: bool,
+) -> Bodies:
+    """Bodies of batches `[first, ...)`: as many as one piece should hold, all of one family of formats.
+
+    Args:
+        data: the bytes lent; `data[0]` lies at file position `base`.
+        table: headers of batches inside `data`.
+        first: the batch to begin with.
+        base: file position of `data[0]`.
+        arena: emptied, then filled.
+        inflated_max: no batch may inflate to more bytes.
+        refuse_bad_crc: a batch that was noted with a wrong checksum is a fault.
+    """
+    arena.clear()
+    if table.kafka07:
+        return _take_07(data, table, first, base, arena, inflated_max, refuse_bad_crc)
+    end, fault = _run_end(table, first, refuse_bad_crc)
+    legacy = bool(table.rows[first, 2] < 2) if end > first else False
+    plain = _plain_messages if legacy else _plain_batches
+    rows = plain(table, first, end, base)
+    if table.attributes_seen & 7:
+        taken, refused = _inflate(data, rows, legacy, arena, inflated_max)
+        if taken < len(rows):
+            rows, end, fault = rows[:taken], first + taken, None
+        if refused is not None:
+            fault = at_batch(refused, table[end])
+    batches = np.arange(first, end, dtype=np.int64)
+    return Bodies(rows, batches, end + (fault is not None), fault)
+
+
+def _run_end(table: BatchTable, first: int, refuse_bad_crc: bool) -> tuple[int, KsegError | None]:
+    """How far batches of one family go without one that is known to be bad, and the fault that ends them."""
+    end = len(table)
+    if table.magics_seen & 3 and table.magics_seen & ~3:
+        legacy = table.magic[first:] < 2
+        other = np.flatnonzero(legacy != legacy[0])
+        end = first + int(other[0]) if len(other) else end
+    if table.bad_crc_count:
+        # A batch too short for its own header has no records to show, checked or not.
+        bad = table.crc_ok[first:end] == 0
+        if not refuse_bad_crc:
+            bad &= (table.magic[first:end] >= 2) & (table.size[first:end] < BATCH_HEADER_BYTES)
+        found = np.flatnonzero(bad)
+        if len(found):
+            end = first + int(found[0])
+            return end, crc_error(table[end])
+    return end, None
+
+
+def _plain_batches(table: BatchTable, first: int, end: int, base: int) -> Int64Array:
+    """Bodies of magic 2 batches as they lie in the file."""
+    rows = np.empty((end - first, len(FIELDS)), np.int64)
+    chosen = table.rows[first:end]
+    attributes = chosen[:, 7]
+    rows[:, SOURCE] = 0
+    rows[:, START] = chosen[:, 0] + (BATCH_HEADER_BYTES - base)
+    rows[:, END] = chosen[:, 0] + chosen[:, 1] - base
+    rows[:, BASE_OFFSET] = chosen[:, 3]
+    rows[:, BASE_TIMESTAMP] = chosen[:, 8]
+    rows[:, MAX_TIMESTAMP] = chosen[:, 9]
+    rows[:, TIMESTAMP_TYPE] = (attributes & LOG_APPEND) >> 3
+    rows[:, COUNT] = chosen[:, 13]
+    rows[:, EAGER] = attributes & 7
+    rows[:, MAGIC] = chosen[:, 2]
+    return rows
+
+
+def _plain_messages(table: BatchTable, first: int, end: int, base: int) -> Int64Array:
+    """Bodies of magic 0 and 1 entries, offset and size included."""
+    rows = _plain_batches(table, first, end, base)
+    chosen = table.rows[first:end]
+    rows[:, START] = chosen[:, 0] - base
+    rows[:, BASE_OFFSET] = chosen[:, 4]
+    rows[:, TIMESTAMP_TYPE] = table.timestamp_type[first:end]
+    rows[:, COUNT] = 1
+    return rows
+
+
+def _inflate(
+    data: memoryview, rows: Int64Array, legacy: bool, arena: Arena, inflated_max: int
+) -> tuple[int, KsegError | None]:
+    """Put the compressed bodies into the arena; how many bodies were taken, and why not the next one."""
+    for index in np.flatnonzero((rows[:, EAGER] != 0) & (rows[:, COUNT] > 0)).tolist():
+        if arena.used >= ARENA_PIECE_BYTES:
+            return index, None
+        start, end, kind, magic = rows[index, [START, END, EAGER, MAGIC]].tolist()
+        try:
+            body = _wrapper_value(data[start:end], kind) if legacy else data[start:end]
+            at = arena.used
+            codec.decompress_into(kind, body, arena, magic=magic, limit=inflated_max)
+        except (FormatError, LimitExceededError) as error:
+            return index, error
+        rows[index, [SOURCE, START, END]] = 1, at, arena.used
+    return len(rows), None
+
+
+def _wrapper_value(entry: memoryview, kind: int) -> memoryview:
+    """The compressed set inside a magic 0 or 1 message; its key is passed over.
+
+    Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.
+    """
+    if kind == Compression.ZSTD:
+        raise InvalidRecordError("zstd inside a message of magic 0 or 1")
+    at = LOG_OVERHEAD + (14 if entry[16] else 6)
+    for name in ("key", "value"):
+        left = len(entry) - at - 4
+        if left < 0:
+            raise InvalidRecordError(f"the message ends before the length of its {name}")
+        length = int.from_bytes(entry[at : at + 4], "big", signed=True)
+        if length > left:
+            raise InvalidRecordError(f"{name} of {length} bytes in a message with {left} left")
+        if name == "key":
+            at += 4 + max(0, length)
+    if length < 0:
+        raise InvalidRecordError("compressed message without a value")
+    return entry[at + 4 : at + 4 + length]
+
+
+# ---- Kafka 0.7 --------------------------------------------------------------------------------------
+
+
+def _take_07(
+    data: memoryview,
+    table: BatchTable,
+    first: int,
+    base: int,
+    arena: Arena,
+    inflated_max: int,
+    refuse_bad_crc: bool,
+) -> Bodies:
+    """One body a message: the payload; those of a compressed set share its batch."""
+    bodies: list[Int64Array] = []
+    batches: list[Int64Array] = []
+    end, fault = _run_end(table, first, refuse_bad_crc)
+    compressed = np.flatnonzero(table.attributes[first:end]) + first
+    at = first
+    for index in [*compressed.tolist(), end]:
+        bodies.append(_payloads(table.rows[at:index], 0, -base))
+        batches.append(np.arange(at, index, dtype=np.int64))
+        if index == end or arena.used >= ARENA_PIECE_BYTES:
+            end, fault = (index, None) if index < end else (end, fault)
+            break
+        header = table[index]
+        start = header.position - base
+        try:
+            inner = _inner_07(
+                data[start : start + header.size], header, arena, inflated_max, depth=1
+            )
+        except (FormatError, LimitExceededError) as error:
+            end, fault = index, at_batch(error, header)
+            break
+        bodies.append(inner)
+        batches.append(np.full(len(inner), index, np.int64))
+        at = index + 1
+    rows = np.concatenate(bodies)
+    return Bodies(rows, np.concatenate(batches), end + (fault is not None), fault)
+
+
+def _payloads(messages: Int64Array, source: int, shift: int) -> Int64Array:
+    """Bodies of plain 0.7 messages."""
+    rows = np.full((len(messages), len(FIELDS)), -1, np.int64)
+    rows[:, SOURCE] = source
+    rows[:, START] = messages[:, 0] + shift + 9 + messages[:, 2]
+    rows[:, END] = messages[:, 0] + shift + messages[:, 1]
+    rows[:, BASE_OFFSET] = messages[:, 3]
+    rows[:, COUNT] = 1
+    rows[:, MAGIC] = messages[:, 2]
+    return rows
+
+
+def _inner_07(
+    entry: memoryview, outer: BatchHeader, arena: Arena, inflated_max: int, *, depth: int
+) -> Int64Array:
+    """Bodies of a compressed 0.7 message, sets within sets unpacked, all at the outermost one's offset."""
+    if depth > NESTING_MAX:
+        raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")
+    kind = entry[5] & 3
+    if kind > Compression.SNAPPY:
+        raise InvalidRecordError(f"Kafka 0.7 knows no codec {kind}")
+    at = arena.used
+    codec.decompress_into(kind, entry[10:], arena, magic=0, limit=inflated_max - at)
+    inflated = memoryview(bytes(arena.view()[at:]))
+    table = scan(inflated, kafka07=True, batches_max=len(inflated) // 9 + 1)
+    if table.stop.value > 2:
+        raise stop_error(table)
+    if len(table) == 0 and table.stop.value:
+        raise CorruptRecordError("compressed message whose set is cut before its first message ends")
+    parts: list[Int64Array] = []
+    begin = 0
+    for index in [*np.flatnonzero(table.attributes).tolist(), len(table)]:
+        parts.append(_payloads(table.rows[begin:index], 1, at))
+        if index < len(table):
+            inner = table[index]
+            nested = inflated[inner.position : inner.position + inner.size]
+            parts.append(_inner_07(nested, outer, arena, inflated_max, depth=depth + 1))
+        begin = index + 1
+    rows = np.concatenate(parts)
+    rows[:, BASE_OFFSET] = outer.base_offset
+    return rows
+
+
+# ---- what a kernel found wrong ----------------------------------------------------------------------
+
+_RECORD_TEXT = {
+    1: "the record count is negative",
+    2: "fewer records than the header counts",
+    3: "bytes left over behind the last record",
+    4: "a record's length is zero, negative or runs past the batch",
+    5: "a variable-length number is cut off or too long",
+    6: "the key runs past its record",
+    7: "the value runs past its record",
+    8: "the header count is negative or larger than the bytes left",
+    9: "a header's name is null, cut off or runs past its record",
+    10: "a header's value is cut off or runs past its record",
+    11: "a record's fields do not fill its length",
+    12: "a message inside is smaller than any message can be",
+    13: "a message inside does not match its checksum",
+    14: "a compressed message holds no messages",
+    15: "the wrapper's offset is below its last message's",
+    16: "a compressed message inside a compressed message",
+    17: "a message of a magic that its set cannot hold",
+}
+_CORRUPT = {12, 13}
+
+
+def record_error(status: int, header: BatchHeader, record_index: int) -> FormatError:
+    """The error for a record that a locating kernel refused."""
+    kind = CorruptRecordError if status in _CORRUPT else InvalidRecordError
+    reason = _RECORD_TEXT[status]
+    return at_batch(kind(reason, record_index=record_index), header)
+
+
+def at_batch(error: _ErrorT, header: BatchHeader) -> _ErrorT:
+    """Say in which batch an error arose."""
+    error.position = header.position
+    error.offset = header.base_offset if header.base_offset >= 0 else header.last_offset
+    return error

@@ -1,0 +1,634 @@
+"""Records as columns: only the fields asked for, owned, in Arrow's layout; and as objects for people who want them.
+
+`decode` turns lent bytes and the headers that a walk found in them into `RecordColumns`, a piece at a time, each
+bounded in rows and bytes. Refuses to know files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kseg import _core, _legacy
+from kseg.constants import ControlType, TimestampType
+from kseg.errors import KsegError
+from kseg.format.arena import Arena
+from kseg.format.bodies import (
+    COUNT,
+    END,
+    MESSAGE_BYTES_MIN,
+    RECORD_BYTES_MIN,
+    START,
+    STATE_FIELDS,
+    STATE_KEPT,
+    Bodies,
+    record_error,
+    take_bodies,
+)
+from kseg.format.header import BatchTable, sequence_after
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+    OnError = Callable[[KsegError], None]
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+#: Default bounds of one piece.
+ROWS_MAX = 65_536
+BYTES_MAX = 16 << 20
+#: A batch may inflate to this much before it is refused. Kafka's own bound is its 32-bit positions.
+INFLATED_BYTES_MAX = 2**31 - 1
+#: Arrow's binary offsets are 32-bit.
+_COLUMN_BYTES_MAX = 2**31 - 1
+_COPY_SLACK = 64
+_SPAN_FIELDS = 6
+_SPAN_KEY, _SPAN_VALUE = 0, 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BinaryColumn:
+    """Byte strings in Arrow's layout.
+
+    Attributes:
+        offsets: int32[n + 1]; value `i` is `data[offsets[i]:offsets[i + 1]]`.
+        data: uint8[offsets[n]].
+        validity: uint8[(n + 7) // 8], bit `i` (least significant first) set where value `i` is not null; None where
+            nothing is null.
+        null_count: how many are null.
+    """
+
+    offsets: npt.NDArray[np.int32]
+    data: npt.NDArray[np.uint8]
+    validity: npt.NDArray[np.uint8] | None
+    null_count: int
+
+    def __len__(self) -> int:
+        """How many values."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> bytes | None:
+        """One value; None for null."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        if self.validity is not None and not self.validity[index >> 3] >> (index & 7) & 1:
+            return None
+        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        """Each value; None for null."""
+        data, ends = self.data.tobytes(), self.offsets.tolist()
+        valid = self.is_valid().tolist()
+        for index, ok in enumerate(valid):
+            yield data[ends[index] : ends[index + 1]] if ok else None
+
+    def is_valid(self) -> npt.NDArray[np.bool_]:
+        """bool[n]: false for null."""
+        if self.validity is None:
+            return np.ones(len(self), np.bool_)
+        return np.unpackbits(self.validity, count=len(self), bitorder="little").astype(np.bool_)
+
+    def sizes(self) -> npt.NDArray[np.int32]:
+        """int32[n]: bytes of each value, -1 for null."""
+        return np.where(self.is_valid(), np.diff(self.offsets), np.int32(-1)).astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeadersColumn:
+    """The headers of each record, in order, duplicates kept.
+
+    Attributes:
+        offsets: int32[n + 1]; record `i` has headers `offsets[i]` to `offsets[i + 1]`.
+        keys: names as stored (UTF-8 by convention, not checked), never null.
+        values: values, null and empty kept apart.
+    """
+
+    offsets: npt.NDArray[np.int32]
+    keys: BinaryColumn
+    values: BinaryColumn
+
+    def __len__(self) -> int:
+        """How many records."""
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[tuple[tuple[bytes, bytes | None], ...]]:
+        """Each record's headers as pairs of name and value."""
+        pairs = list(zip(self.keys, self.values, strict=True))
+        ends = self.offsets.tolist()
+        for index in range(len(self)):
+            yield tuple(pairs[ends[index] : ends[index + 1]])  # type: ignore[misc]
+
+
+class Record(NamedTuple):
+    """One record as an object. Header names are the bytes stored; None is null."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: TimestampType
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...]
+
+
+#: What `Record` needs.
+RECORD_FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordColumns:
+    """Records of one piece: the fields asked for, one value a record, owned and read-only.
+
+    Attributes:
+        length: how many records.
+        arrays: a NumPy array, `BinaryColumn` or `HeadersColumn` by field name.
+        source: the segment they come from, where a reader knows it.
+    """
+
+    length: int
+    arrays: dict[str, Any] = field(repr=False)
+    source: str | None = None
+
+    def __len__(self) -> int:
+        """How many records."""
+        return self.length
+
+    def __getitem__(self, name: str) -> Any:
+        """A column by its field's name; KeyError if it was not asked for."""
+        return self.arrays[name]
+
+    def __getattr__(self, name: str) -> Any:
+        """A column as an attribute."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self.arrays[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the columns, in the order asked for."""
+        return tuple(self.arrays)
+
+    def __getstate__(self) -> list[object]:
+        """The fields, in order."""
+        return [self.length, self.arrays, self.source]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        """Restore, read-only again."""
+        for name, value in zip(("length", "arrays", "source"), state, strict=True):
+            object.__setattr__(self, name, value)
+        for column in self.arrays.values():
+            _freeze(column)
+
+    def records(self) -> Iterator[Record]:
+        """Each record as an object; asks for `RECORD_FIELDS`."""
+        columns = [self.arrays[name] for name in RECORD_FIELDS]
+        columns[0:3] = [column.tolist() for column in columns[0:3]]
+        kinds = {int(kind): kind for kind in TimestampType}
+        for offset, timestamp, kind, key, value, headers in zip(*columns, strict=True):
+            yield Record(offset, timestamp, kinds[kind], key, value, headers)
+
+
+def _freeze(column: Any) -> None:
+    if isinstance(column, np.ndarray):
+        column.flags.writeable = False
+    elif isinstance(column, BinaryColumn):
+        _freeze(column.offsets)
+        _freeze(column.data)
+        _freeze(column.validity)
+    elif isinstance(column, HeadersColumn):
+        _freeze(column.offsets)
+        _freeze(column.keys)
+        _freeze(column.values)
+
+
+# ---- what to decode ---------------------------------------------------------------------------------
+
+#: Fields that every record of a batch shares: column of the table, or a way to get one, and dtype.
+_BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
+    "position": (lambda t: t.position, np.int64),
+    "magic": (lambda t: t.magic, np.int8),
+    "codec": (lambda t: t.codec, np.int8),
+    "timestamp_type": (lambda t: np.where(t.kafka07, -1, t.timestamp_type), np.int8),
+    "producer_id": (lambda t: t.producer_id, np.int64),
+    "producer_epoch": (lambda t: t.producer_epoch, np.int16),
+    "leader_epoch": (lambda t: t.leader_epoch, np.int32),
+    "transactional": (lambda t: t.is_transactional, np.bool_),
+    "control": (lambda t: t.is_control, np.bool_),
+    "delete_horizon_ms": (lambda t: t.delete_horizon_ms, np.int64),
+    "valid": (lambda t: t.crc_ok != 0, np.bool_),
+}
+_RECORD_LEVEL = (
+    "base_offset",
+    "offset",
+    "next_offset",
+    "timestamp",
+    "key",
+    "value",
+    "headers",
+    "sequence",
+    "control_type",
+)
+#: Every field that can be asked for.
+FIELDS = (*_BATCH_FIELDS, *_RECORD_LEVEL)
+#: What is decoded if nobody says otherwise.
+FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which records, which fields of them, and how much at a time.
+
+    Attributes:
+        fields: names out of `FIELDS`.
+        offset_start, offset_end: records with `offset_start <= offset < offset_end`.
+        timestamp_start, timestamp_end: the same for timestamps in ms; magic 0 has -1.
+        rows_max, bytes_max: bounds of one piece; a record larger than `bytes_max` is a piece of its own.
+        control: give control records too. A consumer never sees them.
+        verify_crc: refuse batches, and messages inside compressed ones, whose checksum is wrong.
+        inflated_max: refuse batches that inflate to more bytes.
+    """
+
+    fields: tuple[str, ...] = FIELDS_DEFAULT
+    offset_start: int = INT64_MIN
+    offset_end: int = INT64_MAX
+    timestamp_start: int = INT64_MIN
+    timestamp_end: int = INT64_MAX
+    rows_max: int = ROWS_MAX
+    bytes_max: int = BYTES_MAX
+    control: bool = False
+    verify_crc: bool = True
+    inflated_max: int = INFLATED_BYTES_MAX
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, by name."""
+        unknown = [name for name in self.fields if name not in FIELDS]
+        if unknown:
+            raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(FIELDS)}")
+        if self.rows_max < 1 or self.bytes_max < 1:
+            raise ValueError("a piece holds at least one row and one byte")
+
+    @property
+    def bounds(self) -> npt.NDArray[np.int64]:
+        """int64[4] as the kernels take it."""
+        return np.array(
+            [self.offset_start, self.offset_end, self.timestamp_start, self.timestamp_end], np.int64
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether no record is passed over for its offset or time."""
+        least = self.offset_start == self.timestamp_start == INT64_MIN
+        return least and self.offset_end == self.timestamp_end == INT64_MAX
+
+
+def narrow(table: BatchTable, request: Request) -> BatchTable:
+    """The batches that can hold a record of the request, told by their headers."""
+    keep: Array | None = None
+    if not request.whole:
+        keep = (table.last_offset >= request.offset_start) & (
+            table.base_offset < request.offset_end
+        )
+        if request.timestamp_start != INT64_MIN:
+            keep &= table.max_timestamp >= request.timestamp_start
+    if not request.control and table.attributes_seen & 0x20:
+        data = ~table.is_control
+        keep = data if keep is None else keep & data
+    return table if keep is None or keep.all() else table.take(keep)
+
+
+class Workspace:
+    """Memory that a reader uses again for each piece; belongs to one reader in one thread."""
+
+    __slots__ = ("arena", "spans")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.arena = Arena()
+        self.spans = np.empty((0, _SPAN_FIELDS), np.int32)
+
+    def spans_for(self, rows: int) -> npt.NDArray[np.int32]:
+        """int32[rows, 6], contents undefined."""
+        if len(self.spans) < rows:
+            self.spans = np.empty((rows, _SPAN_FIELDS), np.int32)
+        return self.spans[:rows]
+
+
+def decode(
+    data: memoryview,
+    table: BatchTable,
+    request: Request,
+    *,
+    base: int = 0,
+    workspace: Workspace | None = None,
+    on_error: OnError | None = None,
+) -> Iterator[RecordColumns]:
+    """The records of walked batches, as columns.
+
+    Args:
+        data: bytes of the file from `base` on, all batches of `table` inside; lent until the iterator is used up.
+        table: headers from `scan`, narrowed or not.
+        request: which records and fields.
+        base: file position of `data[0]`.
+        workspace: memory to use again.
+        on_error: called with each fault instead of raising it; the batch's other records are lost, the next go on.
+
+    Yields:
+        Pieces in file order, none empty.
+
+    Raises:
+        FormatError, LimitExceededError: with position and offset of the batch, after the records in front of it.
+    """
+    workspace = workspace or Workspace()
+    table = narrow(table, request)
+    first = 0
+    while first < len(table):
+        bodies = take_bodies(
+            data,
+            table,
+            first,
+            base=base,
+            arena=workspace.arena,
+            inflated_max=request.inflated_max,
+            refuse_bad_crc=request.verify_crc,
+        )
+        yield from _decode_bodies(data, table, bodies, request, workspace, on_error)
+        if bodies.fault is not None:
+            _report(bodies.fault, on_error)
+        first = bodies.batch_end
+
+
+def _report(error: KsegError, on_error: OnError | None) -> None:
+    if on_error is None:
+        raise error
+    on_error(error)
+
+
+@dataclass(slots=True)
+class _Located:
+    """One piece, located: which rows of which bodies, and where their parts lie."""
+
+    rows: int
+    first_row: Array
+    first_offsets: Array
+    offsets: Array
+    timestamps: Array
+    spans: Array
+    state: list[int]
+
+
+_EMPTY = np.empty(0, np.int64)
+_NO_SPANS = np.empty((0, _SPAN_FIELDS), np.int32)
+
+
+def _decode_bodies(
+    data: memoryview,
+    table: BatchTable,
+    bodies: Bodies,
+    request: Request,
+    workspace: Workspace,
+    on_error: OnError | None,
+) -> Iterator[RecordColumns]:
+    """Locate and gather until every body is used up."""
+    state = np.zeros(STATE_FIELDS, np.int64)
+    left = _records_bound(table, bodies)
+    while state[0] < len(bodies.rows):
+        located = _locate(data, table, bodies, request, workspace, state, min(left, request.rows_max))
+        if located.rows:
+            left -= located.rows
+            yield _build(data, table, bodies, request, workspace, located)
+        status = located.state[6]
+        if status:
+            body, record = located.state[0:2]
+            header = table[int(bodies.batches[body])]
+            _report(record_error(status, header, record), on_error)
+            state[:] = 0
+            state[0] = body + 1
+        state[STATE_KEPT:] = 0
+
+
+def _records_bound(table: BatchTable, bodies: Bodies) -> int:
+    """More records than this cannot lie in the bodies, whatever their headers count."""
+    rows = bodies.rows
+    sizes = rows[:, END] - rows[:, START]
+    if table.kafka07:
+        return len(rows)
+    if len(bodies.batches) and table.rows[bodies.batches[0], 2] < 2:
+        return int((sizes // MESSAGE_BYTES_MIN).sum())
+    return int(np.minimum(np.maximum(rows[:, COUNT], 0), sizes // RECORD_BYTES_MIN).sum())
+
+
+def _locate(
+    data: memoryview,
+    table: BatchTable,
+    bodies: Bodies,
+    request: Request,
+    workspace: Workspace,
+    state: Array,
+    rows_max: int,
+) -> _Located:
+    fields = request.fields
+    if table.kafka07:
+        return _locate_07(bodies, request, state)
+    wants_offset = "offset" in fields or "sequence" in fields
+    offsets = np.empty(rows_max, np.int64) if wants_offset else _EMPTY
+    timestamps = np.empty(rows_max, np.int64) if "timestamp" in fields else _EMPTY
+    wants_spans = "key" in fields or "value" in fields or "headers" in fields
+    spans = workspace.spans_for(rows_max) if wants_spans else _NO_SPANS
+    first_row = np.empty(len(bodies.rows) + 1, np.int64)
+    first_offsets = bodies.rows[:, 3]
+    arguments = {
+        "bounds": request.bounds,
+        "rows_max": rows_max,
+        "bytes_max": min(request.bytes_max, _COLUMN_BYTES_MAX),
+        "offsets": offsets,
+        "timestamps": timestamps,
+        "spans": spans,
+        "first_row": first_row,
+        "state": state,
+    }
+    arena = workspace.arena.view()
+    if table.rows[bodies.batches[0], 2] < 2:
+        first_offsets = first_offsets.copy()
+        _legacy.locate_messages(
+            data,
+            arena,
+            bodies.rows,
+            check_crc=request.verify_crc,
+            first_offsets=first_offsets,
+            **arguments,
+        )
+    else:
+        _core.locate_records(data, arena, bodies.rows, **arguments)
+    found = state.tolist()
+    rows = found[5]
+    return _Located(rows, first_row, first_offsets, offsets, timestamps, spans, found)
+
+
+def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
+    """Kafka 0.7: every body is one payload; it has no key, no time and no headers."""
+    rows = bodies.rows
+    begin = int(state[0])
+    sizes = rows[begin:, END] - rows[begin:, START]
+    keep = (rows[begin:, 3] >= request.offset_start) & (rows[begin:, 3] < request.offset_end)
+    keep &= request.timestamp_start <= -1 < request.timestamp_end
+    used = np.cumsum(np.where(keep, sizes, 0))
+    fits = (np.cumsum(keep) <= request.rows_max) & (used <= request.bytes_max)
+    taken = max(1, int(np.searchsorted(~fits, True)))
+    chosen = keep[:taken]
+    first_row = np.zeros(len(rows) + 1, np.int64)
+    first_row[begin + 1 : begin + taken + 1] = np.cumsum(chosen)
+    count = int(chosen.sum())
+    first_row[begin + taken :] = count
+    spans = np.zeros((count, _SPAN_FIELDS), np.int32)
+    spans[:, 1] = -1
+    spans[:, 3] = sizes[:taken][chosen]
+    offsets = rows[begin : begin + taken, 3][chosen]
+    state[0] = begin + taken
+    found = [0] * STATE_FIELDS
+    found[0], found[5] = begin + taken, count
+    found[8], found[9] = count, int(spans[:, 3].sum())
+    return _Located(
+        count, first_row, rows[:, 3], offsets, np.full(count, -1, np.int64), spans, found
+    )
+
+
+# ---- building the columns ---------------------------------------------------------------------------
+
+
+def _build(
+    data: memoryview,
+    table: BatchTable,
+    bodies: Bodies,
+    request: Request,
+    workspace: Workspace,
+    located: _Located,
+) -> RecordColumns:
+    arrays: dict[str, Any] = {}
+    gather = _Gather(data, workspace.arena.view(), bodies, located)
+    shared = _Shared(table, bodies, located)
+    for name in request.fields:
+        if name == "offset":
+            column: Any = located.offsets[: located.rows]
+        elif name == "timestamp":
+            column = located.timestamps[: located.rows]
+        elif name in ("key", "value"):
+            column = gather.binary(name)
+        elif name == "headers":
+            column = gather.headers()
+        else:
+            column = shared.column(name)
+        _freeze(column)
+        arrays[name] = column
+    return RecordColumns(located.rows, arrays)
+
+
+class _Gather:
+    """Copies located bytes into Arrow's layout."""
+
+    def __init__(self, data: memoryview, arena: memoryview, bodies: Bodies, located: _Located):
+        self.source = (data, arena, bodies.rows, located.first_row, located.spans)
+        self.located = located
+
+    def binary(self, name: str) -> BinaryColumn:
+        """The key or value column."""
+        rows = self.located.rows
+        span, found = (_SPAN_KEY, 7) if name == "key" else (_SPAN_VALUE, 9)
+        total, nulls = self.located.state[found : found + 2]
+        column = _empty_binary(rows, total, nulls)
+        _core.gather_bytes(*self.source, span, column.offsets, column.data, _validity(column))
+        return _trimmed(column, total)
+
+    def headers(self) -> HeadersColumn:
+        """The headers column."""
+        rows = self.located.rows
+        count, key_bytes, value_bytes, value_nulls = self.located.state[11:15]
+        lists = np.empty(rows + 1, np.int32)
+        keys = _empty_binary(count, key_bytes, 0)
+        values = _empty_binary(count, value_bytes, value_nulls)
+        _core.gather_headers(
+            *self.source,
+            lists,
+            keys.offsets,
+            keys.data,
+            values.offsets,
+            values.data,
+            _validity(values),
+        )
+        return HeadersColumn(lists, _trimmed(keys, key_bytes), _trimmed(values, value_bytes))
+
+
+_NO_BITS = np.empty(0, np.uint8)
+
+
+def _validity(column: BinaryColumn) -> npt.NDArray[np.uint8]:
+    return _NO_BITS if column.validity is None else column.validity
+
+
+def _empty_binary(rows: int, total: int, nulls: int) -> BinaryColumn:
+    """A column to be filled, with the spare bytes that the kernels want."""
+    validity = np.zeros((rows + 7) // 8, np.uint8) if nulls else None
+    return BinaryColumn(
+        np.empty(rows + 1, np.int32), np.empty(total + _COPY_SLACK, np.uint8), validity, nulls
+    )
+
+
+def _trimmed(column: BinaryColumn, total: int) -> BinaryColumn:
+    return BinaryColumn(column.offsets, column.data[:total], column.validity, column.null_count)
+
+
+class _Shared:
+    """Columns whose values come from the batch, or from it and the record's offset."""
+
+    def __init__(self, table: BatchTable, bodies: Bodies, located: _Located):
+        self.counts = np.diff(located.first_row)
+        self.table = table.take(bodies.batches)
+        self.located = located
+
+    def spread(self, values: Array, dtype: type) -> Array:
+        """One value a batch becomes one a record."""
+        return np.repeat(values.astype(dtype, copy=False), self.counts)
+
+    def column(self, name: str) -> Array:
+        """A field by name."""
+        if name in _BATCH_FIELDS:
+            values, dtype = _BATCH_FIELDS[name]
+            return self.spread(values(self.table), dtype)
+        offsets = self.located.offsets[: self.located.rows]
+        if name == "base_offset":
+            return self.spread(self.located.first_offsets, np.int64)
+        if name == "next_offset":
+            return self.spread(self._next_offsets(), np.int64)
+        if name == "sequence":
+            bases = self.spread(self.table.base_sequence, np.int64)
+            deltas = offsets - self.spread(self.table.base_offset, np.int64)
+            return sequence_after(bases, deltas).astype(np.int32)
+        types = np.where(self.table.is_control, self.table.control_type, int(ControlType.UNKNOWN))
+        return self.spread(types, np.int8)
+
+    def _next_offsets(self) -> Array:
+        """Kafka 0.7: where the message after the outermost one starts; else the batch's last offset + 1."""
+        step = self.table.size if self.table.kafka07 else 1
+        return np.asarray(self.table.last_offset + step)
+
+
+__all__ = [
+    "BYTES_MAX",
+    "FIELDS",
+    "FIELDS_DEFAULT",
+    "INFLATED_BYTES_MAX",
+    "RECORD_FIELDS",
+    "ROWS_MAX",
+    "BinaryColumn",
+    "HeadersColumn",
+    "Record",
+    "RecordColumns",
+    "Request",
+    "Workspace",
+    "decode",
+    "narrow",
+]

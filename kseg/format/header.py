@@ -1,0 +1,386 @@
+"""The walk over batches: one header as a value, many as columns.
+
+Owns what a header says and why a walk ends. Refuses to know files and records. Length and magic lie at the same
+place in every format since Kafka 0.8, so a single kernel walks magic 0, 1 and 2; Kafka 0.7 has a walk of its own in
+`kafka07`. Layouts: `docs/format.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from kseg import _core
+from kseg.constants import BATCH_HEADER_BYTES, Compression, StopReason, TimestampType
+from kseg.errors import CorruptRecordError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64Array = npt.NDArray[np.int64]
+    Buffer = bytes | bytearray | memoryview
+
+#: Columns of `BatchTable.rows`, in order.
+FIELDS = (
+    "position",
+    "size",
+    "magic",
+    "base_offset",
+    "last_offset",
+    "leader_epoch",
+    "crc",
+    "attributes",
+    "base_timestamp",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "record_count",
+    "crc_ok",
+    "control_type",
+    "coordinator_epoch",
+)
+COLUMN = {name: index for index, name in enumerate(FIELDS)}
+#: A table of one walk never holds more rows.
+BATCHES_MAX = 65_536
+
+CODEC_MASK = 0x07
+LOG_APPEND = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+#: Smallest entry: 12 of offset and size, 14 of message.
+_ENTRY_BYTES_MIN = 26
+_WALK_FIELDS = 7
+_VERIFY = {"ignore": 0, "stop": 1, "note": 2}
+_POLICY = {"strict": 0, "file": 1}
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """One batch (magic 2) or outermost message (magic 0, 1, and Kafka 0.7's), every field as stored.
+
+    -1 stands where a format has no such field. `size` counts the 12 bytes of offset and size too; `crc_ok` is 1, 0, or
+    -1 where the checksum was not looked at. For a compressed message of magic 0 or 1, `base_offset` and `record_count`
+    are -1: only its records tell.
+    """
+
+    position: int
+    size: int
+    magic: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    crc_ok: int
+    control_type: int
+    coordinator_epoch: int
+
+    @property
+    def codec(self) -> int:
+        """Codec id, bits 0 to 2 of the attributes; `Compression` names 0 to 4, nothing names 5 to 7."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def compression(self) -> Compression:
+        """The codec; ValueError for an id that no release ever used."""
+        return Compression(self.codec)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """What the timestamps mean; none for magic 0."""
+        if self.magic == 0:
+            return TimestampType.NO_TIMESTAMP_TYPE
+        return TimestampType(bool(self.attributes & LOG_APPEND))
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return self.magic >= 2 and bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the records are markers rather than data."""
+        return self.magic >= 2 and bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when tombstones and markers in the batch may go; None where the cleaner has set none."""
+        if self.magic >= 2 and self.attributes & DELETE_HORIZON:
+            return self.base_timestamp
+        return None
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last."""
+        return self.last_offset + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; -1 without sequences. Wraps from 2147483647 to 0."""
+        if self.base_sequence == -1:
+            return -1
+        return increment_sequence(self.base_sequence, self.last_offset - self.base_offset)
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    """The sequence `by` records on: a 31-bit counter that goes from 2147483647 to 0.
+
+    Source: Kafka DefaultRecordBatch.incrementSequence.
+    """
+    if sequence > _INT32_MAX - by:
+        return by - (_INT32_MAX - sequence) - 1
+    return sequence + by
+
+
+def decrement_sequence(sequence: int, by: int) -> int:
+    """The sequence `by` records before, wrapping from 0 to 2147483647.
+
+    Source: Kafka DefaultRecordBatch.decrementSequence.
+    """
+    if sequence < by:
+        return _INT32_MAX - (by - sequence) + 1
+    return sequence - by
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchTable:
+    """Headers of consecutive batches as columns, and why the walk over them ended.
+
+    Attributes:
+        rows: int64[n, 17], read-only; column `i` is `FIELDS[i]`, also reachable as an attribute (`table.position`).
+        end_position: file position behind the last whole batch.
+        stop: why the walk ended there.
+        needed: bytes announced by the batch at `end_position`; 0 where that cannot be told.
+        attributes_seen: OR of all attributes, to skip work that no batch asks for.
+        magics_seen: bit n is set where magic n occurs.
+        bad_crc_count: batches whose checksum is wrong.
+        kafka07: the rows are messages of Kafka 0.7, whose offsets are file positions.
+    """
+
+    rows: Int64Array
+    end_position: int
+    stop: StopReason
+    needed: int = 0
+    attributes_seen: int = 0
+    magics_seen: int = 0
+    bad_crc_count: int = 0
+    kafka07: bool = False
+
+    def __len__(self) -> int:
+        """How many batches."""
+        return len(self.rows)
+
+    def __getattr__(self, name: str) -> Int64Array:
+        """A header field as int64[n]."""
+        try:
+            index = COLUMN[name]
+        except KeyError:
+            raise AttributeError(name) from None
+        return self.rows[:, index]
+
+    @overload
+    def __getitem__(self, index: int) -> BatchHeader: ...
+    @overload
+    def __getitem__(self, index: slice | npt.NDArray[Any]) -> BatchTable: ...
+    def __getitem__(self, index: int | slice | npt.NDArray[Any]) -> BatchHeader | BatchTable:
+        """One header by number, or a smaller table by slice, mask or indexes."""
+        if isinstance(index, (slice, np.ndarray)):
+            return self.take(index)
+        return BatchHeader(*self.rows[index].tolist())
+
+    def __iter__(self) -> Iterator[BatchHeader]:
+        """Each header in file order."""
+        for row in self.rows.tolist():
+            yield BatchHeader(*row)
+
+    def take(self, index: slice | npt.NDArray[Any]) -> BatchTable:
+        """The chosen rows; what is said about the walk stays."""
+        return _table(
+            self.rows[index],
+            end_position=self.end_position,
+            stop=self.stop,
+            needed=self.needed,
+            attributes_seen=self.attributes_seen,
+            magics_seen=self.magics_seen,
+            bad_crc_count=self.bad_crc_count,
+            kafka07=self.kafka07,
+        )
+
+    def __getstate__(self) -> list[object]:
+        """The fields, in order."""
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def __setstate__(self, state: list[object]) -> None:
+        """Restore, read-only again."""
+        for field, value in zip(fields(self), state, strict=True):
+            object.__setattr__(self, field.name, value)
+        self.rows.flags.writeable = False
+
+    @property
+    def codec(self) -> Int64Array:
+        """Codec ids, int64[n]."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> Int64Array:
+        """-1 none, 0 create time, 1 log append time, int64[n]."""
+        kinds = (self.attributes & LOG_APPEND) >> 3
+        return np.where(self.magic == 0, np.int64(-1), kinds)
+
+    @property
+    def is_transactional(self) -> npt.NDArray[np.bool_]:
+        """bool[n]."""
+        return (self.magic >= 2) & ((self.attributes & TRANSACTIONAL) != 0)
+
+    @property
+    def is_control(self) -> npt.NDArray[np.bool_]:
+        """bool[n]."""
+        return (self.magic >= 2) & ((self.attributes & CONTROL) != 0)
+
+    @property
+    def delete_horizon_ms(self) -> Int64Array:
+        """int64[n]; -1 where there is none."""
+        has = (self.magic >= 2) & ((self.attributes & DELETE_HORIZON) != 0)
+        return np.where(has, self.base_timestamp, np.int64(-1))
+
+    @property
+    def last_sequence(self) -> Int64Array:
+        """int64[n]; -1 without sequences."""
+        return sequence_after(self.base_sequence, self.last_offset - self.base_offset)
+
+
+def sequence_after(base: Int64Array, delta: Int64Array) -> Int64Array:
+    """`increment_sequence` for columns; -1 where the base is negative."""
+    after = base + delta
+    wrapped = np.where(base > _INT32_MAX - delta, after - (_INT32_MAX + 1), after)
+    return np.where(base < 0, np.int64(-1), wrapped)
+
+
+def _table(
+    rows: Int64Array,
+    *,
+    end_position: int,
+    stop: StopReason,
+    needed: int,
+    attributes_seen: int,
+    magics_seen: int,
+    bad_crc_count: int,
+    kafka07: bool,
+) -> BatchTable:
+    rows.flags.writeable = False
+    return BatchTable(
+        rows, end_position, stop, needed, attributes_seen, magics_seen, bad_crc_count, kafka07
+    )
+
+
+def _table_from(rows: Int64Array, walk: list[int], *, kafka07: bool) -> BatchTable:
+    """A table from what a walking kernel wrote; rows beyond the count are left behind."""
+    count, end, stop, needed, attributes, magics, bad = walk
+    # A view would keep the whole capacity alive, so a mostly empty one is copied.
+    kept = rows[:count] if count * 2 > len(rows) else rows[:count].copy()
+    return _table(
+        kept,
+        end_position=end,
+        stop=StopReason(stop),
+        needed=needed,
+        attributes_seen=attributes,
+        magics_seen=magics,
+        bad_crc_count=bad,
+        kafka07=kafka07,
+    )
+
+
+def scan(
+    data: Buffer,
+    *,
+    base: int = 0,
+    start: int | None = None,
+    limit: int | None = None,
+    file_end: int | None = None,
+    on_bad_crc: str = "stop",
+    policy: str = "strict",
+    batches_max: int = BATCHES_MAX,
+    kafka07: bool = False,
+    log_start: int = 0,
+) -> BatchTable:
+    """Walk the batches that start in `[start, limit)`.
+
+    Args:
+        data: bytes `[base, base + len(data))` of a log file.
+        base: file position of `data[0]`.
+        start: position of a batch; `base` if None.
+        limit: no batch that starts here or later is read; unlimited if None.
+        file_end: the file's size; the end of `data` if None. A batch that is cut by the end of `data` but not of the
+            file ends the walk with LIMIT, and `needed` says how many bytes it wants.
+        on_bad_crc: "stop" in front of a batch whose checksum is wrong, "note" it in `crc_ok`, or "ignore" checksums.
+        policy: "strict", or "file" for what Kafka's own file reader accepts: any magic, and an end of file that leaves
+            17 bytes or fewer.
+        batches_max: end with LIMIT after so many batches.
+        kafka07: the bytes are messages of Kafka 0.7, which cannot be told from later ones by a flag.
+        log_start: Kafka 0.7 only: the offset of the file's first byte, from its name.
+
+    Returns:
+        A table of at most `batches_max` rows. Bad bytes do not raise; they are its `stop`.
+
+    Source: Kafka ByteBufferLogInputStream, FileLogInputStream.nextBatch, DefaultRecordBatch.ensureValid; for 0.7
+    kafka.message.ByteBufferMessageSet.
+    """
+    end = base + len(data)
+    first = base if start is None else start
+    stop = end if limit is None else min(limit, end)
+    # The bytes at hand bound the rows, whatever they say. (0.7's smallest message has 9 bytes, a row a 9th of them.)
+    smallest = 9 if kafka07 else _ENTRY_BYTES_MIN
+    capacity = max(0, min(batches_max, (stop - first) // smallest + 1))
+    rows = np.empty((capacity, len(FIELDS)), np.int64)
+    walk = np.empty(_WALK_FIELDS, np.int64)
+    where = {
+        "base": base,
+        "start": first,
+        "limit": 2**63 - 1 if limit is None else limit,
+        "file_end": end if file_end is None else file_end,
+        "verify": _VERIFY[on_bad_crc],
+    }
+    if kafka07:
+        _legacy.scan_messages_07(data, **where, log_start=log_start, rows=rows, walk=walk)
+    else:
+        _core.scan_batches(data, **where, policy=_POLICY[policy], rows=rows, walk=walk)
+    return _table_from(rows, walk.tolist(), kafka07=kafka07)
+
+
+_STOP_TEXT = {
+    StopReason.TORN_TAIL: "the last batch is incomplete",
+    StopReason.ZERO_TAIL: "only zero bytes follow",
+    StopReason.BAD_LENGTH: "no batch can have the size stored here",
+    StopReason.BAD_MAGIC: "no release ever wrote the magic stored here",
+    StopReason.BAD_CRC: "the batch does not match its checksum",
+}
+
+
+def stop_error(table: BatchTable) -> CorruptRecordError:
+    """The error that a walk's end becomes where a caller must go on."""
+    return CorruptRecordError(
+        _STOP_TEXT[table.stop], position=table.end_position, stop=table.stop
+    )
+
+
+def crc_error(header: BatchHeader) -> CorruptRecordError:
+    """The error for a batch that was noted with a wrong checksum, or is too short to hold one."""
+    short = header.magic >= 2 and header.size < BATCH_HEADER_BYTES
+    stop = StopReason.BAD_LENGTH if short else StopReason.BAD_CRC
+    reason = _STOP_TEXT[stop] if short else f"{_STOP_TEXT[stop]} {header.crc:#010x}"
+    return CorruptRecordError(
+        reason, position=header.position, offset=header.base_offset, stop=stop
+    )
