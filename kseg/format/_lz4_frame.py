@@ -14,6 +14,7 @@ LZ4 frame format 1.5.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from struct import Struct
 from types import ModuleType
@@ -89,22 +90,17 @@ def _read_descriptor(header: bytes, verify: bool) -> _Descriptor:
 def _inflate_blocks(data: memoryview, arena: Arena, descriptor: _Descriptor) -> None:
     cramjam = _cramjam()
     decode = cramjam.lz4.decompress_block_into
-    position, block_bytes_max = descriptor.end, descriptor.block_bytes_max
-    while True:
-        word, end = _next_block(data, position, descriptor)
-        if word & ~_STORED == 0:
-            return
-        block = data[position + 4 : end]
-        if word & _STORED:
+    for start, end, stored in _blocks(data, descriptor):
+        block = data[start:end]
+        if stored:
             arena.append(block)
         else:
-            capacity = min(block_bytes_max, _EXPANSION_MAX * len(block))
+            capacity = min(descriptor.block_bytes_max, _EXPANSION_MAX * len(block))
             try:
                 size = decode(block, arena.free(capacity), output_len=capacity)
             except cramjam.DecompressionError as error:
-                raise DecompressionError(f"lz4: bad block at byte {position}") from error
+                raise DecompressionError(f"lz4: bad block at byte {start}") from error
             arena.commit(size)
-        position = end
 
 
 @cache
@@ -125,39 +121,43 @@ def _inflate_checked_blocks(data: memoryview, arena: Arena, descriptor: _Descrip
     header = bytes((flags, descriptor.block_code << 4))
     context = frame.create_decompression_context()
     frame.decompress_chunk(context, _MAGIC + header + bytes((header_checksum(header),)))
-    position = descriptor.end
-    while True:
-        word, end = _next_block(data, position, descriptor)
-        if word & ~_STORED == 0:
-            return
-        entry = data[position:end]
+    for start, end, _ in _blocks(data, descriptor):
+        entry = data[start - 4 : end + 4]
         try:
             # One byte more than a block can hold, so that its checksum is read in this call.
             output, consumed, _ = frame.decompress_chunk(
                 context, entry, max_length=descriptor.block_bytes_max + 1
             )
         except RuntimeError as error:
-            raise DecompressionError(f"lz4: bad block at byte {position}") from error
+            raise DecompressionError(f"lz4: bad block at byte {start}") from error
         if consumed != len(entry):
-            raise DecompressionError(f"lz4: bad block at byte {position}")
+            raise DecompressionError(f"lz4: bad block at byte {start}")
         arena.append(output)
-        position = end
 
 
-def _next_block(data: memoryview, position: int, descriptor: _Descriptor) -> tuple[int, int]:
-    """The size word at `position` and the end of its block with its checksum, all of it present."""
-    left = len(data) - position - 4
-    if left < 0:
-        raise DecompressionError("lz4: the frame ends without an end mark")
-    (word,) = _WORD.unpack_from(data, position)
-    size = word & ~_STORED
-    if size > descriptor.block_bytes_max:
-        raise DecompressionError(f"lz4: block of {size} bytes, the frame allows fewer")
-    trailer = _FLAG_BLOCK_CHECKSUM if size else _FLAG_CONTENT_CHECKSUM
-    needed = size + (4 if descriptor.flags & trailer else 0)
-    if needed > left:
-        raise DecompressionError("lz4: the last block is cut short")
-    return word, position + 4 + needed
+def _blocks(data: memoryview, descriptor: _Descriptor) -> Iterator[tuple[int, int, bool]]:
+    """Start and end of each block's bytes, and whether they are stored; all of them present.
+
+    Raises:
+        DecompressionError: a block is too large or cut short, or the end mark is missing.
+    """
+    flags, _, block_bytes_max, position = descriptor
+    trailer_bytes = 4 if flags & _FLAG_BLOCK_CHECKSUM else 0
+    while len(data) - position >= 4:
+        (word,) = _WORD.unpack_from(data, position)
+        size = word & ~_STORED
+        position += 4
+        if not size:
+            trailer_bytes = 4 if flags & _FLAG_CONTENT_CHECKSUM else 0
+        elif size > block_bytes_max:
+            raise DecompressionError(f"lz4: block of {size} bytes, {block_bytes_max} allowed")
+        if size + trailer_bytes > len(data) - position:
+            raise DecompressionError("lz4: the frame is cut short")
+        if not size:
+            return
+        yield position, position + size, word >= _STORED
+        position += size + trailer_bytes
+    raise DecompressionError("lz4: the frame ends without an end mark")
 
 
 @lru_cache(maxsize=64)

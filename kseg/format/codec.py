@@ -127,26 +127,27 @@ def _inflate_zstd(data: memoryview, arena: Arena, magic: int) -> None:
 
 def _inflate_gzip(data: memoryview, arena: Arena, magic: int) -> None:
     """Append every member; bytes behind a member that start no other are ignored."""
-    body = _gzip_body(data, 0)
+    start, body = 0, _gzip_body(data, 0)
     if body is None:
         raise DecompressionError("gzip: no gzip header")
     while body is not None:
-        end = _inflate_member(data, body, arena)
+        start = _inflate_member(data, start, body, arena)
         # What is shorter than the shortest member is not even looked at.
-        body = _gzip_body(data, end) if len(data) - end > _GZIP_OVERHEAD_BYTES else None
+        body = _gzip_body(data, start) if len(data) - start > _GZIP_OVERHEAD_BYTES else None
 
 
-def _inflate_member(data: memoryview, body: int, arena: Arena) -> int:
-    """Append one member, whose deflate stream starts at `body`, and answer where it ends.
+def _inflate_member(data: memoryview, start: int, body: int, arena: Arena) -> int:
+    """Append the member at `start`, whose deflate stream begins at `body`; answer where it ends.
 
-    The library sees a plain header instead of the member's own, so that every library is equally
-    strict; it checks the trailer.
+    Libraries differ in what headers they take: each sees a plain one. They check the trailer.
     """
     library = _gzip_library()
     inflater = library.decompressobj(31)
+    position = start
     try:
-        inflater.decompress(_GZIP_HEADER)
-        position = body
+        if data[start + 3]:
+            inflater.decompress(_GZIP_HEADER)
+            position = body
         while not inflater.eof:
             if position >= len(data):
                 raise DecompressionError("gzip: the stream is cut short")
