@@ -94,14 +94,22 @@ class MappedFile:
             ValueError: the file is not mapped, or closed.
             BufferError: something still holds on to the view at the end of the `with`.
         """
-        self._check_open()
-        if not self._mapped:
-            raise ValueError(f"{self.path} is read through windows, not mapped; use read()")
-        whole = memoryview(self._map if self._map is not None else b"")
+        whole = self.pin()
         yield whole
         # Not after an error: its traceback may hold on to arrays over the view, and to complain of
         # them would hide it. The map itself lives until the last of them is gone.
         whole.release()
+
+    def pin(self) -> memoryview:
+        """A view for an object that owns this file, keeps the view and closes both: an index.
+
+        Raises:
+            ValueError: the file is not mapped, or closed.
+        """
+        self._check_open()
+        if not self._mapped:
+            raise ValueError(f"{self.path} is read through windows, not mapped; use read()")
+        return memoryview(self._map if self._map is not None else b"")
 
     def read(self, position: int, size: int) -> memoryview:
         """Copy `size` bytes from `position`, fewer only where the file ended when it was opened.

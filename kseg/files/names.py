@@ -251,7 +251,8 @@ def _group_segments(
             canonical = entry.path.name == f"{offset:020d}.{entry.name.kind.value}"
             doubles.append(first.path if canonical else entry.path)
             group[entry.name.kind] = entry if canonical else first
-    segments, orphans = [], []
+    segments: list[SegmentFiles] = []
+    orphans: list[NamedFile] = []
     for offset, group in sorted(by_offset.items()):
         log = group.pop(FileKind.LOG, None)
         old_log = group.pop(FileKind.KAFKA07, None)

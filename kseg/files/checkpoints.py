@@ -1,0 +1,184 @@
+"""Kafka's text checkpoints: offsets of partitions, and the leader epochs of one.
+
+    0                       version
+    2                       number of entries
+    orders 0 1200           <topic> <partition> <offset>, or in leader-epoch-checkpoint
+    orders 1 1187           <epoch> <start offset>
+
+UTF-8, one entry a line, fields apart by white space. An empty file, or the version alone, means no
+entries. Anything else that does not fit is an error: Kafka takes the directory offline over it.
+
+Source: Kafka `CheckpointFile`, `OffsetCheckpointFile`, `LeaderEpochCheckpointFile`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from os import PathLike
+from typing import Final, NamedTuple, NoReturn
+
+from kseg.errors import CorruptIndexError
+from kseg.files import io
+
+CHECKPOINT_VERSION: Final = 0
+#: Room for about a million partitions; what is longer is not read.
+CHECKPOINT_BYTES_MAX: Final = 2**28
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
+_WHITE_SPACE: Final = re.compile(r"\s+", re.ASCII)
+_BLANKS: Final = " \t\n\x0b\f\r"
+_INT32: Final = range(-(2**31), 2**31)
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the first offset that was written in it."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCheckpoint:
+    """The entries of an offset checkpoint, in the order of the file; the last of twins counts."""
+
+    offsets: dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderEpochCheckpoint:
+    """The entries of a leader epoch checkpoint.
+
+    Attributes:
+        entries: as they stand in the file.
+        effective: as Kafka has them after loading, both numbers ascending: one that does not
+            ascend displaces those before it.
+    """
+
+    entries: tuple[EpochEntry, ...]
+    effective: tuple[EpochEntry, ...]
+
+
+def read_offset_checkpoint(path: str | PathLike[str]) -> OffsetCheckpoint:
+    """Read one of the four offset checkpoints of a data directory.
+
+    Raises:
+        CorruptIndexError: malformed; `.position` is the byte at which the line starts.
+        LimitExceededError: longer than any checkpoint.
+        OSError: the file is missing or cannot be read.
+    """
+    reader = _Reader(io.read_file(path, bytes_max=CHECKPOINT_BYTES_MAX), path)
+    offsets = {}
+    for topic, partition, offset in reader.entries(fields=3):
+        number = reader.integer(partition, _INT32, "partition")
+        offsets[TopicPartition(topic, number)] = reader.integer(offset, _INT64, "offset")
+    return OffsetCheckpoint(offsets)
+
+
+def read_leader_epochs(path: str | PathLike[str]) -> LeaderEpochCheckpoint:
+    """Read a partition's `leader-epoch-checkpoint`.
+
+    Raises:
+        CorruptIndexError: malformed, or an entry is negative; Kafka fails to load the log then.
+        LimitExceededError: longer than any checkpoint.
+        OSError: the file is missing or cannot be read.
+    """
+    reader = _Reader(io.read_file(path, bytes_max=CHECKPOINT_BYTES_MAX), path)
+    entries = []
+    for epoch, start_offset in reader.entries(fields=2):
+        entry = EpochEntry(
+            reader.integer(epoch, _INT32, "epoch"),
+            reader.integer(start_offset, _INT64, "start offset"),
+        )
+        if min(entry) < 0:
+            reader.fail(f"epoch {entry.epoch} or start offset {entry.start_offset} is negative")
+        entries.append(entry)
+    return LeaderEpochCheckpoint(tuple(entries), assign_epochs(entries))
+
+
+def assign_epochs(entries: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
+    """Take entries one by one as Kafka's epoch cache does; the result ascends in both numbers.
+
+    One for the latest epoch that does not start earlier is ignored; any other displaces those of
+    its own or a later epoch, and those that start where it does or later.
+
+    Source: Kafka `LeaderEpochFileCache.assign`.
+    """
+    cache: list[EpochEntry] = []
+    for entry in entries:
+        if (
+            cache
+            and cache[-1].epoch == entry.epoch
+            and cache[-1].start_offset <= entry.start_offset
+        ):
+            continue
+        while cache and (
+            cache[-1].epoch >= entry.epoch or cache[-1].start_offset >= entry.start_offset
+        ):
+            cache.pop()
+        cache.append(entry)
+    return tuple(cache)
+
+
+class _Reader:
+    """Lines of one checkpoint, remembering where each begins, so that errors can say it."""
+
+    __slots__ = ("_data", "_path", "_position")
+
+    def __init__(self, data: bytes, path: str | PathLike[str]) -> None:
+        self._data = data
+        self._path = path
+        self._position = 0
+
+    def entries(self, *, fields: int) -> Iterator[list[str]]:
+        """The fields of each entry, after checking the two lines above and the count below."""
+        lines = self._lines()
+        version = next(lines, None)
+        if version is None:
+            return
+        if (number := self.integer(version, _INT32, "version")) != CHECKPOINT_VERSION:
+            self.fail(f"version {number} is not {CHECKPOINT_VERSION}")
+        count_line = next(lines, None)
+        if count_line is None:
+            return
+        count = self.integer(count_line, _INT32, "number of entries")
+        found = 0
+        for line in lines:
+            entry = _WHITE_SPACE.split(line.rstrip(_BLANKS))  # a blank in front is an empty field
+            if len(entry) != fields:
+                self.fail(f"{line!r} has not {fields} fields")
+            found += 1
+            yield entry
+        if found != count:
+            self.fail(f"{count} entries announced, {found} found")
+
+    def integer(self, text: str, bounds: range, what: str) -> int:
+        """An integer within bounds, or the error that says what is none."""
+        if not _INTEGER.fullmatch(text) or (number := int(text)) not in bounds:
+            self.fail(f"{what} {text!r} is not an integer of {bounds.stop.bit_length()} bits")
+        return number
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raise for the line at hand."""
+        raise CorruptIndexError(reason, path=self._path, position=self._position)
+
+    def _lines(self) -> Iterator[str]:
+        start = 0
+        for raw in self._data.splitlines(keepends=True):
+            self._position = start
+            start += len(raw)
+            try:
+                line = raw.decode()
+            except UnicodeDecodeError:
+                self.fail("a line is not UTF-8")
+            yield line.rstrip("\r\n")
+        self._position = start

@@ -1,0 +1,187 @@
+"""What the offset index and the time index share: slots of one size, and where the used ones end.
+
+    offset index, 8 bytes a slot        time index, 12 bytes a slot
+    0  int32  offset - base             0  int64  timestamp
+    4  int32  position in the log       8  int32  offset - base
+
+Big-endian, no header, no count, no checksum. Kafka preallocates the file of the segment that it
+writes to and cuts it when the segment is closed, so after a crash zeros follow the last entry.
+Offsets grow from entry to entry, hence a slot past the first whose relative offset is 0 is unused,
+and so is everything behind it: the end is found by bisection, not by sweeping 10 MB of zeros.
+Kafka itself does not look and takes such zeros for entries until it rebuilds the index.
+
+Source: Kafka `AbstractIndex`, `OffsetIndex`, `TimeIndex`, `DumpLogSegments` (the rule of the tail).
+"""
+
+from __future__ import annotations
+
+import struct
+from os import PathLike, fspath
+from typing import Final
+
+import numpy as np
+
+from kseg.errors import CorruptIndexError, CorruptRecordError
+from kseg.files.mapping import MappedFile, Mapping
+
+#: Kafka maps an index through a 32-bit length.
+INDEX_BYTES_MAX: Final = 2**31 - 1
+#: How often a file may be found trimmed before we give up; a broker does it once.
+_TRIMS_MAX: Final = 8
+
+_RELATIVE: Final = struct.Struct(">i")
+
+
+class IndexFile:
+    """The slots of one index file, mapped or copied, and how many of them are used.
+
+    `open` acquires, `close` releases. A missing file is an index without entries.
+
+    Attributes:
+        path: the file.
+        data: the used entries and perhaps more, read-only bytes.
+        count: used entries.
+        slots: whole entries that the file has room for.
+        length: bytes of the file, which a whole number of slots need not fill.
+    """
+
+    __slots__ = ("_entry", "_file", "_relative_at", "count", "data", "length", "path", "slots")
+
+    def __init__(self, path: str, file: MappedFile | None, entry: np.dtype[np.void]) -> None:
+        """Take over an open file, or none; use `open` instead."""
+        assert entry.fields is not None
+        self.path: Final = path
+        self._file = file
+        self._entry = entry
+        self._relative_at = entry.fields["relative"][1]
+        self.data = memoryview(b"")
+        self.count = self.slots = self.length = 0
+
+    @classmethod
+    def open(
+        cls, path: str | PathLike[str], entry: np.dtype[np.void], mapping: Mapping
+    ) -> IndexFile:
+        """Open an index whose slots have the layout `entry`; one field is called `relative`.
+
+        Raises:
+            CorruptIndexError: the file is longer than any index.
+            OSError: there is a file, but it cannot be read.
+        """
+        try:
+            file = MappedFile.open(path, mapping)
+        except FileNotFoundError:
+            return cls(fspath(path), None, entry)
+        index = cls(fspath(path), file, entry)
+        try:
+            index.refresh()
+        except BaseException:
+            index.close()
+            raise
+        return index
+
+    @property
+    def missing(self) -> bool:
+        """Whether there was no file to open."""
+        return self._file is None
+
+    def refresh(self) -> None:
+        """Look again: another process may have added entries, or trimmed the file.
+
+        Raises:
+            CorruptIndexError: the file is longer than any index, or keeps shrinking.
+        """
+        if self._file is None:
+            return
+        for _ in range(_TRIMS_MAX):
+            try:
+                return self._load(self._file)
+            except CorruptRecordError:  # a broker closes a segment by trimming its indexes
+                continue
+        raise CorruptIndexError("the file shrinks while it is read", path=self.path)
+
+    def _load(self, file: MappedFile) -> None:
+        self.length = file.refresh()
+        if self.length > INDEX_BYTES_MAX:
+            raise CorruptIndexError(
+                f"{self.length} bytes are more than the {INDEX_BYTES_MAX} of the largest index",
+                path=self.path,
+            )
+        self.slots = self.length // self._entry.itemsize
+        if file.mapped:
+            self.data = file.pin()
+            self.count = self._used_slots(file)
+        else:
+            count = self._used_slots(file)
+            self.data = file.read(0, count * self._entry.itemsize)
+            self.count = count
+
+    def entries(self, *, all_slots: bool = False) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        """The used entries, or every slot, as an owned array in the file's own layout.
+
+        Raises:
+            CorruptRecordError: slots behind the used ones were asked for and are gone by now.
+        """
+        size = self._entry.itemsize
+        used = np.frombuffer(self.data[: self.count * size], dtype=self._entry)
+        if not all_slots or self._file is None or self.count == self.slots:
+            return used.copy()
+        rest = self._file.read(self.count * size, (self.slots - self.count) * size)
+        return np.concatenate((used, np.frombuffer(rest, dtype=self._entry)))
+
+    def check_shape(self) -> None:
+        """Check what holds for both kinds: whole slots, and nothing but zeros past the entries.
+
+        Raises:
+            CorruptIndexError: the length is no multiple of a slot's, or the tail is not empty.
+        """
+        size = self._entry.itemsize
+        if self.length % size:
+            raise CorruptIndexError(
+                f"{self.length} bytes are not a multiple of {size}, the size of an entry",
+                path=self.path,
+                position=self.slots * size,
+            )
+        tail = self.entries(all_slots=True)[self.count :].view(np.uint8)
+        if tail.any():
+            slot = self.count + int(tail.argmax()) // size
+            raise CorruptIndexError(
+                f"entry {slot} is in use behind entry {self.count}, whose relative offset is 0",
+                path=self.path,
+                position=slot * size,
+            )
+
+    def error(self, slot: int, reason: str) -> CorruptIndexError:
+        """An error about one slot."""
+        return CorruptIndexError(reason, path=self.path, position=slot * self._entry.itemsize)
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing. Lookups after it find nothing."""
+        if self._file is not None:
+            self._file.close()
+        self.data = memoryview(b"")
+        self.count = 0
+
+    def _used_slots(self, file: MappedFile) -> int:
+        """Bisect for the end of the entries, by the rule at the top of the module."""
+        if self.slots == 0 or self._relative(file, self.slots - 1):
+            return self.slots
+        low, high = min(1, self.slots - 1), self.slots - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._relative(file, middle):
+                low = middle + 1
+            else:
+                high = middle
+        # One slot of zeros is an entry for the base offset; several are a preallocated file.
+        first_is_empty = self.slots > 1 and low == 1 and not any(self._slot(file, 0))
+        return 0 if first_is_empty else max(low, 1)
+
+    def _relative(self, file: MappedFile, slot: int) -> int:
+        (relative,) = _RELATIVE.unpack_from(self._slot(file, slot), self._relative_at)
+        return int(relative)
+
+    def _slot(self, file: MappedFile, slot: int) -> memoryview:
+        position = slot * self._entry.itemsize
+        if file.mapped:
+            return self.data[position : position + self._entry.itemsize]
+        return file.read(position, self._entry.itemsize)

@@ -1,0 +1,213 @@
+"""Small text files that say whose a directory is: ids and the clean-shutdown mark.
+
+    partition.metadata        meta.properties                  .kafka_cleanshutdown
+    version: 0                #                                {"version":0,"brokerEpoch":10}
+    topic_id: AQIDBA...EA     #Sat Nov 21 07:09:30 UTC 2026
+                              node.id=1
+                              directory.id=wX9JIH7VHVQzeEc98wsAbg
+                              version=1
+                              cluster.id=YIbuvpCOTVtvnNvnn8ytFg
+
+Ids are 16 bytes in URL-safe base64 without padding. `meta.properties` is Java properties text in
+ISO 8859-1 with all its escapes. The mark was an empty file before Kafka 3.8; it counts by being
+there, whatever it holds.
+
+Source: Kafka `PartitionMetadataFile`, `MetaProperties`, `CleanShutdownFileHandler`;
+`java.util.Properties.load`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Final
+from uuid import UUID
+
+from kseg.errors import CorruptIndexError
+from kseg.files import io
+from kseg.files.names import FileKind
+
+#: None of these files has more than a few hundred bytes.
+METADATA_BYTES_MAX: Final = 2**20
+
+_ID: Final = re.compile(r"([A-Za-z0-9_-]{22})(==)?", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_INT32: Final = range(-(2**31), 2**31)
+_INT64: Final = range(-(2**63), 2**63)
+_AFTER_NAME: Final = re.compile(r":\s+", re.ASCII)
+_ESCAPED: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.ASCII | re.DOTALL)
+_KEY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?", re.ASCII | re.DOTALL)
+_CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """What `partition.metadata` says: the id of the topic, as Kafka writes it."""
+
+    version: int
+    topic_id: str
+
+    @property
+    def uuid(self) -> UUID:
+        """The 16 bytes of the id."""
+        return UUID(bytes=_id_bytes(self.topic_id))
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    """What `meta.properties` says about a data directory.
+
+    Attributes:
+        version: 0 (ZooKeeper) or 1 (KRaft).
+        cluster_id: None if absent, which only version 0 may do.
+        node_id: `node.id`, or `broker.id` in version 0; None if absent.
+        directory_id: None before Kafka 3.7.
+        properties: everything in the file.
+    """
+
+    version: int
+    cluster_id: str | None
+    node_id: int | None
+    directory_id: str | None
+    properties: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanShutdown:
+    """The mark of a clean shutdown; the epoch is None if it names none."""
+
+    broker_epoch: int | None
+
+
+def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
+    """Read a `partition.metadata` file.
+
+    Raises:
+        CorruptIndexError: a line is malformed, the version is below 0, or the id is no id or zero.
+        OSError: the file is missing or cannot be read.
+    """
+    lines = io.read_file(path, bytes_max=METADATA_BYTES_MAX).decode("utf-8", "replace").splitlines()
+    values = [_AFTER_NAME.split(line) for line in lines[:2]]
+    if len(values) < 2 or any(len(parts) != 2 for parts in values):
+        raise CorruptIndexError("not the two lines of a version and a topic id", path=path)
+    version = _integer(values[0][1])
+    if version is None or version < 0:
+        raise CorruptIndexError(f"version {values[0][1]!r} is not a number from 0 on", path=path)
+    topic_id = _ID.fullmatch(values[1][1])
+    if topic_id is None:
+        raise CorruptIndexError(f"topic id {values[1][1]!r} is not 16 bytes in base64", path=path)
+    if not any(_id_bytes(topic_id[1])):
+        raise CorruptIndexError("the topic id is zero, which is nobody's", path=path)
+    return PartitionMetadata(version, topic_id[1])
+
+
+def read_meta_properties(path: str | PathLike[str]) -> MetaProperties:
+    """Read a `meta.properties` file.
+
+    Raises:
+        CorruptIndexError: a malformed escape or number, an unknown version, or a missing id.
+        OSError: the file is missing or cannot be read.
+    """
+    text = io.read_file(path, bytes_max=METADATA_BYTES_MAX).decode("latin-1")
+    try:
+        properties = parse_properties(text)
+    except ValueError as error:
+        raise CorruptIndexError(str(error), path=path) from error
+    version = _integer(properties.get("version", "0"))
+    if version not in (0, 1):
+        raise CorruptIndexError(f"version {properties['version']!r} is not 0 or 1", path=path)
+    node = properties.get("node.id" if version else "broker.id")
+    node_id = None if node is None else _integer(node)
+    if node is not None and node_id is None:
+        raise CorruptIndexError(f"node id {node!r} is not a number", path=path)
+    cluster_id = properties.get("cluster.id")
+    if version == 1 and (cluster_id is None or node_id is None):
+        raise CorruptIndexError("version 1 without a cluster.id or a node.id", path=path)
+    directory_id = properties.get("directory.id")
+    if directory_id is not None and not _ID.fullmatch(directory_id):
+        raise CorruptIndexError(f"directory id {directory_id!r} is not 16 bytes", path=path)
+    return MetaProperties(version, cluster_id, node_id, directory_id, properties)
+
+
+def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | None:
+    """Look for the mark of a clean shutdown; None where there is none.
+
+    Raises:
+        OSError: whether there is one cannot be told.
+    """
+    path = os.path.join(fspath(data_directory), FileKind.CLEAN_SHUTDOWN.value)
+    try:
+        data = io.read_file(path, bytes_max=METADATA_BYTES_MAX)
+    except FileNotFoundError:
+        return None
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):  # its being there is what counts
+        return CleanShutdown(None)
+    epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
+    known = type(epoch) is int and epoch in _INT64
+    return CleanShutdown(epoch if known else None)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Parse Java properties text; of several lines for one key the last counts.
+
+    >>> parse_properties("# a comment\nnode.id = 1\nb\\u0020c:d\\\n  e")
+    {'node.id': '1', 'b c': 'de'}
+
+    Raises:
+        ValueError: `\u` without four hex digits.
+
+    Source: `java.util.Properties.load`.
+    """
+    properties = {}
+    for line in _logical_lines(text):
+        key = _KEY.match(line)
+        assert key is not None  # it matches the empty string
+        properties[_unescape(key[1])] = _unescape(line[key.end() :])
+    return properties
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blanks, those that end in a backslash joined with the next."""
+    parts: list[str] = []
+    for raw in re.split(r"\r\n|\r|\n", text):
+        line = raw.lstrip(" \t\f")
+        if not parts and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            parts.append(line[:-1])
+            continue
+        yield "".join([*parts, line])
+        parts = []
+    if parts:
+        yield "".join(parts)
+
+
+def _unescape(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        what = match[1]
+        if what[0] != "u":
+            return _CONTROLS.get(what, what)
+        if len(what) == 1:
+            raise ValueError(r"a \u without four hex digits")
+        return chr(int(what[1:], 16))
+
+    return _ESCAPED.sub(one, text)
+
+
+def _integer(text: str) -> int | None:
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if number in _INT32 else None
+
+
+def _id_bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "==")

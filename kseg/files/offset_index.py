@@ -1,0 +1,230 @@
+"""The offset index: from a logical offset to a position in the log from which to walk.
+
+    at  size  field
+    0   4     int32 offset of the entry, less the segment's base offset
+    4   4     int32 position of the start of a batch
+
+Sparse: about one entry per `index.interval.bytes` of log. For an entry (o, p) every batch before p
+holds only offsets below o, so p is a safe place to start for any offset from o on. Which offset of
+its batch an entry names differs from release to release (up to 1.1 the first, since 2.0 the last),
+and one entry may stand for an append of several batches; so compare promises, not entries.
+
+The used part and a preallocated tail are told apart by `index_file`.
+
+Source: Kafka `OffsetIndex`, `OffsetPosition`.
+"""
+
+from __future__ import annotations
+
+import struct
+from os import PathLike
+from types import TracebackType
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from kseg._core import bisect_entries, bisect_entries_many
+
+from kseg.files.index_file import IndexFile
+from kseg.files.mapping import Mapping
+from kseg.files.names import OFFSET_MAX
+
+ENTRY_BYTES: Final = 8
+
+_LAYOUT: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
+_ENTRY: Final = struct.Struct(">ii")
+
+
+class IndexEntry(NamedTuple):
+    """Where to start: `position` is a byte in the log, `offset` what the entry is about.
+
+    A named tuple, since a lookup must not spend more time on its answer than on the search.
+    """
+
+    offset: int
+    position: int
+
+
+class OffsetEntries(NamedTuple):
+    """Entries as columns, int64[n] each, native and owned."""
+
+    offsets: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+
+
+class OffsetIndex:
+    """One `.index` file, read-only, searched in place. Any thread may look things up."""
+
+    __slots__ = ("_entries", "_file", "base_offset")
+
+    def __init__(self, file: IndexFile, base_offset: int) -> None:
+        """Take over an open file; use `open` instead."""
+        self._file = file
+        self.base_offset: Final = base_offset
+        self._entries = (file.data, file.count)
+
+    @classmethod
+    def open(
+        cls, path: str | PathLike[str], base_offset: int, *, mapping: Mapping = "auto"
+    ) -> OffsetIndex:
+        """Open the index of the segment at `base_offset`; a missing file has no entries.
+
+        Raises:
+            CorruptIndexError: the file is longer than any index.
+            OSError: there is a file, but it cannot be read.
+        """
+        return cls(IndexFile.open(path, _LAYOUT, mapping), base_offset)
+
+    @property
+    def path(self) -> str:
+        """The file, whether it exists or not."""
+        return self._file.path
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no such file."""
+        return self._file.missing
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in use."""
+        return self._file.count
+
+    @property
+    def slots(self) -> int:
+        """Entries that the file has room for; what Kafka takes for their number when it opens."""
+        return self._file.slots
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last entry; the base offset if there is none."""
+        data, count = self._entries
+        if not count:
+            return self.base_offset
+        return self.base_offset + int(_ENTRY.unpack_from(data, (count - 1) * ENTRY_BYTES)[0])
+
+    def lookup(self, offset: int) -> IndexEntry:
+        """The last entry at or below `offset`; (base offset, 0) if there is none.
+
+        Raises:
+            CorruptIndexError: the entry found has a negative offset or position.
+
+        Source: Kafka `OffsetIndex.lookup`. Its warm section is a matter of cost, not of results.
+        """
+        data, count = self._entries
+        base_offset = self.base_offset
+        if offset < base_offset:
+            return IndexEntry(base_offset, 0)
+        slot = bisect_entries(data, 8, 0, 4, count, offset - base_offset)
+        if slot < 0:
+            return IndexEntry(base_offset, 0)
+        relative, position = _ENTRY.unpack_from(data, slot * 8)
+        if relative < 0 or position < 0:
+            raise self._file.error(slot, _negative(relative, position))
+        return IndexEntry(base_offset + relative, position)
+
+    def lookup_many(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Positions from which to walk for many offsets, int64[n]; order does not matter.
+
+        Raises:
+            CorruptIndexError: an entry found has a negative position.
+        """
+        data, count = self._entries
+        wanted = np.ascontiguousarray(offsets, dtype=np.int64)
+        # The greater of the two first: the difference then fits, whatever the offset.
+        targets = np.maximum(wanted, self.base_offset) - self.base_offset
+        if not count:
+            return np.zeros(len(targets), dtype=np.int64)
+        slots = np.empty(len(targets), dtype=np.int64)
+        bisect_entries_many(data, 8, 0, 4, count, targets, slots)
+        entries = np.frombuffer(data, dtype=_LAYOUT, count=count)
+        found = entries["position"][np.maximum(slots, 0)].astype(np.int64)
+        found[(slots < 0) | (wanted < self.base_offset)] = 0
+        if len(found) and found.min() < 0:
+            at = int(found.argmin())
+            raise self._file.error(int(slots[at]), f"position {found[at]} is negative")
+        return found
+
+    def fetch_upper_bound(self, position: int, size: int) -> IndexEntry | None:
+        """The first entry whose position is at or past `position + size`; None if there is none.
+
+        An equal entry in the first slot is passed over, as Kafka does; the bound is only wider.
+
+        Source: Kafka `OffsetIndex.fetchUpperBoundOffset`.
+        """
+        data, count = self._entries
+        target = position + size
+        slot = bisect_entries(data, 8, 4, 4, count, target)
+        equal = slot > 0 and _ENTRY.unpack_from(data, slot * 8)[1] == target
+        answer = slot if equal else slot + 1
+        if answer >= count:
+            return None
+        relative, found = _ENTRY.unpack_from(data, answer * 8)
+        return IndexEntry(self.base_offset + relative, found)
+
+    def entries(self, *, all_slots: bool = False) -> OffsetEntries:
+        """The entries in use as columns, or every slot of the file, unused ones as (base, 0).
+
+        Raises:
+            CorruptIndexError: an offset does not fit in 64 bits.
+        """
+        raw = self._file.entries(all_slots=all_slots)
+        relative = raw["relative"].astype(np.int64)
+        if len(relative) and self.base_offset + int(relative.max()) > OFFSET_MAX:
+            slot = int(relative.argmax())
+            raise self._file.error(slot, f"offset {self.base_offset} + {relative[slot]} overflows")
+        return OffsetEntries(relative + self.base_offset, raw["position"].astype(np.int64))
+
+    def check(self) -> None:
+        """Check what can be told without the log.
+
+        Raises:
+            CorruptIndexError: the length is no multiple of 8; an offset is below the base, or not
+                above the one before; a position is negative, or below the one before; something
+                follows the end of the entries.
+
+        Source: Kafka `OffsetIndex.sanityCheck` looks at the length and the last offset only.
+        """
+        self._file.check_shape()
+        offsets, positions = self.entries()
+        if not len(offsets):
+            return
+        if offsets[0] < self.base_offset or positions[0] < 0:
+            relative = int(offsets[0]) - self.base_offset
+            raise self._file.error(0, _negative(relative, int(positions[0])))
+        falls = (np.diff(offsets) <= 0) | (np.diff(positions) < 0)
+        if falls.any():
+            slot = int(falls.argmax()) + 1
+            raise self._file.error(
+                slot,
+                f"entry (offset {offsets[slot]}, position {positions[slot]}) does not lie past "
+                f"the one before, (offset {offsets[slot - 1]}, position {positions[slot - 1]})",
+            )
+
+    def refresh(self) -> int:
+        """Look again at a file that another process writes; answers the entries in use."""
+        self._file.refresh()
+        self._entries = (self._file.data, self._file.count)
+        return self._file.count
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing."""
+        self._file.close()
+        self._entries = (self._file.data, 0)
+
+    def __enter__(self) -> OffsetIndex:
+        """Answer the index itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def _negative(relative: int, position: int) -> str:
+    return f"relative offset {relative} or position {position} is negative"

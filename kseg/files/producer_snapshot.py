@@ -1,0 +1,114 @@
+"""The producer snapshot: what Kafka knew of each producer up to the offset in the file's name.
+
+    at  size  field
+    0   2     int16 version, 1
+    2   4     uint32 CRC-32C of everything from byte 6 on
+    6   4     int32 number of entries
+    10        entries of 46 bytes
+              0   int64 producer id
+              8   int16 producer epoch
+              10  int32 last sequence, -1 if none
+              14  int64 last data offset, -1 if none
+              22  int32 offset delta of the last batch
+              26  int64 last timestamp in ms
+              34  int32 coordinator epoch
+              38  int64 first offset of the open transaction, -1 if none
+
+Big-endian. Only the last batch of each producer is kept, and without a timestamp of its own. A file
+that breaks any of this is deleted by Kafka and the state is replayed from the log.
+
+Source: Kafka `ProducerStateManager.readSnapshot`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from os import PathLike
+from typing import Final
+
+from kseg._core import crc32c
+
+from kseg.errors import CorruptIndexError
+from kseg.files import io
+
+SNAPSHOT_VERSION: Final = 1
+#: Room for over five million producers; what is longer is not read.
+SNAPSHOT_BYTES_MAX: Final = 2**28
+
+_HEADER: Final = struct.Struct(">hIi")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_CRC_START: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSnapshotEntry:
+    """One producer; -1 stands for what it has not got, as on disk."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+    @property
+    def has_batch(self) -> bool:
+        """Whether a last batch is described: a negative last offset says that there is none."""
+        return self.last_offset >= 0
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of the last batch's first record; sequences go from 2^31 - 1 on to 0."""
+        first = self.last_sequence - self.offset_delta
+        return first if first >= 0 else first + 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSnapshot:
+    """The entries of one snapshot, in the order of the file."""
+
+    entries: tuple[ProducerSnapshotEntry, ...]
+    version: int = SNAPSHOT_VERSION
+
+
+def read(source: str | PathLike[str] | bytes) -> ProducerSnapshot:
+    """Read a producer snapshot from a file, or from its bytes.
+
+    Raises:
+        CorruptIndexError: too short, an unknown version, a wrong CRC, or a length that does not
+            fit the number of entries.
+        LimitExceededError: the file is longer than any snapshot.
+        OSError: the file cannot be read.
+    """
+    if isinstance(source, bytes):
+        return _parse(source, None)
+    return _parse(io.read_file(source, bytes_max=SNAPSHOT_BYTES_MAX), source)
+
+
+def _parse(data: bytes, path: str | PathLike[str] | None) -> ProducerSnapshot:
+    if len(data) < _HEADER.size:
+        raise CorruptIndexError(
+            f"{len(data)} bytes are too few for a snapshot's header of {_HEADER.size}",
+            path=path,
+            position=0,
+        )
+    version, stored, count = _HEADER.unpack_from(data)
+    if version != SNAPSHOT_VERSION:
+        raise CorruptIndexError(f"snapshot version {version} is not 1", path=path, position=0)
+    computed = crc32c(memoryview(data)[_CRC_START:])
+    if stored != computed:
+        raise CorruptIndexError(
+            f"snapshot CRC {stored:#010x} stored, {computed:#010x} computed", path=path, position=2
+        )
+    body = len(data) - _HEADER.size
+    if count < 0 or count * _ENTRY.size != body:
+        raise CorruptIndexError(
+            f"{count} entries of {_ENTRY.size} bytes do not fill the {body} bytes that follow",
+            path=path,
+            position=_CRC_START,
+        )
+    entries = _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])
+    return ProducerSnapshot(tuple(ProducerSnapshotEntry(*entry) for entry in entries))

@@ -1,0 +1,203 @@
+"""The time index: from a timestamp to an offset from which to walk.
+
+    at  size  field
+    0   8     int64 timestamp in ms: the largest of the segment up to this entry
+    8   4     int32 offset, less the segment's base offset: the earliest batch with that timestamp
+
+Timestamps strictly increase and offsets do not fall. Before the entry's offset nothing is later
+than its timestamp, so whoever looks for a time from it on can start there. A segment without
+timestamps has an empty time index. Which offset of its batch an entry names differs between
+releases, as in the offset index.
+
+The used part and a preallocated tail are told apart by `index_file`.
+
+Source: Kafka `TimeIndex`, `TimestampOffset`.
+"""
+
+from __future__ import annotations
+
+import struct
+from os import PathLike
+from types import TracebackType
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from kseg._core import bisect_entries, bisect_entries_many
+
+from kseg.constants import NO_TIMESTAMP
+from kseg.files.index_file import IndexFile
+from kseg.files.mapping import Mapping
+from kseg.files.names import OFFSET_MAX
+
+ENTRY_BYTES: Final = 12
+
+_LAYOUT: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
+_ENTRY: Final = struct.Struct(">qi")
+
+
+class TimeIndexEntry(NamedTuple):
+    """A timestamp in ms and the offset of the batch that has it; a tuple for `lookup`'s sake."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeEntries(NamedTuple):
+    """Entries as columns, int64[n] each, native and owned; timestamps in ms."""
+
+    timestamps: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+
+
+class TimeIndex:
+    """One `.timeindex` file, read-only, searched in place. Any thread may look things up."""
+
+    __slots__ = ("_entries", "_file", "base_offset")
+
+    def __init__(self, file: IndexFile, base_offset: int) -> None:
+        """Take over an open file; use `open` instead."""
+        self._file = file
+        self.base_offset: Final = base_offset
+        self._entries = (file.data, file.count)
+
+    @classmethod
+    def open(
+        cls, path: str | PathLike[str], base_offset: int, *, mapping: Mapping = "auto"
+    ) -> TimeIndex:
+        """Open the time index of the segment at `base_offset`; a missing file has no entries.
+
+        Raises:
+            CorruptIndexError: the file is longer than any index.
+            OSError: there is a file, but it cannot be read.
+        """
+        return cls(IndexFile.open(path, _LAYOUT, mapping), base_offset)
+
+    @property
+    def path(self) -> str:
+        """The file, whether it exists or not."""
+        return self._file.path
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no such file."""
+        return self._file.missing
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in use."""
+        return self._file.count
+
+    @property
+    def slots(self) -> int:
+        """Entries that the file has room for; what Kafka takes for their number when it opens."""
+        return self._file.slots
+
+    @property
+    def last_entry(self) -> TimeIndexEntry:
+        """The last entry; (-1, base offset) if there is none."""
+        data, count = self._entries
+        if not count:
+            return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
+        timestamp, relative = _ENTRY.unpack_from(data, (count - 1) * ENTRY_BYTES)
+        return TimeIndexEntry(timestamp, self.base_offset + relative)
+
+    def lookup(self, timestamp: int) -> TimeIndexEntry:
+        """The last entry at or below `timestamp` in ms; (-1, base offset) if there is none.
+
+        Raises:
+            CorruptIndexError: the entry found has an offset below the base.
+
+        Source: Kafka `TimeIndex.lookup`.
+        """
+        data, count = self._entries
+        slot = bisect_entries(data, 12, 0, 8, count, timestamp)
+        if slot < 0:
+            return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
+        found, relative = _ENTRY.unpack_from(data, slot * 12)
+        if relative < 0:
+            raise self._file.error(slot, f"relative offset {relative} is negative")
+        return TimeIndexEntry(found, self.base_offset + relative)
+
+    def lookup_many(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Offsets from which to walk for many timestamps, int64[n]; order does not matter.
+
+        Raises:
+            CorruptIndexError: an entry found has an offset below the base.
+        """
+        data, count = self._entries
+        targets = np.ascontiguousarray(timestamps, dtype=np.int64)
+        if not count:
+            return np.full(len(targets), self.base_offset, dtype=np.int64)
+        slots = np.empty(len(targets), dtype=np.int64)
+        bisect_entries_many(data, 12, 0, 8, count, targets, slots)
+        entries = np.frombuffer(data, dtype=_LAYOUT, count=count)
+        found = entries["relative"][np.maximum(slots, 0)].astype(np.int64)
+        found[slots < 0] = 0
+        if len(found) and found.min() < 0:
+            at = int(found.argmin())
+            raise self._file.error(int(slots[at]), f"relative offset {found[at]} is negative")
+        return found + self.base_offset
+
+    def entries(self, *, all_slots: bool = False) -> TimeEntries:
+        """The entries in use as columns, or every slot of the file, unused ones as (0, base).
+
+        Raises:
+            CorruptIndexError: an offset does not fit in 64 bits.
+        """
+        raw = self._file.entries(all_slots=all_slots)
+        relative = raw["relative"].astype(np.int64)
+        if len(relative) and self.base_offset + int(relative.max()) > OFFSET_MAX:
+            slot = int(relative.argmax())
+            raise self._file.error(slot, f"offset {self.base_offset} + {relative[slot]} overflows")
+        return TimeEntries(raw["timestamp"].astype(np.int64), relative + self.base_offset)
+
+    def check(self) -> None:
+        """Check what can be told without the log.
+
+        Raises:
+            CorruptIndexError: the length is no multiple of 12; an offset is below the base, or
+                below the one before; a timestamp is not above the one before; something follows
+                the end of the entries.
+
+        Source: Kafka `TimeIndex.sanityCheck` compares the last entry with the first only.
+        """
+        self._file.check_shape()
+        timestamps, offsets = self.entries()
+        if not len(offsets):
+            return
+        if offsets[0] < self.base_offset:
+            raise self._file.error(0, f"offset {offsets[0]} is below the base {self.base_offset}")
+        # Compared, not subtracted: the difference of two timestamps may not fit.
+        falls = (timestamps[1:] <= timestamps[:-1]) | (np.diff(offsets) < 0)
+        if falls.any():
+            slot = int(falls.argmax()) + 1
+            raise self._file.error(
+                slot,
+                f"entry (timestamp {timestamps[slot]}, offset {offsets[slot]}) does not lie past "
+                f"the one before, (timestamp {timestamps[slot - 1]}, offset {offsets[slot - 1]})",
+            )
+
+    def refresh(self) -> int:
+        """Look again at a file that another process writes; answers the entries in use."""
+        self._file.refresh()
+        self._entries = (self._file.data, self._file.count)
+        return self._file.count
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing."""
+        self._file.close()
+        self._entries = (self._file.data, 0)
+
+    def __enter__(self) -> TimeIndex:
+        """Answer the index itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()

@@ -1,0 +1,169 @@
+"""The transaction index: the aborted transactions whose markers lie in one segment.
+
+    at  size  field
+    0   2     int16 version; Kafka looks at its first byte only, which is 0
+    2   8     int64 producer id
+    10  8     int64 first offset of the transaction
+    18  8     int64 last offset: that of the ABORT marker
+    26  8     int64 last stable offset when the marker was appended
+
+34 bytes an entry, big-endian, by rising last offset, no header, never preallocated. The entry lies
+with the marker, whichever segment holds the data. Most segments have no such file. Bytes behind the
+last whole entry are what a crash left; they are ignored.
+
+Source: Kafka `TransactionIndex`, `AbortedTxn`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kseg.errors import CorruptIndexError
+from kseg.files import io
+
+ENTRY_BYTES: Final = 34
+#: Room for over seven million aborted transactions in one segment; what is longer is not read.
+TXN_INDEX_BYTES_MAX: Final = 2**28
+
+_LAYOUT: Final = np.dtype(
+    [
+        ("version", ">i2"),
+        ("producer_id", ">i8"),
+        ("first_offset", ">i8"),
+        ("last_offset", ">i8"),
+        ("last_stable_offset", ">i8"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTxn:
+    """One aborted transaction: records of `producer_id` from `first_offset` to `last_offset`."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    version: int = 0
+
+
+class AbortedTxns(NamedTuple):
+    """Aborted transactions of a range, and whether these are all of them.
+
+    If not `complete`, go on with the next segment's index and the same range.
+    """
+
+    transactions: tuple[AbortedTxn, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TxnIndex:
+    """The entries of one `.txnindex`, read whole; holds no file.
+
+    Attributes:
+        path: the file, whether it exists or not.
+        producer_ids, first_offsets, last_offsets, last_stable_offsets: int64[n], read-only.
+        tail_bytes: bytes behind the last whole entry.
+    """
+
+    path: str
+    producer_ids: npt.NDArray[np.int64]
+    first_offsets: npt.NDArray[np.int64]
+    last_offsets: npt.NDArray[np.int64]
+    last_stable_offsets: npt.NDArray[np.int64]
+    tail_bytes: int = 0
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> TxnIndex:
+        """Read a transaction index; a missing file has no entries.
+
+        Raises:
+            CorruptIndexError: the first byte of an entry's version is not 0.
+            LimitExceededError: the file is longer than any index.
+            OSError: there is a file, but it cannot be read.
+        """
+        try:
+            data = io.read_file(path, bytes_max=TXN_INDEX_BYTES_MAX)
+        except FileNotFoundError:
+            data = b""
+        count = len(data) // ENTRY_BYTES
+        raw = np.frombuffer(data, dtype=_LAYOUT, count=count)
+        unknown = raw["version"].view(np.uint16) & 0xFF  # big-endian: the low byte is the first
+        if unknown.any():
+            slot = int(unknown.argmax())
+            raise CorruptIndexError(
+                f"version {data[slot * ENTRY_BYTES]} of an aborted transaction is not known",
+                path=path,
+                position=slot * ENTRY_BYTES,
+            )
+        return cls(
+            fspath(path),
+            producer_ids=_owned(raw["producer_id"]),
+            first_offsets=_owned(raw["first_offset"]),
+            last_offsets=_owned(raw["last_offset"]),
+            last_stable_offsets=_owned(raw["last_stable_offset"]),
+            tail_bytes=len(data) % ENTRY_BYTES,
+        )
+
+    def __len__(self) -> int:
+        """Whole entries in the file."""
+        return len(self.last_offsets)
+
+    def __getitem__(self, slot: int) -> AbortedTxn:
+        """One entry; as with any sequence, IndexError past the end."""
+        return AbortedTxn(
+            int(self.producer_ids[slot]),
+            int(self.first_offsets[slot]),
+            int(self.last_offsets[slot]),
+            int(self.last_stable_offsets[slot]),
+        )
+
+    def entries(self) -> tuple[AbortedTxn, ...]:
+        """All entries in the order of the file."""
+        return tuple(self[slot] for slot in range(len(self)))
+
+    def collect_aborted(self, fetch_offset: int, upper_bound: int) -> AbortedTxns:
+        """The aborted transactions that touch offsets from `fetch_offset` below `upper_bound`.
+
+        The walk ends, complete, with the first entry whose last stable offset has reached the
+        bound: nothing that was decided later can have begun below it.
+
+        Source: Kafka `TransactionIndex.collectAbortedTxns`.
+        """
+        past = self.last_stable_offsets >= upper_bound
+        complete = bool(past.any())
+        end = int(past.argmax()) + 1 if complete else len(self)
+        touching = (self.last_offsets[:end] >= fetch_offset) & (
+            self.first_offsets[:end] < upper_bound
+        )
+        return AbortedTxns(tuple(self[int(slot)] for slot in np.flatnonzero(touching)), complete)
+
+    def check(self, base_offset: int) -> None:
+        """Check the entries against the segment's base offset.
+
+        Raises:
+            CorruptIndexError: an entry's last offset lies below the base.
+
+        Source: Kafka `TransactionIndex.sanityCheck`.
+        """
+        below = self.last_offsets < base_offset
+        if below.any():
+            slot = int(below.argmax())
+            raise CorruptIndexError(
+                f"last offset {self.last_offsets[slot]} lies below the segment's base offset "
+                f"{base_offset}",
+                path=self.path,
+                position=slot * ENTRY_BYTES,
+            )
+
+
+def _owned(column: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    native = column.astype(np.int64)
+    native.flags.writeable = False
+    return native
