@@ -41,7 +41,8 @@ lint: $(VENV)/.built $(VENV)/.with-test $(VENV)/.with-lint
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m mypy.stubtest $(KERNELS)
-	$(VENV)/bin/cython-lint kseg
+	PATH="$(abspath $(VENV))/bin:$$PATH" cython-lint kseg
+	$(CC) -std=c11 -fsyntax-only -Wall -Wextra -Wconversion -Werror kseg/csrc/*.c
 	$(VENV)/bin/lint-imports
 
 fuzz: $(VENV)/.built $(VENV)/.with-test
