@@ -18,6 +18,7 @@ HEX: Final = 1
 UTF8: Final = 2
 RAW: Final = 3
 CSV: Final = 4
+NESTED: Final = 8
 
 class RowsEnd(NamedTuple):
     next_row: int

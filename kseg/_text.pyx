@@ -13,7 +13,8 @@ buffer of the caller's with as many whole rows as are sure to fit. A piece is a 
 
 `lead` is written before the value; `null` stands for an absent value, and where it is None an
 absent value (for headers: an empty list) takes its `lead` with it. A `style` is an encoding
-(BASE64, HEX, UTF8, RAW), plus CSV where the quote is doubled. UTF8 is the body of a JSON string:
+(BASE64, HEX, UTF8, RAW), plus CSV where a quote in it is doubled, plus NESTED where the quotes
+around it are too. UTF8 is the body of a JSON string:
 valid UTF-8 stays as it is, invalid becomes U+FFFD, and what could steer a terminal or end a line
 (C0, DEL, C1, line and paragraph separators, direction marks) is escaped as \\uXXXX. RAW replaces
 invalid UTF-8 only; it is for files.
@@ -38,12 +39,13 @@ ENUM = 3
 BYTES = 4
 HEADERS = 5
 
-# Styles: an encoding, plus CSV.
+# Styles: an encoding, plus CSV, plus NESTED.
 BASE64 = 0
 HEX = 1
 UTF8 = 2
 RAW = 3
 CSV = 4
+NESTED = 8
 
 RowsEnd = namedtuple("RowsEnd", "next_row written")
 BytesEnd = namedtuple("BytesEnd", "used written")
@@ -61,6 +63,7 @@ cdef enum:
     E_UTF8 = 2
     E_RAW = 3
     E_CSV = 4
+    E_NESTED = 8
     PIECES_MAX = 48
     NAMES_MAX = 16
     VIEWS_MAX = 160
@@ -452,7 +455,7 @@ cdef Py_ssize_t row_bound(const Piece* pieces, int count, Py_ssize_t row) noexce
             size = value_bytes(&piece.values, row)
             if size < 0:
                 return -1
-            total += content_bound(piece.style, size) + 2
+            total += content_bound(piece.style, size) + 4
         elif piece.kind == K_HEADERS:
             if (
                 piece.header_offsets[row] < 0
@@ -529,21 +532,22 @@ cdef char* put_headers(char* out, const Piece* piece, Py_ssize_t row) noexcept n
 
 cdef char* put_piece(char* out, const Piece* piece, Py_ssize_t row) noexcept nogil:
     cdef int64_t value
-    cdef Py_ssize_t name
+    cdef Py_ssize_t name, quote
     if piece.kind == K_TEXT:
         return put(out, piece.lead, piece.lead_bytes)
     if piece.kind == K_BYTES:
         if is_null(&piece.values, row):
             return put_null(out, piece)
         out = put(out, piece.lead, piece.lead_bytes)
-        out = put(out, QUOTES, 1)
+        quote = 2 if piece.style & E_NESTED else 1
+        out = put(out, QUOTES, quote)
         out = put_content(
             out,
             piece.values.data + piece.values.offsets[row],
             value_bytes(&piece.values, row),
             piece.style,
         )
-        return put(out, QUOTES, 1)
+        return put(out, QUOTES, quote)
     if piece.kind == K_HEADERS:
         if piece.null_text == NULL and piece.header_offsets[row] == piece.header_offsets[row + 1]:
             return out

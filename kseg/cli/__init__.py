@@ -1,0 +1,1 @@
+"""The `kseg` program: one module per verb, loaded when it is called."""

@@ -1,0 +1,26 @@
+"""Text from names and messages, made safe to print; in Python what the kernel's UTF8 style is."""
+
+from __future__ import annotations
+
+import json
+import re
+
+#: C0, DEL, C1, separators, direction marks, and the surrogates that stand for undecodable bytes.
+_STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""The text with everything that could steer a terminal as `\uXXXX`, on one line."""
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def json_string(text: str) -> bytes:
+    """A JSON string, quotes included, in ASCII."""
+    return json.dumps(text).encode("ascii")
+
+
+def csv_field(text: str) -> bytes:
+    """A quoted CSV field."""
+    return b'"' + printable(text).replace('"', '""').encode() + b'"'

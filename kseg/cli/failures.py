@@ -1,0 +1,81 @@
+"""Exit codes, and how an exception becomes one of them and one line on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from enum import IntEnum
+
+from kseg.cli.escapes import printable
+from kseg.errors import (
+    KsegError,
+    LimitExceededError,
+    MissingExtraError,
+    NotALogError,
+    OffsetOutOfRangeError,
+)
+
+
+class Exit(IntEnum):
+    """What the program answers its caller."""
+
+    OK = 0
+    FOUND = 1  #: damage or a difference, or a dry run that would change bytes
+    USAGE = 2
+    FILES = 3  #: the file system said no, or holds nothing of Kafka's here
+    LIMIT = 4
+    BUG = 5
+    INTERRUPTED = 130
+
+
+def exit_code(error: BaseException) -> Exit:
+    """The code for an exception that ended a verb."""
+    if isinstance(error, (NotALogError, OSError)) and not isinstance(error, MissingExtraError):
+        return Exit.FILES
+    if isinstance(error, (LimitExceededError, MemoryError)):
+        return Exit.LIMIT
+    if isinstance(error, (MissingExtraError, OffsetOutOfRangeError)):
+        return Exit.USAGE
+    if isinstance(error, KsegError):
+        return Exit.FOUND
+    if isinstance(error, KeyboardInterrupt):
+        return Exit.INTERRUPTED
+    return Exit.BUG
+
+
+def one_line(error: BaseException) -> str:
+    """What happened, where and why, without line ends or control characters."""
+    if isinstance(error, OSError) and not isinstance(error, KsegError):
+        place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        text = f"{place}{error.strerror or error}"
+    elif isinstance(error, MemoryError):
+        text = "out of memory"
+    elif isinstance(error, KsegError):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}"
+    return printable(text)
+
+
+def report(error: BaseException, *, debug: bool) -> Exit:
+    """Say on standard error what ended the verb; answers the exit code."""
+    code = exit_code(error)
+    if code is Exit.INTERRUPTED:
+        return code
+    if debug:
+        traceback.print_exception(error)
+    hint = ""
+    if code is Exit.BUG:
+        hint = "; this is a bug in kseg" + ("" if debug else ", --debug shows where")
+    complain(f"kseg: {one_line(error)}{hint}")
+    return code
+
+
+def complain(line: str) -> None:
+    """One line on standard error; nothing if nobody reads it."""
+    try:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        return

@@ -1,0 +1,144 @@
+"""The program: finds the verb, loads its module, turns what goes wrong into an exit code.
+
+Nothing heavy is imported before a verb asks for it, so that `kseg --help` and completion are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from kseg.cli import failures
+from kseg.cli.failures import Exit
+
+#: Verb to the line that `kseg --help` shows; `kseg.cli.<verb>` holds a command of that name.
+VERBS = {
+    "info": "Partitions, segments, offsets, times, codecs, sizes: from headers and indexes alone.",
+    "dump": "Batches and records, index entries and checkpoints, as they lie in the files.",
+    "verify": "Is every byte right? CRCs, structure, offsets, indexes, snapshots, names.",
+    "read": "Records from an offset or a time.",
+    "lookup": "Where an offset or a time lies: segment, batch position, index entry used.",
+    "export": "Records as .parquet, .arrow, .jsonl or .csv files.",
+    "bench": "This machine's rates on a file of yours.",
+    "demo": "The tour, on a small real log: verify, show, decode, the same through Spark.",
+    "completion": "Shell completion for bash, zsh or fish.",
+}
+
+
+class Verbs(click.Group):
+    """A group that imports the module of a verb only when that verb is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs in the order of the table."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb's command, out of its own module."""
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"kseg.cli.{cmd_name}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs without loading any."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    click.echo(f"kseg {version('kseg')}")
+    ctx.exit()
+
+
+@click.group(
+    cls=Verbs,
+    name="kseg",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 fine, 1 damage or a difference, 2 usage, 3 file system, 4 limit, 5 bug.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version.",
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:  # `run` takes --debug away; here it is shown in the help
+    """Apache Kafka log segments, with no broker and no JVM.
+
+    A PATH is a file of Kafka's (.log, .index, .timeindex, .txnindex, .snapshot, checkpoints), a
+    partition directory such as orders-0/, or a data directory that holds many.
+    """
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and answer its exit code; nothing is raised."""
+    words, debug = _take_debug(list(sys.argv[1:] if arguments is None else arguments))
+    try:
+        answer: Any = cli.main(words, prog_name="kseg", standalone_mode=False)
+        sys.stdout.flush()
+        return answer if isinstance(answer, int) else Exit.OK
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        failures.complain(error.format_message())
+        return Exit.USAGE
+    except click.UsageError as error:
+        _explain_usage(error)
+        return Exit.USAGE
+    except click.ClickException as error:
+        failures.complain(f"kseg: {error.format_message()}")
+        return Exit.USAGE
+    except click.Abort:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        _let_go_of_stdout()
+        return Exit.OK
+    # The outermost frame: whatever is left becomes an exit code of the contract.
+    except (Exception, KeyboardInterrupt) as error:
+        return failures.report(error, debug=debug)
+
+
+def main() -> None:
+    """Entry point of the `kseg` script."""
+    code = run()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _let_go_of_stdout()
+    sys.exit(code)
+
+
+def _take_debug(words: list[str]) -> tuple[list[str], bool]:
+    """`--debug` counts wherever it stands before a `--`, so it can be put behind a failed call."""
+    end = words.index("--") if "--" in words else len(words)
+    kept = [word for word in words[:end] if word != "--debug"]
+    return kept + words[end:], len(kept) < end
+
+
+def _explain_usage(error: click.UsageError) -> None:
+    path = error.ctx.command_path if error.ctx is not None else "kseg"
+    failures.complain(f"kseg: {error.format_message()} Try '{path} --help'.")
+
+
+def _let_go_of_stdout() -> None:
+    """Send what the interpreter still wants to flush at exit to nowhere."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

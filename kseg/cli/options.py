@@ -1,0 +1,204 @@
+"""Options that several verbs share, and the values they become: ranges, selections, bounds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any, TypeVar
+
+import click
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_MS = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INT64_MAX = 2**63 - 1
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+Range = tuple[int | None, int | None]
+ALL: Range = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which partitions: globs over topics, numbers and ranges over partitions; empty means all."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[tuple[int, int], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is left out at all."""
+        return bool(self.topics or self.partitions)
+
+    def takes(self, topic: str | None, partition: int | None) -> bool:
+        """Whether a partition is chosen; one without a name is, as long as nothing is asked for."""
+        if self.topics and not any(fnmatchcase(topic or "", glob) for glob in self.topics):
+            return False
+        if not self.partitions:
+            return True
+        number = -1 if partition is None else partition
+        return any(first <= number <= last for first, last in self.partitions)
+
+
+def parse_offset_range(text: str) -> Range:
+    """`A..B`, `A..`, `..B`, or `N` for the one offset; half open.
+
+    >>> parse_offset_range("5..9"), parse_offset_range("7")
+    ((5, 9), (7, 8))
+    """
+    if ".." not in text:
+        offset = _integer(text)
+        return (offset, offset + 1)
+    return _ordered(_split(text, _integer))
+
+
+def parse_time_range(text: str) -> Range:
+    """`A..B` with either side missing; each side as `parse_time` takes it; half open."""
+    if ".." not in text:
+        raise ValueError("a time range is A..B, where either side may be missing")
+    return _ordered(_split(text, parse_time))
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since 1970 from a whole number of them or from ISO 8601, in UTC unless it says.
+
+    >>> parse_time("2025-10-09T08:53:20Z"), parse_time("1760000000000")
+    (1760000000000, 1760000000000)
+    """
+    if _INTEGER.fullmatch(text):
+        return _integer(text)
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MS
+
+
+def parse_partitions(text: str) -> tuple[tuple[int, int], ...]:
+    """`0,3-5` as inclusive ranges.
+
+    >>> parse_partitions("0,3-5")
+    ((0, 0), (3, 5))
+    """
+    ranges = []
+    for part in text.split(","):
+        first, _dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            raise ValueError("partitions are numbers and ranges such as 0,3-5")
+        ranges.append((int(first), int(last or first)))
+    return tuple(ranges)
+
+
+def _integer(text: str) -> int:
+    if not _INTEGER.fullmatch(text) or abs(int(text)) > _INT64_MAX:
+        raise ValueError(f"{text!r} is no 64-bit integer")
+    return int(text)
+
+
+def _split(text: str, parse: Callable[[str], int]) -> Range:
+    first, _dots, end = text.partition("..")
+    return (parse(first) if first else None, parse(end) if end else None)
+
+
+def _ordered(bounds: Range) -> Range:
+    first, end = bounds
+    if first is not None and end is not None and end < first:
+        raise ValueError("the range ends before it begins")
+    return bounds
+
+
+class Parsed(click.ParamType):
+    """A parameter type made of a parsing function that raises ValueError."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        """Keep the function and the name that help shows."""
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The parsed value; a default that is parsed already passes through."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(f"{error}", param, ctx)
+
+
+OFFSET_RANGE = Parsed("A..B", parse_offset_range)
+TIME_RANGE = Parsed("A..B", parse_time_range)
+TIME = Parsed("TIME", parse_time)
+PARTITIONS = Parsed("N,N-M", parse_partitions)
+
+
+def selection_options(function: _F) -> _F:
+    """`--topic` and `--partition`."""
+    function = click.option(
+        "--partition",
+        "partitions",
+        type=PARTITIONS,
+        default=(),
+        help="Only these partitions, such as 0,3-5.",
+    )(function)
+    return click.option(
+        "--topic",
+        "topics",
+        multiple=True,
+        metavar="GLOB",
+        help="Only topics that match; may be repeated.",
+    )(function)
+
+
+def range_options(function: _F) -> _F:
+    """`--offset`, `--time`, `--key`, `--limit`, `--last`."""
+    count = click.IntRange(min=0)
+    for option in (
+        click.option("--last", type=count, metavar="N", help="Only the last N of each partition."),
+        click.option("--limit", type=count, metavar="N", help="Stop after N."),
+        click.option("--key", metavar="TEXT", help="Only records with exactly this key."),
+        click.option(
+            "--time",
+            "times",
+            type=TIME_RANGE,
+            default=ALL,
+            help="Only timestamps in this range; ISO 8601 or ms, B excluded.",
+        ),
+        click.option(
+            "--offset",
+            "offsets",
+            type=OFFSET_RANGE,
+            default=ALL,
+            help="Only offsets in this range, B excluded; or one offset.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def bytes_option(function: _F) -> _F:
+    """`--bytes base64|utf8|hex`; None leaves the choice to the format."""
+    return click.option(
+        "--bytes",
+        "encoding",
+        type=click.Choice(["base64", "utf8", "hex"]),
+        help="How keys, values and header values are written (text: utf8, else base64).",
+    )(function)
+
+
+def json_option(function: _F) -> _F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document.")(function)
+
+
+def paths_argument(function: _F) -> _F:
+    """One or more PATHs; whether they exist is told when they are opened."""
+    return click.argument(
+        "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=str)
+    )(function)
+
+
+def check_ranges(*, last: int | None, limit: int | None) -> None:
+    """Refuse `--last` beside `--limit`: which of the two comes first would be a guess."""
+    if last is not None and limit is not None:
+        raise click.UsageError("--last and --limit do not go together.")

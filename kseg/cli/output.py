@@ -1,0 +1,105 @@
+"""Where answers go: bytes in blocks to standard output, documents, aligned text, progress.
+
+Data is written to standard output and nothing else is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli.escapes import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIMES = range(-62_135_596_800_000, 253_402_300_800_000)  # the years 1 to 9999
+
+
+def binary_stdout() -> IO[bytes]:
+    """Standard output as bytes; what text was written before comes first."""
+    sys.stdout.flush()
+    return click.get_binary_stream("stdout")
+
+
+def write_document(schema: str, document: dict[str, Any]) -> None:
+    """One JSON document on one line: `{"schema": "kseg.<verb>/1", ...}`."""
+    click.echo(json.dumps({"schema": f"kseg.{schema}", **document}))
+
+
+def write_line(text: str = "") -> None:
+    """One line of text; what could steer a terminal is escaped."""
+    click.echo(printable(text))
+
+
+def write_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Rows in aligned columns: numbers to the right, all else to the left."""
+    body = [[_cell(value) for value in row] for row in rows]
+    wholes = [list(row) for row in rows] if isinstance(rows, Sequence) else []
+    right = [
+        bool(wholes) and all(isinstance(row[i], (int, float)) or row[i] is None for row in wholes)
+        for i in range(len(head))
+    ]
+    widths = [max(len(row[i]) for row in [list(head), *body]) for i in range(len(head))]
+    for row in [list(head), *body]:
+        cells = [
+            text.rjust(width) if is_right else text.ljust(width)
+            for text, width, is_right in zip(row, widths, right, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return printable(str(value))
+
+
+def iso_time(time_ms: int | None) -> str | None:
+    """`2025-10-09T08:53:20.000Z`; the plain number outside the years 1 to 9999; None for none."""
+    if time_ms is None or time_ms == -1:
+        return None
+    if time_ms not in _TIMES:
+        return str(time_ms)
+    moment = _EPOCH + timedelta(milliseconds=time_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def human_bytes(count: int) -> str:
+    """`1.5 MiB`."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def wants_progress() -> bool:
+    """Whether somebody looks at standard error who can see a line being redrawn."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while it is a terminal; the body calls `advance(amount)`."""
+    if not wants_progress():
+        yield lambda amount: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(printable(label), total=total)
+        yield lambda amount: bar.advance(task, amount)

@@ -1,0 +1,98 @@
+"""From templates to bytes written, through one buffer however large a row is.
+
+A row that may not fit the buffer is written piece by piece, its values in parts; that is the only
+case in which Python runs per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kseg import _text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from kseg.cli.rows import Piece, Template
+
+    Mask = npt.NDArray[np.bool_]
+
+#: Small enough for the cache, large enough to make system calls rare.
+BUFFER_BYTES = 1 << 18
+
+
+class RowWriter:
+    """Writes rows through a buffer of its own. Not for several threads at once."""
+
+    def __init__(
+        self, write: Callable[[memoryview], object], buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
+        """Keep where to write; `write` must be done with the bytes when it returns."""
+        self._write = write
+        self._buffer = memoryview(bytearray(buffer_bytes))
+
+    def rows(
+        self, template: Template, count: int, start: int = 0, mask: Mask | None = None
+    ) -> None:
+        """Write rows `start` to `count`, those for which `mask` is false left out."""
+        row = start
+        while row < count:
+            end = _text.write_rows(template, row, count, self._buffer, mask)
+            if end.written:
+                self._write(self._buffer[: end.written])
+            elif end.next_row < count:
+                self._large_row(template, end.next_row)
+                row = end.next_row + 1
+                continue
+            row = end.next_row
+
+    def _large_row(self, template: Template, row: int) -> None:
+        for piece in template:
+            end = _text.write_rows((piece,), row, row + 1, self._buffer)
+            if end.next_row > row:
+                self._write(self._buffer[: end.written])
+            elif piece[0] == _text.BYTES:
+                self._large_value(piece, row)
+            elif piece[0] == _text.HEADERS:
+                self._large_headers(piece, row)
+            else:
+                raise AssertionError("a constant longer than the buffer")
+
+    def _large_value(self, piece: Piece, row: int) -> None:
+        _kind, lead, _null, style, offsets, data, _validity = piece
+        quote = b'""' if style & _text.NESTED else b'"'
+        self._write(memoryview(lead + quote))
+        left = memoryview(data)[offsets[row] : offsets[row + 1]]
+        while left:
+            end = _text.encode_bytes(left, style, True, self._buffer)
+            self._write(self._buffer[: end.written])
+            left = left[end.used :]
+        self._write(memoryview(quote))
+
+    def _large_headers(self, piece: Piece, row: int) -> None:
+        """The headers of one row as rows of their own, a comma before all but one."""
+        _kind, lead, _null, style, offsets, *sources = piece
+        first, end = int(offsets[row]), int(offsets[row + 1])
+        around = b'"' if style & _text.CSV else b""
+        self._write(memoryview(lead + around + b"["))
+        self.rows(_header_rows(b"[", style, *sources), min(first + 1, end), first)
+        self.rows(_header_rows(b",[", style, *sources), end, first + 1)
+        self._write(memoryview(b"]" + around))
+
+
+def _header_rows(
+    lead: bytes,
+    style: int,
+    key_offsets: Any,
+    key_data: Any,
+    value_offsets: Any,
+    value_data: Any,
+    validity: Any,
+) -> Template:
+    nested = style | _text.NESTED if style & _text.CSV else style
+    key_style = _text.UTF8 | (nested & (_text.CSV | _text.NESTED))
+    name = (_text.BYTES, lead, b"", key_style, key_offsets, key_data, None)
+    value = (_text.BYTES, b",", b",null", nested, value_offsets, value_data, validity)
+    return (name, value, (_text.TEXT, b"]"))

@@ -1,0 +1,274 @@
+"""Records and batches as rows of text: which fields, in which order, under which names.
+
+A row is a template of pieces, which the text kernel fills in for thousands of rows per call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kseg import _text
+from kseg.cli.escapes import csv_field, json_string
+from kseg.constants import Compression, ControlType, TimestampType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.format.columns import BinaryColumn, HeadersColumn, RecordColumns
+    from kseg.format.header import BatchTable
+
+Piece = tuple[Any, ...]
+Template = tuple[Piece, ...]
+
+_ENCODINGS = {"base64": _text.BASE64, "hex": _text.HEX, "utf8": _text.UTF8, "raw": _text.RAW}
+_CODECS = (*(codec.label for codec in Compression), *(f"unknown{n}" for n in (5, 6, 7)), "unknown")
+_TIMESTAMP_TYPES = tuple(kind.label for kind in TimestampType)
+_CONTROL_TYPES = tuple(kind.name for kind in ControlType if kind is not ControlType.UNKNOWN)
+_BOOLEANS = ("false", "true")
+#: Enumerations that are a boolean or null in JSON.
+_BARE = frozenset(("crc_ok",))
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How rows look.
+
+    Attributes:
+        form: `jsonl`, `csv` or `text`.
+        encoding: of bytes: `base64`, `hex`, `utf8` (escaped), or `raw` (CSV files only).
+        directory: name of the partition directory, where each row is to carry it.
+        file: name of the file, likewise.
+    """
+
+    form: str
+    encoding: str = "base64"
+    directory: str | None = None
+    file: str | None = None
+
+    @property
+    def bytes_style(self) -> int:
+        """The kernel's number for it."""
+        return _ENCODINGS[self.encoding] | (_text.CSV if self.form == "csv" else 0)
+
+    def of(self, directory: str | None, file: str | None) -> Style:
+        """The same look for rows of another file."""
+        return replace(self, directory=directory, file=file)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a row: its name, the kind of its column, and for enumerations the names.
+
+    `none` is the value that means absent. An `optional` field is left out where it is absent, in
+    JSON too; all others are `null` there.
+    """
+
+    name: str
+    kind: str = "int"
+    names: tuple[str, ...] = ()
+    first: int = 0
+    none: int | None = None
+    optional: bool = False
+
+
+#: The fields of a record line, in order; `dir` and `file` precede them.
+RECORD_FIELDS = (
+    Field("position"),
+    Field("base_offset"),
+    Field("offset"),
+    Field("next_offset", optional=True),
+    Field("timestamp", "time"),
+    Field("timestamp_type", "enum", _TIMESTAMP_TYPES, -1),
+    Field("key", "bytes"),
+    Field("value", "bytes"),
+    Field("headers", "headers"),
+    Field("magic"),
+    Field("codec", "enum", _CODECS),
+    Field("producer_id"),
+    Field("producer_epoch"),
+    Field("sequence"),
+    Field("leader_epoch"),
+    Field("transactional", "bool"),
+    Field("control", "bool"),
+    Field("delete_horizon_ms", "time", none=-1),
+    Field("valid", "bool"),
+    # -2 marks rows that are not control records; an unknown kind of control record is -1.
+    Field("control_type", "enum", ("", "UNKNOWN", *_CONTROL_TYPES, "UNKNOWN"), -2, -2, True),
+)
+
+#: The fields of a batch line, in order.
+BATCH_FIELDS = (
+    Field("position"),
+    Field("size"),
+    Field("base_offset"),
+    Field("last_offset"),
+    Field("count"),
+    Field("base_sequence"),
+    Field("last_sequence"),
+    Field("producer_id"),
+    Field("producer_epoch"),
+    Field("leader_epoch"),
+    Field("transactional", "bool"),
+    Field("control", "bool"),
+    Field("delete_horizon_ms", "time", none=-1),
+    Field("base_timestamp", "time"),
+    Field("max_timestamp", "time"),
+    Field("timestamp_type", "enum", _TIMESTAMP_TYPES, -1),
+    Field("magic"),
+    Field("codec", "enum", _CODECS),
+    Field("crc"),
+    Field("crc_ok", "enum", ("null", "false", "true"), -1),
+)
+
+#: What text leaves out where it says nothing: -1 of producers, create time, false, magic 2.
+_TEXT_QUIET = {
+    "producer_id": -1,
+    "producer_epoch": -1,
+    "sequence": -1,
+    "base_sequence": -1,
+    "last_sequence": -1,
+    "leader_epoch": -1,
+    "delete_horizon_ms": -1,
+    "timestamp_type": 0,
+    "transactional": 0,
+    "control": 0,
+    "valid": 1,
+    "codec": 0,
+}
+_TEXT_ORDER = ("offset", "timestamp", "key", "value", "headers")
+
+
+def record_rows(
+    columns: RecordColumns, style: Style, fields: tuple[Field, ...] = RECORD_FIELDS
+) -> Template:
+    """The template for a piece of records; fields that it does not hold are empty in CSV only."""
+    held = {name: columns[name] for name in columns.fields}
+    control = held.get("control")
+    if control is None:
+        held.pop("control_type", None)
+    elif "control_type" in held:
+        held["control_type"] = np.where(control, held["control_type"], np.int8(-2))
+    chosen = fields if style.form == "csv" else tuple(f for f in fields if f.name in held)
+    return _template([(field, held.get(field.name)) for field in chosen], style)
+
+
+def batch_rows(table: BatchTable, style: Style) -> Template:
+    """The template for a table of batches."""
+    held: dict[str, npt.NDArray[Any]] = {
+        "count": table.record_count,
+        "transactional": table.is_transactional,
+        "control": table.is_control,
+    }
+    columns = [
+        (field, held[field.name] if field.name in held else getattr(table, field.name))
+        for field in BATCH_FIELDS
+    ]
+    return _template(columns, style)
+
+
+def csv_head(fields: tuple[Field, ...], style: Style) -> bytes:
+    """The first line of CSV: `dir` and `file` where the style has them, then the fields."""
+    places = {"dir": style.directory, "file": style.file}
+    names = [name for name, text in places.items() if text is not None]
+    return (",".join([*names, *(field.name for field in fields)]) + "\r\n").encode()
+
+
+def _template(columns: list[tuple[Field, Any]], style: Style) -> Template:
+    if style.form == "jsonl":
+        return _json_template(columns, style)
+    if style.form == "csv":
+        return _csv_template(columns, style)
+    return _text_template(columns, style)
+
+
+def _json_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
+    pieces: list[Piece] = []
+    lead = b"{"
+    for name, text in (("dir", style.directory), ("file", style.file)):
+        if text is not None:
+            pieces.append((_text.TEXT, lead + json_string(name) + b":" + json_string(text)))
+            lead = b","
+    for field, column in columns:
+        null = None if field.optional else b"null"
+        name_lead = lead + json_string(field.name) + b":"
+        pieces.append(_piece(field, column, name_lead, null, style, quote=b'"', times=False))
+        lead = b","
+    return (*pieces, (_text.TEXT, b"}\n"))
+
+
+def _csv_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
+    pieces: list[Piece] = []
+    lead = b""
+    for text in (style.directory, style.file):
+        if text is not None:
+            pieces.append((_text.TEXT, lead + csv_field(text)))
+            lead = b","
+    for field, column in columns:
+        if column is None:
+            pieces.append((_text.TEXT, lead))
+        else:
+            pieces.append(_piece(field, column, lead, b"", style, quote=b"", times=False))
+        lead = b","
+    return (*pieces, (_text.TEXT, b"\r\n"))
+
+
+def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
+    """`name=value` pairs: what people look for first, then the rest as far as it says something."""
+    order = {name: rank for rank, name in enumerate(_TEXT_ORDER)}
+    ranked = sorted(columns, key=lambda pair: order.get(pair[0].name, len(order)))
+    pieces: list[Piece] = []
+    lead = b""
+    for field, column in ranked:
+        quiet = _TEXT_QUIET.get(field.name)
+        null = None if quiet is not None or field.optional or field.kind == "headers" else b"-"
+        if field.kind == "bytes":
+            null = b"null"
+        shown = replace(field, none=quiet) if quiet is not None else field
+        name_lead = lead + field.name.encode() + b"="
+        pieces.append(_piece(shown, column, name_lead, null, style, quote=b"", times=True))
+        lead = b" "
+    return (*pieces, (_text.TEXT, b"\n"))
+
+
+def _piece(
+    field: Field,
+    column: Any,
+    lead: bytes,
+    null: bytes | None,
+    style: Style,
+    *,
+    quote: bytes,
+    times: bool,
+) -> Piece:
+    if field.kind == "bytes":
+        return _bytes_piece(column, lead, null, style.bytes_style)
+    if field.kind == "headers":
+        return _headers_piece(column, lead, null, style.bytes_style)
+    if field.kind == "time" and times:
+        return (_text.TIME, lead, null, column)
+    if field.kind in ("int", "time"):
+        return (_text.INT, lead, null, column, field.none)
+    return _enum_piece(field, column, lead, null, quote)
+
+
+def _bytes_piece(column: BinaryColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
+    return (_text.BYTES, lead, null, style, column.offsets, column.data, column.validity)
+
+
+def _headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
+    keys, values = column.keys, column.values
+    sources = (keys.offsets, keys.data, values.offsets, values.data, values.validity)
+    return (_text.HEADERS, lead, null, style, column.offsets, *sources)
+
+
+def _enum_piece(field: Field, column: Any, lead: bytes, null: bytes | None, quote: bytes) -> Piece:
+    """Booleans and enumerations: the whole text of each value, lead and all, is a name."""
+    names = _BOOLEANS if field.kind == "bool" else field.names
+    around = b"" if field.name in _BARE or field.kind == "bool" else quote
+    texts = [lead + around + name.encode() + around for name in names]
+    if field.none is not None:
+        texts[field.none - field.first] = b"" if null is None else lead + null
+    return (_text.ENUM, b"", null, column, tuple(texts), field.first)
