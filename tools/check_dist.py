@@ -22,7 +22,7 @@ def wheel_faults(path: Path) -> list[str]:
         names = [name for name in archive.namelist() if not name.endswith("/")]
     faults = [] if path.stat().st_size <= WHEEL_BYTES_MAX else [f"{path.stat().st_size} bytes"]
     allowed = re.compile(r"(kseg|pyspark_kseg)/.*|kseg-[^/]+\.dist-info/.*")
-    source = re.compile(r".*\.(c|h|pyx|pxd|html|pyc)")
+    source = re.compile(r".*\.(c|h|pyx|pxd|html|pyc|gitattributes)")
     faults += [f"stray {name}" for name in names if not allowed.fullmatch(name)]
     faults += [f"source {name}" for name in names if source.fullmatch(name)]
     for kernel in KERNELS:
@@ -30,7 +30,8 @@ def wheel_faults(path: Path) -> list[str]:
             faults.append(f"no extension {kernel}")
         if f"kseg/{kernel}.pyi" not in names:
             faults.append(f"no stub {kernel}.pyi")
-    wanted = ["kseg/py.typed", "kseg/demo_data/ORIGIN.md", "pyspark_kseg/__init__.py"]
+    demo = [f"kseg/demo_data/{name}" for name in ("ORIGIN.md", ".kafka_cleanshutdown")]
+    wanted = ["kseg/__init__.py", "kseg/py.typed", "pyspark_kseg/__init__.py", *demo]
     faults += [f"no {name}" for name in wanted if name not in names]
     if not any(name.endswith("/licenses/LICENSE") for name in names):
         faults.append("no licence")
