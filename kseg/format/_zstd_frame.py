@@ -23,10 +23,9 @@ from kseg.errors import DecompressionError
 from kseg.format.arena import Arena
 
 _MAGIC = 0xFD2FB528
-_MAGIC_BYTES = _MAGIC.to_bytes(4, "little")
 _SKIPPABLE = 0x184D2A50
 _BLOCK_BYTES_MAX = 1 << 17
-_RLE = 1
+_RLE = 1 << 1
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _DICTIONARY_ID_BYTES = (0, 1, 2, 4)
 #: A decompressor that has met a larger window holds that much memory: it is not kept.
@@ -34,8 +33,7 @@ _WINDOW_KEPT_MAX = 8 << 20
 _FIRST_READ = 1 << 16
 #: Ordinary data shrinks less than this; what shrinks more pays with a few copies while growing.
 _USUAL_EXPANSION = 8
-_SMALL_INPUT_MAX = 1 << 16
-_SMALL_OUTPUT_MAX = 1 << 20
+_ONE_SHOT_MAX = 1 << 20
 
 _local = threading.local()
 
@@ -45,12 +43,14 @@ class _Extent(NamedTuple):
 
     output_max: int
     window_max: int
+    is_single: bool  # one frame and no content size: what Kafka writes
 
 
 class _FrameHeader(NamedTuple):
     end: int
     window: int
     trailer_bytes: int
+    sized: bool
 
 
 def inflate(data: memoryview, arena: Arena) -> None:
@@ -61,44 +61,26 @@ def inflate(data: memoryview, arena: Arena) -> None:
             refuses the contents.
         LimitExceededError: the arena's ceiling.
     """
-    library = _library()
-    try:
-        if not _inflate_small(data, arena):
-            _inflate_any(data, arena)
-    except library.ZstdError as error:
-        raise DecompressionError(f"zstd: {error}") from error
-
-
-def _inflate_small(data: memoryview, arena: Arena) -> bool:
-    """Take the library's one-shot call, which costs least, where it is safe; False where it is not.
-
-    That is one frame and nothing behind it, of ordinary size. Any complaint is left to the full
-    path, which can tell a limit from damage.
-    """
-    if len(data) > _SMALL_INPUT_MAX or data[:4] != _MAGIC_BYTES:
-        return False
-    library = _library()
-    parameters = library.get_frame_parameters(data)
-    size = parameters.content_size
-    if size == library.CONTENTSIZE_UNKNOWN:
-        size = _USUAL_EXPANSION * len(data) + _FIRST_READ
-    # The library does not look at all at a frame that declares no content.
-    if not 0 < size <= min(arena.room, _SMALL_OUTPUT_MAX):
-        return False
-    decompressor = _decompressor(parameters.window_size)
-    try:
-        output = decompressor.decompress(data, size, allow_extra_data=False)
-    except library.ZstdError:
-        return False
-    arena.append(output)
-    return True
-
-
-def _inflate_any(data: memoryview, arena: Arena) -> None:
     extent = _walk(data)
     decompressor = _decompressor(extent.window_max)
-    start = arena.used
+    # Not the declared size but what the input could hold bounds what is taken at first.
     size = min(extent.output_max + 1, _USUAL_EXPANSION * len(data) + _FIRST_READ)
+    try:
+        if extent.is_single and size <= min(arena.room, _ONE_SHOT_MAX):
+            arena.append(decompressor.decompress(data, size))
+        else:
+            _inflate_stream(decompressor, data, arena, size)
+    except _library().ZstdError:
+        # The one-shot call also complains when the output is longer than `size`.
+        try:
+            _inflate_stream(decompressor, data, arena, size)
+        except _library().ZstdError as error:
+            raise DecompressionError(f"zstd: {error}") from error
+
+
+def _inflate_stream(decompressor: Any, data: memoryview, arena: Arena, size: int) -> None:
+    """Read the frames as a stream, first `size` bytes, then as many as there were before."""
+    start = arena.used
     with decompressor.stream_reader(data, read_across_frames=True) as reader:
         while True:
             space = arena.free(min(size, arena.room + 1))
@@ -115,11 +97,14 @@ def _walk(data: memoryview) -> _Extent:
     Raises:
         DecompressionError: the last frame is cut short, or the bytes there start no frame.
     """
-    position = output_max = window_max = 0
+    position = output_max = window_max = frames = 0
+    sized = False
     while position < len(data):
         number = _integer(data, position, 4)
+        frames += 1
         if number & ~0xF == _SKIPPABLE:
             position = _within(data, position + 8 + _integer(data, position + 4, 4))
+            sized = True
             continue
         if number != _MAGIC:
             raise DecompressionError(f"zstd: no frame at byte {position}")
@@ -128,7 +113,8 @@ def _walk(data: memoryview) -> _Extent:
         position = _within(data, end + header.trailer_bytes)
         output_max += output
         window_max = max(window_max, header.window)
-    return _Extent(output_max, window_max)
+        sized = sized or header.sized
+    return _Extent(output_max, window_max, frames == 1 and not sized)
 
 
 def _read_header(data: memoryview, position: int) -> _FrameHeader:
@@ -145,19 +131,20 @@ def _read_header(data: memoryview, position: int) -> _FrameHeader:
     if single_segment:
         window = _integer(data, position, content_size_bytes)
     position = _within(data, position + content_size_bytes)
-    return _FrameHeader(position, window, 4 if descriptor & 0x04 else 0)
+    return _FrameHeader(position, window, 4 if descriptor & 0x04 else 0, content_size_bytes > 0)
 
 
 def _walk_blocks(data: memoryview, header: _FrameHeader) -> tuple[int, int]:
     """The end of a frame's last block, and the most bytes its blocks can become."""
-    position, output_max, last = header.end, 0, 0
-    block_output_max = min(max(header.window, 256), _BLOCK_BYTES_MAX)
+    position, blocks, last = header.end, 0, 0
     while not last:
-        word = _integer(data, position, 3)
-        last, kind, size = word & 1, word >> 1 & 3, word >> 3
-        output_max += block_output_max
-        position = _within(data, position + 3 + (1 if kind == _RLE else size))
-    return position, output_max
+        if position + 3 > len(data):
+            raise DecompressionError("zstd: the frame is cut short")
+        word = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+        last = word & 1
+        position += 3 + (1 if word & 6 == _RLE else word >> 3)
+        blocks += 1
+    return _within(data, position), blocks * min(max(header.window, 256), _BLOCK_BYTES_MAX)
 
 
 def _integer(data: memoryview, position: int, size: int) -> int:

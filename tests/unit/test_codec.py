@@ -1,0 +1,596 @@
+"""Codecs: the rules of Kafka's readers, bounds, threads. Frames are made by hand or by others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import struct
+import subprocess
+import sys
+import textwrap
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+
+import cramjam
+import lz4.block
+import lz4.frame
+import pytest
+import zstandard
+from isal import isal_zlib
+
+from kseg.errors import (
+    DecompressionError,
+    InvalidRecordError,
+    KsegError,
+    LimitExceededError,
+    UnsupportedFormatError,
+)
+from kseg.format import codec as codec_module
+from kseg.format._lz4_frame import header_checksum, xxh32_short
+from kseg.format.arena import Arena
+from kseg.format.codec import decompress, decompress_into
+
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+CODECS = {"gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+TEXT = b"the quick brown fox jumps over the lazy dog, again and again and again; " * 20
+LIMIT = 1 << 24
+XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+
+
+def inflate(codec: int, data: bytes, *, magic: int = 2, limit: int = LIMIT) -> bytes:
+    return bytes(decompress(codec, data, magic=magic, limit=limit))
+
+
+def gzip_of(data: bytes) -> bytes:
+    squeeze = zlib.compressobj(6, zlib.DEFLATED, 31)
+    return squeeze.compress(data) + squeeze.flush()
+
+
+def gzip_with_fields(data: bytes, flags: int, fields: bytes) -> bytes:
+    plain = gzip_of(data)
+    return plain[:3] + bytes((flags,)) + plain[4:10] + fields + plain[10:]
+
+
+def chunk(data: bytes) -> bytes:
+    block = bytes(cramjam.snappy.compress_raw(data))
+    return struct.pack(">i", len(block)) + block
+
+
+def snappy_of(data: bytes, block: int = 32768) -> bytes:
+    cuts = range(0, len(data), block)
+    return XERIAL + b"".join(chunk(data[at : at + block]) for at in cuts)
+
+
+def raw_snappy(data: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def lz4_header(
+    *,
+    flags: int = 0x60,
+    block_byte: int = 0x40,
+    content_size: bytes = b"",
+    check: int | None = None,
+) -> bytes:
+    descriptor = bytes((flags, block_byte)) + content_size
+    checksum = header_checksum(descriptor) if check is None else check
+    return b"\x04\x22\x4d\x18" + descriptor + bytes((checksum,))
+
+
+def lz4_block(data: bytes, *, stored: bool = False) -> bytes:
+    block = data if stored else lz4.block.compress(data, store_size=False)
+    return struct.pack("<I", len(block) | (0x80000000 if stored else 0)) + block
+
+
+END = bytes(4)
+
+
+def lz4_of(data: bytes, *, magic: int = 2) -> bytes:
+    header = lz4_header(check=0x1A if magic == 0 else None)
+    blocks = (lz4_block(data[at : at + 65536]) for at in range(0, len(data), 65536))
+    return header + b"".join(blocks) + END
+
+
+def zstd_of(data: bytes, *, level: int = 3, checksum: bool = False) -> bytes:
+    """As Kafka writes: streamed, without a content size."""
+    squeeze = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compressobj()
+    return squeeze.compress(data) + squeeze.flush()
+
+
+def zstd_sized(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+MAKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip_of,
+    "snappy": snappy_of,
+    "lz4": lz4_of,
+    "zstd": zstd_of,
+}
+
+
+@pytest.fixture(params=["zlib", "isal"])
+def gzip_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    library: ModuleType = zlib if request.param == "zlib" else isal_zlib
+    monkeypatch.setattr(codec_module, "_gzip_library", lambda: library)
+    return library
+
+
+# What must be read, and as what.
+
+SKIPPABLE = struct.pack("<II", 0x184D2A53, 5) + b"hello"
+ACCEPTED = {
+    "gzip/two members": (GZIP, gzip_of(b"ab") + gzip_of(TEXT), b"ab" + TEXT),
+    "gzip/garbage after the member": (GZIP, gzip_of(TEXT) + b"garbage" * 9, TEXT),
+    "gzip/half a header after the member": (GZIP, gzip_of(TEXT) + gzip_of(b"x")[:12], TEXT),
+    "gzip/header and nothing else after it": (GZIP, gzip_of(TEXT) + b"\x1f\x8b\x07" * 9, TEXT),
+    "gzip/empty member": (GZIP, gzip_of(b""), b""),
+    "gzip/name": (GZIP, gzip_with_fields(TEXT, 8, b"name\0"), TEXT),
+    "gzip/long name": (GZIP, gzip_with_fields(TEXT, 8, b"n" * 700 + b"\0"), TEXT),
+    "gzip/extra": (GZIP, gzip_with_fields(TEXT, 4, b"\x03\x00abc"), TEXT),
+    "gzip/comment": (GZIP, gzip_with_fields(TEXT, 16, b"c\0"), TEXT),
+    "gzip/reserved flag": (GZIP, gzip_with_fields(TEXT, 0x40, b""), TEXT),
+    "snappy/xerial": (SNAPPY, snappy_of(TEXT), TEXT),
+    "snappy/many chunks": (SNAPPY, snappy_of(TEXT, 100), TEXT),
+    "snappy/large block": (SNAPPY, snappy_of(TEXT * 400, 1 << 20), TEXT * 400),
+    "snappy/header alone": (SNAPPY, XERIAL, b""),
+    "snappy/raw": (SNAPPY, raw_snappy(TEXT), TEXT),
+    "snappy/raw, shorter than a header": (SNAPPY, raw_snappy(b"short"), b"short"),
+    "snappy/concatenated": (SNAPPY, snappy_of(b"ab") + snappy_of(TEXT), b"ab" + TEXT),
+    "snappy/1 byte left": (SNAPPY, snappy_of(TEXT) + b"x", TEXT),
+    "snappy/3 bytes left": (SNAPPY, snappy_of(TEXT) + b"xyz", TEXT),
+    "snappy/version words of any kind": (
+        SNAPPY,
+        XERIAL[:8] + b"\xff" * 8 + chunk(TEXT),
+        TEXT,
+    ),
+    "snappy/little-endian version": (
+        SNAPPY,
+        XERIAL[:8] + struct.pack("<ii", 1, 1) + chunk(TEXT),
+        TEXT,
+    ),
+    "snappy/further header little-endian": (
+        SNAPPY,
+        snappy_of(b"ab") + XERIAL[:8] + struct.pack("<ii", 1, 1) + chunk(b"cd"),
+        b"abcd",
+    ),
+    "snappy/magic wrong after four bytes": (
+        SNAPPY,
+        snappy_of(TEXT) + XERIAL[:4] + b"X" * 12,
+        TEXT,
+    ),
+    "snappy/empty block": (SNAPPY, XERIAL + chunk(b"") + chunk(TEXT), TEXT),
+    "lz4/empty": (LZ4, bytes.fromhex("04224d1860408200000000"), b""),
+    "lz4/stored": (LZ4, lz4_header() + lz4_block(TEXT, stored=True) + END, TEXT),
+    "lz4/trailing garbage": (LZ4, lz4_of(TEXT) + b"garbage", TEXT),
+    "lz4/second frame ignored": (LZ4, lz4_of(b"ab") + lz4_of(TEXT), b"ab"),
+    "lz4/stored block of size 0 is an end mark": (
+        LZ4,
+        lz4_header() + lz4_block(TEXT) + struct.pack("<I", 0x80000000) + b"junk",
+        TEXT,
+    ),
+    "lz4/short blocks": (
+        LZ4,
+        lz4_header() + lz4_block(b"ab") + lz4_block(TEXT) + END,
+        b"ab" + TEXT,
+    ),
+    "lz4/4 MiB blocks": (
+        LZ4,
+        lz4_header(block_byte=0x70) + lz4_block(TEXT * 999) + END,
+        TEXT * 999,
+    ),
+    "lz4/wrong content size": (
+        LZ4,
+        lz4_header(flags=0x68, content_size=b"\xff" * 8) + lz4_block(TEXT) + END,
+        TEXT,
+    ),
+    "lz4/wrong content checksum": (
+        LZ4,
+        lz4_header(flags=0x64) + lz4_block(TEXT) + END + b"nope",
+        TEXT,
+    ),
+    "lz4/block checksums": (
+        LZ4,
+        lz4.frame.compress(TEXT * 99, block_linked=False, block_checksum=True, block_size=4),
+        TEXT * 99,
+    ),
+    "lz4/all flags": (
+        LZ4,
+        lz4.frame.compress(
+            TEXT, block_linked=False, block_checksum=True, content_checksum=True, store_size=True
+        ),
+        TEXT,
+    ),
+    "lz4/stored block with checksum": (
+        LZ4,
+        lz4.frame.compress(
+            bytes(range(256)) * 256, block_linked=False, block_checksum=True, block_size=4
+        ),
+        bytes(range(256)) * 256,
+    ),
+    "zstd/empty body": (ZSTD, b"", b""),
+    "zstd/empty frame": (ZSTD, zstd_of(b""), b""),
+    "zstd/streamed": (ZSTD, zstd_of(TEXT), TEXT),
+    "zstd/checksum": (ZSTD, zstd_of(TEXT, checksum=True), TEXT),
+    "zstd/content size": (ZSTD, zstd_sized(TEXT), TEXT),
+    "zstd/content size 0": (ZSTD, zstd_sized(b""), b""),
+    "zstd/two frames": (ZSTD, zstd_of(b"ab") + zstd_sized(TEXT), b"ab" + TEXT),
+    "zstd/skippable frame first": (ZSTD, SKIPPABLE + zstd_of(TEXT), TEXT),
+    "zstd/skippable frame last": (ZSTD, zstd_of(TEXT) + SKIPPABLE, TEXT),
+    "zstd/denser than usual": (ZSTD, zstd_of(bytes(1 << 22)), bytes(1 << 22)),
+    "zstd/longer than one piece": (ZSTD, zstd_of(os.urandom(1 << 17)), None),
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_kafka_reads_is_read(name: str) -> None:
+    codec, data, expected = ACCEPTED[name]
+    if expected is None:
+        expected = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    assert inflate(codec, data) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in ACCEPTED if name.startswith("gzip")])
+def test_gzip_is_read_alike_by_every_library(name: str, gzip_library: ModuleType) -> None:
+    codec, data, expected = ACCEPTED[name]
+    assert inflate(codec, data) == expected
+
+
+# What must be refused.
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= 0x01
+    return bytes(changed)
+
+
+LZ4_WITH_BLOCK_CHECKSUM = lz4.frame.compress(TEXT, block_linked=False, block_checksum=True)
+RESERVED_BLOCK = bytes.fromhex("28b52ffd0058") + bytes((0x07, 0, 0))
+REFUSED = {
+    "gzip/empty body": (GZIP, b""),
+    "gzip/not gzip": (GZIP, b"this is not gzip at all"),
+    "gzip/other method": (GZIP, b"\x1f\x8b\x07" + gzip_of(TEXT)[3:]),
+    "gzip/trailer CRC": (GZIP, flipped(gzip_of(TEXT), -8)),
+    "gzip/trailer size": (GZIP, flipped(gzip_of(TEXT), -4)),
+    "gzip/body": (GZIP, gzip_of(TEXT)[:10] + b"\xff" * 60),
+    "gzip/header CRC": (GZIP, gzip_with_fields(TEXT, 2, b"\x00\x00")),
+    "gzip/name without end": (GZIP, gzip_of(TEXT)[:3] + b"\x08" + b"n" * 600),
+    "gzip/second member broken": (GZIP, gzip_of(TEXT) + flipped(gzip_of(TEXT), -8)),
+    "gzip/second member cut": (GZIP, gzip_of(TEXT) + gzip_of(TEXT)[:-1]),
+    "snappy/empty body": (SNAPPY, b""),
+    "snappy/chunk too long": (SNAPPY, XERIAL + struct.pack(">i", 2**31 - 1) + b"abc"),
+    "snappy/negative chunk": (SNAPPY, XERIAL + struct.pack(">i", -5) + b"abc" * 9),
+    "snappy/empty chunk": (SNAPPY, XERIAL + struct.pack(">i", 0)),
+    "snappy/bad block": (SNAPPY, XERIAL + struct.pack(">i", 4) + b"\x10\xff\xff\xff"),
+    "snappy/further header cut": (SNAPPY, snappy_of(TEXT) + XERIAL[:15]),
+    "snappy/further header version 0": (SNAPPY, snappy_of(TEXT) + XERIAL[:8] + bytes(8)),
+    "snappy/further header negative": (SNAPPY, snappy_of(TEXT) + XERIAL[:8] + b"\xff" * 8),
+    "snappy/not snappy": (SNAPPY, b"\xff" * 40),
+    "snappy/declares 4 GiB": (SNAPPY, b"\xff\xff\xff\xff\x0f" + b"a" * 30),
+    "snappy/declares more than it can hold": (SNAPPY, b"\x80\x20" + b"\x00a" * 30),
+    "lz4/empty body": (LZ4, b""),
+    "lz4/other magic": (LZ4, b"\x05" + lz4_of(TEXT)[1:]),
+    "lz4/version 00": (LZ4, lz4_header(flags=0x20) + END),
+    "lz4/version 10": (LZ4, lz4_header(flags=0xA0) + END),
+    "lz4/reserved flag": (LZ4, lz4_header(flags=0x62) + END),
+    "lz4/dictionary": (LZ4, lz4_header(flags=0x61) + END),
+    "lz4/dependent blocks": (LZ4, lz4_header(flags=0x40) + END),
+    "lz4/block size code 3": (LZ4, lz4_header(block_byte=0x30) + END),
+    "lz4/block size reserved bit 7": (LZ4, lz4_header(block_byte=0xC0) + END),
+    "lz4/block size reserved bits 0-3": (LZ4, lz4_header(block_byte=0x41) + END),
+    "lz4/header checksum": (LZ4, lz4_header(check=0x83) + END),
+    "lz4/magic 0 header checksum": (LZ4, lz4_header(check=0x1A) + END),
+    "lz4/no end mark": (LZ4, lz4_of(TEXT)[:-4]),
+    "lz4/block above the maximum": (LZ4, lz4_header() + struct.pack("<I", 65537) + bytes(70000)),
+    "lz4/block inflates above the maximum": (LZ4, lz4_header() + lz4_block(bytes(65537)) + END),
+    "lz4/stored block cut": (LZ4, lz4_header() + struct.pack("<I", 0x80000009) + b"abc"),
+    "lz4/bad block": (LZ4, lz4_header() + struct.pack("<I", 4) + b"\x00\xff\xff\xff" + END),
+    "lz4/content checksum missing": (LZ4, lz4_header(flags=0x64) + END + b"abc"),
+    "lz4/block checksum": (LZ4, flipped(LZ4_WITH_BLOCK_CHECKSUM, -5)),
+    "lz4/block checksum missing": (LZ4, LZ4_WITH_BLOCK_CHECKSUM[:-6]),
+    "zstd/garbage": (ZSTD, b"garbage, not a frame"),
+    "zstd/garbage after a frame": (ZSTD, zstd_of(TEXT) + b"garbage"),
+    "zstd/one byte after a frame": (ZSTD, zstd_of(TEXT) + b"\x28"),
+    "zstd/checksum": (ZSTD, flipped(zstd_of(TEXT, checksum=True), -1)),
+    "zstd/checksum of a sized frame": (ZSTD, flipped(zstd_sized(TEXT), -1)),
+    "zstd/second frame cut": (ZSTD, zstd_of(TEXT) + zstd_of(TEXT)[:-1]),
+    "zstd/reserved block type": (ZSTD, RESERVED_BLOCK),
+    "zstd/skippable frame cut": (ZSTD, SKIPPABLE[:-1]),
+    "zstd/declares a TiB": (
+        ZSTD,
+        bytes.fromhex("28b52ffde0") + struct.pack("<Q", 2**40) + b"\1\0\0",
+    ),
+    "zstd/declares 0, holds some": (
+        ZSTD,
+        bytes.fromhex("28b52ffd2000") + b"\x19\x00\x00abc",
+    ),
+    "zstd/dictionary wanted": (ZSTD, bytes.fromhex("28b52ffd01587b") + b"\x19\x00\x00abc"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_kafka_refuses_is_refused(name: str) -> None:
+    codec, data = REFUSED[name]
+    with pytest.raises(DecompressionError):
+        inflate(codec, data)
+
+
+@pytest.mark.parametrize("name", [name for name in REFUSED if name.startswith("gzip")])
+def test_gzip_is_refused_alike_by_every_library(name: str, gzip_library: ModuleType) -> None:
+    codec, data = REFUSED[name]
+    with pytest.raises(DecompressionError):
+        inflate(codec, data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_stream_cut_at_any_byte_is_an_error_never_a_shorter_answer(codec: str) -> None:
+    whole = MAKERS[codec](TEXT[:300])
+    for end in range(len(whole)):
+        cut = whole[:end]
+        # A stream without a frame or chunk is an empty one: nothing was cut there.
+        if (codec == "zstd" and end == 0) or (codec == "snappy" and 16 <= end < 20):
+            assert inflate(CODECS[codec], cut) == b""
+            continue
+        with pytest.raises(DecompressionError):
+            inflate(CODECS[codec], cut)
+
+
+@pytest.mark.parametrize("library", ["zlib", "isal"])
+def test_a_gzip_stream_longer_than_one_piece_is_whole_in_every_library(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        codec_module, "_gzip_library", lambda: zlib if library == "zlib" else isal_zlib
+    )
+    data = random.Random(1).randbytes(100_000)
+    assert inflate(GZIP, gzip_of(data) + gzip_of(TEXT)) == data + TEXT
+
+
+# What depends on the magic.
+
+
+@pytest.mark.parametrize("check", [0x1A, 0x82, 0x00, 0xFF])
+def test_magic_0_takes_any_lz4_header_checksum(check: int) -> None:
+    frame = lz4_header(check=check) + lz4_block(TEXT) + END
+    assert inflate(LZ4, frame, magic=0) == TEXT
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_magic_1_and_2_want_the_right_lz4_header_checksum(magic: int) -> None:
+    assert inflate(LZ4, lz4_of(TEXT), magic=magic) == TEXT
+    with pytest.raises(DecompressionError):
+        inflate(LZ4, lz4_of(TEXT, magic=0), magic=magic)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_zstd_does_not_exist_before_magic_2(magic: int) -> None:
+    with pytest.raises(InvalidRecordError, match="zstd"):
+        inflate(ZSTD, zstd_of(TEXT), magic=magic)
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7, -1, 8])
+def test_an_unknown_codec_is_an_invalid_batch(codec: int) -> None:
+    with pytest.raises(InvalidRecordError):
+        inflate(codec, b"anything")
+
+
+def test_codec_none_answers_the_bytes_themselves() -> None:
+    data = bytearray(b"as they are")
+    view = decompress(0, data, magic=2, limit=100)
+    data[0:2] = b"AS"
+    assert bytes(view) == b"AS they are"
+    with pytest.raises(LimitExceededError):
+        decompress(0, data, magic=2, limit=3)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setattr("kseg.format._zstd_frame._library", lambda: __import__("zstandard"))
+    with pytest.raises(UnsupportedFormatError, match="zstd"):
+        inflate(ZSTD, zstd_of(TEXT))
+
+
+# Bounds.
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_limit_is_exact(codec: str) -> None:
+    for data in (TEXT, TEXT * 100):
+        packed = MAKERS[codec](data)
+        assert inflate(CODECS[codec], packed, limit=len(data)) == data
+        with pytest.raises(LimitExceededError):
+            inflate(CODECS[codec], packed, limit=len(data) - 1)
+
+
+def test_the_limit_holds_for_sized_and_concatenated_zstd_frames() -> None:
+    for packed in (zstd_sized(TEXT * 100), zstd_of(TEXT * 50) + zstd_sized(TEXT * 50)):
+        assert inflate(ZSTD, packed, limit=len(TEXT) * 100) == TEXT * 100
+        with pytest.raises(LimitExceededError):
+            inflate(ZSTD, packed, limit=len(TEXT) * 100 - 1)
+
+
+BOMB = """
+    import resource, struct, sys, zlib
+    import lz4.block, cramjam, zstandard
+    from kseg.errors import KsegError
+    from kseg.format.codec import decompress
+    from tests.unit.test_codec import XERIAL, lz4_header, END, gzip_of, zstd_of
+
+    MIB = 1 << 20
+    name, codec = sys.argv[1], int(sys.argv[2])
+    if name == "gzip":
+        bomb = gzip_of(bytes(256 * MIB))
+    elif name == "snappy":
+        block = bytes(cramjam.snappy.compress_raw(bytes(64 * MIB)))
+        bomb = XERIAL + struct.pack(">i", len(block)) + block
+    elif name == "snappy-lie":
+        bomb = XERIAL + struct.pack(">i", 50) + b"\\xff\\xff\\xff\\xff\\x0f" + bytes(45)
+    elif name == "lz4":
+        block = lz4.block.compress(bytes(4 * MIB), store_size=False)
+        bomb = lz4_header(block_byte=0x70) + (struct.pack("<I", len(block)) + block) * 64 + END
+    elif name == "zstd":
+        bomb = zstd_of(bytes(256 * MIB))
+    elif name == "zstd-sized":
+        bomb = zstandard.ZstdCompressor().compress(bytes(256 * MIB))
+    elif name == "zstd-lie":
+        bomb = bytes.fromhex("28b52ffda0") + struct.pack("<I", 100 * MIB) + b"\\x19\\0\\0abc"
+    elif name == "zstd-window":
+        bomb = bytes.fromhex("28b52ffd0088") + b"\\x19\\0\\0abc"
+    # The peak so far is that of making the bomb: from here on memory itself is what is bounded.
+    with open("/proc/self/statm") as statm:
+        pages = int(statm.read().split()[0])
+    ceiling = pages * resource.getpagesize() + {room} * MIB
+    resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
+    try:
+        decompress(codec, bomb, magic=2, limit=4 * MIB)
+        print("ok")
+    except KsegError as error:
+        print(type(error).__name__)
+"""
+BOMBS = {
+    "gzip": (GZIP, "LimitExceededError"),
+    "snappy": (SNAPPY, "LimitExceededError"),
+    "snappy-lie": (SNAPPY, "DecompressionError"),
+    "lz4": (LZ4, "LimitExceededError"),
+    "zstd": (ZSTD, "LimitExceededError"),
+    "zstd-sized": (ZSTD, "LimitExceededError"),
+    "zstd-lie": (ZSTD, "DecompressionError"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_meets_the_limit_before_it_takes_memory(name: str) -> None:
+    codec, expected = BOMBS[name]
+    program = textwrap.dedent(BOMB).replace("{room}", "40")
+    result = subprocess.run(
+        [sys.executable, "-c", program, name, str(codec)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert result.stdout.strip() == expected, result.stderr
+
+
+def test_many_tiny_members_and_blocks_take_linear_time() -> None:
+    one = gzip_of(b"")
+    assert inflate(GZIP, one * 2000) == b""
+    assert inflate(LZ4, lz4_header() + lz4_block(b"a", stored=True) * 2000 + END) == b"a" * 2000
+    assert inflate(SNAPPY, XERIAL + chunk(b"a") * 2000) == b"a" * 2000
+
+
+# The arena.
+
+
+def test_batches_go_into_one_arena_one_after_another() -> None:
+    arena = Arena()
+    sizes = [
+        decompress_into(codec, MAKERS[name](TEXT + name.encode()), arena, magic=2, limit=LIMIT)
+        for name, codec in CODECS.items()
+    ]
+    assert sizes == [len(TEXT) + len(name) for name in CODECS]
+    assert bytes(arena.view()) == b"".join(TEXT + name.encode() for name in CODECS)
+    assert arena.array().tobytes() == bytes(arena.view())
+    assert not arena.array().flags.writeable
+    assert arena.view().readonly
+
+
+@pytest.mark.parametrize("name", [name for name in REFUSED if "second" in name or "no end" in name])
+def test_an_error_leaves_the_arena_as_it_was(name: str) -> None:
+    arena = Arena()
+    arena.append(b"before")
+    codec, data = REFUSED[name]
+    with pytest.raises(DecompressionError):
+        decompress_into(codec, data, arena, magic=2, limit=LIMIT)
+    assert bytes(arena.view()) == b"before"
+
+
+def test_a_view_survives_growth_and_clear_gives_large_memory_back() -> None:
+    arena = Arena()
+    arena.append(b"kept")
+    view = arena.view()
+    arena.reserve(100 << 20)
+    assert bytes(view) == bytes(arena.view()) == b"kept"
+    arena.clear()
+    assert (arena.used, arena.capacity) == (0, 0)
+    arena.append(b"again")
+    capacity = arena.capacity
+    arena.clear()
+    assert arena.capacity == capacity
+
+
+def test_the_ceiling_of_the_arena_outlives_the_limit_of_a_call() -> None:
+    arena = Arena()
+    arena.ceiling = 10
+    assert decompress_into(GZIP, gzip_of(b"12345"), arena, magic=2, limit=LIMIT) == 5
+    with pytest.raises(LimitExceededError):
+        decompress_into(GZIP, gzip_of(b"123456"), arena, magic=2, limit=LIMIT)
+    assert (arena.used, arena.ceiling) == (5, 10)
+
+
+# Hostile bytes.
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_changed_bytes_give_an_answer_or_a_typed_error(codec: str) -> None:
+    dice = random.Random(f"codec {codec}")
+    packed = MAKERS[codec](TEXT)
+    for _ in range(1500):
+        data = bytearray(packed)
+        for _ in range(dice.randint(1, 4)):
+            data[dice.randrange(len(data))] = dice.randrange(256)
+        with contextlib.suppress(KsegError):
+            assert len(inflate(CODECS[codec], bytes(data), limit=1 << 20)) <= 1 << 20
+
+
+# Threads and processes.
+
+
+def test_every_thread_has_its_own_decompressor() -> None:
+    bodies = {codec: MAKERS[name](TEXT * 50) for name, codec in CODECS.items()}
+
+    def work(number: int) -> bool:
+        codec = 1 + number % 4
+        return inflate(codec, bodies[codec]) == TEXT * 50
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(800)))
+
+
+def test_a_forked_child_inflates_with_a_decompressor_of_its_own() -> None:
+    packed = zstd_of(TEXT * 50)
+    assert inflate(ZSTD, packed) == TEXT * 50
+    program = """
+        import os
+        from kseg.format import _zstd_frame
+        before = _zstd_frame._decompressor(0)
+        child = os.fork()
+        if child == 0:
+            os._exit(int(_zstd_frame._decompressor(0) is before))
+        assert before is _zstd_frame._decompressor(0)
+        raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
+
+
+# xxHash32 of what is shorter than its lanes. Source: xxHash's own sanity values, lz4 frame headers.
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF), (b"abcd", 0xA3643705)],
+)
+def test_xxh32_of_short_input(data: bytes, expected: int) -> None:
+    assert xxh32_short(data) == expected
+
+
+@pytest.mark.parametrize("size", [None, 0, 1, 2**40])
+def test_header_checksums_are_those_of_the_lz4_library(size: int | None) -> None:
+    kwargs = {} if size is None else {"source_size": size}
+    context = lz4.frame.create_compression_context()
+    header = lz4.frame.compress_begin(context, block_linked=False, **kwargs)
+    assert header[-1] == header_checksum(header[4:-1])
