@@ -14,7 +14,7 @@ checksums and codecs are in `tests/reference_codecs.py`. Numbers in brackets are
                      base timestamp i64 [27] max timestamp i64 [35] producer id i64 [43]
                      producer epoch i16 [51] base sequence i32 [53] count i32 [57] records [61];
                      crc is CRC-32C of [21..]
-    entry, magic 0/1 offset i64 [0] size i32 [8] crc u32 [12] magic i8 [16] attributes i8 [17]
+    entry, magic 0/1 offset i64 [0] size i32 [8] crc u32 [12] magic i8 [16] attributes u8 [17]
                      (magic 1: timestamp i64 [18]) key and value, each i32 length and bytes;
                      crc is CRC-32 of [16..]
 """
@@ -203,7 +203,7 @@ def parse_batch(data: bytes, position: int, size: int) -> Batch:
 
 
 def _parse_entry(own: bytes, padded: bytes, position: int, magic: int) -> Batch:
-    offset, _, crc, _, attributes = unpack_from(">qiIbb", padded)
+    offset, _, crc, _, attributes = unpack_from(">qiIbB", padded)
     plain = attributes & 7 == 0
     timestamp = unpack_from(">q", padded, 18)[0] if magic == 1 else -1
     return Batch(
@@ -316,10 +316,14 @@ class Record:
 def records(batch: Batch) -> Iterator[Record]:
     """Records as far as they are good, then `RefusedError`; no CRC of the batch is looked at.
 
-    A compressed batch is decoded as a whole first, so an error anywhere in it yields no record.
+    A compressed batch of magic 2 is decoded as a whole first: an error anywhere yields no record.
     """
-    found = _records2(batch) if batch.magic >= 2 else _records01(batch)
-    yield from list(found) if batch.codec else found
+    if batch.magic < 2:
+        yield from _records01(batch)
+    elif batch.codec:
+        yield from list(_records2(batch))
+    else:
+        yield from _records2(batch)
 
 
 def _records2(batch: Batch) -> Iterator[Record]:
@@ -400,7 +404,7 @@ def _read_headers(
 
 
 def control_type(key: bytes | None) -> str:
-    """The name in a control record's key; versions above 0 read as 0."""
+    """The name in a control record's key; versions above 0 read as 0. No part of iteration."""
     if key is None or len(key) < 4:
         raise RefusedError("invalid", "control key shorter than 4 bytes")
     version, number = unpack_from(">hh", key)

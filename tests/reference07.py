@@ -15,20 +15,20 @@ from tests.reference_codecs import RefusedError, crc32, inflate
 
 @dataclass(frozen=True, slots=True)
 class Message07:
-    """`offset` is where the outermost message starts, `next_offset` where to go on reading."""
+    """A message; `offset` and `end_offset` are where its outermost message starts and ends.
+
+    `magic` and `codec` are the outermost message's too.
+    """
 
     offset: int
-    next_offset: int
+    end_offset: int
     magic: int
     codec: int
     payload: bytes
 
 
 def messages07(data: bytes, offset: int = 0, *, deep: bool = True) -> Iterator[Message07]:
-    """Messages of a set that starts at physical `offset`, as 0.7's own iterator gives them.
-
-    Inside a compressed set every message but the last points back to the set's start.
-    """
+    """Messages of a set that starts at physical `offset`; sets within sets unpacked if `deep`."""
     position = 0
     while len(data) - position >= 4:
         (length,) = unpack_from(">i", data, position)
@@ -37,30 +37,38 @@ def messages07(data: bytes, offset: int = 0, *, deep: bool = True) -> Iterator[M
             raise RefusedError("corrupt", f"message of {length} bytes, {left} left")
         if length > left:
             return
-        start, after = offset + position, offset + position + 4 + length
-        magic, codec, payload = _parse07(data[position + 4 : position + 4 + length])
-        if codec and deep:
-            inner = list(messages07(inflate(codec, payload, magic=2)))
-            for message in inner[:-1]:
-                yield replace(message, offset=start, next_offset=start)
-            if inner:
-                yield replace(inner[-1], offset=start, next_offset=after)
+        entry = data[position + 4 : position + 4 + length]
+        message = _parse(entry, offset + position, offset + position + 4 + length)
+        if message.codec and deep:
+            for inner in messages07(inflate(message.codec, message.payload, magic=2)):
+                yield replace(message, payload=inner.payload)
         else:
-            yield Message07(start, after, magic, codec, payload)
+            yield message
         position += 4 + length
 
 
-def _parse07(message: bytes) -> tuple[int, int, bytes]:
-    """(magic, codec, payload) of a message without its length."""
-    if not message or message[0] > 1:
+def next_offsets(messages: list[Message07]) -> list[int]:
+    """What 0.7's own iterator gives with each message: where a consumer goes on reading.
+
+    Inside a compressed set every message but the last points back to the set's start.
+    """
+    followers = [*messages, None][1:]
+    return [
+        message.offset if after and after.offset == message.offset else message.end_offset
+        for message, after in zip(messages, followers, strict=True)
+    ]
+
+
+def _parse(entry: bytes, offset: int, end_offset: int) -> Message07:
+    if not entry or entry[0] > 1:
         raise RefusedError("unsupported", "magic of a 0.7 message")
-    head = 5 + message[0]
-    if len(message) < head:
-        raise RefusedError("corrupt", f"message of {len(message)} bytes")
-    codec = message[1] & 3 if message[0] else 0
+    head = 5 + entry[0]
+    if len(entry) < head:
+        raise RefusedError("corrupt", f"message of {len(entry)} bytes")
+    codec = entry[1] & 3 if entry[0] else 0
     if codec == 3:
         raise RefusedError("unsupported", "codec 3 in a 0.7 message")
-    payload = message[head:]
-    if crc32(payload) != unpack_from(">I", message, head - 4)[0]:
+    payload = entry[head:]
+    if crc32(payload) != unpack_from(">I", entry, head - 4)[0]:
         raise RefusedError("corrupt", "crc of a 0.7 message")
-    return message[0], codec, payload
+    return Message07(offset, end_offset, entry[0], codec, payload)

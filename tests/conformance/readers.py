@@ -10,6 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kseg import errors
+from kseg.constants import Compression, ControlType, StopReason, TimestampType
+from kseg.format import columns, header
 from tests import reference
 from tests.reference07 import messages07
 
@@ -78,9 +81,14 @@ class Reference:
     def read07(self, data: bytes, offset: int, *, deep: bool) -> Read:
         return collect(
             {
-                "next_offset": message.next_offset,
+                "offset": message.offset,
+                "next_offset": message.end_offset,
+                "position": message.offset - offset,
                 "magic": message.magic,
-                "codec": message.codec,
+                "codec": reference.CODECS[message.codec],
+                "timestamp": -1,
+                "timestamp_type": "NoTimestampType",
+                "key": None,
                 "value": message.payload,
             }
             for message in messages07(data, offset, deep=deep)
@@ -129,8 +137,128 @@ class Reference:
             "inner_crc_ok": record.crc_ok,
         }
         if batch.is_control:
-            fields["control_type"] = reference.control_type(record.key)
+            fields["control_type"] = control_name(record.key)
         return fields
 
 
-READERS: list[Reader] = [Reference()]
+def control_name(key: bytes | None) -> str:
+    """A key that says nothing is shown as one of an unknown type."""
+    try:
+        return reference.control_type(key)
+    except reference.RefusedError:
+        return "UNKNOWN"
+
+
+KINDS = {
+    errors.CorruptRecordError: "corrupt",
+    errors.InvalidRecordError: "invalid",
+    errors.DecompressionError: "codec",
+    errors.UnsupportedFormatError: "unsupported",
+}
+
+#: Where Kafka's memory reader raises; it tells nothing about zeros and torn tails.
+CORRUPT_STOPS = {StopReason.BAD_LENGTH, StopReason.BAD_MAGIC}
+
+
+class Kseg:
+    """kseg's walk and columns, over the same bytes."""
+
+    name = "kseg"
+
+    def walk(self, data: bytes, policy: str) -> Found:
+        table = header.scan(
+            data, on_bad_crc="note", policy="file" if policy == "file" else "strict"
+        )
+        corrupt = table.stop in CORRUPT_STOPS
+        if table.stop is StopReason.ZERO_TAIL:
+            corrupt = len(data) - table.end_position >= 12
+        return Found(
+            [self._batch(batch) for batch in table],
+            table.end_position,
+            "corrupt" if corrupt else None,
+        )
+
+    def check(self, data: bytes) -> str | None:
+        return "corrupt" if header.scan(data).stop is not StopReason.END else None
+
+    def read(self, data: bytes, position: int, size: int) -> Read:
+        table = header.scan(
+            data[: position + size], start=position, on_bad_crc="note", policy="file"
+        )
+        return self._decode(data, table)
+
+    def read07(self, data: bytes, offset: int, *, deep: bool) -> Read:
+        table = header.scan(data, kafka07=True, log_start=offset)
+        if not deep:
+            return Read([self._shallow07(data, batch, offset) for batch in table], stop07(table))
+        read = self._decode(data, table)
+        return Read(read.records, read.error or stop07(table))
+
+    def _decode(self, data: bytes, table: header.BatchTable) -> Read:
+        request = columns.Request(fields=columns.FIELDS, control=True, verify_crc=False)
+        taken: list[Fields] = []
+        try:
+            for piece in columns.decode(memoryview(data), table, request):
+                taken.extend(as_records(piece))
+        except errors.KsegError as error:
+            return Read(taken, KINDS[type(error)])
+        return Read(taken, None)
+
+    @staticmethod
+    def _shallow07(data: bytes, batch: header.BatchHeader, offset: int) -> Fields:
+        end = batch.position + batch.size
+        return {
+            "offset": batch.base_offset,
+            "next_offset": offset + end,
+            "value": data[batch.position + 9 + batch.magic : end],
+        }
+
+    @staticmethod
+    def _batch(batch: header.BatchHeader) -> Fields:
+        fields: Fields = {name: getattr(batch, name) for name in header.FIELDS}
+        fields.update(
+            crc_ok=bool(batch.crc_ok),
+            codec=Compression(batch.codec).label if batch.codec <= 4 else None,
+            timestamp_type=batch.timestamp_type.label,
+            count=batch.record_count,
+            transactional=batch.is_transactional,
+            control=batch.is_control,
+            delete_horizon_ms=batch.delete_horizon_ms,
+            last_sequence=batch.last_sequence,
+        )
+        return fields
+
+
+def stop07(table: header.BatchTable) -> str | None:
+    """0.7's iterator raises where the walk stops for anything but the end of the bytes."""
+    return None if table.stop in (StopReason.END, StopReason.TORN_TAIL) else "corrupt"
+
+
+def as_records(piece: columns.RecordColumns) -> list[Fields]:
+    """The rows of a piece in the words of `kseg dump`."""
+    lists = {
+        name: column.tolist() if hasattr(column, "tolist") else list(column)
+        for name, column in piece.arrays.items()
+    }
+    rows = [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
+    for row in rows:
+        name_values(row)
+    return rows
+
+
+def name_values(row: Fields) -> None:
+    """Numbers become the names and nulls that `kseg dump` prints."""
+    row["codec"] = Compression(row["codec"]).label
+    row["timestamp_type"] = TimestampType(row["timestamp_type"]).label
+    row["headers"] = list(row["headers"])
+    if row["delete_horizon_ms"] == -1:
+        row["delete_horizon_ms"] = None
+    known = {kind.value for kind in ControlType}
+    if row["control"]:
+        kind = row["control_type"]
+        row["control_type"] = ControlType(kind).name if kind in known else "UNKNOWN"
+    else:
+        del row["control_type"]
+
+
+READERS: list[Reader] = [Reference(), Kseg()]
