@@ -42,14 +42,13 @@ cdef inline int64_t _entry(const uint8_t *p, const uint8_t *end) noexcept nogil:
     return size + LOG_OVERHEAD if size <= end - p - LOG_OVERHEAD else 0
 
 
-cdef int _survey(const uint8_t *p, const uint8_t *end, const int64_t *body, int64_t *shift,
-                 int64_t *first_offset) noexcept nogil:
+cdef int _survey(const uint8_t *p, const uint8_t *end, const int64_t *body, int64_t *shift) noexcept nogil:
     """What the offsets of a wrapper's messages have to be moved by; the whole set is looked at before any is given.
 
     A magic 1 wrapper holds relative offsets and carries the absolute one of its last message, but some clients left 0
     there. Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.
     """
-    cdef int64_t size, first = 0, last = 0, count = 0
+    cdef int64_t size, last = 0, count = 0
     while True:
         size = _entry(p, end)
         if size < 0:
@@ -57,8 +56,6 @@ cdef int _survey(const uint8_t *p, const uint8_t *end, const int64_t *body, int6
         if size == 0:
             break
         last = load_i64(p)
-        if count == 0:
-            first = last
         count += 1
         p += size
     if count == 0:
@@ -68,7 +65,6 @@ cdef int _survey(const uint8_t *p, const uint8_t *end, const int64_t *body, int6
         if body[BODY_BASE_OFFSET] < last:
             return MESSAGE_OFFSET
         shift[0] = sub64(body[BODY_BASE_OFFSET], last)
-    first_offset[0] = add64(first, shift[0])
     return RECORD_OK
 
 
@@ -177,14 +173,14 @@ cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, i
         if not 0 <= body[BODY_START] <= body[BODY_END] <= size:
             return -1
         start = (arena if body[BODY_SOURCE] else view) + body[BODY_START]
-        if not body[BODY_EAGER]:
-            first_offsets[state[STATE_BODY]] = body[BODY_BASE_OFFSET]
-        elif not state[STATE_CHECKED]:
+        if body[BODY_EAGER] and not state[STATE_CHECKED]:
             state[STATE_STATUS] = _survey(start, start + (body[BODY_END] - body[BODY_START]), body,
-                                          &state[STATE_SHIFT], &first_offsets[state[STATE_BODY]])
+                                          &state[STATE_SHIFT])
             if state[STATE_STATUS] != RECORD_OK:
                 break
             state[STATE_CHECKED] = 1
+        # A set that was surveyed, and a plain message, begin with a whole entry.
+        first_offsets[state[STATE_BODY]] = add64(load_i64(start), state[STATE_SHIFT])
         full = _locate_body(start, body, out, state)
         if full or state[STATE_STATUS] != RECORD_OK:
             break

@@ -107,7 +107,7 @@ def take_bodies(
     arena.clear()
     if table.kafka07:
         return _take_07(data, table, first, base, arena, inflated_max, refuse_bad_crc)
-    end, fault = _run_end(table, first, refuse_bad_crc)
+    end, fault = _run_end(table, first, refuse_bad_crc, base + len(data))
     legacy = bool(table.rows[first, 2] < 2) if end > first else False
     plain = _plain_messages if legacy else _plain_batches
     rows = plain(table, first, end, base)
@@ -121,7 +121,9 @@ def take_bodies(
     return Bodies(rows, batches, end + (fault is not None), fault)
 
 
-def _run_end(table: BatchTable, first: int, refuse_bad_crc: bool) -> tuple[int, KsegError | None]:
+def _run_end(
+    table: BatchTable, first: int, refuse_bad_crc: bool, data_end: int
+) -> tuple[int, KsegError | None]:
     """How far batches of one family go without one that is known to be bad, and the fault that ends them."""
     end = len(table)
     if table.magics_seen & 3 and table.magics_seen & ~3:
@@ -129,10 +131,12 @@ def _run_end(table: BatchTable, first: int, refuse_bad_crc: bool) -> tuple[int, 
         other = np.flatnonzero(legacy != legacy[0])
         end = first + int(other[0]) if len(other) else end
     if table.bad_crc_count:
-        # A batch too short for its own header has no records to show, checked or not.
+        # A batch too short for its own header, or too long to be lent, has no records to show.
         bad = table.crc_ok[first:end] == 0
         if not refuse_bad_crc:
-            bad &= (table.magic[first:end] >= 2) & (table.size[first:end] < BATCH_HEADER_BYTES)
+            size = table.size[first:end]
+            short = (table.magic[first:end] >= 2) & (size < BATCH_HEADER_BYTES)
+            bad &= short | (table.position[first:end] + size > data_end)
         found = np.flatnonzero(bad)
         if len(found):
             end = first + int(found[0])
@@ -224,7 +228,7 @@ def _take_07(
     """One body a message: the payload; those of a compressed set share its batch."""
     bodies: list[Int64Array] = []
     batches: list[Int64Array] = []
-    end, fault = _run_end(table, first, refuse_bad_crc)
+    end, fault = _run_end(table, first, refuse_bad_crc, base + len(data))
     compressed = np.flatnonzero(table.attributes[first:end]) + first
     at = first
     for index in [*compressed.tolist(), end]:

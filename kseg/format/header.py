@@ -7,8 +7,8 @@ place in every format since Kafka 0.8, so a single kernel walks magic 0, 1 and 2
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -219,6 +219,10 @@ class BatchTable:
             kafka07=self.kafka07,
         )
 
+    def ended(self, stop: StopReason) -> BatchTable:
+        """The same rows, of a walk that ended for another reason."""
+        return replace(self, stop=stop)
+
     def __getstate__(self) -> list[object]:
         """The fields, in order."""
         return [getattr(self, field.name) for field in fields(self)]
@@ -358,6 +362,57 @@ def scan(
     else:
         _core.scan_batches(data, **where, policy=_POLICY[policy], rows=rows, walk=walk)
     return _table_from(rows, walk.tolist(), kafka07=kafka07)
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumRule:
+    """Which checksum a batch carries, where it is stored and from where to the end it covers."""
+
+    function: Callable[[Buffer, int], int]
+    stored_at: int
+    covered_at: int
+
+    def stored(self, head: Buffer) -> int:
+        """The checksum in the header."""
+        return int.from_bytes(head[self.stored_at : self.stored_at + 4], "big")
+
+
+#: The bytes of a batch that `checksum_rule` and `refused_batch` ask for.
+HEAD_BYTES = BATCH_HEADER_BYTES
+
+
+def checksum_rule(head: Buffer, *, kafka07: bool = False) -> ChecksumRule:
+    """The rule for the batch that begins with `head`, of at least 26 bytes (Kafka 0.7: 9)."""
+    if kafka07:
+        header = 10 if head[4] else 9
+        return ChecksumRule(_core.crc32, header - 4, header)
+    if head[16] < 2:
+        return ChecksumRule(_core.crc32, 12, 16)
+    return ChecksumRule(_core.crc32c, 17, 21)
+
+
+def refused_batch(
+    head: bytes, *, position: int, size: int, kafka07: bool = False, log_start: int = 0
+) -> BatchTable:
+    """A table with one batch whose checksum is known to be wrong, from its first bytes alone."""
+    if kafka07:
+        short = (6).to_bytes(4, "big") + head[4:10]
+    else:
+        body = 49 if head[16] >= 2 else 14
+        short = (head[:8] + body.to_bytes(4, "big") + head[12:])[: 12 + body]
+    table = scan(short, on_bad_crc="ignore", kafka07=kafka07, log_start=log_start + position)
+    rows = table.rows.copy()
+    rows[0, COLUMN["position"]] = position
+    rows[0, COLUMN["size"]] = size
+    rows[0, COLUMN["crc_ok"]] = 0
+    rows.flags.writeable = False
+    return replace(
+        table,
+        rows=rows,
+        end_position=position + size,
+        stop=StopReason.LIMIT,
+        bad_crc_count=1,
+    )
 
 
 _STOP_TEXT = {

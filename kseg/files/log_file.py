@@ -1,0 +1,226 @@
+"""One log file: its bytes lent a tile at a time, with the headers that a walk found in them.
+
+`walk` is the one walk over batches that scan, read, verify and dump share; they differ in what they make of its end.
+Mapped files are walked in place. Others come through windows of owned bytes, so that a file which another process
+shortens gives an error instead of a crash. Owns nothing but the bytes: what they mean is `kseg.format`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.constants import StopReason
+from kseg.files.mapping import MappedFile, Mapping
+from kseg.files.names import FileKind, parse_name
+from kseg.format.header import HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+#: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are decoded.
+TILE_BYTES: Final = 2 << 20
+#: Bytes of a window of a file that is not mapped; fits the second-level cache.
+WINDOW_BYTES: Final = 512 << 10
+#: A batch larger than this is checked in windows before it is taken into memory whole.
+BATCH_BYTES_TRUSTED: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tile:
+    """A stretch of a log: its bytes, where they lie in the file, and the batches that start in it.
+
+    `data` is lent until the next tile is asked for. The last tile of a walk says in `table.stop` why it ended.
+    """
+
+    data: memoryview
+    base: int
+    table: BatchTable
+
+
+class LogFile:
+    """A `.log` (or Kafka 0.7 `.kafka`, or KRaft `.checkpoint`) file, open for reading.
+
+    `open` acquires; `close`, or leaving a `with`, releases. Any thread may walk.
+    """
+
+    __slots__ = ("_file", "base_offset", "kafka07", "path")
+
+    def __init__(self, file: MappedFile, base_offset: int, *, kafka07: bool) -> None:
+        """Take over an open file; use `open` instead."""
+        self._file: Final = file
+        self.path: Final = Path(file.path)
+        self.base_offset: Final = base_offset
+        self.kafka07: Final = kafka07
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], mapping: Mapping = "auto") -> LogFile:
+        """Open a file of batches; its name tells base offset and era.
+
+        Raises:
+            NotALogError: the name is not that of a log file.
+            OSError: it is missing or cannot be read.
+        """
+        name = parse_name(Path(path).name)
+        file = MappedFile.open(path, mapping)
+        return cls(file, name.base_offset or 0, kafka07=name.kind is FileKind.KAFKA07)
+
+    @property
+    def size(self) -> int:
+        """Bytes when it was opened, or at the last `refresh`."""
+        return self._file.size
+
+    @property
+    def mapped(self) -> bool:
+        """Whether it is walked in place rather than through windows."""
+        return self._file.mapped
+
+    def refresh(self) -> int:
+        """Take note of the file's present size and answer it."""
+        return self._file.refresh()
+
+    def walk(
+        self,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        end: int | None = None,
+        on_bad_crc: str = "note",
+        policy: str = "strict",
+    ) -> Iterator[Tile]:
+        """Walk the batches that start in `[start, limit)`, a tile at a time.
+
+        Args:
+            start: position of a batch.
+            limit: where no further batch may start; the end if None.
+            end: take the file to end here, at most its size; its size if None.
+            on_bad_crc: "stop", "note" or "ignore", see `kseg.format.header.scan`.
+            policy: "strict" or "file", see there.
+
+        Yields:
+            At least one tile; the last one's `table.stop` says why the walk ended.
+
+        Raises:
+            CorruptRecordError: the file shrank while it was read through windows.
+        """
+        size = self.size if end is None else min(end, self.size)
+        limit = size if limit is None else min(limit, size)
+        how = _How(size, on_bad_crc, policy, self.kafka07, self.base_offset)
+        if self.mapped:
+            with self._file.view() as whole:
+                yield from _walk_mapped(whole, start, limit, how)
+        else:
+            yield from _walk_windows(self._file, start, limit, how)
+
+    def batch_at(self, position: int) -> BatchTable:
+        """The one batch at `position`, its checksum noted; an empty table says in `stop` why there is none."""
+        for tile in self.walk(start=position, limit=position + 1):
+            return tile.table
+        raise AssertionError("a walk gives a tile")
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing."""
+        self._file.close()
+
+    def __enter__(self) -> LogFile:
+        """Answer the file itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What stays the same from tile to tile."""
+
+    size: int
+    on_bad_crc: str
+    policy: str
+    kafka07: bool
+    log_start: int
+
+    def scan(self, data: memoryview, base: int, start: int, limit: int) -> BatchTable:
+        return scan(
+            data,
+            base=base,
+            start=start,
+            limit=limit,
+            file_end=self.size,
+            on_bad_crc=self.on_bad_crc,
+            policy=self.policy,
+            kafka07=self.kafka07,
+            log_start=self.log_start,
+        )
+
+
+def _walk_mapped(whole: memoryview, start: int, limit: int, how: _How) -> Iterator[Tile]:
+    data = whole[: how.size]
+    position = min(start, how.size)
+    while True:
+        table = how.scan(data, 0, position, min(position + TILE_BYTES, limit))
+        yield Tile(data, 0, table)
+        if table.stop is not StopReason.LIMIT or table.end_position >= limit:
+            return
+        position = table.end_position
+
+
+def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterator[Tile]:
+    position, wanted = min(start, how.size), WINDOW_BYTES
+    while True:
+        if wanted > BATCH_BYTES_TRUSTED:
+            refused = _check_large(file, position, wanted, how)
+            if refused is not None:
+                yield Tile(memoryview(b""), position, refused)
+                if refused.stop is not StopReason.LIMIT or refused.end_position >= limit:
+                    return
+                position, wanted = refused.end_position, WINDOW_BYTES
+                continue
+        data = file.read(position, min(wanted, how.size - position))
+        table = how.scan(data, position, position, limit)
+        if table.stop is StopReason.LIMIT and not len(table) and table.needed > len(data):
+            wanted = table.needed
+            continue
+        if table.stop is StopReason.ZERO_TAIL:
+            table = _check_zeros(file, table, how)
+        yield Tile(data, position, table)
+        if table.stop is not StopReason.LIMIT or table.end_position >= limit:
+            return
+        position, wanted = table.end_position, WINDOW_BYTES
+
+
+def _check_zeros(file: MappedFile, table: BatchTable, how: _How) -> BatchTable:
+    """A window saw only zeros to its end; a tail of zeros must be so to the file's end."""
+    for position in range(table.end_position, how.size, WINDOW_BYTES):
+        window = file.read(position, min(WINDOW_BYTES, how.size - position))
+        if any(window[:1]) or window[1:] != window[:-1]:
+            return table.ended(StopReason.BAD_LENGTH)
+    return table
+
+
+def _check_large(file: MappedFile, position: int, size: int, how: _How) -> BatchTable | None:
+    """Check a large batch in windows, so that a length that lies takes no memory; None if it is sound."""
+    if how.on_bad_crc == "ignore":
+        return None
+    head = file.read(position, HEAD_BYTES)
+    rule = checksum_rule(head, kafka07=how.kafka07)
+    checksum = 0
+    for at in range(position + rule.covered_at, position + size, WINDOW_BYTES):
+        checksum = rule.function(file.read(at, min(WINDOW_BYTES, position + size - at)), checksum)
+    if checksum == rule.stored(head):
+        return None
+    refused = refused_batch(
+        bytes(head), position=position, size=size, kafka07=how.kafka07, log_start=how.log_start
+    )
+    if how.on_bad_crc == "note":
+        return refused
+    return replace(refused.take(slice(0)), end_position=position, stop=StopReason.BAD_CRC)

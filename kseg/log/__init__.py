@@ -1,0 +1,1 @@
+"""A partition's behaviour: which files belong together, and what can be asked of them."""

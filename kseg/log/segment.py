@@ -1,0 +1,487 @@
+"""Segment: one log file and its indexes under one base offset, open for reading.
+
+Owns finding a place in the log and reading on from it. An index only ever saves walking: what it says is checked
+against the batch it points at, and a wrong or missing one is walked around. Refuses to know other segments, but for
+one question: whether a torn tail is the end of the log, or damage in the middle of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kseg.constants import StopReason
+from kseg.errors import CorruptIndexError, KsegError, at_path
+from kseg.files.log_file import LogFile, Tile
+from kseg.files.mapping import Mapping
+from kseg.files.names import list_partition
+from kseg.files.offset_index import IndexEntry, OffsetIndex
+from kseg.files.time_index import TimeIndex
+from kseg.files.txn_index import TxnIndex
+from kseg.format.columns import (
+    BYTES_MAX,
+    FIELDS_DEFAULT,
+    INFLATED_BYTES_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    RECORD_FIELDS,
+    ROWS_MAX,
+    Record,
+    RecordColumns,
+    Request,
+    Workspace,
+    decode,
+)
+from kseg.format.header import BatchHeader, BatchTable, stop_error
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    OnError = Callable[[KsegError], None]
+    Keep = Callable[[BatchTable], BatchTable]
+
+_BENIGN = (StopReason.END, StopReason.LIMIT)
+_BENIGN_AT_END = (*_BENIGN, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+#: Index entries tried before a lookup walks from the start of the segment.
+_ENTRIES_TRIED_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLocation:
+    """Where a batch lies, and the index entry that led there (None where the walk began at the start)."""
+
+    segment: Path
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    index_entry: IndexEntry | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLocation:
+    """The record that a time leads to, and the batch that holds it."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+    batch: BatchLocation
+
+
+class Segment:
+    """One segment of a partition, read-only.
+
+    `open` acquires, `close` or leaving a `with` releases. Any number of reads may run at once.
+
+    Example:
+        >>> with Segment.open(path) as segment:  # doctest: +SKIP
+        ...     for columns in segment.read(start_offset=1_200, fields=("offset", "value")):
+        ...         print(len(columns))
+    """
+
+    __slots__ = ("_indexes", "_is_last", "_log", "_mapping", "_size", "path")
+
+    def __init__(
+        self, log: LogFile, mapping: Mapping, *, size: int | None, is_last: bool | None
+    ) -> None:
+        """Take over an open log file; use `open` instead."""
+        self._log: Final = log
+        self.path: Final = log.path
+        self._mapping: Final[Mapping] = mapping
+        self._size = size
+        self._is_last = is_last
+        self._indexes: dict[str, Any] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        *,
+        mapping: Mapping = "auto",
+        size: int | None = None,
+        is_last: bool | None = None,
+    ) -> Segment:
+        """Open a `.log` file, a `.kafka` file of Kafka 0.7, or a KRaft snapshot.
+
+        Args:
+            path: the file.
+            mapping: "auto" maps it unless another process holds the data directory; "always", "never".
+            size: read no further than this, as a reader beside a writer wants.
+            is_last: whether no later segment follows, where a torn tail is no damage; looked up if None.
+
+        Raises:
+            NotALogError: the name is not that of a log file.
+            OSError: it is missing or cannot be read.
+        """
+        return cls(LogFile.open(path, mapping), mapping, size=size, is_last=is_last)
+
+    @property
+    def base_offset(self) -> int:
+        """From the file's name."""
+        return self._log.base_offset
+
+    @property
+    def kafka07(self) -> bool:
+        """Whether the file is of Kafka 0.7, whose offsets are positions."""
+        return self._log.kafka07
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the log is mapped rather than read through windows."""
+        return self._log.mapped
+
+    @property
+    def size(self) -> int:
+        """Bytes of log to be read."""
+        return self._log.size if self._size is None else min(self._size, self._log.size)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no later segment lies in the same directory."""
+        if self._is_last is None:
+            later = list_partition(self.path.parent).segments
+            self._is_last = all(files.base_offset <= self.base_offset for files in later)
+        return self._is_last
+
+    # ---- indexes ---------------------------------------------------------------------------------
+
+    def _beside(self, extension: str) -> Path:
+        return self.path.with_name(self.path.name.partition(".")[0] + extension)
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The `.index` beside the log; empty if there is none."""
+        if "offset" not in self._indexes:
+            path = self._beside(".index")
+            self._indexes["offset"] = OffsetIndex.open(
+                path, self.base_offset, mapping=self._mapping
+            )
+        index: OffsetIndex = self._indexes["offset"]
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The `.timeindex` beside the log; empty if there is none."""
+        if "time" not in self._indexes:
+            path = self._beside(".timeindex")
+            self._indexes["time"] = TimeIndex.open(path, self.base_offset, mapping=self._mapping)
+        index: TimeIndex = self._indexes["time"]
+        return index
+
+    @property
+    def txn_index(self) -> TxnIndex:
+        """The `.txnindex` beside the log; empty if there is none."""
+        if "txn" not in self._indexes:
+            self._indexes["txn"] = TxnIndex.open(self._beside(".txnindex"))
+        index: TxnIndex = self._indexes["txn"]
+        return index
+
+    # ---- walking ---------------------------------------------------------------------------------
+
+    def walk(
+        self,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        on_bad_crc: str = "note",
+        policy: str = "strict",
+    ) -> Iterator[Tile]:
+        """Tiles of the log with the batches in them; see `kseg.files.log_file.LogFile.walk`."""
+        try:
+            yield from self._log.walk(
+                start=start, limit=limit, end=self.size, on_bad_crc=on_bad_crc, policy=policy
+            )
+        except KsegError as error:
+            raise at_path(error, self.path) from None
+
+    def batches(self, *, verify: bool = True) -> BatchTable:
+        """The headers of all batches as one table; memory grows with their number.
+
+        Args:
+            verify: check every checksum and stop in front of a batch whose checksum is wrong; otherwise look at
+                headers alone.
+
+        Returns:
+            A table whose `stop` says what the walk met at `end_position`.
+        """
+        rows, tables = [], []
+        for tile in self.walk(on_bad_crc="stop" if verify else "ignore"):
+            rows.append(tile.table.rows)
+            tables.append(tile.table)
+        joined = np.concatenate(rows)
+        joined.flags.writeable = False
+        return replace(
+            tables[-1],
+            rows=joined,
+            attributes_seen=int(np.bitwise_or.reduce([table.attributes_seen for table in tables])),
+            magics_seen=int(np.bitwise_or.reduce([table.magics_seen for table in tables])),
+            bad_crc_count=sum(table.bad_crc_count for table in tables),
+        )
+
+    def stop_fault(self, table: BatchTable) -> KsegError | None:
+        """What the end of a walk means here: nothing, or an error. A torn tail is benign only in the last segment."""
+        if table.stop in _BENIGN or (table.stop in _BENIGN_AT_END and self.is_last):
+            return None
+        return at_path(stop_error(table), self.path)
+
+    # ---- finding ---------------------------------------------------------------------------------
+
+    def start_for_offset(self, offset: int) -> IndexEntry:
+        """A place to walk from for `offset`: every batch in front of it holds smaller offsets only.
+
+        The index is asked, and believed only if a whole batch with a right checksum lies where it points, at or
+        before the offset. Otherwise the answer is (base offset, 0).
+        """
+        start = IndexEntry(self.base_offset, 0)
+        if self.kafka07:
+            return start
+        wanted = offset
+        try:
+            for _ in range(_ENTRIES_TRIED_MAX):
+                entry = self.offset_index.lookup(wanted)
+                if entry.position <= 0 or entry.position >= self.size:
+                    return start
+                header = self._batch_at(entry.position)
+                if header is None:
+                    return start
+                if header.last_offset <= offset or 0 <= header.base_offset <= offset:
+                    return entry
+                wanted = entry.offset - 1
+        except CorruptIndexError:
+            return start
+        return start
+
+    def start_for_time(self, timestamp: int) -> IndexEntry:
+        """A place to walk from for records at or after `timestamp` (ms): those in front of it are all earlier.
+
+        The time index is believed only if the batch it names has the time it says for its largest.
+        """
+        start = IndexEntry(self.base_offset, 0)
+        if self.kafka07:
+            return start
+        try:
+            named = self.time_index.lookup(timestamp)
+        except CorruptIndexError:
+            return start
+        if named.timestamp < 0:
+            return start
+        entry = self.start_for_offset(named.offset)
+        header = self._first_batch_ending_at(named.offset, entry)
+        if header is None or header.max_timestamp != named.timestamp:
+            return start
+        return IndexEntry(named.offset, header.position)
+
+    def _batch_at(self, position: int) -> BatchHeader | None:
+        for tile in self.walk(start=position, limit=position + 1):
+            table = tile.table
+            return table[0] if len(table) and table.crc_ok[0] == 1 else None
+        return None
+
+    def _first_batch_ending_at(self, offset: int, start: IndexEntry) -> BatchHeader | None:
+        """The first batch from `start` on whose last offset is at or past `offset`."""
+        for tile in self.walk(start=start.position, on_bad_crc="ignore"):
+            found = np.flatnonzero(tile.table.last_offset >= offset)
+            if len(found):
+                return tile.table[int(found[0])]
+        return None
+
+    def lookup(self, offset: int) -> BatchLocation | None:
+        """The batch that holds `offset`, or the first after it; None if the segment ends before.
+
+        Source: Kafka LogSegment.translateOffset.
+        """
+        start = self.start_for_offset(offset)
+        header = self._first_batch_ending_at(offset, start)
+        return None if header is None else self._location(header, start)
+
+    def _location(self, header: BatchHeader, start: IndexEntry) -> BatchLocation:
+        return BatchLocation(
+            self.path,
+            header.position,
+            header.size,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            start if start.position else None,
+        )
+
+    def lookup_time(self, timestamp: int, *, start_offset: int = 0) -> RecordLocation | None:
+        """The first record at or after `timestamp` (ms) and `start_offset`; None if there is none.
+
+        Messages of magic 0 carry no time and are never found.
+
+        Source: Kafka LogSegment.findOffsetByTimestamp.
+        """
+        start = self.start_for_time(timestamp)
+        later = self.start_for_offset(start_offset)
+        start = max(start, later, key=lambda entry: entry.position)
+        request = Request(
+            fields=("offset", "timestamp", "position", "leader_epoch"),
+            offset_start=start_offset,
+            timestamp_start=max(timestamp, 0),
+            control=True,
+        )
+        for columns in self._read(request, start.position, None, None, None):
+            position = int(columns["position"][0])
+            header = self._batch_at(position)
+            if header is not None:
+                return RecordLocation(
+                    int(columns["offset"][0]),
+                    int(columns["timestamp"][0]),
+                    int(columns["leader_epoch"][0]),
+                    self._location(header, start),
+                )
+        return None
+
+    # ---- reading ---------------------------------------------------------------------------------
+
+    def read(
+        self,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        start_timestamp: int | None = None,
+        end_timestamp: int | None = None,
+        start_position: int | None = None,
+        end_position: int | None = None,
+        fields: tuple[str, ...] = FIELDS_DEFAULT,
+        max_rows: int = ROWS_MAX,
+        max_bytes: int = BYTES_MAX,
+        control: bool = False,
+        verify_crc: bool = True,
+        inflated_max: int = INFLATED_BYTES_MAX,
+        keep: Keep | None = None,
+        on_error: OnError | None = None,
+    ) -> Iterator[RecordColumns]:
+        """The records of the segment as columns, a bounded piece at a time.
+
+        Args:
+            start_offset, end_offset: records with `start_offset <= offset < end_offset`.
+            start_timestamp, end_timestamp: the same for timestamps in ms; records need not be in order of time.
+            start_position, end_position: only batches that start within these bytes; the first is a batch's position.
+            fields: names out of `kseg.format.columns.FIELDS`; only these are decoded.
+            max_rows, max_bytes: bounds of a piece; a record larger than `max_bytes` is a piece of its own.
+            control: give transaction markers and other control records too.
+            verify_crc: refuse damaged batches instead of reading what is left of them.
+            inflated_max: refuse batches that inflate to more bytes.
+            keep: leaves out batches by their headers, as a reader of committed records does.
+            on_error: called with each fault instead of raising it; the damaged batch is passed over.
+
+        Raises:
+            FormatError, LimitExceededError: damage, with path, position and reason, after the records before it. A
+                torn tail is none if this is the last segment.
+        """
+        request = Request(
+            fields=tuple(fields),
+            offset_start=INT64_MIN if start_offset is None else start_offset,
+            offset_end=INT64_MAX if end_offset is None else end_offset,
+            timestamp_start=INT64_MIN if start_timestamp is None else start_timestamp,
+            timestamp_end=INT64_MAX if end_timestamp is None else end_timestamp,
+            rows_max=max_rows,
+            bytes_max=max_bytes,
+            control=control,
+            verify_crc=verify_crc,
+            inflated_max=inflated_max,
+        )
+        start = start_position
+        if start is None:
+            start = self._start(start_offset, start_timestamp)
+        return self._read(request, start, end_position, keep, on_error)
+
+    def _start(self, offset: int | None, timestamp: int | None) -> int:
+        start = 0
+        if offset is not None and offset > self.base_offset:
+            start = self.start_for_offset(offset).position
+        if timestamp is not None:
+            start = max(start, self.start_for_time(timestamp).position)
+        return start
+
+    def _read(
+        self,
+        request: Request,
+        start: int,
+        limit: int | None,
+        keep: Keep | None,
+        on_error: OnError | None,
+    ) -> Iterator[RecordColumns]:
+        workspace = Workspace()
+        source = str(self.path)
+        report = None if on_error is None else _naming(self.path, on_error)
+        table: BatchTable | None = None
+        on_bad_crc = "note" if request.verify_crc else "ignore"
+        for tile in self.walk(start=start, limit=limit, on_bad_crc=on_bad_crc):
+            table = tile.table
+            kept = table if keep is None else keep(table)
+            pieces = decode(
+                tile.data,
+                kept,
+                request,
+                base=tile.base,
+                workspace=workspace,
+                on_error=report,
+            )
+            try:
+                for columns in pieces:
+                    yield replace(columns, source=source)
+            except KsegError as error:
+                raise at_path(error, self.path) from None
+            if len(table) and int(table.base_offset[-1]) >= request.offset_end:
+                return
+        fault = None if table is None else self.stop_fault(table)
+        if fault is not None:
+            if on_error is None:
+                raise fault
+            on_error(fault)
+
+    def records(self, **where: Any) -> Iterator[Record]:
+        """Each record as an object; takes what `read` takes, but for `fields`."""
+        for columns in self.read(fields=RECORD_FIELDS, **where):
+            yield from columns.records()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The records as an Arrow stream; each call starts a new reader."""
+        from kseg import arrow
+
+        return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
+
+    # ---- life ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Release the files; a second call does nothing."""
+        for name in ("offset", "time"):
+            if name in self._indexes:
+                self._indexes[name].close()
+        self._log.close()
+
+    def __enter__(self) -> Segment:
+        """Answer the segment itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The path and size."""
+        return f"Segment({str(self.path)!r}, size={self.size})"
+
+
+def _naming(path: Path, on_error: OnError) -> OnError:
+    def report(error: KsegError) -> None:
+        on_error(at_path(error, path))
+
+    return report
+
+
+__all__ = ["BatchLocation", "RecordLocation", "Segment"]
