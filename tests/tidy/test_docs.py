@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import re
 import shutil
 from pathlib import Path
@@ -49,3 +51,19 @@ def test_the_code_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})
+
+
+def modules() -> list[str]:
+    """Every Python module of the package by its dotted name."""
+    paths = tree.files(".py", folders=("kseg",))
+    parts = [path.relative_to(tree.ROOT).with_suffix("").parts for path in paths]
+    return [".".join(p[:-1] if p[-1] == "__init__" else p) for p in parts if p[-1] != "__main__"]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_examples_in_docstrings_run(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(tree.ROOT / "kseg" / "demo_data", tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    assert doctest.testmod(importlib.import_module(module)).failed == 0
