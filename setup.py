@@ -38,6 +38,7 @@ DIRECTIVES = {
     "wraparound": False,
     "initializedcheck": CHECKS,
     "cdivision": True,
+    "autotestdict": False,
     "embedsignature": True,
     "embedsignature.format": "python",
 }
