@@ -33,7 +33,7 @@ def write_rows(
     start: int,
     stop: int,
     out: WriteableBuffer,
-    mask: ReadableBuffer | None = None,
+    mask: Any = None,
 ) -> RowsEnd: ...
 def encode_bytes(
     data: ReadableBuffer, style: int, final: bool, out: WriteableBuffer

@@ -108,7 +108,7 @@ def _ordered(bounds: Range) -> Range:
     return bounds
 
 
-class Parsed(click.ParamType):
+class Parsed(click.ParamType[Any]):
     """A parameter type made of a parsing function that raises ValueError."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Piece = tuple[Any, ...]
 Template = tuple[Piece, ...]
 
+#: What no batch can store: stands for what only a compressed message's broken contents could tell.
+UNKNOWN = -(2**63)
+
 _ENCODINGS = {"base64": _text.BASE64, "hex": _text.HEX, "utf8": _text.UTF8, "raw": _text.RAW}
 _CODECS = (*(codec.label for codec in Compression), *(f"unknown{n}" for n in (5, 6, 7)), "unknown")
 _TIMESTAMP_TYPES = tuple(kind.label for kind in TimestampType)
@@ -103,9 +106,9 @@ RECORD_FIELDS = (
 BATCH_FIELDS = (
     Field("position"),
     Field("size"),
-    Field("base_offset"),
+    Field("base_offset", none=UNKNOWN),
     Field("last_offset"),
-    Field("count"),
+    Field("count", none=UNKNOWN),
     Field("base_sequence"),
     Field("last_sequence"),
     Field("producer_id"),
@@ -152,7 +155,7 @@ def record_rows(
     elif "control_type" in held:
         held["control_type"] = np.where(control, held["control_type"], np.int8(-2))
     chosen = fields if style.form == "csv" else tuple(f for f in fields if f.name in held)
-    return _template([(field, held.get(field.name)) for field in chosen], style)
+    return field_rows([(field, held.get(field.name)) for field in chosen], style)
 
 
 def batch_rows(table: BatchTable, style: Style) -> Template:
@@ -166,7 +169,7 @@ def batch_rows(table: BatchTable, style: Style) -> Template:
         (field, held[field.name] if field.name in held else getattr(table, field.name))
         for field in BATCH_FIELDS
     ]
-    return _template(columns, style)
+    return field_rows(columns, style)
 
 
 def csv_head(fields: tuple[Field, ...], style: Style) -> bytes:
@@ -176,7 +179,8 @@ def csv_head(fields: tuple[Field, ...], style: Style) -> bytes:
     return (",".join([*names, *(field.name for field in fields)]) + "\r\n").encode()
 
 
-def _template(columns: list[tuple[Field, Any]], style: Style) -> Template:
+def field_rows(columns: list[tuple[Field, Any]], style: Style) -> Template:
+    """The template for any fields and their columns, in the form that the style asks for."""
     if style.form == "jsonl":
         return _json_template(columns, style)
     if style.form == "csv":

@@ -1,0 +1,87 @@
+"""Batch tables as the command line shows them: wrappers completed, ranges, tails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kseg.cli.options import Range
+from kseg.cli.rows import UNKNOWN
+from kseg.files.log_file import LogFile
+from kseg.format.columns import Request, decode
+from kseg.format.header import CODEC_MASK, COLUMN
+
+if TYPE_CHECKING:
+    from kseg.errors import KsegError
+    from kseg.format.header import BatchTable
+
+
+def complete_wrappers(data: memoryview, base: int, table: BatchTable) -> BatchTable:
+    """Fill in `base_offset` and `record_count` of compressed messages, which only inflating tells.
+
+    Both become `UNKNOWN` for a message that cannot be inflated.
+
+    Args:
+        data: bytes of the file from `base` on.
+        base: file position of `data[0]`.
+        table: headers of batches inside `data`.
+    """
+    if not len(table) or not (table.kafka07 or table.magics_seen & 3):
+        return table
+    wrapped = (table.magic < 2) & ((table.attributes & CODEC_MASK) != 0)
+    if not wrapped.any():
+        return table
+    rows = table.rows.copy()
+    request = Request(fields=("position", "base_offset"), control=True, verify_crc=False)
+    count, first = rows[:, COLUMN["record_count"]], rows[:, COLUMN["base_offset"]]
+    count[wrapped] = first[wrapped] = UNKNOWN
+    for columns in decode(data, table.take(wrapped), request, base=base, on_error=_pass_over):
+        positions, starts, counts = np.unique(
+            columns.position, return_index=True, return_counts=True
+        )
+        at = np.searchsorted(table.position, positions)
+        fresh = count[at] == UNKNOWN
+        first[at[fresh]] = columns.base_offset[starts[fresh]]
+        count[at] = np.maximum(count[at], 0) + counts
+    return replace(table, rows=rows)
+
+
+def _pass_over(_error: KsegError) -> None:
+    """What cannot be inflated is reported where its records are asked for."""
+
+
+def holding(table: BatchTable, offsets: Range, times: Range) -> BatchTable:
+    """The batches that can hold a record of the ranges, by their headers."""
+    keep = np.ones(len(table), np.bool_)
+    if offsets[0] is not None:
+        keep &= table.last_offset >= offsets[0]
+    if offsets[1] is not None:
+        keep &= table.base_offset < offsets[1]
+    if times[0] is not None:
+        keep &= table.max_timestamp >= times[0]
+    if times[1] is not None:
+        keep &= table.base_timestamp < times[1]
+    return table if keep.all() else table.take(keep)
+
+
+def tail_of(paths: Sequence[Path], count: int) -> tuple[int, int]:
+    """From which file on, and where in it, lie at least the last `count` records.
+
+    Compressed messages of magic 0 and 1, which do not say how many they hold, count as one.
+    """
+    needed = count
+    for number in range(len(paths) - 1, -1, -1):
+        with LogFile.open(paths[number]) as file:
+            tables = [tile.table for tile in file.walk(on_bad_crc="ignore")]
+        for table in reversed(tables):
+            records = np.maximum(table.record_count, (table.magic < 2).astype(np.int64))
+            from_end = np.cumsum(records[::-1])
+            enough = np.searchsorted(from_end, needed)
+            if enough < len(from_end):
+                return number, int(table.position[len(table) - 1 - enough])
+            needed -= int(from_end[-1]) if len(from_end) else 0
+    return 0, 0

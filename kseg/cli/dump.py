@@ -1,0 +1,280 @@
+"""`kseg dump`: what lies in the files, damage and all, as text, JSON lines or CSV."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import IO, TYPE_CHECKING
+
+import click
+import numpy as np
+
+from kseg.cli import output
+from kseg.cli.batches import complete_wrappers, holding, tail_of
+from kseg.cli.entries import dump_entries
+from kseg.cli.escapes import printable
+from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.options import (
+    ALL,
+    Range,
+    Selection,
+    bytes_option,
+    check_ranges,
+    paths_argument,
+    range_options,
+    selection_options,
+)
+from kseg.cli.paths import Source, sources
+from kseg.cli.row_writer import RowWriter
+from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head
+from kseg.cli.selected import RecordSink, parse_key
+from kseg.cli.streams import stream_tiles
+from kseg.constants import StopReason
+from kseg.errors import CorruptIndexError, KsegError, at_path
+from kseg.files.log_file import LogFile, Tile
+from kseg.files.names import FileKind, FileName
+from kseg.format.columns import INT64_MAX, INT64_MIN, Request, Workspace, decode
+from kseg.format.header import crc_error, stop_error
+
+if TYPE_CHECKING:
+    from kseg.format.header import BatchTable
+
+_STDIN = FileName(FileKind.LOG, 0)
+
+
+@click.command()
+@paths_argument
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "jsonl", "csv"]),
+    default="text",
+    show_default=True,
+    help="How rows are written.",
+)
+@click.option(
+    "--batches/--records", "batches", default=False, help="One row per batch, or per record."
+)
+@bytes_option
+@selection_options
+@range_options
+def dump(
+    paths: tuple[str, ...],
+    form: str,
+    batches: bool,
+    encoding: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    offsets: Range,
+    times: Range,
+    key: str | None,
+    limit: int | None,
+    last: int | None,
+) -> int:
+    """Print batches and records as they lie in the files, in file order.
+
+    A PATH may be a log, an index, a snapshot, a checkpoint, a partition directory, a data
+    directory, or - for batches on standard input. Goes on past a batch whose checksum fails (its
+    records say valid=false), says each finding on standard error, and then exits 1.
+    """
+    check_ranges(last=last, limit=limit)
+    if batches and key is not None:
+        raise click.UsageError("--key chooses records; it does not go with --batches.")
+    try:
+        wanted = None if key is None else parse_key(key)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--key") from None
+    style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
+    asked = Asked(batches, offsets, times, wanted, limit, last)
+    run = Dump(asked, style, output.binary_stdout())
+    run.paths(paths, Selection(topics, partitions))
+    return Exit.FOUND if run.findings else Exit.OK
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What of the records or batches is wanted."""
+
+    batches: bool
+    offsets: Range = ALL
+    times: Range = ALL
+    key: bytes | None = None
+    limit: int | None = None
+    last: int | None = None
+
+    def request(self, kafka07: bool) -> Request:
+        """The same in the words of `kseg.format.columns`."""
+        names = (field.name for field in RECORD_FIELDS)
+        return Request(
+            fields=tuple(name for name in names if kafka07 or name != "next_offset"),
+            offset_start=_or(self.offsets[0], INT64_MIN),
+            offset_end=_or(self.offsets[1], INT64_MAX),
+            timestamp_start=_or(self.times[0], INT64_MIN),
+            timestamp_end=_or(self.times[1], INT64_MAX),
+            control=True,
+            verify_crc=False,
+        )
+
+
+def _or(bound: int | None, default: int) -> int:
+    return default if bound is None else bound
+
+
+class Dump:
+    """One run of the verb: where rows go and what was found on the way."""
+
+    def __init__(self, asked: Asked, style: Style, out: IO[bytes]) -> None:
+        """Start with nothing written and nothing found."""
+        self.asked = asked
+        self.style = style
+        self.out = out
+        self.findings = 0
+        self._writer = RowWriter(out.write)
+        self._sink = RecordSink(self._writer, key=asked.key, limit=asked.limit, last=asked.last)
+        self._batches_left = asked.limit
+        self._workspace = Workspace()
+        self._headed = False
+
+    def paths(self, paths: Iterable[str], selection: Selection) -> None:
+        """Dump everything under the paths."""
+        alone = None
+        for path in paths:
+            if path == "-":
+                self._log(_stdin_source(), stream_tiles(sys.stdin.buffer), True)
+                self._sink.finish()
+                continue
+            found = list(sources((path,), selection))
+            alone = len(found) == 1 and alone is None
+            for _directory, group in groupby(found, key=lambda source: source.path.parent):
+                self._partition(list(group), title=not alone)
+                if self._full:
+                    return
+
+    def _partition(self, found: list[Source], *, title: bool) -> None:
+        """Dump files of one directory; the last one may end in zeros without harm."""
+        logs = [source for source in found if source.name.kind.holds_batches]
+        start = 0
+        if self.asked.last is not None and self._plain_tail and logs:
+            skipped, start = tail_of([source.path for source in logs], self.asked.last)
+            logs = logs[skipped:]
+        elif len(logs) > 1:
+            logs = list(_overlapping(logs, self.asked.offsets))
+        for source in found:
+            if not source.name.kind.holds_batches:
+                self._entries(source)
+        for number, source in enumerate(logs):
+            if self._full:
+                return
+            if title and self.style.form == "text":
+                self._title(source)
+            with LogFile.open(source.path) as file:
+                tiles = file.walk(start=start if number == 0 else 0, on_bad_crc="note")
+                self._log(source, tiles, number == len(logs) - 1)
+        self._sink.finish()
+
+    @property
+    def _plain_tail(self) -> bool:
+        """Whether the last N can be told from headers."""
+        asked = self.asked
+        return not asked.batches and asked.offsets == asked.times == ALL and asked.key is None
+
+    @property
+    def _full(self) -> bool:
+        return self._sink.full or self._batches_left == 0
+
+    def _entries(self, source: Source) -> None:
+        try:
+            dump_entries(source, self._style_of(source), self._writer, self.out.write)
+        except CorruptIndexError as error:
+            self._found(error, source)
+
+    def _title(self, source: Source) -> None:
+        self.out.write(f"# {printable(str(source.path))}\n".encode())
+
+    def _style_of(self, source: Source) -> Style:
+        directory = source.directory
+        if self.style.form == "csv":
+            directory = directory or ""
+        return self.style.of(directory, source.path.name)
+
+    def _log(self, source: Source, tiles: Iterator[Tile], last: bool) -> None:
+        """Dump one file of batches as far as batches can be told apart."""
+        style = self._style_of(source)
+        if style.form == "csv" and not self._headed:
+            self.out.write(csv_head(BATCH_FIELDS if self.asked.batches else RECORD_FIELDS, style))
+            self._headed = True
+        for tile in tiles:
+            self._bad_checksums(tile.table, source)
+            if self.asked.batches:
+                self._batches(tile, style)
+            else:
+                self._records(tile, style, source)
+            if self._full:
+                return
+            self._end(tile.table, source, last)
+
+    def _records(self, tile: Tile, style: Style, source: Source) -> None:
+        request = self.asked.request(tile.table.kafka07)
+        pieces = decode(
+            tile.data,
+            tile.table,
+            request,
+            base=tile.base,
+            workspace=self._workspace,
+            on_error=lambda error: self._undecoded(error, source),
+        )
+        for columns in pieces:
+            self._sink.take(columns, style)
+            if self._sink.full:
+                return
+
+    def _batches(self, tile: Tile, style: Style) -> None:
+        table = complete_wrappers(tile.data, tile.base, tile.table)
+        table = holding(table, self.asked.offsets, self.asked.times)
+        if self._batches_left is not None:
+            table = table.take(slice(0, self._batches_left))
+            self._batches_left -= len(table)
+        self._writer.rows(batch_rows(table, style), len(table))
+
+    def _undecoded(self, error: KsegError, source: Source) -> None:
+        """A batch whose records cannot all be shown; for a checksum, that has been said."""
+        if error.stop is None:
+            self._found(error, source)
+
+    def _bad_checksums(self, table: BatchTable, source: Source) -> None:
+        if table.bad_crc_count:
+            for row in np.flatnonzero(table.crc_ok == 0).tolist():
+                self._found(crc_error(table[row]), source)
+
+    def _end(self, table: BatchTable, source: Source, last: bool) -> None:
+        """Say why a walk ended before its file did."""
+        if table.stop in (StopReason.END, StopReason.LIMIT):
+            return
+        error = at_path(stop_error(table), source.path)
+        if table.stop is StopReason.ZERO_TAIL and last:
+            complain(f"kseg: warning: {one_line(error)}, as preallocation leaves them")
+        else:
+            self._found(error, source)
+
+    def _found(self, error: KsegError, source: Source) -> None:
+        self.findings += 1
+        self.out.flush()
+        complain(f"kseg: {one_line(at_path(error, source.path))}")
+
+
+def _stdin_source() -> Source:
+    from pathlib import Path
+
+    return Source(Path("-"), _STDIN)
+
+
+def _overlapping(logs: list[Source], offsets: Range) -> Iterator[Source]:
+    """The segments whose base offsets leave room for the range."""
+    first, end = _or(offsets[0], INT64_MIN), _or(offsets[1], INT64_MAX)
+    bases = [_or(source.name.base_offset, INT64_MIN) for source in logs]
+    for number, source in enumerate(logs):
+        later = [base for base in bases[number + 1 :] if base > bases[number]]
+        if bases[number] < end and (not later or later[0] > first):
+            yield source

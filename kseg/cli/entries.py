@@ -1,0 +1,164 @@
+"""Entries of the files beside the logs: indexes, snapshots, checkpoints, ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kseg.cli.escapes import csv_field, printable
+from kseg.cli.paths import Source
+from kseg.cli.row_writer import RowWriter
+from kseg.cli.rows import Field, Style, csv_head, field_rows
+from kseg.errors import NotALogError
+from kseg.files import checkpoints, metadata, producer_snapshot
+from kseg.files.names import FileKind
+from kseg.files.offset_index import OffsetIndex
+from kseg.files.time_index import TimeIndex
+from kseg.files.txn_index import TxnIndex
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Columns = dict[str, npt.NDArray[Any]]
+
+_TIMES = frozenset(("timestamp", "last_timestamp"))
+_SNAPSHOT_FIELDS = (
+    "producer_id",
+    "producer_epoch",
+    "last_sequence",
+    "last_offset",
+    "offset_delta",
+    "last_timestamp",
+    "coordinator_epoch",
+    "current_txn_first_offset",
+)
+
+
+def dump_entries(
+    source: Source, style: Style, writer: RowWriter, write: Callable[[bytes], object]
+) -> None:
+    """Write every entry of a file that is no log.
+
+    Raises:
+        CorruptIndexError: the file fails its check.
+        NotALogError: the file has no entries by nature.
+        OSError: the file cannot be read.
+    """
+    kind = source.name.kind
+    if kind in _TABLES:
+        columns = _TABLES[kind](source.path, source.name.base_offset or 0)
+        fields = tuple(Field(name, "time" if name in _TIMES else "int") for name in columns)
+        count = len(next(iter(columns.values())))
+        if style.form == "csv":
+            write(csv_head(fields, style))
+        writer.rows(field_rows(list(zip(fields, columns.values(), strict=True)), style), count)
+    elif kind in _TEXTS:
+        _write_texts(list(_TEXTS[kind](source.path)), style, write)
+    else:
+        raise NotALogError("a file without entries", path=source.path)
+
+
+def _offset_index(path: Path, base_offset: int) -> Columns:
+    with OffsetIndex.open(path, base_offset) as index:
+        offsets, positions = index.entries()
+    return {"entry": np.arange(len(offsets)), "offset": offsets, "position": positions}
+
+
+def _time_index(path: Path, base_offset: int) -> Columns:
+    with TimeIndex.open(path, base_offset) as index:
+        timestamps, offsets = index.entries()
+    return {"entry": np.arange(len(offsets)), "timestamp": timestamps, "offset": offsets}
+
+
+def _txn_index(path: Path, _base_offset: int) -> Columns:
+    index = TxnIndex.open(path)
+    return {
+        "entry": np.arange(len(index)),
+        "producer_id": index.producer_ids,
+        "first_offset": index.first_offsets,
+        "last_offset": index.last_offsets,
+        "last_stable_offset": index.last_stable_offsets,
+    }
+
+
+def _snapshot(path: Path, _base_offset: int) -> Columns:
+    entries = producer_snapshot.read(path).entries
+    return {
+        name: np.array([getattr(entry, name) for entry in entries], np.int64)
+        for name in _SNAPSHOT_FIELDS
+    }
+
+
+def _offset_checkpoint(path: Path) -> Iterator[dict[str, Any]]:
+    for (topic, partition), offset in checkpoints.read_offset_checkpoint(path).offsets.items():
+        yield {"topic": topic, "partition": partition, "offset": offset}
+
+
+def _leader_epochs(path: Path) -> Iterator[dict[str, Any]]:
+    for epoch, start_offset in checkpoints.read_leader_epochs(path).entries:
+        yield {"epoch": epoch, "start_offset": start_offset}
+
+
+def _partition_metadata(path: Path) -> Iterator[dict[str, Any]]:
+    found = metadata.read_partition_metadata(path)
+    yield {"version": found.version, "topic_id": found.topic_id}
+
+
+def _meta_properties(path: Path) -> Iterator[dict[str, Any]]:
+    for name, value in metadata.read_meta_properties(path).properties.items():
+        yield {"name": name, "value": value}
+
+
+def _clean_shutdown(path: Path) -> Iterator[dict[str, Any]]:
+    found = metadata.read_clean_shutdown(path.parent)
+    yield {"broker_epoch": None if found is None else found.broker_epoch}
+
+
+_TABLES: dict[FileKind, Callable[[Path, int], Columns]] = {
+    FileKind.INDEX: _offset_index,
+    FileKind.TIMEINDEX: _time_index,
+    FileKind.TXNINDEX: _txn_index,
+    FileKind.SNAPSHOT: _snapshot,
+}
+_TEXTS: dict[FileKind, Callable[[Path], Iterator[dict[str, Any]]]] = {
+    FileKind.RECOVERY_POINT: _offset_checkpoint,
+    FileKind.LOG_START: _offset_checkpoint,
+    FileKind.REPLICATION: _offset_checkpoint,
+    FileKind.CLEANER: _offset_checkpoint,
+    FileKind.LEADER_EPOCHS: _leader_epochs,
+    FileKind.PARTITION_METADATA: _partition_metadata,
+    FileKind.META_PROPERTIES: _meta_properties,
+    FileKind.CLEAN_SHUTDOWN: _clean_shutdown,
+}
+
+
+def _write_texts(
+    rows: Sequence[dict[str, Any]], style: Style, write: Callable[[bytes], object]
+) -> None:
+    places = {"dir": style.directory, "file": style.file}
+    named = {name: text for name, text in places.items() if text is not None}
+    for number, row in enumerate(rows):
+        whole = {**named, **row}
+        if style.form == "jsonl":
+            write(json.dumps(whole).encode() + b"\n")
+        elif style.form == "csv":
+            if number == 0:
+                write((",".join(whole) + "\r\n").encode())
+            write(b",".join(_csv_value(value) for value in whole.values()) + b"\r\n")
+        else:
+            pairs = (f"{name}={_text_value(value)}" for name, value in row.items())
+            write(" ".join(pairs).encode() + b"\n")
+
+
+def _csv_value(value: object) -> bytes:
+    if value is None:
+        return b""
+    return csv_field(value) if isinstance(value, str) else str(value).encode()
+
+
+def _text_value(value: object) -> str:
+    return "-" if value is None else printable(str(value))
