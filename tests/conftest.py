@@ -70,10 +70,14 @@ def fixture_cases(pytestconfig: pytest.Config) -> list[Path]:
 def case_folders(config: pytest.Config) -> list[Path]:
     """Every case folder: also for `pytest_generate_tests`, which cannot ask a fixture."""
     directory = _directory(config, "--fixtures")
-    folders = [path.parent for path in sorted(directory.glob("*/*/case.json"))]
+    folders = [path.parent for side in ("new", "old") for path in cases_of(directory / side)]
     if not folders:
-        raise pytest.UsageError(f"--fixtures: no */*/case.json below {directory}")
+        raise pytest.UsageError(f"--fixtures: no old/* nor new/*/case.json in {directory}")
     return folders
+
+
+def cases_of(side: Path) -> list[Path]:
+    return sorted(side.glob("*/case.json"))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -44,7 +44,7 @@ class Reader(Protocol):
     def walk(self, data: bytes, policy: str) -> Found: ...
     def read(self, data: bytes, position: int, size: int) -> Read: ...
     def check(self, data: bytes) -> str | None: ...
-    def read07(self, data: bytes, offset: int, *, deep: bool) -> Read: ...
+    def read07(self, data: bytes, offset: int) -> Read: ...
 
 
 def collect(items: Iterable[Fields]) -> Read:
@@ -78,7 +78,7 @@ class Reference:
         batch = reference.parse_batch(data, position, size)
         return collect(self._record(batch, record) for record in reference.records(batch))
 
-    def read07(self, data: bytes, offset: int, *, deep: bool) -> Read:
+    def read07(self, data: bytes, offset: int) -> Read:
         return collect(
             {
                 "offset": message.offset,
@@ -91,7 +91,7 @@ class Reference:
                 "key": None,
                 "value": message.payload,
             }
-            for message in messages07(data, offset, deep=deep)
+            for message in messages07(data, offset)
         )
 
     @staticmethod
@@ -187,12 +187,13 @@ class Kseg:
         )
         return self._decode(data, table)
 
-    def read07(self, data: bytes, offset: int, *, deep: bool) -> Read:
+    def read07(self, data: bytes, offset: int) -> Read:
         table = header.scan(data, kafka07=True, log_start=offset)
-        if not deep:
-            return Read([self._shallow07(data, batch, offset) for batch in table], stop07(table))
         read = self._decode(data, table)
-        return Read(read.records, read.error or stop07(table))
+        # 0.7's iterator raises where the walk stops for anything but the end of the bytes.
+        left = len(data) - table.end_position
+        plain_end = left < 4 or table.stop is StopReason.TORN_TAIL
+        return Read(read.records, read.error or (None if plain_end else "corrupt"))
 
     def _decode(self, data: bytes, table: header.BatchTable) -> Read:
         request = columns.Request(fields=columns.FIELDS, control=True, verify_crc=False)
@@ -203,15 +204,6 @@ class Kseg:
         except errors.KsegError as error:
             return Read(taken, KINDS[type(error)])
         return Read(taken, None)
-
-    @staticmethod
-    def _shallow07(data: bytes, batch: header.BatchHeader, offset: int) -> Fields:
-        end = batch.position + batch.size
-        return {
-            "offset": batch.base_offset,
-            "next_offset": offset + end,
-            "value": data[batch.position + 9 + batch.magic : end],
-        }
 
     @staticmethod
     def _batch(batch: header.BatchHeader) -> Fields:
@@ -227,11 +219,6 @@ class Kseg:
             last_sequence=batch.last_sequence,
         )
         return fields
-
-
-def stop07(table: header.BatchTable) -> str | None:
-    """0.7's iterator raises where the walk stops for anything but the end of the bytes."""
-    return None if table.stop in (StopReason.END, StopReason.TORN_TAIL) else "corrupt"
 
 
 def as_records(piece: columns.RecordColumns) -> list[Fields]:

@@ -63,7 +63,7 @@ def same_records(log: Expected, batch: dict[str, Any], reader: Reader, data: byt
 
 def same_messages(log: Expected, reader: Reader) -> None:
     """Kafka 0.7: the file's name is the physical offset of its first byte."""
-    read = reader.read07(log.path.read_bytes(), int(log.path.stem), deep=True)
+    read = reader.read07(log.path.read_bytes(), int(log.path.stem))
     assert read.error is None
     expected = [record for records in log.records.values() for record in records]
     assert len(read.records) == len(expected)
