@@ -137,6 +137,9 @@ class Record(NamedTuple):
 RECORD_FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 
+_COLUMNS_STATE = ("length", "arrays", "source", "topic", "partition")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordColumns:
     """Records of one piece: the fields asked for, one value a record, owned and read-only.
@@ -145,11 +148,15 @@ class RecordColumns:
         length: how many records.
         arrays: a NumPy array, `BinaryColumn` or `HeadersColumn` by field name.
         source: the segment they come from, where a reader knows it.
+        topic: the topic they come from, where a scan knows it.
+        partition: the partition they come from, where a scan knows it.
     """
 
     length: int
     arrays: dict[str, Any] = field(repr=False)
     source: str | None = None
+    topic: str | None = None
+    partition: int | None = None
 
     def __len__(self) -> int:
         """How many records."""
@@ -175,11 +182,11 @@ class RecordColumns:
 
     def __getstate__(self) -> list[object]:
         """The fields, in order."""
-        return [self.length, self.arrays, self.source]
+        return [getattr(self, name) for name in _COLUMNS_STATE]
 
     def __setstate__(self, state: list[Any]) -> None:
         """Restore, read-only again."""
-        for name, value in zip(("length", "arrays", "source"), state, strict=True):
+        for name, value in zip(_COLUMNS_STATE, state, strict=True):
             object.__setattr__(self, name, value)
         for column in self.arrays.values():
             _freeze(column)

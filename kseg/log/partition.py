@@ -1,0 +1,290 @@
+"""Log: a partition directory as an ordered row of segments, open for reading.
+
+What `open` sees is a snapshot: the files and their sizes at that moment. Appends of another process stay outside until
+`refresh`; a torn tail at the snapshot's end is that process's unfinished write, not damage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg.errors import KsegError, NotALogError, OffsetOutOfRangeError
+from kseg.files import checkpoints
+from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.files.mapping import Mapping
+from kseg.files.names import PartitionFiles, PathKind, SegmentFiles, classify_path, list_partition
+from kseg.format.columns import FIELDS_DEFAULT, RECORD_FIELDS, Record, RecordColumns
+from kseg.log import transactions
+from kseg.log.segment import BatchLocation, RecordLocation, Segment
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    OnError = Callable[[KsegError], None]
+
+ISOLATIONS: Final = ("read_uncommitted", "read_committed")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A segment of the snapshot: its files, and how much of its log is to be read."""
+
+    files: SegmentFiles
+    size: int
+    is_last: bool
+
+    @property
+    def base_offset(self) -> int:
+        """From the file's name."""
+        return self.files.base_offset
+
+    @property
+    def path(self) -> Path:
+        """The log file."""
+        return self.files.log
+
+
+class Log:
+    """One partition, read-only.
+
+    Example:
+        >>> with Log.open("orders-0") as log:  # doctest: +SKIP
+        ...     print(log.log_start_offset, log.log_end_offset)
+        ...     for columns in log.read(start_offset=1_200, isolation="read_committed"):
+        ...         print(len(columns))
+    """
+
+    def __init__(self, files: PartitionFiles, segments: tuple[SegmentInfo, ...], mapping: Mapping):
+        """Take over a listing; use `open` instead."""
+        self.path: Final = files.path
+        self.files: Final = files
+        self.segments: Final = segments
+        self._mapping: Final[Mapping] = mapping
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], *, mapping: Mapping = "auto") -> Log:
+        """Look at a partition directory; no file is opened until something is asked of it.
+
+        Args:
+            path: the directory, under Kafka's name or another.
+            mapping: "auto" maps files unless another process holds the data directory; "always", "never".
+
+        Raises:
+            NotALogError: there is no segment in it.
+            OSError: it cannot be listed.
+        """
+        if classify_path(path).kind is not PathKind.PARTITION:
+            raise NotALogError("not a partition directory", path=path)
+        files = list_partition(path)
+        sizes = [os.stat(segment.log).st_size for segment in files.segments]
+        last = len(sizes) - 1
+        infos = tuple(
+            SegmentInfo(segment, size, index == last)
+            for index, (segment, size) in enumerate(zip(files.segments, sizes, strict=True))
+        )
+        return cls(files, infos, mapping)
+
+    def refresh(self) -> Log:
+        """A new snapshot of the same directory."""
+        return Log.open(self.path, mapping=self._mapping)
+
+    # ---- what it is --------------------------------------------------------------------------------
+
+    @property
+    def topic(self) -> str | None:
+        """From the directory's name; None for a copy under another name."""
+        return self.files.name.topic if self.files.name else None
+
+    @property
+    def partition(self) -> int | None:
+        """From the directory's name; None for a copy under another name."""
+        return self.files.name.partition if self.files.name else None
+
+    @property
+    def first_offset(self) -> int:
+        """Base offset of the first segment; 0 without segments."""
+        return self.segments[0].base_offset if self.segments else 0
+
+    @cached_property
+    def log_start_offset(self) -> int:
+        """The first offset to be read: of the first segment, or later where records were deleted before it.
+
+        `log-start-offset-checkpoint` of the data directory says so; one that cannot be read says nothing.
+        """
+        if self.topic is None or self.partition is None:
+            return self.first_offset
+        path = self.path.resolve().parent / "log-start-offset-checkpoint"
+        try:
+            offsets = checkpoints.read_offset_checkpoint(path).offsets
+        except (KsegError, OSError):
+            return self.first_offset
+        named = offsets.get(TopicPartition(self.topic, self.partition), 0)
+        return max(self.first_offset, named)
+
+    @cached_property
+    def log_end_offset(self) -> int:
+        """The offset after the last whole batch of the snapshot."""
+        for info in reversed(self.segments):
+            with self.open_segment(info) as segment:
+                end = _end_of(segment)
+            if end is not None:
+                return end
+        return self.segments[-1].base_offset if self.segments else 0
+
+    @cached_property
+    def last_stable_offset(self) -> int:
+        """Where a reader of committed records ends: the first offset of the earliest undecided transaction."""
+        return transactions.last_stable_offset(self)
+
+    @cached_property
+    def leader_epochs(self) -> tuple[EpochEntry, ...]:
+        """Epochs and their start offsets, ascending; empty without a checkpoint.
+
+        Raises:
+            CorruptIndexError: the checkpoint is malformed.
+        """
+        if self.files.leader_epochs is None:
+            return ()
+        return checkpoints.read_leader_epochs(self.files.leader_epochs).effective
+
+    # ---- segments ----------------------------------------------------------------------------------
+
+    def open_segment(self, info: SegmentInfo) -> Segment:
+        """Open one segment of the snapshot, no further than the snapshot goes."""
+        return Segment.open(
+            info.path, mapping=self._mapping, size=info.size, is_last=info.is_last
+        )
+
+    def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
+        """The segment that can hold `offset`, and those after it."""
+        return transactions.infos_from(self.segments, offset)
+
+    # ---- finding -----------------------------------------------------------------------------------
+
+    def lookup(self, offset: int) -> BatchLocation:
+        """The batch that holds `offset`, or the first after it where compaction has left a gap.
+
+        Raises:
+            OffsetOutOfRangeError: it lies before the log's start, or at its end or beyond.
+        """
+        if offset >= self.log_start_offset:
+            for info in self.segments_from(offset):
+                with self.open_segment(info) as segment:
+                    found = segment.lookup(offset)
+                if found is not None:
+                    return found
+        raise OffsetOutOfRangeError(
+            f"the log holds offsets {self.log_start_offset} to {self.log_end_offset - 1}",
+            path=self.path,
+            offset=offset,
+        )
+
+    def lookup_time(self, timestamp: int) -> RecordLocation | None:
+        """The first record at or after `timestamp` (ms); None if there is none.
+
+        Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
+        """
+        for info in self.segments_from(self.log_start_offset):
+            with self.open_segment(info) as segment:
+                found = segment.lookup_time(timestamp, start_offset=self.log_start_offset)
+            if found is not None:
+                return found
+        return None
+
+    # ---- reading -----------------------------------------------------------------------------------
+
+    def read(
+        self,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        isolation: str = "read_uncommitted",
+        fields: tuple[str, ...] = FIELDS_DEFAULT,
+        **where: Any,
+    ) -> Iterator[RecordColumns]:
+        """The records of the partition as columns, a bounded piece at a time.
+
+        Args:
+            start_offset, end_offset: records with `start_offset <= offset < end_offset`, none before the log's start.
+            isolation: "read_uncommitted", or "read_committed": no records of aborted transactions, and none at or
+                past the last stable offset.
+            fields: names out of `kseg.format.columns.FIELDS`.
+            where: what else `Segment.read` takes, but for positions.
+
+        Raises:
+            FormatError, LimitExceededError: damage, as `Segment.read` says.
+        """
+        if isolation not in ISOLATIONS:
+            raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+        start = max(self.log_start_offset, start_offset or 0)
+        end = 2**63 - 1 if end_offset is None else end_offset
+        if isolation == "read_committed":
+            end = min(end, self.last_stable_offset)
+            where["keep"] = transactions.aborted_ranges(self, start, end).drop
+        return self._read(start, end, fields, where)
+
+    def _read(
+        self, start: int, end: int, fields: tuple[str, ...], where: dict[str, Any]
+    ) -> Iterator[RecordColumns]:
+        for info in self.segments_from(start):
+            if info.base_offset >= end:
+                return
+            with self.open_segment(info) as segment:
+                # Segments that lie wholly inside the range need no comparison a record.
+                inner = start if start > info.base_offset else None
+                pieces = segment.read(start_offset=inner, end_offset=end, fields=fields, **where)
+                yield from pieces
+
+    def records(self, **where: Any) -> Iterator[Record]:
+        """Each record as an object; takes what `read` takes, but for `fields`."""
+        for columns in self.read(fields=RECORD_FIELDS, **where):
+            yield from columns.records()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The records as an Arrow stream; each call starts a new reader."""
+        from kseg import arrow
+
+        return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
+
+    # ---- life --------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Nothing is held between reads; for the symmetry of `with`."""
+
+    def __enter__(self) -> Log:
+        """Answer the log itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The path and the number of segments."""
+        return f"Log({str(self.path)!r}, {len(self.segments)} segments)"
+
+
+def _end_of(segment: Segment) -> int | None:
+    """The offset after a segment's last whole batch; None if it holds none. The index saves most of the walk."""
+    start = segment.start_for_offset(2**63 - 1).position
+    last = None
+    for tile in segment.walk(start=start, on_bad_crc="ignore"):
+        if len(tile.table):
+            last = tile.table[len(tile.table) - 1]
+    if last is None:
+        return None
+    return segment.base_offset + last.position + last.size if segment.kafka07 else last.next_offset
+
+
+__all__ = ["ISOLATIONS", "Log", "SegmentInfo"]

@@ -1,0 +1,221 @@
+"""scan: records of files, partitions and whole data directories, as one restartable stream of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg.errors import KsegError, NotALogError
+from kseg.files.mapping import Mapping
+from kseg.files.names import PartitionName, PathKind, classify_path, list_data_directory
+from kseg.format.columns import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX, RecordColumns
+from kseg.format.header import BatchTable
+from kseg.log.partition import ISOLATIONS, Log
+from kseg.log.segment import Segment
+
+if TYPE_CHECKING:
+    import pyarrow
+
+#: Fields that a scan adds to those of a segment.
+PLACE_FIELDS: Final = ("topic", "partition")
+Bounds = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSource:
+    """One thing to read: a file of batches or a partition directory, and where it belongs."""
+
+    path: Path
+    is_file: bool
+    topic: str | None
+    partition: int | None
+
+
+@dataclass(slots=True)
+class Scan:
+    """A lazy reader: each iteration, and each Arrow stream, begins anew.
+
+    Attributes:
+        sources: what is read, in order.
+        fields: the columns given.
+        errors: with `on_corrupt="skip"`, the faults that the latest iteration passed over.
+    """
+
+    sources: tuple[ScanSource, ...]
+    fields: tuple[str, ...]
+    on_corrupt: str
+    mapping: Mapping
+    where: dict[str, Any]
+    errors: list[KsegError] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[RecordColumns]:
+        """The records, a bounded piece at a time, in the order of `sources`."""
+        return self._read()
+
+    def _read(self) -> Iterator[RecordColumns]:
+        self.errors.clear()
+        where = dict(self.where)
+        if self.on_corrupt == "skip":
+            where["on_error"] = self.errors.append
+        decoded = tuple(
+            dict.fromkeys(
+                "timestamp" if name == "timestamp_ms" else name
+                for name in self.fields
+                if name not in PLACE_FIELDS
+            )
+        )
+        for source in self.sources:
+            for columns in self._pieces(source, decoded or ("offset",), where):
+                yield replace(columns, topic=source.topic, partition=source.partition)
+
+    def _pieces(
+        self, source: ScanSource, fields: tuple[str, ...], where: dict[str, Any]
+    ) -> Iterator[RecordColumns]:
+        if source.is_file:
+            plain = {name: value for name, value in where.items() if name != "isolation"}
+            with Segment.open(source.path, mapping=self.mapping) as segment:
+                yield from segment.read(fields=fields, **plain)
+        else:
+            with Log.open(source.path, mapping=self.mapping) as log:
+                yield from log.read(fields=fields, **where)
+
+    def batches(self) -> Iterator[BatchTable]:
+        """Headers alone, at most 65,536 a table; checksums are noted, not insisted on."""
+        for source in self.sources:
+            if source.is_file:
+                with Segment.open(source.path, mapping=self.mapping) as segment:
+                    for tile in segment.walk():
+                        yield tile.table
+            else:
+                log = Log.open(source.path, mapping=self.mapping)
+                for info in log.segments:
+                    with log.open_segment(info) as segment:
+                        for tile in segment.walk():
+                            yield tile.table
+
+    def to_reader(self) -> pyarrow.RecordBatchReader:
+        """A new `pyarrow.RecordBatchReader`."""
+        from kseg import arrow
+
+        return arrow.to_reader(self, self.fields)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Everything as a `pyarrow.Table`; memory grows with the data."""
+        return self.to_reader().read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """An Arrow stream; each call starts a new reader."""
+        from kseg import arrow
+
+        return arrow.stream(self, self.fields, requested_schema)
+
+
+def scan(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    offset: Bounds = (None, None),
+    time: Bounds = (None, None),
+    fields: Iterable[str] | None = None,
+    topics: Iterable[str] | None = None,
+    partitions: Iterable[int] | None = None,
+    isolation: str = "read_uncommitted",
+    verify_crc: bool = True,
+    on_corrupt: str = "raise",
+    control: bool = False,
+    max_rows: int = ROWS_MAX,
+    max_bytes: int = BYTES_MAX,
+    mapping: Mapping = "auto",
+) -> Scan:
+    """Read records of one or many files, partitions or data directories.
+
+    Args:
+        paths: one or several; what each is, is told from its name and contents.
+        offset: `(start, end)`, half open, None for no bound.
+        time: the same for timestamps in ms; records need not be in order of time.
+        fields: columns to give; offset, timestamp, key, value and headers if None, with topic and partition in front
+            where more than one partition is read.
+        topics: only these topics.
+        partitions: only these partition numbers.
+        isolation: "read_uncommitted" or "read_committed" (whole partitions only).
+        verify_crc: refuse damaged batches.
+        on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`.
+        control: give transaction markers and other control records too.
+        max_rows, max_bytes: bounds of a piece.
+        mapping: "auto", "always" or "never", see `Segment.open`.
+
+    Raises:
+        NotALogError: a path is nothing that kseg reads, or nothing is left after choosing.
+        ValueError: an argument is none of its values.
+        OSError: a path is missing or cannot be listed.
+
+    Example:
+        >>> reader = scan("orders-0", offset=(1_200, None), fields=("key", "value"))  # doctest: +SKIP
+        >>> table = reader.to_arrow()  # doctest: +SKIP
+    """
+    if isolation not in ISOLATIONS:
+        raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+    if on_corrupt not in ("raise", "skip"):
+        raise ValueError(f"on_corrupt is raise or skip, not {on_corrupt!r}")
+    single = isinstance(paths, (str, PathLike))
+    chosen = [paths] if single else list(paths)  # type: ignore[list-item, arg-type]
+    sources = [source for path in chosen for source in _sources(Path(path))]
+    wanted_topics = None if topics is None else set(topics)
+    wanted_partitions = None if partitions is None else set(partitions)
+    kept = tuple(
+        source
+        for source in sources
+        if (wanted_topics is None or source.topic in wanted_topics)
+        and (wanted_partitions is None or source.partition in wanted_partitions)
+    )
+    if not kept:
+        raise NotALogError("no partition is left to read", path=Path(chosen[0]) if chosen else None)
+    if isolation == "read_committed" and any(source.is_file for source in kept):
+        raise ValueError("read_committed needs whole partitions, not single files")
+    where = {
+        "start_offset": offset[0],
+        "end_offset": offset[1],
+        "start_timestamp": time[0],
+        "end_timestamp": time[1],
+        "isolation": isolation,
+        "verify_crc": verify_crc,
+        "control": control,
+        "max_rows": max_rows,
+        "max_bytes": max_bytes,
+    }
+    return Scan(kept, _fields(fields, len(kept)), on_corrupt, mapping, where)
+
+
+def _fields(fields: Iterable[str] | None, source_count: int) -> tuple[str, ...]:
+    if fields is None:
+        return (*PLACE_FIELDS, *FIELDS_DEFAULT) if source_count > 1 else FIELDS_DEFAULT
+    known = (*FIELDS, *PLACE_FIELDS, "timestamp_ms")
+    wanted = tuple(fields)
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(known)}")
+    return wanted
+
+
+def _sources(path: Path) -> Iterator[ScanSource]:
+    """What a path holds to be read, in order; deleted and stray partitions of a data directory are not."""
+    known = classify_path(path)
+    if known.kind is PathKind.FILE:
+        if known.file is None or not known.file.kind.holds_batches:
+            raise NotALogError("not a file of batches", path=path)
+        yield _source(path, is_file=True, name=known.partition)
+    elif known.kind is PathKind.PARTITION:
+        yield _source(path, is_file=False, name=known.partition)
+    else:
+        for directory in list_data_directory(path).partitions:
+            if directory.name is None or directory.name.suffix is None:
+                yield _source(directory.path, is_file=False, name=directory.name)
+
+
+def _source(path: Path, *, is_file: bool, name: PartitionName | None) -> ScanSource:
+    return ScanSource(path, is_file, name.topic if name else None, name.partition if name else None)
+
+
+__all__ = ["PLACE_FIELDS", "Scan", "ScanSource", "scan"]

@@ -1,0 +1,191 @@
+"""Which transactions were aborted, and up to where every one is decided.
+
+A data batch says that it belongs to a transaction of its producer; what became of it is said later, by a control batch
+of the same producer. Reading committed records therefore means knowing the markers ahead. Segments keep the aborted
+ones in `.txnindex`; where those files do not cover a range, the headers are walked, on and on until each transaction
+that was open in the range is decided. Source: Kafka ProducerStateManager, TransactionIndex, UnifiedLog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kseg.constants import ControlType
+from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files import producer_snapshot
+from kseg.format.header import BatchTable
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.files.txn_index import AbortedTxn
+    from kseg.log.partition import Log, SegmentInfo
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AbortedRanges:
+    """Offsets whose records must not be seen, by producer.
+
+    Attributes:
+        ranges: by producer id, int64[k, 2] of first and last offset, ascending and apart.
+    """
+
+    ranges: dict[int, npt.NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, transactions: Iterable[tuple[int, int, int]]) -> AbortedRanges:
+        """From (producer id, first offset, last offset) in any order."""
+        by_producer: dict[int, set[tuple[int, int]]] = {}
+        for producer_id, first, last in transactions:
+            by_producer.setdefault(producer_id, set()).add((first, last))
+        return cls(
+            {key: np.array(sorted(pairs), np.int64) for key, pairs in by_producer.items()}
+        )
+
+    def __len__(self) -> int:
+        """How many aborted transactions."""
+        return sum(len(pairs) for pairs in self.ranges.values())
+
+    def drop(self, table: BatchTable) -> BatchTable:
+        """The table without the data batches of aborted transactions."""
+        if not self.ranges or not table.attributes_seen & 0x10:
+            return table
+        suspects = table.is_transactional & ~table.is_control
+        keep = np.ones(len(table), np.bool_)
+        producers = np.unique(table.producer_id[suspects]).tolist()
+        for producer_id in producers:
+            pairs = self.ranges.get(producer_id)
+            if pairs is None:
+                continue
+            rows = np.flatnonzero(suspects & (table.producer_id == producer_id))
+            offsets = table.base_offset[rows]
+            at = np.searchsorted(pairs[:, 0], offsets, side="right") - 1
+            inside = (at >= 0) & (offsets <= pairs[np.maximum(at, 0), 1])
+            keep[rows[inside]] = False
+        return table if keep.all() else table.take(keep)
+
+
+class TransactionWalk:
+    """Follows transactions through the headers of a log, in order.
+
+    Attributes:
+        open: first offset of each producer's undecided transaction.
+        aborted: (producer id, first offset, offset of the marker) of those that were aborted.
+    """
+
+    __slots__ = ("aborted", "open")
+
+    def __init__(self, undecided: dict[int, int] | None = None) -> None:
+        """Begin with transactions known to be open."""
+        self.open: dict[int, int] = dict(undecided or {})
+        self.aborted: list[tuple[int, int, int]] = []
+
+    def feed(self, table: BatchTable, *, offset_end: int | None = None) -> None:
+        """Take the next headers; data at or past `offset_end` opens nothing, but markers there count."""
+        if not table.attributes_seen & 0x30:
+            return
+        control = table.is_control
+        relevant = (table.producer_id >= 0) & (control | table.is_transactional)
+        for index in np.flatnonzero(relevant).tolist():
+            producer_id, offset = int(table.producer_id[index]), int(table.base_offset[index])
+            if not control[index]:
+                if offset_end is None or offset < offset_end:
+                    self.open.setdefault(producer_id, offset)
+                continue
+            kind = int(table.control_type[index])
+            if kind not in (ControlType.ABORT, ControlType.COMMIT):
+                continue  # emptied by compaction, or a marker of another sort
+            first = self.open.pop(producer_id, None)
+            if first is not None and kind == ControlType.ABORT:
+                self.aborted.append((producer_id, first, offset))
+
+
+def last_stable_offset(log: Log) -> int:
+    """The first offset of the earliest undecided transaction, else the log's end.
+
+    Begins at the newest sound producer snapshot. Source: Kafka UnifiedLog.lastStableOffset, with the end of the log
+    for the high watermark.
+    """
+    start, undecided = _newest_snapshot(log)
+    walk = TransactionWalk(undecided)
+    for table in _tables_from(log, start):
+        walk.feed(table)
+    return min([*walk.open.values(), log.log_end_offset])
+
+
+def _newest_snapshot(log: Log) -> tuple[int, dict[int, int]]:
+    """Offset and open transactions of the newest snapshot that can be read; the log's start and none without."""
+    for named in reversed(log.files.snapshots):
+        offset = named.name.base_offset
+        if offset is None or not log.first_offset <= offset <= log.log_end_offset:
+            continue
+        try:
+            entries = producer_snapshot.read(named.path).entries
+        except (CorruptIndexError, LimitExceededError, FileNotFoundError):
+            continue
+        undecided = {
+            entry.producer_id: entry.current_txn_first_offset
+            for entry in entries
+            if entry.current_txn_first_offset >= 0
+        }
+        return offset, undecided
+    return log.first_offset, {}
+
+
+def aborted_ranges(log: Log, start_offset: int, end_offset: int) -> AbortedRanges:
+    """The aborted transactions that matter to a reader of `[start_offset, end_offset)`."""
+    indexed = _from_indexes(log, start_offset, end_offset)
+    if indexed is not None:
+        return AbortedRanges.of((txn.producer_id, txn.first_offset, txn.last_offset) for txn in indexed)
+    walk = TransactionWalk()
+    for table in _tables_from(log, start_offset):
+        walk.feed(table, offset_end=end_offset)
+        past = len(table) > 0 and int(table.last_offset[-1]) >= end_offset
+        if past and not walk.open:
+            break
+    return AbortedRanges.of(walk.aborted)
+
+
+def _from_indexes(log: Log, start_offset: int, end_offset: int) -> list[AbortedTxn] | None:
+    """What the `.txnindex` files say, if every segment has one up to an entry that closes the range."""
+    found: list[AbortedTxn] = []
+    for info in log.segments_from(start_offset):
+        if info.files.txn_index is None:
+            return None
+        try:
+            with log.open_segment(info) as segment:
+                index = segment.txn_index
+                index.check(info.base_offset)
+        except CorruptIndexError:
+            return None
+        transactions, complete = index.collect_aborted(start_offset, end_offset)
+        found.extend(transactions)
+        if complete:
+            return found
+    return None
+
+
+def _tables_from(log: Log, offset: int) -> Iterator[BatchTable]:
+    """Headers from the batch that holds `offset` to the end of the log; checksums are left alone."""
+    for info in log.segments_from(offset):
+        with log.open_segment(info) as segment:
+            start = segment.start_for_offset(offset).position
+            for tile in segment.walk(start=start, on_bad_crc="ignore"):
+                table = tile.table
+                if len(table) and int(table.last_offset[0]) < offset:
+                    table = table.take(table.last_offset >= offset)
+                yield table
+
+
+def infos_from(segments: tuple[SegmentInfo, ...], offset: int) -> tuple[SegmentInfo, ...]:
+    """Segments from the one that can hold `offset` on."""
+    bases = [info.base_offset for info in segments]
+    first = int(np.searchsorted(np.array(bases, np.int64), offset, side="right")) - 1
+    return segments[max(first, 0) :]
+
+
+__all__ = ["AbortedRanges", "TransactionWalk", "aborted_ranges", "infos_from", "last_stable_offset"]
