@@ -27,12 +27,12 @@ def main() -> None:
             before, after = old[key]["median"], new[key]["median"]
             change = after / before - 1
             print(
-                f"{key[0]:34} {key[1]:19} {before:7.2f}x -> {after:6.2f}x {change:+6.0%}  {moved}"
+                f"{key[0]:37} {key[1]:19} {before:7.2f}x -> {after:6.2f}x {change:+6.0%}  {moved}"
             )
     for label, some, others in (("gone", old, new), ("new", new, old)):
         for key in some:
             if key not in others:
-                print(f"{key[0]:34} {key[1]:19} {some[key]['median']:7.2f}x {label}")
+                print(f"{key[0]:37} {key[1]:19} {some[key]['median']:7.2f}x {label}")
 
 
 def verdict(old: Row, new: Row) -> str:

@@ -10,11 +10,9 @@ import zlib
 from typing import TYPE_CHECKING, Literal
 from unittest import mock
 
-import kseg.arrow
-from kseg.log.segment import Segment
-
 from kseg.files.offset_index import OffsetIndex
 from kseg.format import codec
+from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,11 +82,12 @@ def headers(path: Path, stack: ExitStack) -> Callable[[], int]:
 def arrow_table(path: Path, stack: ExitStack) -> Callable[[], int]:
     """Read offset, timestamp, key and value into one Arrow table; answers records."""
     import pyarrow as pa
+    from kseg.arrow import to_record_batch
 
     segment = stack.enter_context(Segment.open(path, mapping="always"))
 
     def read() -> int:
-        pieces = [kseg.arrow.to_record_batch(piece) for piece in segment.read(fields=GATHERED)]
+        pieces = [to_record_batch(piece) for piece in segment.read(fields=GATHERED)]
         return len(pa.Table.from_batches(pieces))
 
     return read

@@ -18,7 +18,7 @@ PACKAGES = (
     *("pyarrow", "lz4", "zstandard", "cramjam", "isal"),
 )
 HEADER = (
-    f"{'case':34} {'against':19} {'median':>8} {'middle half':>17} {'goal':>5} {'final':>5}"
+    f"{'case':37} {'against':19} {'median':>8} {'middle half':>17} {'goal':>5} {'final':>5}"
     f" {'kseg':>11}  verdict"
 )
 #: Units per nanosecond are shown as GB or millions a second.
@@ -32,7 +32,7 @@ def line(case: Case, result: Result) -> str:
     rate = scale / sorted(result.subject_ns)[len(result.subject_ns) // 2]
     wanted = goal(case.name, result.peer)
     return (
-        f"{case.name:34} {result.peer:19} {result.median:7.2f}x {low:7.2f} .. {high:6.2f}"
+        f"{case.name:37} {result.peer:19} {result.median:7.2f}x {low:7.2f} .. {high:6.2f}"
         f" {_number(wanted.now):>5} {_number(wanted.final):>5} {rate:6.2f} {unit:4}"
         f"  {verdict(wanted, result.median)}"
     ).rstrip()
