@@ -82,6 +82,7 @@ def headers(path: Path, stack: ExitStack) -> Callable[[], int]:
 def arrow_table(path: Path, stack: ExitStack) -> Callable[[], int]:
     """Read offset, timestamp, key and value into one Arrow table; answers records."""
     import pyarrow as pa
+
     from kseg.arrow import to_record_batch
 
     segment = stack.enter_context(Segment.open(path, mapping="always"))
