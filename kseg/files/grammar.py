@@ -171,7 +171,7 @@ def parse_name(name: str) -> FileName | None:
     fixed = _FIXED_NAMES.get(plain)
     if fixed is not None:
         return FileName(fixed, suffix=suffix)
-    stem, _dot, extension = plain.partition(".")
+    stem, _dot, extension = plain.rpartition(".")
     kind = SEGMENT_KINDS.get(extension)
     if kind is not None:
         return FileName(kind, offset_from_file_name(name), suffix)

@@ -26,6 +26,9 @@ from kseg.files.mapping import MappedFile, Mapping
 
 #: Kafka maps an index through a 32-bit length.
 INDEX_BYTES_MAX: Final = 2**31 - 1
+#: In place of the number of entries: the index is closed.
+CLOSED: Final = -1
+
 #: How often a file may be found trimmed before we give up; a broker does it once.
 _TRIMS_MAX: Final = 8
 
@@ -40,7 +43,7 @@ class IndexFile:
     Attributes:
         path: the file.
         data: the used entries and perhaps more, read-only bytes.
-        count: used entries.
+        count: used entries; CLOSED after `close`.
         slots: whole entries that the file has room for.
         length: bytes of the file, which a whole number of slots need not fill.
     """
@@ -90,6 +93,7 @@ class IndexFile:
         Raises:
             CorruptIndexError: the file is longer than any index, or keeps shrinking.
         """
+        self.check_open()
         if self._file is None:
             return
         for _ in range(_TRIMS_MAX):
@@ -121,12 +125,22 @@ class IndexFile:
         Raises:
             CorruptRecordError: slots behind the used ones were asked for and are gone by now.
         """
+        self.check_open()
         size = self._entry.itemsize
         used = np.frombuffer(self.data[: self.count * size], dtype=self._entry)
         if not all_slots or self._file is None or self.count == self.slots:
             return used.copy()
         rest = self._file.read(self.count * size, (self.slots - self.count) * size)
         return np.concatenate((used, np.frombuffer(rest, dtype=self._entry)))
+
+    def check_open(self) -> None:
+        """Refuse to go on with a closed index.
+
+        Raises:
+            ValueError: it is closed.
+        """
+        if self.count < 0:
+            raise ValueError(f"{self.path} is closed")
 
     def check_shape(self) -> None:
         """Check what holds for both kinds: whole slots, and nothing but zeros past the entries.
@@ -155,11 +169,11 @@ class IndexFile:
         return CorruptIndexError(reason, path=self.path, position=slot * self._entry.itemsize)
 
     def close(self) -> None:
-        """Release the file; a second call does nothing. Lookups after it find nothing."""
+        """Release the file; a second call does nothing."""
         if self._file is not None:
             self._file.close()
         self.data = memoryview(b"")
-        self.count = 0
+        self.count = CLOSED
 
     def _used_slots(self, file: MappedFile) -> int:
         """Bisect for the end of the entries, by the rule at the top of the module."""

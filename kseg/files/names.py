@@ -44,6 +44,7 @@ __all__ = [
     "PathKind",
     "SegmentFiles",
     "classify_path",
+    "file_name",
     "list_data_directory",
     "list_partition",
     "offset_from_file_name",
@@ -147,6 +148,27 @@ class KnownPath:
     partition: PartitionName | None = None
 
 
+def file_name(path: str | PathLike[str]) -> FileName:
+    """Tell what a file holds from its name, kindly: `copy.log` is a log without a base offset.
+
+    Raises:
+        NotALogError: neither a name nor an extension of Kafka's.
+    """
+    plain_name = Path(path).name
+    try:
+        name = parse_name(plain_name)
+    except NotALogError:  # right extension, no offset
+        plain, suffix = split_suffix(plain_name)
+        return FileName(SEGMENT_KINDS[plain.rpartition(".")[2]], None, suffix)
+    if name is None:
+        raise NotALogError(
+            "not a name of Kafka's: files are told by .log, .index, .timeindex, .txnindex, "
+            ".snapshot, .checkpoint, .kafka or their fixed names",
+            path=path,
+        )
+    return name
+
+
 def list_partition(path: str | PathLike[str]) -> PartitionFiles:
     """List a partition directory, once, and sort out what is in it.
 
@@ -212,7 +234,7 @@ def classify_path(path: str | PathLike[str]) -> KnownPath:
     place = Path(path)
     if not place.is_dir():
         place.stat()  # a missing path is an OSError, and says so best itself
-        return KnownPath(place, PathKind.FILE, file=_classify_file(place))
+        return KnownPath(place, PathKind.FILE, file=file_name(place))
     files, _others = _list_files(place)
     if any(entry.name.kind not in OF_DATA_DIRECTORIES for entry in files):
         return KnownPath(place, PathKind.PARTITION, partition=_partition_name(place))
@@ -312,21 +334,6 @@ def _partition_name(directory: Path) -> PartitionName | None:
         return parse_partition_dir(directory.name or directory.resolve().name)
     except NotALogError:
         return None
-
-
-def _classify_file(path: Path) -> FileName:
-    try:
-        name = parse_name(path.name)
-    except NotALogError:  # right extension, no offset
-        plain, suffix = split_suffix(path.name)
-        return FileName(SEGMENT_KINDS[plain.partition(".")[2]], None, suffix)
-    if name is None:
-        raise NotALogError(
-            "not a name of Kafka's: files are told by .log, .index, .timeindex, .txnindex, "
-            ".snapshot, .checkpoint, .kafka or their fixed names",
-            path=path,
-        )
-    return name
 
 
 def _nothing_here(listing: DataDirectory) -> str:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from kseg._core import bisect_entries, bisect_entries_many
 
-from kseg.files.index_file import IndexFile
+from kseg.files.index_file import CLOSED, IndexFile
 from kseg.files.mapping import Mapping
 from kseg.files.names import OFFSET_MAX
 
@@ -88,6 +88,7 @@ class OffsetIndex:
     @property
     def entry_count(self) -> int:
         """Entries in use."""
+        self._file.check_open()
         return self._file.count
 
     @property
@@ -99,6 +100,8 @@ class OffsetIndex:
     def last_offset(self) -> int:
         """Offset of the last entry; the base offset if there is none."""
         data, count = self._entries
+        if count < 0:
+            self._file.check_open()
         if not count:
             return self.base_offset
         return self.base_offset + int(_ENTRY.unpack_from(data, (count - 1) * ENTRY_BYTES)[0])
@@ -112,6 +115,8 @@ class OffsetIndex:
         Source: Kafka `OffsetIndex.lookup`. Its warm section is a matter of cost, not of results.
         """
         data, count = self._entries
+        if count < 0:
+            self._file.check_open()
         base_offset = self.base_offset
         if offset < base_offset:
             return IndexEntry(base_offset, 0)
@@ -130,6 +135,8 @@ class OffsetIndex:
             CorruptIndexError: an entry found has a negative position.
         """
         data, count = self._entries
+        if count < 0:
+            self._file.check_open()
         wanted = np.ascontiguousarray(offsets, dtype=np.int64)
         # The greater of the two first: the difference then fits, whatever the offset.
         targets = np.maximum(wanted, self.base_offset) - self.base_offset
@@ -153,6 +160,8 @@ class OffsetIndex:
         Source: Kafka `OffsetIndex.fetchUpperBoundOffset`.
         """
         data, count = self._entries
+        if count < 0:
+            self._file.check_open()
         target = position + size
         slot = bisect_entries(data, 8, 4, 4, count, target)
         equal = slot > 0 and _ENTRY.unpack_from(data, slot * 8)[1] == target
@@ -208,9 +217,9 @@ class OffsetIndex:
         return self._file.count
 
     def close(self) -> None:
-        """Release the file; a second call does nothing."""
+        """Release the file; a second call does nothing, any other use is a ValueError."""
         self._file.close()
-        self._entries = (self._file.data, 0)
+        self._entries = (self._file.data, CLOSED)
 
     def __enter__(self) -> OffsetIndex:
         """Answer the index itself."""

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from kseg._core import bisect_entries, bisect_entries_many
 
 from kseg.constants import NO_TIMESTAMP
-from kseg.files.index_file import IndexFile
+from kseg.files.index_file import CLOSED, IndexFile
 from kseg.files.mapping import Mapping
 from kseg.files.names import OFFSET_MAX
 
@@ -86,6 +86,7 @@ class TimeIndex:
     @property
     def entry_count(self) -> int:
         """Entries in use."""
+        self._file.check_open()
         return self._file.count
 
     @property
@@ -97,6 +98,8 @@ class TimeIndex:
     def last_entry(self) -> TimeIndexEntry:
         """The last entry; (-1, base offset) if there is none."""
         data, count = self._entries
+        if count < 0:
+            self._file.check_open()
         if not count:
             return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
         timestamp, relative = _ENTRY.unpack_from(data, (count - 1) * ENTRY_BYTES)
@@ -111,6 +114,8 @@ class TimeIndex:
         Source: Kafka `TimeIndex.lookup`.
         """
         data, count = self._entries
+        if count < 0:
+            self._file.check_open()
         slot = bisect_entries(data, 12, 0, 8, count, timestamp)
         if slot < 0:
             return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
@@ -126,6 +131,8 @@ class TimeIndex:
             CorruptIndexError: an entry found has an offset below the base.
         """
         data, count = self._entries
+        if count < 0:
+            self._file.check_open()
         targets = np.ascontiguousarray(timestamps, dtype=np.int64)
         if not count:
             return np.full(len(targets), self.base_offset, dtype=np.int64)
@@ -185,9 +192,9 @@ class TimeIndex:
         return self._file.count
 
     def close(self) -> None:
-        """Release the file; a second call does nothing."""
+        """Release the file; a second call does nothing, any other use is a ValueError."""
         self._file.close()
-        self._entries = (self._file.data, 0)
+        self._entries = (self._file.data, CLOSED)
 
     def __enter__(self) -> TimeIndex:
         """Answer the index itself."""

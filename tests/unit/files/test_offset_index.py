@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.errors import CorruptIndexError
+from kseg.files.offset_index import IndexEntry, OffsetIndex
+from tests.unit.files import index_bytes
+
+BASE = 45
+
+
+@pytest.fixture(params=["always", "never"])
+def mapping(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def open_index(path: Path, entries: list[tuple[int, int]], slots: int = 0, **options: Any) -> Any:
+    return OffsetIndex.open(index_bytes.offset_index(path, entries, slots=slots), BASE, **options)
+
+
+@pytest.mark.parametrize("target", [0, BASE - 1, BASE, 92, 2**63 - 1])
+def test_an_empty_index_answers_the_base(tmp_path: Path, mapping: Any, target: int) -> None:
+    with open_index(tmp_path / "x", [], mapping=mapping) as index:
+        assert index.lookup(target) == IndexEntry(BASE, 0)
+        assert index.lookup_many(np.array([target])).tolist() == [0]
+        assert index.last_offset == BASE
+        assert index.fetch_upper_bound(0, 5) is None
+        index.check()
+
+
+def test_a_missing_file_is_an_empty_index(tmp_path: Path, mapping: Any) -> None:
+    with OffsetIndex.open(tmp_path / "absent", BASE, mapping=mapping) as index:
+        assert index.missing
+        assert (index.entry_count, index.slots) == (0, 0)
+        assert index.lookup(BASE + 5) == IndexEntry(BASE, 0)
+        assert index.refresh() == 0
+        assert len(index.entries(all_slots=True).offsets) == 0
+        index.check()
+    assert not (tmp_path / "absent").exists()
+
+
+def test_entries_are_found_exactly_and_others_by_the_one_below(tmp_path: Path) -> None:
+    entries = [(n, n - 1) for n in range(1, 31)]
+    with open_index(tmp_path / "x", entries) as index:
+        assert index.lookup(BASE) == (BASE, 0)
+        assert [index.lookup(BASE + n) for n, _ in entries] == [(BASE + n, p) for n, p in entries]
+        assert index.lookup(BASE + 1000) == (BASE + 30, 29)
+
+
+def test_the_first_entry_may_name_the_base_itself(tmp_path: Path, mapping: Any) -> None:
+    entries = [(n, 10 * n) for n in range(5)]
+    with open_index(tmp_path / "x", entries, slots=9, mapping=mapping) as index:
+        assert index.entry_count == 5
+        assert index.entries().offsets.tolist() == [BASE + n for n in range(5)]
+        index.check()
+
+
+def test_a_single_entry_for_the_base_is_sound(tmp_path: Path) -> None:
+    with open_index(tmp_path / "x", [(0, 0)]) as index:
+        assert index.entry_count == 1
+        index.check()
+
+
+@pytest.mark.parametrize(
+    ("position", "size", "offset"),
+    [
+        (0, 5, 46),
+        (0, 10, 46),
+        (0, 22, 47),
+        (0, 23, 47),
+        (10, 24, 48),
+        (37, 1, None),
+        (0, 200, None),
+    ],
+)
+def test_upper_bound_is_the_first_entry_at_or_past_the_end(
+    tmp_path: Path, position: int, size: int, offset: int | None
+) -> None:
+    with open_index(tmp_path / "x", [(0, 0), (1, 10), (2, 23), (3, 37)]) as index:
+        found = index.fetch_upper_bound(position, size)
+        assert (found and found.offset) == offset
+
+
+def test_upper_bound_is_computed_in_64_bits(tmp_path: Path) -> None:
+    with open_index(tmp_path / "x", [(1, 10)]) as index:
+        assert index.fetch_upper_bound(2**31 - 1, 2**31 - 1) is None
+
+
+@pytest.mark.parametrize("used", [0, 1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("slots", [2, 3, 8, 9, 64])
+def test_the_used_part_ends_where_the_zeros_begin(
+    tmp_path: Path, mapping: Any, used: int, slots: int
+) -> None:
+    entries = [(n + 1, 10 * n) for n in range(min(used, slots))]
+    with open_index(tmp_path / "x", entries, slots, mapping=mapping) as index:
+        assert (index.entry_count, index.slots) == (len(entries), slots)
+        assert index.lookup(2**40) == (
+            (BASE + len(entries), 10 * len(entries) - 10) if used else (BASE, 0)
+        )
+        assert len(index.entries(all_slots=True).offsets) == slots
+        index.check()
+
+
+def test_refresh_sees_what_another_process_added(tmp_path: Path, mapping: Any) -> None:
+    path = tmp_path / "x"
+    with open_index(path, [(1, 1)], slots=4, mapping=mapping) as index:
+        with path.open("r+b") as file:
+            file.seek(8)
+            file.write(bytes.fromhex("0000000500000046"))
+        assert index.refresh() == 2
+        assert index.lookup(BASE + 9) == (BASE + 5, 70)
+        index_bytes.offset_index(path, [(1, 1), (5, 70), (6, 80)])
+        assert index.refresh() == 3
+        assert index.lookup(BASE + 9) == (BASE + 6, 80)
+
+
+def test_a_file_that_is_trimmed_meanwhile_is_looked_at_again(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with open_index(path, [(1, 1)], slots=1000, mapping="never") as index:
+        index_bytes.offset_index(path, [(1, 1), (2, 20)])
+        assert index.refresh() == 2
+        assert index.slots == 2
+
+
+def test_a_closed_index_says_so(tmp_path: Path, mapping: Any) -> None:
+    index = open_index(tmp_path / "x", [(1, 1)], mapping=mapping)
+    index.close()
+    index.close()
+    for use in (
+        lambda: index.lookup(BASE + 1),
+        lambda: index.lookup_many(np.array([1])),
+        lambda: index.fetch_upper_bound(0, 1),
+        lambda: index.last_offset,
+        lambda: index.entry_count,
+        index.entries,
+        index.check,
+        index.refresh,
+    ):
+        with pytest.raises(ValueError, match="x is closed"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("entries", "slots", "slot"),
+    [
+        ([(5, 10), (5, 20)], 0, 1),  # the same offset twice
+        ([(5, 10), (4, 20)], 0, 1),
+        ([(5, 10), (6, 9)], 0, 1),
+        ([(-1, 10), (6, 20)], 0, 0),
+        ([(1, -10), (6, 20)], 0, 0),
+        ([(1, 10), (-6, 20)], 0, 1),  # the last offset lies below the base
+        ([(1, 10), (2, 20), (0, 0), (0, 7), (0, 0)], 0, 3),
+        ([(0, 0), (0, 0), (0, 9)], 4, 2),
+    ],
+)
+def test_what_breaks_the_order_is_found(
+    tmp_path: Path, mapping: Any, entries: list[tuple[int, int]], slots: int, slot: int
+) -> None:
+    with (
+        open_index(tmp_path / "x", entries, slots, mapping=mapping) as index,
+        pytest.raises(CorruptIndexError) as caught,
+    ):
+        index.check()
+    assert caught.value.position == 8 * slot
+    assert caught.value.path == str(tmp_path / "x")
+
+
+@pytest.mark.parametrize("extra", range(1, 8))
+def test_a_length_that_is_no_multiple_of_eight_is_found(tmp_path: Path, extra: int) -> None:
+    (tmp_path / "x").write_bytes(bytes.fromhex("0000000100000001") + bytes(extra))
+    with (
+        OffsetIndex.open(tmp_path / "x", BASE) as index,
+        pytest.raises(CorruptIndexError, match="multiple of 8"),
+    ):
+        index.check()
+
+
+@pytest.mark.parametrize("entry", [(3, -1), (-2, 7)])
+def test_a_negative_answer_is_an_error(tmp_path: Path, entry: tuple[int, int]) -> None:
+    with open_index(tmp_path / "x", [entry]) as index:
+        with pytest.raises(CorruptIndexError):
+            index.lookup(BASE + 5)
+        if entry[1] < 0:
+            with pytest.raises(CorruptIndexError):
+                index.lookup_many(np.array([BASE + 5]))
+
+
+def test_an_offset_beyond_64_bits_is_an_error_not_a_wrap(tmp_path: Path) -> None:
+    path = index_bytes.offset_index(tmp_path / "x", [(1, 1), (9, 2)])
+    with OffsetIndex.open(path, 2**63 - 5) as index, pytest.raises(CorruptIndexError):
+        index.entries()
+
+
+def test_a_file_longer_than_any_index_is_refused_unread(tmp_path: Path, mapping: Any) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(CorruptIndexError, match="largest"):
+        OffsetIndex.open(tmp_path / "x", BASE, mapping=mapping)
+
+
+def test_a_sparse_file_of_zeros_costs_no_memory(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(2**31 - 8)
+    with OffsetIndex.open(tmp_path / "x", BASE, mapping="never") as index:
+        assert (index.entry_count, index.slots) == (0, 2**28 - 1)
+
+
+increasing = st.lists(st.integers(1, 2**31 - 1), unique=True, max_size=60).map(sorted)
+
+
+@given(increasing, st.lists(st.integers(0, 2**31), max_size=20), st.integers(0, 40))
+def test_lookups_equal_a_plain_floor_search(
+    tmp_path_factory: pytest.TempPathFactory, relative: list[int], asked: list[int], spare: int
+) -> None:
+    path = tmp_path_factory.mktemp("index") / "x"
+    entries = [(offset, slot + 1) for slot, offset in enumerate(relative)]
+    targets = [BASE + target for target in [*asked, *relative]]
+    expected = [bisect_right(relative, target - BASE) for target in targets]
+    with open_index(path, entries, slots=len(entries) + spare) as index:
+        assert index.entry_count == len(entries)
+        assert [index.lookup(target).position for target in targets] == expected
+        assert index.lookup_many(np.array(targets, dtype=np.int64)).tolist() == expected
+        assert [index.lookup(target).offset for target in targets] == [
+            BASE + (relative[slot - 1] if slot else 0) for slot in expected
+        ]
+        index.check()
+
+
+@given(st.binary(max_size=200), st.integers(-(2**62), 2**62))
+def test_any_bytes_give_an_answer_or_a_typed_error(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, target: int
+) -> None:
+    path = tmp_path_factory.mktemp("index") / "x"
+    path.write_bytes(data)
+    for mapping in ("always", "never"):
+        with OffsetIndex.open(path, BASE, mapping=mapping) as index:  # type: ignore[arg-type]
+            assert 0 <= index.entry_count <= index.slots == len(data) // 8
+            for act in (
+                lambda: index.lookup(target),
+                lambda: index.lookup_many(np.array([target])),
+                lambda: index.fetch_upper_bound(target % 2**31, 5),
+                index.entries,
+                index.check,
+            ):
+                try:
+                    act()
+                except CorruptIndexError as error:
+                    assert error.path == str(path)  # noqa: PT017
