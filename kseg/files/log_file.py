@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import StopReason
+from kseg.errors import NotALogError
 from kseg.files.mapping import MappedFile, Mapping
 from kseg.files.names import FileKind, parse_name
 from kseg.format.header import HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
@@ -65,6 +66,8 @@ class LogFile:
             OSError: it is missing or cannot be read.
         """
         name = parse_name(Path(path).name)
+        if name is None or not name.kind.holds_batches:
+            raise NotALogError("not the name of a file of batches", path=path)
         file = MappedFile.open(path, mapping)
         return cls(file, name.base_offset or 0, kafka07=name.kind is FileKind.KAFKA07)
 

@@ -116,10 +116,10 @@ class HeadersColumn:
 
     def __iter__(self) -> Iterator[tuple[tuple[bytes, bytes | None], ...]]:
         """Each record's headers as pairs of name and value."""
-        pairs = list(zip(self.keys, self.values, strict=True))
+        pairs = [(key or b"", value) for key, value in zip(self.keys, self.values, strict=True)]
         ends = self.offsets.tolist()
         for index in range(len(self)):
-            yield tuple(pairs[ends[index] : ends[index + 1]])  # type: ignore[misc]
+            yield tuple(pairs[ends[index] : ends[index + 1]])
 
 
 class Record(NamedTuple):

@@ -233,6 +233,11 @@ class BatchTable:
             object.__setattr__(self, field.name, value)
         self.rows.flags.writeable = False
 
+    def _has(self, flag: int) -> npt.NDArray[np.bool_]:
+        """bool[n]: a flag of magic 2's attributes; older formats give these bits no meaning."""
+        has: npt.NDArray[np.bool_] = (self.magic >= 2) & ((self.attributes & flag) != 0)
+        return has
+
     @property
     def codec(self) -> Int64Array:
         """Codec ids, int64[n]."""
@@ -247,18 +252,17 @@ class BatchTable:
     @property
     def is_transactional(self) -> npt.NDArray[np.bool_]:
         """bool[n]."""
-        return (self.magic >= 2) & ((self.attributes & TRANSACTIONAL) != 0)
+        return self._has(TRANSACTIONAL)
 
     @property
     def is_control(self) -> npt.NDArray[np.bool_]:
         """bool[n]."""
-        return (self.magic >= 2) & ((self.attributes & CONTROL) != 0)
+        return self._has(CONTROL)
 
     @property
     def delete_horizon_ms(self) -> Int64Array:
         """int64[n]; -1 where there is none."""
-        has = (self.magic >= 2) & ((self.attributes & DELETE_HORIZON) != 0)
-        return np.where(has, self.base_timestamp, np.int64(-1))
+        return np.where(self._has(DELETE_HORIZON), self.base_timestamp, np.int64(-1))
 
     @property
     def last_sequence(self) -> Int64Array:

@@ -159,9 +159,8 @@ def scan(
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
     if on_corrupt not in ("raise", "skip"):
         raise ValueError(f"on_corrupt is raise or skip, not {on_corrupt!r}")
-    single = isinstance(paths, (str, PathLike))
-    chosen = [paths] if single else list(paths)  # type: ignore[list-item, arg-type]
-    sources = [source for path in chosen for source in _sources(Path(path))]
+    chosen = [Path(path) for path in ((paths,) if isinstance(paths, (str, PathLike)) else paths)]
+    sources = [source for path in chosen for source in _sources(path)]
     wanted_topics = None if topics is None else set(topics)
     wanted_partitions = None if partitions is None else set(partitions)
     kept = tuple(
@@ -171,7 +170,7 @@ def scan(
         and (wanted_partitions is None or source.partition in wanted_partitions)
     )
     if not kept:
-        raise NotALogError("no partition is left to read", path=Path(chosen[0]) if chosen else None)
+        raise NotALogError("no partition is left to read", path=chosen[0] if chosen else None)
     if isolation == "read_committed" and any(source.is_file for source in kept):
         raise ValueError("read_committed needs whole partitions, not single files")
     where = {

@@ -1,0 +1,38 @@
+"""What Python sees of the kernels for old message sets; what they do is said in `_legacy.pyx`."""
+
+from typing_extensions import Buffer
+
+import numpy as np
+import numpy.typing as npt
+
+_Int64 = npt.NDArray[np.int64]
+_Int32 = npt.NDArray[np.int32]
+
+def locate_messages(
+    view: Buffer,
+    arena: Buffer,
+    bodies: _Int64,
+    *,
+    bounds: _Int64,
+    rows_max: int,
+    bytes_max: int,
+    check_crc: bool,
+    offsets: _Int64,
+    timestamps: _Int64,
+    spans: _Int32,
+    first_row: _Int64,
+    first_offsets: _Int64,
+    state: _Int64,
+) -> None: ...
+def scan_messages_07(
+    data: Buffer,
+    *,
+    base: int,
+    start: int,
+    limit: int,
+    file_end: int,
+    verify: int,
+    log_start: int,
+    rows: _Int64,
+    walk: _Int64,
+) -> None: ...

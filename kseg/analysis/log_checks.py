@@ -1,0 +1,247 @@
+"""Checks of one log file's batches, a table at a time: what headers promise, and with `deep` records.
+
+One pass in file order. Everything is told from columns; nothing looks at single records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kseg.analysis.findings import PER_CODE_MAX, Findings
+from kseg.constants import BATCH_HEADER_BYTES, Compression, StopReason
+from kseg.errors import (
+    CorruptRecordError,
+    DecompressionError,
+    KsegError,
+    LimitExceededError,
+)
+from kseg.format.columns import Request, Workspace, decode
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.files.log_file import Tile
+    from kseg.format.header import BatchTable
+
+    Mask = npt.NDArray[np.bool_]
+    Int64Array = npt.NDArray[np.int64]
+
+_INT32_MAX = 2**31 - 1
+_RECORD_BYTES_MIN = 7
+#: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
+EPOCH_CHANGES_MAX = 10_000
+
+_STOPS = {
+    StopReason.TORN_TAIL: ("torn-tail", "the last batch is incomplete"),
+    StopReason.ZERO_TAIL: ("zero-tail", "only zeros follow"),
+    StopReason.BAD_LENGTH: ("batch-length", "no batch can have the size stored here"),
+    StopReason.BAD_MAGIC: ("batch-magic", "no release ever wrote the magic stored here"),
+}
+#: Ends of a walk that a crash leaves at the end of a partition.
+_BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+
+
+@dataclass(slots=True)
+class LogChecks:
+    """The state of one walk: what came before the table at hand.
+
+    Attributes:
+        path: the log file.
+        base_offset: from its name; None for files whose offsets are not told by it.
+        is_last: nothing of the partition follows, so a torn tail is benign.
+        deep: decode every record.
+        found: where findings go.
+        first_offset, last_offset: of the good batches so far.
+        epochs: (leader epoch, first offset) where the epoch changes.
+        batches, records: counted so far.
+    """
+
+    path: str
+    base_offset: int | None
+    is_last: bool
+    deep: bool
+    inflated_max: int
+    found: Findings
+    first_offset: int | None = None
+    last_offset: int | None = None
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    batches: int = 0
+    records: int = 0
+    _workspace: Workspace = field(default_factory=Workspace)
+
+    def feed(self, tile: Tile) -> BatchTable:
+        """Check the batches of one tile; answers those that match their checksums."""
+        table = tile.table
+        self.batches += len(table)
+        good = table
+        if table.bad_crc_count:
+            bad = table.crc_ok == 0
+            self._report_bad_crc(table.take(bad))
+            good = table.take(~bad)
+        if len(good) and not table.kafka07:
+            self._check_headers(good)
+            self._check_offsets(good)
+            self._check_epochs(good)
+        if self.deep:
+            self._decode(tile, good)
+        else:
+            self.records += int(np.maximum(good.record_count, 0).sum())
+        return good
+
+    def finish(self, table: BatchTable, size: int) -> None:
+        """Judge why the walk ended, in front of which byte."""
+        if table.stop not in _STOPS:
+            return
+        code, text = _STOPS[table.stop]
+        left = size - table.end_position
+        benign = self.is_last and table.stop in _BENIGN
+        wanted = f", the batch there wants {table.needed}" if table.needed > left else ""
+        self.found.add(
+            code,
+            self.path,
+            f"{text}: {left} bytes are left{wanted}",
+            position=table.end_position,
+            offset=None if self.last_offset is None else self.last_offset + 1,
+            severity="warning" if benign else "error",
+        )
+
+    def _report_bad_crc(self, bad: BatchTable) -> None:
+        for header in bad.take(slice(PER_CODE_MAX)):
+            offset = header.base_offset if header.base_offset >= 0 else header.last_offset
+            if header.magic >= 2 and header.size < BATCH_HEADER_BYTES:
+                message = f"{header.size} bytes are fewer than a header's {BATCH_HEADER_BYTES}"
+                code = "batch-length"
+            else:
+                message = f"the checksum stored, {header.crc:#010x}, is not that of the bytes"
+                code = "batch-crc"
+            self.found.add(code, self.path, message, position=header.position, offset=offset)
+        self.found.count_more("batch-crc", self.path, len(bad) - PER_CODE_MAX)
+
+    def _report(self, code: str, table: BatchTable, mask: Mask, message: str) -> None:
+        """One finding for each batch of the mask; `message` is filled in from its header."""
+        if not mask.any():
+            return
+        chosen = table.take(mask)
+        for header in chosen.take(slice(PER_CODE_MAX)):
+            offset = header.base_offset if header.base_offset >= 0 else header.last_offset
+            text = message.format(b=header)
+            self.found.add(code, self.path, text, position=header.position, offset=offset)
+        self.found.count_more(code, self.path, len(chosen) - PER_CODE_MAX)
+
+    def _check_headers(self, table: BatchTable) -> None:
+        codec, magic, count = table.codec, table.magic, table.record_count
+        if table.attributes_seen & 7:
+            unknown = (codec > Compression.ZSTD) | ((codec == Compression.ZSTD) & (magic < 2))
+            self._report("batch-codec", table, unknown, "codec {b.codec} in magic {b.magic}")
+        if not table.magics_seen & ~3:
+            return
+        current = magic >= 2
+        room = np.where(codec == 0, (table.size - BATCH_HEADER_BYTES) // _RECORD_BYTES_MIN, 2**31)
+        deltas = table.last_offset - table.base_offset
+        impossible = current & ((count < 0) | (count > room) | (count > deltas + 1))
+        text = "{b.record_count} records, offsets {b.base_offset} to {b.last_offset}, {b.size} bytes"
+        self._report("batch-count", table, impossible, text)
+        lone = table.is_transactional & ~table.is_control & (table.producer_id < 0)
+        odd = current & (lone | (table.producer_id < -1))
+        self._report("batch-producer", table, odd, "producer id {b.producer_id}")
+
+    def _check_offsets(self, table: BatchTable) -> None:
+        """Offsets grow, and lie where 32 bits from the base offset reach.
+
+        A compressed message of magic 0 or 1 tells only its last offset without being inflated.
+        """
+        first = np.where(table.base_offset < 0, table.last_offset, table.base_offset)
+        negative = (table.magic >= 2) & (table.base_offset < 0)
+        text = "offsets {b.base_offset} to {b.last_offset}"
+        self._report("offset-range", table, negative | (table.last_offset < first), text)
+        if self.base_offset is not None:
+            far = (first < self.base_offset) | (table.last_offset - self.base_offset > _INT32_MAX)
+            text += f" in a segment that starts at {self.base_offset}"
+            self._report("offset-range", table, far & ~negative, text)
+        before = np.empty_like(first)
+        start = first[0] - 1 if self.last_offset is None else self.last_offset
+        before[0] = start
+        before[1:] = table.last_offset[:-1]
+        running = np.maximum.accumulate(before)
+        message = "offsets {b.base_offset} to {b.last_offset} behind higher ones"
+        self._report("offset-order", table, first <= running, message)
+        if self.first_offset is None:
+            self.first_offset = int(first[0])
+        self.last_offset = max(int(running[-1]), int(table.last_offset[-1]))
+
+    def _check_epochs(self, table: BatchTable) -> None:
+        epochs = table.leader_epoch
+        known = (table.magic >= 2) & (epochs >= 0)
+        if not known.any():
+            return
+        table = table if known.all() else table.take(known)
+        epochs = table.leader_epoch
+        previous = np.empty_like(epochs)
+        previous[0] = self.epochs[-1][0] if self.epochs else -1
+        previous[1:] = epochs[:-1]
+        text = "leader epoch {b.leader_epoch} behind a higher one"
+        self._report("leader-epoch-order", table, epochs < previous, text)
+        changes = np.flatnonzero(epochs != previous)
+        if len(changes) and len(self.epochs) < EPOCH_CHANGES_MAX:
+            offsets = table.base_offset[changes].tolist()
+            self.epochs += zip(epochs[changes].tolist(), offsets, strict=True)
+
+    # Records.
+
+    def _decode(self, tile: Tile, good: BatchTable) -> None:
+        fields = ("offset", "timestamp", "position")
+        request = Request(fields, control=True, inflated_max=self.inflated_max)
+        pieces = decode(
+            tile.data,
+            good,
+            request,
+            base=tile.base,
+            workspace=self._workspace,
+            on_error=self._report_record,
+        )
+        for columns in pieces:
+            self.records += len(columns)
+            if not good.kafka07:
+                self._check_records(good, columns.position, columns.offset, columns.timestamp)
+
+    def _report_record(self, error: KsegError) -> None:
+        if isinstance(error, DecompressionError):
+            code = "record-codec"
+        elif isinstance(error, LimitExceededError):
+            code = "record-limit"
+        elif isinstance(error, CorruptRecordError):
+            code = "record-crc"
+        else:
+            code = "record-structure"
+        text = error.reason
+        if error.record_index is not None:
+            text = f"record {error.record_index}: {text}"
+        self.found.add(code, self.path, text, position=error.position, offset=error.offset)
+
+    def _check_records(
+        self, table: BatchTable, position: Int64Array, offset: Int64Array, timestamp: Int64Array
+    ) -> None:
+        """Record offsets grow within their batch's; the latest time is the one in the header.
+
+        A batch whose records are cut between two pieces is judged by what each holds of it.
+        """
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(position)) + 1))
+        counts = np.diff(np.append(starts, len(position)))
+        batches = table.take(np.searchsorted(table.position, position[starts]))
+        last = offset[starts + counts - 1]
+        falls = np.zeros(len(offset), np.int64)
+        falls[1:] = (np.diff(offset) <= 0) & (np.diff(position) == 0)
+        base = np.where(batches.base_offset < 0, -1, batches.base_offset)
+        wrong = np.add.reduceat(falls, starts) > 0
+        wrong |= (offset[starts] < base) | (last > batches.last_offset)
+        # A wrapper of magic 0 or 1 bears its last record's offset, save those that bear 0.
+        text = "record offsets leave {b.base_offset} to {b.last_offset}, or do not grow"
+        self._report("record-offset", batches, wrong, text)
+        latest = np.maximum.reduceat(timestamp, starts)
+        whole = (batches.magic >= 2) & (batches.record_count == counts)
+        told = whole & (batches.timestamp_type == 0)
+        text = "timestamp {b.max_timestamp} in the header is not the latest of its records"
+        self._report("max-timestamp", batches, told & (latest != batches.max_timestamp), text)

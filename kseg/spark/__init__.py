@@ -1,0 +1,59 @@
+"""Kafka log segments in Spark: `spark.read.format("kseg").load("data-dir/orders-0")`.
+
+Spark 4.1 and later find the source by its name (through the package `pyspark_kseg`), so a session
+needs nothing but `kseg[spark]` installed. `register` also turns Spark's filter pushdown on, with
+which a condition on offset, timestamp, partition or topic reads only what it needs.
+
+Importing this module imports no pyspark.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+#: The first release that hands filters to Python sources.
+_SPARK_MIN: Final = (4, 1)
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("kseg")` known to a session, with filters pushed down into it.
+
+    Args:
+        spark: the session; its setting `spark.sql.python.filterPushdown.enabled` becomes true,
+            which holds for every Python source in it.
+
+    Raises:
+        MissingExtraError: pyspark is not installed, or too old.
+    """
+    check_pyspark()
+    from kseg.spark.source import KsegDataSource
+
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(KsegDataSource)
+
+
+def check_pyspark() -> None:
+    """Make sure that a pyspark is there with which the source works.
+
+    Raises:
+        MissingExtraError: there is none, or it is too old; the message is what to run.
+    """
+    try:
+        from pyspark import __version__ as version
+    except ImportError:
+        raise MissingExtraError("Spark needs pyspark: pip install 'kseg[spark]'") from None
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+    if numbers < _SPARK_MIN:
+        least = ".".join(map(str, _SPARK_MIN))
+        raise MissingExtraError(
+            f"pyspark {version} is too old, kseg needs {least}: pip install -U 'kseg[spark]'"
+        )

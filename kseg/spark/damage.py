@@ -1,0 +1,108 @@
+"""What a task met that it could not read: a code, a place, and a line in a report.
+
+Under `onCorrupt=skip` a task goes on behind the damage and says so: in the worker's log, and, with
+`reportPath`, in a file of JSON lines per task, which `spark.read.json` or `read_report` gather. A
+task that runs again replaces its own file, so nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.constants import StopReason
+from kseg.errors import DecompressionError, KsegError, LimitExceededError, UnsupportedFormatError
+
+if TYPE_CHECKING:
+    from kseg.spark.plan import Split
+
+_LOGGER = logging.getLogger("kseg.spark")
+_REPORT_NAME: Final = "damage-*.jsonl"
+
+_STOP_CODES: Final = {
+    StopReason.TORN_TAIL: "torn-tail",
+    StopReason.ZERO_TAIL: "zero-tail",
+    StopReason.BAD_LENGTH: "batch-length",
+    StopReason.BAD_MAGIC: "batch-magic",
+    StopReason.BAD_CRC: "batch-crc",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One place that was passed over, in the words of `kseg verify`.
+
+    Attributes:
+        code: a stable word such as `batch-crc`.
+        path: the log file.
+        position: of the batch, in bytes; None where the whole file is meant.
+        offset: of the batch, where it is known.
+        message: what is wrong.
+    """
+
+    code: str
+    path: str
+    position: int | None
+    offset: int | None
+    message: str
+
+
+def code_of(error: KsegError) -> str:
+    """The stable word for an error."""
+    if error.stop in _STOP_CODES:
+        return _STOP_CODES[error.stop]
+    if isinstance(error, (DecompressionError, UnsupportedFormatError)):
+        return "batch-codec"
+    if isinstance(error, LimitExceededError):
+        return "limit"
+    return "record-structure"
+
+
+def damage_of(error: KsegError, path: str) -> Damage:
+    """An error as a line of the report."""
+    where = error.path or path
+    return Damage(code_of(error), where, error.position, error.offset, error.reason)
+
+
+def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None) -> None:
+    """Say what one task passed over, in the log and in the report.
+
+    Raises:
+        OSError: the report cannot be written.
+    """
+    for damage in damages:
+        place = f"{damage.path} @ {damage.position}"
+        _LOGGER.warning("kseg skipped %s: %s [%s]", place, damage.message, damage.code)
+    if directory is None:
+        return
+    name = hashlib.sha256(repr(task).encode()).hexdigest()[:16]
+    target = Path(directory) / _REPORT_NAME.replace("*", name)
+    if not damages:
+        target.unlink(missing_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(f".{os.getpid()}.tmp")
+    part.write_text("".join(json.dumps(asdict(damage)) + "\n" for damage in damages))
+    part.replace(target)
+
+
+def read_report(directory: str | PathLike[str]) -> list[Damage]:
+    """Everything that the tasks of a job passed over, by file and position.
+
+    Raises:
+        OSError: a report cannot be read.
+    """
+    lines: Iterable[str] = (
+        line
+        for path in sorted(Path(directory).glob(_REPORT_NAME))
+        for line in path.read_text().splitlines()
+    )
+    found = [Damage(**json.loads(line)) for line in lines]
+    return sorted(found, key=lambda damage: (damage.path, damage.position or 0))

@@ -1,0 +1,224 @@
+"""From the paths of a `load` to the segments to plan for.
+
+Spark hands paths over as they are: no glob expanded, nothing checked. Here a path may be a data
+directory, a partition directory, a segment or a glob over them; each directory is listed once, no
+log is opened, and what is wrong is one line that names the path. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from kseg.errors import NotALogError
+from kseg.files import names
+from kseg.spark.options import SourceOptions
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEntry:
+    """One segment as a listing showed it.
+
+    Attributes:
+        path: its log file, absolute.
+        base_offset: from the name; None for a copy whose name carries none.
+        next_base_offset: of the segment after it in its directory, or None.
+        size: bytes of the log file at the time of listing; nothing later is read.
+        index: its offset index, if there is one.
+        time_index: its time index, if there is one.
+    """
+
+    path: str
+    base_offset: int | None
+    next_base_offset: int | None
+    size: int
+    index: str | None = None
+    time_index: str | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether a broker may still be writing it, so that a torn tail is no damage."""
+        return self.next_base_offset is None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """The segments of one partition directory, by base offset.
+
+    `topic` and `partition` come from the directory's name and are None where it says neither.
+    """
+
+    directory: str
+    topic: str | None
+    partition: int | None
+    segments: tuple[SegmentEntry, ...]
+
+
+def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
+    """Every log that the options ask for, by topic, partition and directory.
+
+    Logs of a data directory that wait for deletion, are being moved in, or are stray are left out,
+    as their broker leaves them out; a path that names one gets it.
+
+    Raises:
+        ValueError: a path of another topic than `topic`, or a URL that is no file.
+        NotALogError: no segment is left: the message says why.
+        OSError: a path is missing or cannot be listed.
+    """
+    logs: dict[str, LogEntry] = {}
+    for found in _expand(options):
+        known = logs.get(found.directory)
+        logs[found.directory] = found if known is None else _merge(known, found)
+    chosen = [log for log in logs.values() if options.wants_topic(log.topic)]
+    if not chosen and logs:
+        topics = ", ".join(sorted({log.topic or "(no name)" for log in logs.values()}))
+        raise _nothing(options, f"no topic {options.topic!r}; there is {topics}")
+    wanted = [log for log in chosen if log.partition in options.partitions]
+    if not wanted and chosen:
+        numbers = sorted({log.partition for log in chosen if log.partition is not None})
+        raise _nothing(options, f"none of the partitions asked for; there are {numbers}")
+    if not any(log.segments for log in wanted):
+        raise _nothing(options, "no segments: neither .log nor .kafka files")
+    return tuple(sorted(wanted, key=_order))
+
+
+def _order(log: LogEntry) -> tuple[str, int, str]:
+    return (log.topic or "", -1 if log.partition is None else log.partition, log.directory)
+
+
+def _nothing(options: SourceOptions, reason: str) -> NotALogError:
+    return NotALogError(reason, path=", ".join(options.paths))
+
+
+def _merge(one: LogEntry, other: LogEntry) -> LogEntry:
+    """Two paths led to one directory: each segment counts once."""
+    segments = {segment.path: segment for segment in (*one.segments, *other.segments)}
+    return replace(one, segments=tuple(sorted(segments.values(), key=_segment_order)))
+
+
+def _segment_order(segment: SegmentEntry) -> tuple[int, str]:
+    return (-1 if segment.base_offset is None else segment.base_offset, segment.path)
+
+
+def _expand(options: SourceOptions) -> Iterator[LogEntry]:
+    """Resolve each path: files gathered by directory, directories listed."""
+    files: dict[str, list[Path]] = {}
+    spelled: set[str] = set()
+    for given in options.paths:
+        place = _local(given)
+        literal = os.path.lexists(place) or not glob.has_magic(place)
+        found = [place] if literal else sorted(glob.glob(place, recursive=True))
+        if not found:
+            raise NotALogError("no path matches", path=given)
+        for path in map(Path, found):
+            directory = os.path.realpath(path if path.is_dir() else path.parent)
+            if literal:
+                spelled.add(directory)
+            if path.is_dir():
+                for log in _list_directory(path, literal):
+                    yield _of_topic(log, options, log.directory in spelled)
+            elif literal or _is_log(path):
+                files.setdefault(directory, []).append(path)
+    for directory, paths in files.items():
+        yield _of_topic(_list_files(Path(directory), paths), options, directory in spelled)
+
+
+def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
+    """Refuse a mix: one topic was asked for, and a path spelled out leads to another."""
+    one = options.topic is not None and not options.topic_is_pattern
+    if spelled and one and log.topic not in (None, options.topic):
+        raise ValueError(
+            f"kseg: {log.directory} is of topic {log.topic!r}, but option topic asks for "
+            f"{options.topic!r}"
+        )
+    return log
+
+
+def _local(path: str) -> str:
+    """A path of this machine from a plain path or a `file:` URL."""
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return os.path.abspath(unquote(parts.path))
+    if "://" in path:
+        raise ValueError(f"kseg: {path}: only local files can be read, not {parts.scheme}://")
+    return os.path.abspath(path)
+
+
+def _is_log(path: Path) -> bool:
+    """Whether a path that a glob brought up is a segment; its neighbours are passed over."""
+    try:
+        name = names.parse_name(path.name)
+    except NotALogError:
+        return False
+    return name is not None and name.kind in _LOG_KINDS and name.suffix is None
+
+
+_LOG_KINDS = (names.FileKind.LOG, names.FileKind.KAFKA07)
+
+
+def _list_directory(path: Path, literal: bool) -> list[LogEntry]:
+    """A partition directory as itself, a data directory as what is in it."""
+    partition = names.list_partition(path)
+    if partition.segments or partition.name is not None:
+        return [_log(partition)]
+    listing = names.list_data_directory(path)
+    logs = [
+        _log(names.list_partition(child.path))
+        for child in listing.partitions
+        if child.name is None or child.name.suffix is None
+    ]
+    if not logs and literal:
+        names.classify_path(path)  # raises, and says best what was found instead
+    return logs
+
+
+def _log(partition: names.PartitionFiles) -> LogEntry:
+    segments = partition.segments
+    following = [segment.base_offset for segment in segments[1:]]
+    directory = os.path.realpath(partition.path)
+    return LogEntry(
+        directory=directory,
+        topic=partition.name.topic if partition.name else None,
+        partition=partition.name.partition if partition.name else None,
+        segments=tuple(
+            _entry(directory, segment, after)
+            for segment, after in zip(segments, [*following, None], strict=True)
+        ),
+    )
+
+
+def _entry(directory: str, segment: names.SegmentFiles, after: int | None) -> SegmentEntry:
+    path = f"{directory}/{segment.log.name}"
+    return SegmentEntry(
+        path=path,
+        base_offset=segment.base_offset,
+        next_base_offset=after,
+        size=os.stat(path).st_size,
+        index=f"{directory}/{segment.index.name}" if segment.index else None,
+        time_index=f"{directory}/{segment.time_index.name}" if segment.time_index else None,
+    )
+
+
+def _list_files(directory: Path, paths: list[Path]) -> LogEntry:
+    """Segments that were named one by one, with what their directory says about them."""
+    log = _log(names.list_partition(directory))
+    beside = {os.path.basename(segment.path): segment for segment in log.segments}
+    chosen = []
+    for path in paths:
+        segment = beside.get(path.name)
+        chosen.append(segment if segment is not None else _alone(directory, path))
+    return replace(log, segments=tuple(sorted(set(chosen), key=_segment_order)))
+
+
+def _alone(directory: Path, path: Path) -> SegmentEntry:
+    """A log under a name that carries no offset: read as it is, without indexes."""
+    known = names.classify_path(path).file
+    if known is None or not known.kind.holds_batches:
+        kind = known.kind.value if known is not None else "unknown"
+        raise NotALogError(f"a segment's .log was expected, this is {kind}", path=path)
+    place = f"{os.path.realpath(directory)}/{path.name}"
+    return SegmentEntry(place, None, None, os.stat(place).st_size)

@@ -1,0 +1,307 @@
+"""The options of `format("kseg")`: parsed once, checked, and named in every complaint.
+
+Spark hands options over as strings under lower-cased names. Here they become one frozen
+`SourceOptions`. The names are those of Spark's own Kafka source where it has them, so that a query
+moves by changing the format and the path; `kafka.*` settings of such a query have no meaning for
+files and are ignored with a warning. Any other unknown name is refused. Nothing here imports
+pyspark or touches a file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+TARGET_PARTITION_BYTES: Final = 128 << 20
+BATCH_ROWS: Final = 65_536
+#: More rows than this in a batch are slower in Spark and hold hundreds of megabytes at both ends.
+BATCH_ROWS_MAX: Final = 1_048_576
+OFFSET_MAX: Final = 2**63 - 1
+PARTITION_MAX: Final = 2**31 - 1
+
+#: Offsets with a meaning of their own in Spark's JSON form.
+_EARLIEST, _LATEST = -2, -1
+_SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetBound:
+    """One end of the offsets to read: for every partition, or partition by partition.
+
+    `each` lists `(topic, partition, offset)`; what it does not name falls back to `every`.
+    None means unbounded.
+    """
+
+    every: int | None = None
+    each: tuple[tuple[str, int, int | None], ...] = ()
+
+    def of(self, topic: str | None, partition: int | None) -> int | None:
+        """The bound of one partition."""
+        for named_topic, named_partition, offset in self.each:
+            if named_topic == topic and named_partition == partition:
+                return offset
+        return self.every
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChoice:
+    """Partition numbers as inclusive ranges; no ranges at all means every partition."""
+
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    def __contains__(self, partition: int | None) -> bool:
+        """Whether a partition is wanted; one without a number is only where none is asked for."""
+        if not self.ranges:
+            return True
+        return partition is not None and any(a <= partition <= b for a, b in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What one `load` asked for. Times are milliseconds since 1970 in UTC; ranges are half open."""
+
+    paths: tuple[str, ...]
+    topic: str | None = None
+    partitions: PartitionChoice = PartitionChoice()
+    starting_offsets: OffsetBound = OffsetBound()
+    ending_offsets: OffsetBound = OffsetBound()
+    starting_timestamp: int | None = None
+    ending_timestamp: int | None = None
+    columns: tuple[str, ...] = ()
+    include_headers: bool = False
+    include_control: bool = False
+    isolation: str = "read_uncommitted"
+    verify_crc: bool = True
+    on_corrupt: str = "fail"
+    report_path: str | None = None
+    index: str = "auto"
+    pushdown: str = "auto"
+    target_partition_bytes: int = TARGET_PARTITION_BYTES
+    max_batch_rows: int = BATCH_ROWS
+
+    @property
+    def topic_is_pattern(self) -> bool:
+        """Whether `topic` is a glob and so may match many."""
+        return self.topic is not None and any(mark in self.topic for mark in "*?[")
+
+    def wants_topic(self, topic: str | None) -> bool:
+        """Whether records of a topic are asked for; an unnamed one only where no topic is given."""
+        if self.topic is None:
+            return True
+        return topic is not None and fnmatchcase(topic, self.topic)
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """Turn Spark's options into `SourceOptions`.
+
+    Args:
+        options: names in any case, values as strings, as `DataSource.__init__` receives them.
+
+    Raises:
+        ValueError: an unknown name, a value out of its domain, or no path; one line each.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    _ignore_kafka(given)
+    parsed: dict[str, Any] = {"paths": _paths(given)}
+    for name, text in given.items():
+        option = _OPTIONS.get(name)
+        if option is None:
+            raise ValueError(_unknown(name))
+        try:
+            parsed[option.field] = option.parse(text)
+        except ValueError as error:
+            raise ValueError(f"kseg: option {option.name}={text!r}: {error}") from None
+    result = SourceOptions(**parsed)
+    if result.report_path is not None and result.on_corrupt != "skip":
+        raise ValueError("kseg: option reportPath needs onCorrupt=skip; 'fail' reports by failing")
+    return result
+
+
+def _ignore_kafka(given: dict[str, str]) -> None:
+    ignored = sorted(name for name in given if name.startswith("kafka."))
+    for name in ignored:
+        del given[name]
+    if ignored:
+        message = f"kseg reads files and asks no broker: ignored {', '.join(ignored)}"
+        warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def _paths(given: dict[str, str]) -> tuple[str, ...]:
+    """`load(p)` arrives as `path`, `load([p, q])` as `paths`, a JSON array."""
+    single, many = given.pop("path", None), given.pop("paths", None)
+    paths = [] if single is None else [single]
+    if many is not None:
+        try:
+            listed = json.loads(many)
+        except ValueError:
+            listed = None
+        if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
+            raise ValueError(f"kseg: option paths={many!r}: not a JSON array of strings")
+        paths += listed
+    if not paths or not all(paths):
+        raise ValueError("kseg: no path: say .load('data-dir/orders-0')")
+    return tuple(paths)
+
+
+def _unknown(name: str) -> str:
+    known = {option: spec.name for option, spec in _OPTIONS.items()}
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {known[close[0]]!r}?" if close else f"known: {', '.join(known.values())}"
+    return f"kseg: unknown option {name!r}; {hint}"
+
+
+def _word(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in words:
+            raise ValueError(f"not one of {', '.join(words)}")
+        return word
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    return _word("true", "false")(text) == "true"
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("empty")
+    return text.strip()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(_name(part) for part in text.split(","))
+    if len({name.lower() for name in names}) < len(names):
+        raise ValueError("a name is there twice")
+    return names
+
+
+def _integer(text: str, low: int, high: int) -> int:
+    if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", text, re.ASCII):
+        raise ValueError("not an integer")
+    value = int(text)
+    if not low <= value <= high:
+        raise ValueError(f"not within {low}..{high}")
+    return value
+
+
+def _batch_rows(text: str) -> int:
+    return _integer(text, 1, BATCH_ROWS_MAX)
+
+
+def _size(text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or len(match[1]) > 19:
+        raise ValueError("not a size such as 134217728, 128m or 1g")
+    value = int(match[1]) << (10 * " kmgt".index((match[2] or " ").lower()))
+    if not 1 <= value <= OFFSET_MAX:
+        raise ValueError(f"not within 1..{OFFSET_MAX}")
+    return value
+
+
+def _partitions(text: str) -> PartitionChoice:
+    """`0,3-5,9`: numbers and inclusive ranges."""
+    ranges = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?", part, re.ASCII)
+        if match is None:
+            raise ValueError("not a list such as 0,3-5")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last or last > PARTITION_MAX:
+            raise ValueError(f"{part.strip()!r} is no range of partition numbers")
+        ranges.append((first, last))
+    return PartitionChoice(tuple(ranges))
+
+
+def _starting_offsets(text: str) -> OffsetBound:
+    return _offsets(text, word="earliest", other="latest", number=_EARLIEST, wrong=_LATEST)
+
+
+def _ending_offsets(text: str) -> OffsetBound:
+    return _offsets(text, word="latest", other="earliest", number=_LATEST, wrong=_EARLIEST)
+
+
+def _offsets(text: str, *, word: str, other: str, number: int, wrong: int) -> OffsetBound:
+    """A word, one offset for every partition, or Spark's JSON `{"topic": {"0": 23}}`.
+
+    Source: Spark `JsonUtils.partitionOffsets`, `KafkaOffsetRangeLimit`.
+    """
+
+    def bound(value: object) -> int | None:
+        if not isinstance(value, int) or isinstance(value, bool) or value == wrong:
+            raise ValueError(f"{value!r} is no offset to stand here")
+        if value != number and not 0 <= value <= OFFSET_MAX:
+            raise ValueError(f"{value} is not within 0..{OFFSET_MAX}")
+        return None if value == number else value
+
+    text = text.strip()
+    if text.lower() == word:
+        return OffsetBound()
+    if text.lower() == other:
+        raise ValueError(f"{other} has no meaning at this end")
+    if not text.startswith("{"):
+        return OffsetBound(every=_integer(text, 0, OFFSET_MAX))
+    try:
+        topics = json.loads(text)
+        each = tuple(
+            (topic, _integer(partition, 0, PARTITION_MAX), bound(offset))
+            for topic, offsets in topics.items()
+            for partition, offset in offsets.items()
+        )
+    except (json.JSONDecodeError, AttributeError, RecursionError):
+        raise ValueError('not JSON such as {"orders": {"0": 23}}') from None
+    return OffsetBound(each=each)
+
+
+def _time(text: str) -> int:
+    """Milliseconds, or ISO 8601; a time without a zone is UTC."""
+    if re.fullmatch(r"\s*-?\d{1,19}\s*", text, re.ASCII):
+        return _integer(text, -OFFSET_MAX - 1, OFFSET_MAX)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError("neither milliseconds nor ISO 8601") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    # Rounded up, so that a bound between two milliseconds keeps its meaning at both ends.
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    name: str
+    field: str
+    parse: Callable[[str], Any]
+
+
+_OPTIONS: Final[dict[str, _Option]] = {
+    option.name.lower(): option
+    for option in (
+        _Option("topic", "topic", _name),
+        _Option("partitions", "partitions", _partitions),
+        _Option("startingOffsets", "starting_offsets", _starting_offsets),
+        _Option("endingOffsets", "ending_offsets", _ending_offsets),
+        _Option("startingTimestamp", "starting_timestamp", _time),
+        _Option("endingTimestamp", "ending_timestamp", _time),
+        _Option("columns", "columns", _names),
+        _Option("includeHeaders", "include_headers", _flag),
+        _Option("includeControl", "include_control", _flag),
+        _Option("isolation", "isolation", _word("read_uncommitted", "read_committed")),
+        _Option("verifyCrc", "verify_crc", _flag),
+        _Option("onCorrupt", "on_corrupt", _word("fail", "skip")),
+        _Option("reportPath", "report_path", _name),
+        _Option("index", "index", _word("auto", "use", "ignore")),
+        _Option("pushdown", "pushdown", _word("auto", "on", "off")),
+        _Option("targetPartitionBytes", "target_partition_bytes", _size),
+        _Option("maxBatchRows", "max_batch_rows", _batch_rows),
+    )
+}

@@ -1,0 +1,343 @@
+"""Who reads what: segments pruned, big ones cut at batch starts, small ones packed into tasks.
+
+A plan is made on the driver, again for every action and for `explain`, so it must be quick: names
+and sizes do most of the work, and an index is opened only for a segment that is to be cut or might
+be pruned by time. Indexes help and are never believed. A cut is taken from one only where a whole
+batch with a right checksum starts; a segment is pruned by its time index only if the log's tail
+bears it out; and a reader fails when a cut turns out to lie inside a batch after all. Where an
+index does not hold, or there is none, headers are walked.
+
+A split owns the batches that start within `[start_position, end_position)`. Plans are values,
+the same for the same files. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from kseg.constants import NO_TIMESTAMP, StopReason
+from kseg.errors import CorruptIndexError, CorruptRecordError
+from kseg.files.log_file import LogFile
+from kseg.files.offset_index import OffsetIndex
+from kseg.files.time_index import TimeIndex, TimeIndexEntry
+from kseg.format.header import BatchHeader
+from kseg.spark.filters import Narrowing
+from kseg.spark.listing import LogEntry, SegmentEntry
+from kseg.spark.options import SourceOptions
+
+#: A task lists no more segments than this, however small they are.
+SPLITS_PER_TASK_MAX: Final = 4096
+#: To bear a time index out, at most so much of a log's tail is walked.
+_TAIL_BYTES_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The batches of one segment that start in `[start_position, end_position)`.
+
+    Attributes:
+        path: the log file.
+        topic: of every record, or None if the directory does not say.
+        partition: likewise.
+        start_position: where a batch starts.
+        end_position: where another starts, or `size`.
+        size: bytes of the file that count; what was appended later does not.
+        is_last: the segment is the last of its log, so that an unfinished tail is no damage.
+        start_offset: records before it are left out.
+        end_offset: so are records from here on.
+        start_timestamp: milliseconds; so are records before it.
+        end_timestamp: milliseconds; so are records from here on.
+    """
+
+    path: str
+    topic: str | None
+    partition: int | None
+    start_position: int
+    end_position: int
+    size: int
+    is_last: bool
+    start_offset: int | None = None
+    end_offset: int | None = None
+    start_timestamp: int | None = None
+    end_timestamp: int | None = None
+
+    @property
+    def split_bytes(self) -> int:
+        """How much log the split covers."""
+        return self.end_position - self.start_position
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Tasks, each a run of splits, and what it took to get there.
+
+    Attributes:
+        tasks: what each Spark partition reads, in order.
+        segment_count: segments that were listed.
+        pruned_count: those of them that nobody reads, empty ones among them.
+    """
+
+    tasks: tuple[tuple[Split, ...], ...]
+    segment_count: int
+    pruned_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A batch start inside a segment.
+
+    Attributes:
+        position: where the batch starts.
+        offset: no batch before it has this offset or a later one.
+        is_first: whether `offset` is also the lowest of the batch; of a compressed message of
+            magic 0 or 1 the header tells only the last.
+    """
+
+    position: int
+    offset: int
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The bounds of one log, from options and filters; None is unbounded."""
+
+    start_offset: int | None
+    end_offset: int | None
+    start_timestamp: int | None
+    end_timestamp: int | None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record can lie within."""
+        return _crossed(self.start_offset, self.end_offset) or _crossed(
+            self.start_timestamp, self.end_timestamp
+        )
+
+
+def make_plan(
+    logs: Iterable[LogEntry], options: SourceOptions, narrowing: Narrowing | None = None
+) -> Plan:
+    """Plan the reading of logs.
+
+    Args:
+        logs: as `listing.list_logs` gives them.
+        options: bounds, `index` and `target_partition_bytes`.
+        narrowing: what Spark's filters leave; None for no filters.
+
+    Raises:
+        OSError: an index or a log that had to be looked into could not be read.
+    """
+    narrowing = narrowing or Narrowing()
+    splits: list[Split] = []
+    segment_count = pruned_count = 0
+    for log in logs:
+        segment_count += len(log.segments)
+        wanted = _range(log, options, narrowing)
+        if wanted.is_empty or not narrowing.wants(log.topic, log.partition):
+            pruned_count += len(log.segments)
+            continue
+        for segment in log.segments:
+            pieces = list(_split(log, segment, wanted, options))
+            splits += pieces
+            pruned_count += not pieces
+    return Plan(tuple(_pack(splits, options.target_partition_bytes)), segment_count, pruned_count)
+
+
+def _range(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Range:
+    start = options.starting_offsets.of(log.topic, log.partition)
+    end = options.ending_offsets.of(log.topic, log.partition)
+    return _Range(
+        start_offset=_highest(start, narrowing.start_offset),
+        end_offset=_lowest(end, narrowing.end_offset),
+        start_timestamp=_highest(options.starting_timestamp, narrowing.start_timestamp),
+        end_timestamp=_lowest(options.ending_timestamp, narrowing.end_timestamp),
+    )
+
+
+def _highest(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else max(one, other)
+
+
+def _lowest(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _crossed(start: int | None, end: int | None) -> bool:
+    return end is not None and start is not None and start >= end
+
+
+def _split(
+    log: LogEntry, segment: SegmentEntry, wanted: _Range, options: SourceOptions
+) -> Iterator[Split]:
+    """The splits of one segment: none where it is pruned, one where it is small."""
+    if segment.size == 0 or _outside(segment, wanted) or _too_old(segment, wanted, options.index):
+        return
+    target = options.target_partition_bytes
+    cuts = find_cuts(segment, target, options.index) if segment.size > target else []
+    last = Cut(segment.size, 0, is_first=False)
+    start = 0
+    for cut in [*cuts, last]:
+        first, start = start, cut.position
+        if (
+            cut is not last
+            and wanted.start_offset is not None
+            and cut.offset <= wanted.start_offset
+        ):
+            continue
+        yield Split(
+            path=segment.path,
+            topic=log.topic,
+            partition=log.partition,
+            start_position=first,
+            end_position=cut.position,
+            size=segment.size,
+            is_last=segment.is_last,
+            start_offset=wanted.start_offset,
+            end_offset=wanted.end_offset,
+            start_timestamp=wanted.start_timestamp,
+            end_timestamp=wanted.end_timestamp,
+        )
+        if wanted.end_offset is not None and cut.is_first and cut.offset >= wanted.end_offset:
+            return
+
+
+def _outside(segment: SegmentEntry, wanted: _Range) -> bool:
+    """Whether the names alone say that no offset of the segment is wanted."""
+    if segment.base_offset is None:
+        return False
+    after = segment.next_base_offset
+    ends_before = (
+        after is not None and wanted.start_offset is not None and after <= wanted.start_offset
+    )
+    return ends_before or _crossed(segment.base_offset, wanted.end_offset)
+
+
+def _too_old(segment: SegmentEntry, wanted: _Range, index: str) -> bool:
+    """Whether every record is older than wanted, as far as the time index can be believed.
+
+    Only the newest time of a segment is known without a walk: times need not ascend, so nothing
+    is ever pruned for being too new. A broker makes the last time entry when it rolls a segment,
+    hence the last segment of a log is never pruned either.
+    """
+    start = wanted.start_timestamp
+    if start is None or index == "ignore" or segment.is_last:
+        return False
+    if segment.time_index is None or segment.base_offset is None:
+        return False
+    try:
+        with TimeIndex.open(segment.time_index, segment.base_offset) as times:
+            newest = times.last_entry
+            if not times.entry_count or newest.timestamp >= start:
+                return False
+        return index == "use" or _tail_agrees(segment, newest)
+    except (CorruptIndexError, CorruptRecordError):
+        return False
+
+
+def _tail_agrees(segment: SegmentEntry, newest: TimeIndexEntry) -> bool:
+    """Whether the log, from the batch of the newest time to a whole end, has just that time."""
+    if segment.index is None or segment.base_offset is None:
+        return False
+    with OffsetIndex.open(segment.index, segment.base_offset) as offsets:
+        position = offsets.lookup(newest.offset).position
+    if not 0 < segment.size - position <= _TAIL_BYTES_MAX:
+        return False
+    seen = NO_TIMESTAMP
+    with LogFile.open(segment.path) as log:
+        for tile in log.walk(start=position, end=segment.size, on_bad_crc="stop"):
+            stop = tile.table.stop
+            seen = max(seen, int(tile.table.max_timestamp.max(initial=NO_TIMESTAMP)))
+    return stop is StopReason.END and seen == newest.timestamp
+
+
+def find_cuts(segment: SegmentEntry, target_bytes: int, index: str = "auto") -> list[Cut]:
+    """Batch starts that cut a segment into pieces of about the target size.
+
+    Args:
+        segment: one larger than `target_bytes`.
+        target_bytes: bytes of a piece, which goes on to the end of its last batch.
+        index: "auto" takes cuts from the offset index and checks each against the log, "use" does
+            not check, "ignore" walks headers.
+
+    Raises:
+        OSError: the index or the log cannot be read.
+    """
+    count = -(-segment.size // target_bytes)
+    goals = [segment.size * number // count for number in range(1, count)]
+    if index != "ignore":
+        cuts = _cuts_from_index(segment, goals, trusted=index == "use")
+        if cuts is not None:
+            return cuts
+    return _cuts_from_walk(segment, goals)
+
+
+def _cuts_from_index(segment: SegmentEntry, goals: list[int], *, trusted: bool) -> list[Cut] | None:
+    """Cuts at the entry behind each goal; None where the index is missing, sparse or wrong."""
+    if segment.index is None or segment.base_offset is None:
+        return None
+    try:
+        with OffsetIndex.open(segment.index, segment.base_offset) as offsets:
+            entries = offsets.entries()
+    except CorruptIndexError:
+        return None
+    slots = np.unique(entries.positions.searchsorted(goals)).tolist()
+    slots = [slot for slot in slots if slot < len(entries.positions)]
+    if 2 * len(slots) < len(goals):
+        return None  # the index covers less than half of the log
+    found = [Cut(int(entries.positions[s]), int(entries.offsets[s]), False) for s in slots]
+    if trusted:
+        return found
+    with LogFile.open(segment.path) as log:
+        checked = [cut for cut in (_batch_at(log, cut.position) for cut in found) if cut]
+    ascending = all(a.position < b.position for a, b in pairwise(checked))
+    return checked if len(checked) == len(found) and ascending else None
+
+
+def _batch_at(log: LogFile, position: int) -> Cut | None:
+    """The batch that starts at a position, if a whole one with a right checksum does."""
+    if not 0 < position < log.size:
+        return None
+    table = log.batch_at(position)
+    return _cut(table[0]) if len(table) == 1 and table.crc_ok[0] == 1 else None
+
+
+def _cut(batch: BatchHeader) -> Cut:
+    is_first = batch.base_offset >= 0
+    return Cut(batch.position, batch.base_offset if is_first else batch.last_offset, is_first)
+
+
+def _cuts_from_walk(segment: SegmentEntry, goals: list[int]) -> list[Cut]:
+    """Cuts at the first batch at or past each goal; the walk ends where the log does."""
+    cuts: list[Cut] = []
+    with LogFile.open(segment.path) as log:
+        for tile in log.walk(end=segment.size, on_bad_crc="ignore"):
+            table = tile.table
+            if not len(table):
+                break
+            slots = np.unique(table.position.searchsorted(goals)).tolist()
+            cuts += [_cut(table[slot]) for slot in slots if slot < len(table)]
+            goals = [goal for goal in goals if goal > int(table.position[-1])]
+            if not goals:
+                break
+    return [cut for cut in cuts if cut.position > 0]
+
+
+def _pack(splits: Iterable[Split], target_bytes: int) -> Iterator[tuple[Split, ...]]:
+    """Neighbours share a task until it is full."""
+    task: list[Split] = []
+    task_bytes = 0
+    for split in splits:
+        full = task_bytes + split.split_bytes > target_bytes or len(task) == SPLITS_PER_TASK_MAX
+        if task and full:
+            yield tuple(task)
+            task, task_bytes = [], 0
+        task.append(split)
+        task_bytes += split.split_bytes
+    if task:
+        yield tuple(task)

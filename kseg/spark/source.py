@@ -1,0 +1,129 @@
+"""The batch source behind `format("kseg")`: a thin shell around options, plan and reading.
+
+Spark builds these objects on the driver and pickles them to its workers, so they hold options and
+names only, never a file or a kernel's object. Spark asks afresh for every action, `explain` among
+them. It passes no wanted columns to Python sources; the schema of the query is the projection.
+
+Source: `pyspark.sql.datasource`.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from kseg.spark import check_pyspark
+from kseg.spark.filters import Narrowing, push
+from kseg.spark.options import SourceOptions, parse_options
+from kseg.spark.schema import Projection, ddl, project
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+#: Spark plans a query with filters in a process that runs this module, and only with pushdown on.
+_PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+_settled = False
+
+
+class KsegDataSource(DataSource):
+    """`spark.read.format("kseg")`: records of Kafka log segments as rows."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Check Spark itself and every option, so that a mistake shows at once.
+
+        Raises:
+            MissingExtraError: Spark is too old.
+            ValueError: an option is unknown or out of its domain.
+        """
+        check_pyspark()
+        super().__init__(options)
+        self._options = parse_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` calls it."""
+        return "kseg"
+
+    def schema(self) -> str:
+        """The columns where the query brings no schema of its own."""
+        return ddl(self._options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the schema's columns.
+
+        Raises:
+            ValueError: the schema has a column that kseg does not, or of another type.
+        """
+        projection = project(schema)
+        pushdown = self._options.pushdown
+        if pushdown == "on" or (pushdown == "auto" and _PUSHDOWN_MODULE in sys.modules):
+            return FilteringReader(self._options, projection)
+        return RecordReader(self._options, projection)
+
+
+class RecordReader(DataSourceReader):
+    """Plans on the driver, reads in the workers."""
+
+    def __init__(self, options: SourceOptions, projection: Projection) -> None:
+        """Note what to read; nothing is looked at yet."""
+        self._options = options
+        self._projection = projection
+        self._narrowing = Narrowing()
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition for each task of the plan.
+
+        Raises:
+            NotALogError: the paths hold no segment.
+            OSError: a path cannot be read.
+        """
+        from kseg.spark.listing import list_logs
+        from kseg.spark.plan import make_plan
+
+        plan = make_plan(list_logs(self._options), self._options, self._narrowing)
+        return [InputPartition(task) for task in plan.tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as Arrow batches.
+
+        Raises:
+            KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
+        """
+        from kseg.spark.reading import read_task
+
+        _settle()
+        if partition.value is not None:  # Spark's stand-in for an empty plan
+            yield from read_task(partition.value, self._projection, self._options)
+
+
+class FilteringReader(RecordReader):
+    """The reader for a Spark that hands filters over.
+
+    A class of its own: with pushdown off, Spark refuses any reader that can take filters.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what planning can use; answers what Spark is to check again."""
+        pushed = push(filters)
+        self._narrowing = pushed.narrowing
+        return pushed.recheck
+
+
+def _settle() -> None:
+    """Put what was imported out of the collector's sight, once in a worker's life.
+
+    Spark's worker collects garbage after every task, and most of a short task's time goes into
+    looking at modules that will never be garbage.
+    """
+    global _settled
+    if not _settled:
+        gc.collect()
+        gc.freeze()
+        _settled = True
