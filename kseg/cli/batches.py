@@ -68,10 +68,15 @@ def holding(table: BatchTable, offsets: Range, times: Range) -> BatchTable:
     return table if keep.all() else table.take(keep)
 
 
-def tail_of(paths: Sequence[Path], count: int) -> tuple[int, int]:
+def tail_of(paths: Sequence[Path], count: int, *, control: bool = True) -> tuple[int, int]:
     """From which file on, and where in it, lie at least the last `count` records.
 
     Compressed messages of magic 0 and 1, which do not say how many they hold, count as one.
+
+    Args:
+        paths: logs in order.
+        count: records wanted.
+        control: control records count too.
     """
     needed = count
     for number in range(len(paths) - 1, -1, -1):
@@ -79,6 +84,8 @@ def tail_of(paths: Sequence[Path], count: int) -> tuple[int, int]:
             tables = [tile.table for tile in file.walk(on_bad_crc="ignore")]
         for table in reversed(tables):
             records = np.maximum(table.record_count, (table.magic < 2).astype(np.int64))
+            if not control:
+                records = np.where(table.is_control, 0, records)
             from_end = np.cumsum(records[::-1])
             enough = np.searchsorted(from_end, needed)
             if enough < len(from_end):

@@ -22,6 +22,7 @@ from kseg.cli.options import (
     Selection,
     bytes_option,
     check_ranges,
+    format_option,
     paths_argument,
     range_options,
     selection_options,
@@ -29,7 +30,7 @@ from kseg.cli.options import (
 from kseg.cli.paths import Source, sources
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head
-from kseg.cli.selected import RecordSink, parse_key
+from kseg.cli.selected import RecordSink
 from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, at_path
@@ -46,14 +47,7 @@ _STDIN = FileName(FileKind.LOG, 0)
 
 @click.command()
 @paths_argument
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "jsonl", "csv"]),
-    default="text",
-    show_default=True,
-    help="How rows are written.",
-)
+@format_option
 @click.option(
     "--batches/--records", "batches", default=False, help="One row per batch, or per record."
 )
@@ -69,7 +63,7 @@ def dump(
     partitions: tuple[tuple[int, int], ...],
     offsets: Range,
     times: Range,
-    key: str | None,
+    key: bytes | None,
     limit: int | None,
     last: int | None,
 ) -> int:
@@ -82,12 +76,8 @@ def dump(
     check_ranges(last=last, limit=limit)
     if batches and key is not None:
         raise click.UsageError("--key chooses records; it does not go with --batches.")
-    try:
-        wanted = None if key is None else parse_key(key)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--key") from None
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
-    asked = Asked(batches, offsets, times, wanted, limit, last)
+    asked = Asked(batches, offsets, times, key, limit, last)
     run = Dump(asked, style, output.binary_stdout())
     run.paths(paths, Selection(topics, partitions))
     return Exit.FOUND if run.findings else Exit.OK

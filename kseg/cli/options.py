@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # no generic before click 8.5
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _MS = timedelta(milliseconds=1)
@@ -90,6 +96,20 @@ def parse_partitions(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(ranges)
 
 
+def parse_key(text: str) -> bytes:
+    """The bytes of a key: UTF-8 text, or `hex:...`, or `base64:...`.
+
+    >>> parse_key("user-1"), parse_key("hex:6162")
+    (b'user-1', b'ab')
+    """
+    scheme, colon, digits = text.partition(":")
+    if colon and scheme == "hex":
+        return bytes.fromhex(digits)
+    if colon and scheme == "base64":
+        return base64.b64decode(digits, validate=True)  # its error is a ValueError
+    return text.encode("utf-8", "surrogateescape")
+
+
 def _integer(text: str) -> int:
     if not _INTEGER.fullmatch(text) or abs(int(text)) > _INT64_MAX:
         raise ValueError(f"{text!r} is no 64-bit integer")
@@ -108,7 +128,7 @@ def _ordered(bounds: Range) -> Range:
     return bounds
 
 
-class Parsed(click.ParamType[Any]):
+class Parsed(_ParamType):
     """A parameter type made of a parsing function that raises ValueError."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -129,6 +149,7 @@ class Parsed(click.ParamType[Any]):
 OFFSET_RANGE = Parsed("A..B", parse_offset_range)
 TIME_RANGE = Parsed("A..B", parse_time_range)
 TIME = Parsed("TIME", parse_time)
+KEY = Parsed("KEY", parse_key)
 PARTITIONS = Parsed("N,N-M", parse_partitions)
 
 
@@ -156,7 +177,11 @@ def range_options(function: _F) -> _F:
     for option in (
         click.option("--last", type=count, metavar="N", help="Only the last N of each partition."),
         click.option("--limit", type=count, metavar="N", help="Stop after N."),
-        click.option("--key", metavar="TEXT", help="Only records with exactly this key."),
+        click.option(
+            "--key",
+            type=KEY,
+            help="Only records with exactly this key: text, hex:00ff or base64:AP8=.",
+        ),
         click.option(
             "--time",
             "times",
@@ -174,6 +199,29 @@ def range_options(function: _F) -> _F:
     ):
         function = option(function)
     return function
+
+
+def isolation_option(function: _F) -> _F:
+    """`--isolation`."""
+    return click.option(
+        "--isolation",
+        type=click.Choice(["read_uncommitted", "read_committed"]),
+        default="read_uncommitted",
+        show_default=True,
+        help="Committed: no aborted records, none past the last stable offset.",
+    )(function)
+
+
+def format_option(function: _F) -> _F:
+    """`--format text|jsonl|csv`."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "jsonl", "csv"]),
+        default="text",
+        show_default=True,
+        help="How rows are written.",
+    )(function)
 
 
 def bytes_option(function: _F) -> _F:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,23 +20,6 @@ if TYPE_CHECKING:
 
 #: Bytes compared at a time, so that a key's mask takes little memory whatever the piece.
 _COMPARED_BYTES = 1 << 20
-
-
-def parse_key(text: str) -> bytes:
-    """The bytes of `--key`: UTF-8 text, or `hex:...`, or `base64:...`.
-
-    Raises:
-        ValueError: the digits after the prefix are none.
-    """
-    scheme, colon, digits = text.partition(":")
-    if colon and scheme == "hex":
-        return bytes.fromhex(digits)
-    if colon and scheme == "base64":
-        try:
-            return base64.b64decode(digits, validate=True)
-        except binascii.Error as error:
-            raise ValueError(f"not base64: {error}") from None
-    return text.encode("utf-8", "surrogateescape")
 
 
 def equal_to(column: BinaryColumn, key: bytes) -> Mask:

@@ -1,0 +1,273 @@
+"""`kseg info`: what lies in a directory, from headers and indexes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from kseg.cli import output
+from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.options import Selection, json_option, paths_argument, selection_options
+from kseg.cli.paths import known_path
+from kseg.cli.paths import partitions as partitions_of
+from kseg.constants import NO_TIMESTAMP, Compression
+from kseg.errors import KsegError, NotALogError
+from kseg.files.names import PathKind
+from kseg.log.partition import Log
+from kseg.log.segment import Segment
+
+if TYPE_CHECKING:
+    from kseg.format.header import BatchTable
+
+
+@click.command()
+@paths_argument
+@selection_options
+@click.option("--segments", "per_segment", is_flag=True, help="A line for each segment.")
+@json_option
+def info(
+    paths: tuple[str, ...],
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    per_segment: bool,
+    as_json: bool,
+) -> int:
+    """Show partitions, segments, offsets, times, codecs, formats and sizes.
+
+    Only headers and indexes are looked at, so nothing is said about contents; 'kseg verify' does
+    that. Times are those that headers state.
+    """
+    found: list[dict[str, Any]] = []
+    faults: list[KsegError] = []
+    for path in paths:
+        found += _of_path(path, Selection(topics, partitions), faults)
+    if as_json:
+        path_field = paths[0] if len(paths) == 1 else list(paths)
+        output.write_document("info/1", {"path": path_field, "partitions": found})
+    else:
+        _print(found, per_segment=per_segment)
+    for fault in faults:
+        complain(f"kseg: {one_line(fault)}")
+    return Exit.FOUND if faults else Exit.OK
+
+
+@dataclass(slots=True)
+class Summary:
+    """What the headers of some batches say, taken together."""
+
+    batches: int = 0
+    records: int | None = 0  # None where compressed messages do not say how many they hold
+    min_timestamp: int | None = None
+    max_timestamp: int | None = None
+    codecs: set[int] = field(default_factory=set)
+    magics: set[int] = field(default_factory=set)
+    last_offset: int | None = None
+
+    def feed(self, table: BatchTable) -> None:
+        """Take the next headers of a walk."""
+        if not len(table):
+            return
+        self.batches += len(table)
+        counts = table.record_count
+        known = bool((counts >= 0).all())
+        self.records = (
+            self.records + int(counts.sum()) if known and self.records is not None else None
+        )
+        self.codecs.update(np.unique(table.codec).tolist())
+        self.magics.update(np.unique(table.magic).tolist())
+        self.last_offset = int(table.last_offset[-1])
+        self._feed_times(table)
+
+    def _feed_times(self, table: BatchTable) -> None:
+        """Smallest and largest time; a base timestamp may be a delete horizon, or the producer's."""
+        largest = table.max_timestamp
+        stated = (table.delete_horizon_ms == -1) & (table.timestamp_type == 0)
+        smallest = np.where(stated, table.base_timestamp, largest)
+        has_time = (largest != NO_TIMESTAMP) & (table.record_count != 0) & (table.magic > 0)
+        if table.kafka07 or not has_time.any():
+            return
+        low, high = int(smallest[has_time].min()), int(largest[has_time].max())
+        self.min_timestamp = low if self.min_timestamp is None else min(low, self.min_timestamp)
+        self.max_timestamp = high if self.max_timestamp is None else max(high, self.max_timestamp)
+
+    def merge(self, other: Summary) -> None:
+        """Take another summary in."""
+        self.batches += other.batches
+        both = self.records is not None and other.records is not None
+        self.records = (self.records or 0) + (other.records or 0) if both else None
+        self.codecs |= other.codecs
+        self.magics |= other.magics
+        lows = [t for t in (self.min_timestamp, other.min_timestamp) if t is not None]
+        highs = [t for t in (self.max_timestamp, other.max_timestamp) if t is not None]
+        self.min_timestamp = min(lows, default=None)
+        self.max_timestamp = max(highs, default=None)
+
+    def document(self) -> dict[str, Any]:
+        """The fields as they stand in JSON."""
+        return {
+            "batches": self.batches,
+            "records": self.records,
+            "min_timestamp": self.min_timestamp,
+            "max_timestamp": self.max_timestamp,
+            "codecs": [_codec_label(codec) for codec in sorted(self.codecs)],
+            "magics": sorted(self.magics),
+        }
+
+
+def _codec_label(codec: int) -> str:
+    try:
+        return Compression(codec).label
+    except ValueError:
+        return f"unknown{codec}"
+
+
+def _of_path(path: str, selection: Selection, faults: list[KsegError]) -> list[dict[str, Any]]:
+    known = known_path(path)
+    if known.kind is not PathKind.FILE:
+        found = partitions_of((path,), selection)
+        return [_partition(partition.path, faults) for partition in found]
+    if known.file is None or not known.file.kind.holds_batches:
+        raise NotALogError("a file without batches; 'kseg dump' shows its entries", path=path)
+    with Segment.open(path) as segment:
+        summary, document = _segment(segment, faults)
+    end = document["last_offset"]
+    return [
+        {
+            "dir": None,
+            "topic": None,
+            "partition": None,
+            "log_start_offset": segment.base_offset,
+            "log_end_offset": segment.base_offset if end is None else end + 1,
+            "segments": 1,
+            "bytes": document["bytes"],
+            **summary.document(),
+            "segment_files": [document],
+        }
+    ]
+
+
+def _partition(path: Path, faults: list[KsegError]) -> dict[str, Any]:
+    total = Summary()
+    documents = []
+    with Log.open(path) as log:
+        for one in log.segments:
+            with log.open_segment(one) as segment:
+                summary, document = _segment(segment, faults)
+            total.merge(summary)
+            documents.append(document)
+        return {
+            "dir": path.resolve().name,
+            "topic": log.topic,
+            "partition": log.partition,
+            "log_start_offset": log.log_start_offset,
+            "log_end_offset": log.log_end_offset,
+            "segments": len(documents),
+            "bytes": sum(document["bytes"] for document in documents),
+            **total.document(),
+            "leader_epochs": _leader_epochs(log, faults),
+            "leftovers": [leftover.path.name for leftover in log.files.leftovers],
+            "segment_files": documents,
+        }
+
+
+def _leader_epochs(log: Log, faults: list[KsegError]) -> list[dict[str, int]] | None:
+    try:
+        return [entry._asdict() for entry in log.leader_epochs]
+    except KsegError as error:
+        faults.append(error)
+        return None
+
+
+def _segment(segment: Segment, faults: list[KsegError]) -> tuple[Summary, dict[str, Any]]:
+    summary = Summary()
+    for tile in segment.walk(on_bad_crc="ignore"):
+        summary.feed(tile.table)
+        table = tile.table
+    fault = segment.stop_fault(table)
+    if fault is not None:
+        faults.append(fault)
+    return summary, {
+        "file": segment.path.name,
+        "base_offset": segment.base_offset,
+        "last_offset": summary.last_offset,
+        "bytes": segment.size,
+        **summary.document(),
+        **_indexes(segment, faults),
+        "end_position": table.end_position,
+        "stop": table.stop.name,
+    }
+
+
+def _indexes(segment: Segment, faults: list[KsegError]) -> dict[str, int | None]:
+    """Entries of each index in use; None where there is no such file, or a broken one."""
+    counts: dict[str, int | None] = {}
+    counters: dict[str, Callable[[], int | None]] = {
+        "index_entries": lambda: _count(segment.offset_index),
+        "time_index_entries": lambda: _count(segment.time_index),
+        "txn_index_entries": lambda: len(segment.txn_index) or None,
+    }
+    for name, count in counters.items():
+        try:
+            counts[name] = count()
+        except KsegError as error:
+            counts[name] = None
+            faults.append(error)
+    return counts
+
+
+def _count(index: Any) -> int | None:
+    return None if index.missing else int(index.entry_count)
+
+
+_HEAD = (
+    "partition",
+    "segments",
+    "start",
+    "end",
+    "bytes",
+    "batches",
+    "records",
+    "from",
+    "to",
+    "codecs",
+    "magic",
+)
+
+
+def _print(found: list[dict[str, Any]], *, per_segment: bool) -> None:
+    rows = []
+    for one in found:
+        name = one["dir"] or one["segment_files"][0]["file"]
+        rows.append(
+            _row(name, one["segments"], one["log_start_offset"], one["log_end_offset"], one)
+        )
+        if per_segment:
+            for document in one["segment_files"]:
+                end = document["last_offset"]
+                end = document["base_offset"] if end is None else end + 1
+                name = "  " + document["file"]
+                rows.append(_row(name, None, document["base_offset"], end, document))
+    output.write_table(_HEAD, rows)
+
+
+def _row(
+    name: str, segments: int | None, start: int, end: int, document: dict[str, Any]
+) -> list[object]:
+    return [
+        name,
+        segments,
+        start,
+        end,
+        document["bytes"],
+        document["batches"],
+        document["records"],
+        output.iso_time(document["min_timestamp"]),
+        output.iso_time(document["max_timestamp"]),
+        ",".join(document["codecs"]),
+        ",".join(map(str, document["magics"])),
+    ]

@@ -1,0 +1,120 @@
+"""`kseg lookup`: where an offset or a time lies, and which index entry led there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import output
+from kseg.cli.options import TIME, Selection, json_option, selection_options
+from kseg.cli.paths import partitions as partitions_of
+from kseg.log.partition import Log
+
+if TYPE_CHECKING:
+    from kseg.log.segment import BatchLocation
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@click.option("--offset", type=click.IntRange(min=0), help="The offset to look for.")
+@click.option("--time", type=TIME, help="The time to look for; ISO 8601 or ms.")
+@selection_options
+@json_option
+def lookup(
+    directory: str,
+    offset: int | None,
+    time: int | None,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    as_json: bool,
+) -> None:
+    """Say where the first record at or after an offset or a time lies.
+
+    DIR is a partition directory, or a data directory of which --topic and --partition choose one.
+    """
+    if (offset is None) == (time is None):
+        raise click.UsageError("Give either --offset or --time.")
+    chosen = list(partitions_of((directory,), Selection(topics, partitions)))
+    if len(chosen) != 1:
+        raise click.UsageError(
+            f"{len(chosen)} partitions here; choose one with --topic and --partition."
+        )
+    with Log.open(chosen[0].path) as log:
+        place = _by_offset(log, offset) if offset is not None else _by_time(log, time or 0)
+    if as_json:
+        output.write_document("lookup/1", {"path": directory, **_document(place)})
+    else:
+        _print(place)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The record found, and its batch."""
+
+    offset: int
+    timestamp: int
+    batch: BatchLocation
+
+
+def _by_offset(log: Log, offset: int) -> Place:
+    batch = log.lookup(offset)
+    info = next(info for info in log.segments if info.path == batch.segment)
+    with log.open_segment(info) as segment:
+        pieces = segment.read(
+            start_position=batch.position,
+            end_position=batch.position + 1,
+            start_offset=offset,
+            fields=("offset", "timestamp"),
+            control=True,
+            max_rows=1,
+            on_error=lambda error: None,  # the batch's place stands, whatever its records are
+        )
+        for columns in pieces:
+            return Place(int(columns["offset"][0]), int(columns["timestamp"][0]), batch)
+    return Place(max(offset, batch.base_offset), batch.max_timestamp, batch)
+
+
+def _by_time(log: Log, time_ms: int) -> Place | None:
+    found = log.lookup_time(time_ms)
+    return None if found is None else Place(found.offset, found.timestamp, found.batch)
+
+
+def _document(place: Place | None) -> dict[str, Any]:
+    if place is None:
+        names = ("segment", "position", "offset", "timestamp", "index_entry")
+        return dict.fromkeys(names)
+    entry = place.batch.index_entry
+    return {
+        "segment": place.batch.segment.name,
+        "position": place.batch.position,
+        "offset": place.offset,
+        "timestamp": place.timestamp,
+        "index_entry": None if entry is None else entry._asdict(),
+        "batch": {
+            "base_offset": place.batch.base_offset,
+            "last_offset": place.batch.last_offset,
+            "size": place.batch.size,
+            "max_timestamp": place.batch.max_timestamp,
+        },
+    }
+
+
+def _print(place: Place | None) -> None:
+    if place is None:
+        output.write_line("no record at or after this time")
+        return
+    batch, entry = place.batch, place.batch.index_entry
+    used = "none, walked from the start"
+    if entry is not None:
+        used = f"offset {entry.offset} at {entry.position}"
+    offsets = f"offsets {batch.base_offset} to {batch.last_offset}"
+    for name, value in (
+        ("segment", batch.segment),
+        ("position", f"{batch.position} ({batch.size} bytes, {offsets})"),
+        ("offset", place.offset),
+        ("timestamp", output.iso_time(place.timestamp) or "-"),
+        ("index entry", used),
+    ):
+        output.write_line(f"{name:12}{value}")
