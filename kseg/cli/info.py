@@ -84,7 +84,7 @@ class Summary:
         self._feed_times(table)
 
     def _feed_times(self, table: BatchTable) -> None:
-        """Smallest and largest time; a base timestamp may be a delete horizon, or the producer's."""
+        """Smallest and largest time. A base timestamp may be a delete horizon."""
         largest = table.max_timestamp
         stated = (table.delete_horizon_ms == -1) & (table.timestamp_type == 0)
         smallest = np.where(stated, table.base_timestamp, largest)

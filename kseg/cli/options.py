@@ -171,6 +171,24 @@ def selection_options(function: _F) -> _F:
     )(function)
 
 
+def offset_and_time_options(function: _F) -> _F:
+    """`--offset` and `--time`."""
+    function = click.option(
+        "--time",
+        "times",
+        type=TIME_RANGE,
+        default=ALL,
+        help="Only timestamps in this range; ISO 8601 or ms, B excluded.",
+    )(function)
+    return click.option(
+        "--offset",
+        "offsets",
+        type=OFFSET_RANGE,
+        default=ALL,
+        help="Only offsets in this range, B excluded; or one offset.",
+    )(function)
+
+
 def range_options(function: _F) -> _F:
     """`--offset`, `--time`, `--key`, `--limit`, `--last`."""
     count = click.IntRange(min=0)
@@ -182,23 +200,9 @@ def range_options(function: _F) -> _F:
             type=KEY,
             help="Only records with exactly this key: text, hex:00ff or base64:AP8=.",
         ),
-        click.option(
-            "--time",
-            "times",
-            type=TIME_RANGE,
-            default=ALL,
-            help="Only timestamps in this range; ISO 8601 or ms, B excluded.",
-        ),
-        click.option(
-            "--offset",
-            "offsets",
-            type=OFFSET_RANGE,
-            default=ALL,
-            help="Only offsets in this range, B excluded; or one offset.",
-        ),
     ):
         function = option(function)
-    return function
+    return offset_and_time_options(function)
 
 
 def isolation_option(function: _F) -> _F:

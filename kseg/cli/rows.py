@@ -154,6 +154,7 @@ def record_rows(
         held.pop("control_type", None)
     elif "control_type" in held:
         held["control_type"] = np.where(control, held["control_type"], np.int8(-2))
+    # Lines of JSON have what there is; those of CSV have as many fields as their head.
     chosen = fields if style.form == "csv" else tuple(f for f in fields if f.name in held)
     return field_rows([(field, held.get(field.name)) for field in chosen], style)
 

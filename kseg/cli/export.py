@@ -1,0 +1,206 @@
+"""`kseg export`: records into files that other programs read, one a partition or one a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import output
+from kseg.cli.export_files import EXTENSIONS, Look, open_target
+from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.options import (
+    Parsed,
+    Range,
+    Selection,
+    isolation_option,
+    offset_and_time_options,
+    paths_argument,
+    selection_options,
+)
+from kseg.cli.paths import known_path
+from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.rows import RECORD_FIELDS
+from kseg.errors import KsegError, NotALogError
+from kseg.files.names import PathKind
+from kseg.log.partition import Log
+from kseg.log.segment import Segment
+
+if TYPE_CHECKING:
+    from kseg.format.columns import RecordColumns
+
+_PLACE_FIELDS = ("topic", "partition")
+
+
+def _parse_fields(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    known = (*_PLACE_FIELDS, *(field.name for field in RECORD_FIELDS))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(known)}")
+    return names
+
+
+@click.command()
+@paths_argument
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A file or a directory.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(EXTENSIONS)),
+    help="By OUT's extension if not given, else parquet.",
+)
+@click.option(
+    "--per",
+    type=click.Choice(["partition", "segment"]),
+    default="partition",
+    show_default=True,
+    help="One file for each.",
+)
+@click.option("--fields", type=Parsed("NAME,...", _parse_fields), help="Only these, in this order.")
+@click.option(
+    "--bytes",
+    "encoding",
+    type=click.Choice(["base64", "utf8", "hex"]),
+    default="base64",
+    show_default=True,
+    help="How bytes are written in jsonl and csv.",
+)
+@click.option(
+    "--on-corrupt",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="Skip leaves damaged batches out, names them, and exits 1.",
+)
+@isolation_option
+@selection_options
+@offset_and_time_options
+def export(
+    paths: tuple[str, ...],
+    out: str,
+    form: str | None,
+    per: str,
+    fields: tuple[str, ...] | None,
+    encoding: str,
+    on_corrupt: str,
+    isolation: str,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    offsets: Range,
+    times: Range,
+) -> int:
+    """Write records as .parquet, .arrow (IPC file), .jsonl or .csv.
+
+    OUT is the file if it has one of these extensions and one file is written; else a directory that
+    is made as needed: OUT/orders-0.parquet, or with --per segment
+    OUT/orders-0/00000000000000000000.parquet. A file takes its name, and the place of an older one,
+    when it is whole.
+    """
+    form = form or _form_of(out)
+    found = list(_inputs(paths, Selection(topics, partitions), per))
+    targets = _targets(found, Path(out), form)
+    faults: list[KsegError] = []
+    look = Look(form, fields, encoding)
+    where = {
+        "start_offset": offsets[0],
+        "end_offset": offsets[1],
+        "start_timestamp": times[0],
+        "end_timestamp": times[1],
+        "isolation": isolation,
+        "on_error": faults.append if on_corrupt == "skip" else None,
+    }
+    total = sum(one.size for one in found)
+    with output.progress("export", total) as advance:
+        for one, target in zip(found, targets, strict=True):
+            count = _write(one, target, replace(look, directory=one.directory), where)
+            advance(one.size)
+            complain(f"{target}: {count} records")
+    for fault in faults:
+        complain(f"kseg: {one_line(fault)}")
+    return Exit.FOUND if faults else Exit.OK
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What one file is made of: a partition, or one segment of it.
+
+    Attributes:
+        path: the partition directory, or the log file that was named alone.
+        name: what the output is named after, relative to OUT, without an extension.
+        segment: the one segment wanted, else None for all.
+        size: bytes of log, for the progress bar.
+        directory: name of the partition directory, if one was asked for.
+    """
+
+    path: Path
+    name: Path
+    segment: Path | None
+    size: int
+    directory: str | None = None
+
+
+def _inputs(paths: tuple[str, ...], selection: Selection, per: str) -> Iterator[Input]:
+    for path in paths:
+        known = known_path(path)
+        if known.kind is PathKind.FILE:
+            if known.file is None or not known.file.kind.holds_batches:
+                raise NotALogError("a file without records", path=path)
+            size = known.path.stat().st_size
+            yield Input(known.path, Path(known.path.stem), known.path, size)
+            continue
+        for partition in partitions_of((path,), selection):
+            name = Path(partition.path.resolve().name)
+            with Log.open(partition.path) as log:
+                if per == "partition":
+                    size = sum(info.size for info in log.segments)
+                    yield Input(partition.path, name, None, size, name.name)
+                    continue
+                for info in log.segments:
+                    stem = name / info.path.stem
+                    yield Input(partition.path, stem, info.path, info.size, name.name)
+
+
+def _form_of(out: str) -> str:
+    extension = Path(out).suffix[1:]
+    return extension if extension in EXTENSIONS else "parquet"
+
+
+def _targets(found: list[Input], out: Path, form: str) -> list[Path]:
+    """Where each input goes."""
+    if out.suffix[1:] in EXTENSIONS and not out.is_dir():
+        if len(found) != 1:
+            raise click.UsageError(
+                f"{len(found)} files would be written, so -o must be a directory, not {out}."
+            )
+        return [out]
+    targets = [out / one.name.with_name(f"{one.name.name}.{form}") for one in found]
+    if len(set(targets)) < len(targets):
+        raise click.UsageError("Two of the paths have the same name; export them one by one.")
+    return targets
+
+
+def _write(one: Input, target: Path, look: Look, where: dict[str, Any]) -> int:
+    """Write one file; how many records."""
+    count = 0
+    with open_target(target, look) as write:
+        for columns in _pieces(one, look, where):
+            write(columns)
+            count += len(columns)
+    return count
+
+
+def _pieces(one: Input, look: Look, where: dict[str, Any]) -> Iterator[RecordColumns]:
+    fields = tuple(name for name in look.fields if name not in _PLACE_FIELDS)
+    if one.segment is None:
+        with Log.open(one.path) as log:
+            yield from log.read(fields=fields, **where)
+        return
+    if where["isolation"] != "read_uncommitted":
+        raise click.UsageError("--isolation read_committed wants whole partitions.")
+    with Segment.open(one.segment) as segment:
+        rest = {name: value for name, value in where.items() if name != "isolation"}
+        yield from segment.read(fields=fields, **rest)

@@ -1,0 +1,128 @@
+"""The files that `kseg export` writes: Parquet, Arrow IPC, JSON lines and CSV.
+
+Each is written beside its final name and renamed when it is whole, so nobody ever reads half a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg.cli.row_writer import RowWriter
+from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
+from kseg.extras import require
+
+if TYPE_CHECKING:
+    from kseg.format.columns import RecordColumns
+
+    Write = Callable[[RecordColumns], None]
+
+EXTENSIONS = ("parquet", "arrow", "jsonl", "csv")
+_FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a file is to look.
+
+    Attributes:
+        form: one of `EXTENSIONS`.
+        chosen: the fields, None for all; then lines of text say `dir` and `file` too.
+        encoding: of bytes in lines of text.
+        directory: name of the partition directory, if one was asked for.
+    """
+
+    form: str
+    chosen: tuple[str, ...] | None
+    encoding: str
+    directory: str | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields in order. Arrow and Parquet files say topic and partition too."""
+        if self.chosen is not None:
+            return self.chosen
+        return ("topic", "partition", *_FIELDS) if self.is_arrow else _FIELDS
+
+    @property
+    def is_arrow(self) -> bool:
+        """Whether pyarrow writes the file."""
+        return self.form in ("parquet", "arrow")
+
+
+@contextmanager
+def open_target(target: Path, look: Look) -> Iterator[Write]:
+    """A function that writes pieces; the file takes its name when the block ends well."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(target.name + ".part")
+    try:
+        with _OPENERS[look.form](unfinished, look) as write:
+            yield write
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _parquet(path: Path, look: Look) -> Iterator[Write]:
+    arrow: Any = require("kseg.arrow", extra="arrow")
+    parquet: Any = require("pyarrow.parquet", extra="arrow")
+    schema = arrow.schema(look.fields)
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=look.fields))
+
+
+@contextmanager
+def _arrow(path: Path, look: Look) -> Iterator[Write]:
+    arrow: Any = require("kseg.arrow", extra="arrow")
+    pyarrow: Any = require("pyarrow", extra="arrow")
+    with (
+        pyarrow.OSFile(str(path), "wb") as file,
+        pyarrow.ipc.new_file(file, arrow.schema(look.fields)) as writer,
+    ):
+        yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=look.fields))
+
+
+@contextmanager
+def _jsonl(path: Path, look: Look) -> Iterator[Write]:
+    with path.open("wb") as file:
+        writer = RowWriter(file.write)
+        yield lambda columns: _write_rows(writer, columns, look)
+
+
+@contextmanager
+def _csv(path: Path, look: Look) -> Iterator[Write]:
+    with path.open("wb") as file:
+        file.write(csv_head(_row_fields(look), _style(look, "")))
+        writer = RowWriter(file.write)
+        yield lambda columns: _write_rows(writer, columns, look)
+
+
+def _write_rows(writer: RowWriter, columns: RecordColumns, look: Look) -> None:
+    style = _style(look, Path(columns.source or "").name)
+    writer.rows(record_rows(columns, style, _row_fields(look)), len(columns))
+
+
+def _style(look: Look, file: str) -> Style:
+    # CSV in a file is for spreadsheets and loaders: text as it is, not escaped for a terminal.
+    encoding = "raw" if (look.form, look.encoding) == ("csv", "utf8") else look.encoding
+    if look.chosen is not None:
+        return Style(look.form, encoding)
+    return Style(look.form, encoding, look.directory, file)
+
+
+def _row_fields(look: Look) -> tuple[Field, ...]:
+    by_name = {field.name: field for field in RECORD_FIELDS}
+    return tuple(by_name[name] for name in look.fields if name in by_name)
+
+
+_OPENERS: dict[str, Callable[[Path, Look], Any]] = {
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "jsonl": _jsonl,
+    "csv": _csv,
+}
