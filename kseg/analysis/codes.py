@@ -14,7 +14,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a code means, how bad it is unless the finding says otherwise, and what to do about it."""
+    """What a code means, how bad it is unless a finding says otherwise, what to do about it."""
 
     severity: Severity
     meaning: str
@@ -50,18 +50,18 @@ CODES: dict[str, Code] = {
     "record-offset": Code("error", "record offsets contradict their batch (--deep)", _WRITER),
     "record-codec": Code("error", "a batch does not decompress (found by --deep)", _REPLICA),
     "record-limit": Code("error", "a batch inflates beyond the limit (--deep)", _WRITER),
-    "max-timestamp": Code("warning", "the header's timestamp is not the records' (--deep)", _WRITER),
+    "max-timestamp": Code("warning", "the header's timestamp is not its records'", _WRITER),
     # Indexes.
     "index-missing": Code("error", "a segment has lost its offset index", _REINDEX),
     "index-length": Code("error", "the length is no whole number of entries", _REINDEX),
-    "index-order": Code("error", "entries do not grow, or lie below the base offset", _REINDEX),
+    "index-order": Code("error", "entries do not grow, or lie below the base", _REINDEX),
     "index-tail": Code("error", "entries follow behind unused ones", _REINDEX),
     "index-unused": Code("warning", "a closed segment's index was never trimmed", _REINDEX),
     "index-points-nowhere": Code("error", "an entry's position starts no batch", _REINDEX),
     "index-offset": Code("error", "an entry leads past the offset that it is for", _REINDEX),
     "time-index-missing": Code("warning", "a segment has lost its time index", _REINDEX),
     "time-index-length": Code("error", "the length is no whole number of entries", _REINDEX),
-    "time-index-order": Code("error", "entries do not grow, or lie below the base offset", _REINDEX),
+    "time-index-order": Code("error", "entries do not grow, or lie below the base", _REINDEX),
     "time-index-tail": Code("error", "entries follow behind unused ones", _REINDEX),
     "time-index-points-nowhere": Code("error", "an entry's offset is in no batch", _REINDEX),
     "time-index-late": Code("error", "a lookup by time would pass over records", _REINDEX),
@@ -89,7 +89,6 @@ CODES: dict[str, Code] = {
         "an offset checkpoint cannot be read: the broker takes the directory offline",
         "delete the file with the broker stopped; it starts from what the logs say",
     ),
-    "checkpoint-empty": Code("warning", "an offset checkpoint of 0 bytes, as a kill leaves", _NOTHING),
     "checkpoint-ahead": Code("warning", "a checkpoint lies beyond the end of the log", _NOTHING),
     "log-start-ahead": Code(
         "error",

@@ -1,4 +1,4 @@
-"""What is wrong and where: values that pickle, and a collector that stays small on hopeless files."""
+"""What is wrong and where: values that pickle, and a collector that stays small on bad files."""
 
 from __future__ import annotations
 

@@ -52,15 +52,13 @@ class OffsetIndexChecks:
     """Holds the entries of one `.index` that no batch has been compared with yet."""
 
     def __init__(self, place: IndexPlace, found: Findings) -> None:
-        """Read the entries and judge their order; nothing is compared with a log if that is wrong."""
+        """Read the entries and judge their order; what is out of order is compared with nothing."""
         self._place, self._found = place, found
         self._offsets, self._positions = _NONE, _NONE
         self._next = 0
         self._last_offset = -(2**63)
         try:
-            with OffsetIndex.open(
-                place.path, place.base_offset, mapping=place.mapping
-            ) as index:
+            with OffsetIndex.open(place.path, place.base_offset, mapping=place.mapping) as index:
                 offsets, positions = index.entries(all_slots=True)
                 used = index.entry_count
         except CorruptIndexError as error:
@@ -76,10 +74,10 @@ class OffsetIndexChecks:
         if _report_order(place, found, "index", size, falls, offsets, positions, "position"):
             self._offsets, self._positions = offsets, positions
 
-    def feed(self, table: BatchTable, end_position: int) -> None:
-        """Compare the entries that point below `end_position` with the batches in front of it."""
-        end = int(np.searchsorted(self._positions, end_position))
-        running = np.maximum.accumulate(table.last_offset) if len(table) else _NONE
+    def feed(self, table: BatchTable) -> None:
+        """Compare the entries that point below the end of the batches with these."""
+        end = int(np.searchsorted(self._positions, table.end_position))
+        running = np.maximum.accumulate(_ends(table))
         if end > self._next:
             self._compare(table, running, slice(self._next, end))
             self._next = end
@@ -98,7 +96,7 @@ class OffsetIndexChecks:
         at = np.searchsorted(table.position, positions)
         hit = at < len(table)
         hit[hit] = table.position[at[hit]] == positions[hit]
-        self._report("index-points-nowhere", numbers[~hit], "where no sound batch starts")
+        self._report("index-points-nowhere", numbers[~hit], "where no batch starts")
         at, offsets, numbers = at[hit], offsets[hit], numbers[hit]
         before = np.concatenate(([self._last_offset], np.maximum(running, self._last_offset)))[at]
         past = (offsets <= before) | (offsets < table.base_offset[at])
@@ -121,7 +119,7 @@ class TimeIndexChecks:
     """Holds the entries of one `.timeindex` that no batch has been compared with yet."""
 
     def __init__(self, place: IndexPlace, found: Findings) -> None:
-        """Read the entries and judge their order; nothing is compared with a log if that is wrong."""
+        """Read the entries and judge their order; what is out of order is compared with nothing."""
         self._place, self._found = place, found
         self._timestamps, self._offsets = _NONE, _NONE
         self._next = 0
@@ -147,8 +145,9 @@ class TimeIndexChecks:
         """Compare the entries whose offsets the batches reach."""
         if not len(table):
             return
-        running = np.maximum(np.maximum.accumulate(table.last_offset), self._last_offset)
-        latest = np.maximum(np.maximum.accumulate(table.max_timestamp), self._latest)
+        running = np.maximum(np.maximum.accumulate(_ends(table)), self._last_offset)
+        sound = np.where(table.crc_ok != 0, table.max_timestamp, self._latest)
+        latest = np.maximum(np.maximum.accumulate(sound), self._latest)
         end = int(np.searchsorted(self._offsets, running[-1], "right"))
         if end > self._next:
             self._compare(table, running, latest, slice(self._next, end))
@@ -170,7 +169,8 @@ class TimeIndexChecks:
         late = before > timestamps
         in_gap = offsets < table.base_offset[at]
         # Magic 0 has no time, yet Kafka 0.10 indexed its producers' times.
-        other = (table.max_timestamp[at] != timestamps) & (table.magic[at] > 0) & ~late & ~in_gap
+        known = (table.magic[at] > 0) & (table.crc_ok[at] != 0) & ~late & ~in_gap
+        other = (table.max_timestamp[at] != timestamps) & known
         for mask, code, why in (
             (late, "time-index-late", "has later records before it"),
             (in_gap, "time-index-points-nowhere", "lies between two batches"),
@@ -210,9 +210,7 @@ class TxnIndexChecks:
         try:
             index = TxnIndex.open(place.path)
         except CorruptIndexError as error:
-            self._found.add(
-                "txn-index-version", place.path, error.reason, position=error.position
-            )
+            self._found.add("txn-index-version", place.path, error.reason, position=error.position)
             self._usable = False
             return
         self._index = index
@@ -225,7 +223,7 @@ class TxnIndexChecks:
                 severity="warning" if place.is_last else "error",
             )
         last, first = index.last_offsets, index.first_offsets
-        wrong = (last < place.base_offset) | (first > last) | (index.last_stable_offsets < first)
+        wrong = (last < place.base_offset) | (first > last) | (index.last_stable_offsets > last + 1)
         wrong[1:] |= last[1:] <= last[:-1]
         for number in np.flatnonzero(wrong).tolist():
             self._found.add(
@@ -265,6 +263,14 @@ class TxnIndexChecks:
                 )
         missing = markers[~np.isin(markers, indexed)]
         return tuple(missing.tolist())
+
+
+def _ends(table: BatchTable) -> Int64Array:
+    """The last offset of each batch; of a damaged one, the offset that no checksum covers."""
+    if not table.bad_crc_count:
+        return table.last_offset
+    damaged = (table.crc_ok == 0) & (table.magic >= 2)
+    return np.where(damaged, table.base_offset, table.last_offset)
 
 
 _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)

@@ -1,4 +1,4 @@
-"""Checks of one log file's batches, a table at a time: what headers promise, and with `deep` records.
+"""Checks of one log file's batches, a table at a time: the headers, and with `deep` the records.
 
 One pass in file order. Everything is told from columns; nothing looks at single records.
 """
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Int64Array = npt.NDArray[np.int64]
 
 _INT32_MAX = 2**31 - 1
+_OFFSET_MIN = -(2**63)
 _RECORD_BYTES_MIN = 7
 #: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
 EPOCH_CHANGES_MAX = 10_000
@@ -57,6 +58,7 @@ class LogChecks:
         first_offset, last_offset: of the good batches so far.
         epochs: (leader epoch, first offset) where the epoch changes.
         batches, records: counted so far.
+        magics_seen: bit n is set where magic n occurs.
     """
 
     path: str
@@ -70,12 +72,14 @@ class LogChecks:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     batches: int = 0
     records: int = 0
+    magics_seen: int = 0
     _workspace: Workspace = field(default_factory=Workspace)
 
-    def feed(self, tile: Tile) -> BatchTable:
-        """Check the batches of one tile; answers those that match their checksums."""
+    def feed(self, tile: Tile) -> None:
+        """Check the batches of one tile, the headers of those that match their checksums."""
         table = tile.table
         self.batches += len(table)
+        self.magics_seen |= table.magics_seen
         good = table
         if table.bad_crc_count:
             bad = table.crc_ok == 0
@@ -89,7 +93,6 @@ class LogChecks:
             self._decode(tile, good)
         else:
             self.records += int(np.maximum(good.record_count, 0).sum())
-        return good
 
     def finish(self, table: BatchTable, size: int) -> None:
         """Judge why the walk ended, in front of which byte."""
@@ -142,7 +145,7 @@ class LogChecks:
         room = np.where(codec == 0, (table.size - BATCH_HEADER_BYTES) // _RECORD_BYTES_MIN, 2**31)
         deltas = table.last_offset - table.base_offset
         impossible = current & ((count < 0) | (count > room) | (count > deltas + 1))
-        text = "{b.record_count} records, offsets {b.base_offset} to {b.last_offset}, {b.size} bytes"
+        text = "{b.record_count} records at {b.base_offset} to {b.last_offset} in {b.size} bytes"
         self._report("batch-count", table, impossible, text)
         lone = table.is_transactional & ~table.is_control & (table.producer_id < 0)
         odd = current & (lone | (table.producer_id < -1))
@@ -162,8 +165,7 @@ class LogChecks:
             text += f" in a segment that starts at {self.base_offset}"
             self._report("offset-range", table, far & ~negative, text)
         before = np.empty_like(first)
-        start = first[0] - 1 if self.last_offset is None else self.last_offset
-        before[0] = start
+        before[0] = _OFFSET_MIN if self.last_offset is None else self.last_offset
         before[1:] = table.last_offset[:-1]
         running = np.maximum.accumulate(before)
         message = "offsets {b.base_offset} to {b.last_offset} behind higher ones"
@@ -236,11 +238,12 @@ class LogChecks:
         falls[1:] = (np.diff(offset) <= 0) & (np.diff(position) == 0)
         base = np.where(batches.base_offset < 0, -1, batches.base_offset)
         wrong = np.add.reduceat(falls, starts) > 0
-        wrong |= (offset[starts] < base) | (last > batches.last_offset)
-        # A wrapper of magic 0 or 1 bears its last record's offset, save those that bear 0.
+        # A wrapper of magic 0 or 1 bears its last record's offset, but for some that bear 0.
+        bare = (batches.magic < 2) & (batches.last_offset == 0)
+        wrong |= (offset[starts] < base) | ((last > batches.last_offset) & ~bare)
         text = "record offsets leave {b.base_offset} to {b.last_offset}, or do not grow"
         self._report("record-offset", batches, wrong, text)
-        latest = np.maximum.reduceat(timestamp, starts)
+        latest = np.maximum(np.maximum.reduceat(timestamp, starts), -1)
         whole = (batches.magic >= 2) & (batches.record_count == counts)
         told = whole & (batches.timestamp_type == 0)
         text = "timestamp {b.max_timestamp} in the header is not the latest of its records"

@@ -1,0 +1,126 @@
+"""What only shows when a partition's pieces, and a data directory's, are laid side by side."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+
+from kseg.analysis.findings import Findings
+from kseg.analysis.values import CheckpointSummary, Examined, PartitionSummary, SegmentSummary
+from kseg.files.checkpoints import EpochEntry, assign_epochs
+from kseg.files.names import FileKind
+
+
+def check_across(examined: Examined, found: Findings) -> None:
+    """Compare segments with each other, and with the small files that speak of them."""
+    by_partition: dict[str, list[SegmentSummary]] = defaultdict(list)
+    for segment in examined.segments:
+        by_partition[segment.partition].append(segment)
+    ends = {}
+    for path, segments in by_partition.items():
+        segments.sort(key=lambda segment: segment.base_offset)
+        _check_segments(segments, found)
+        ends[path] = _end_offset(segments)
+    for partition in examined.partitions:
+        segments = by_partition.get(partition.path, [])
+        if segments and not segments[0].kafka07:
+            _check_snapshots(partition, ends[partition.path], segments, found)
+            _check_epochs(partition, ends[partition.path], segments, found)
+    keys = {partition.path: partition.key for partition in examined.partitions}
+    for checkpoint in examined.checkpoints:
+        _check_offsets(checkpoint, ends, keys, found)
+
+
+def _end_offset(segments: Sequence[SegmentSummary]) -> int:
+    """The offset after the last; the last base offset where that segment is empty."""
+    last = segments[-1]
+    return last.base_offset if last.last_offset is None else last.last_offset + 1
+
+
+def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None:
+    for before, segment in pairwise(segments):
+        last = before.last_offset
+        if last is None or last < segment.base_offset or segment.kafka07:
+            continue
+        found.add(
+            "offset-order",
+            segment.path,
+            f"the segment starts at {segment.base_offset}, {os.path.basename(before.path)} before "
+            f"it ends at {last}",
+            position=0,
+            offset=segment.base_offset,
+        )
+
+
+def _check_snapshots(
+    partition: PartitionSummary, end: int, segments: Sequence[SegmentSummary], found: Findings
+) -> None:
+    if not segments[-1].whole:
+        return
+    for path, offset in partition.snapshots:
+        if offset > end:
+            found.add("snapshot-ahead", path, f"the log ends at offset {end}", offset=offset)
+
+
+def _check_epochs(
+    partition: PartitionSummary, end: int, segments: Sequence[SegmentSummary], found: Findings
+) -> None:
+    """Each change of epoch in the log must be what the checkpoint says of that offset."""
+    # As Kafka takes them: one that falls displaces those before it.
+    told = (EpochEntry(*change) for segment in segments for change in segment.epochs)
+    changes = assign_epochs(told)
+    if partition.epochs_path is None:
+        # A topic that was set to an older format has had its checkpoint deleted.
+        older = any(segment.magics_seen & 3 for segment in segments)
+        if changes and not older and not partition.bare:
+            found.add("epochs-missing", partition.path, "batches have leader epochs, the log none")
+        return
+    epochs = partition.epochs
+    if epochs is None:
+        return
+    if epochs and epochs[-1][1] > end and segments[-1].whole:
+        found.add(
+            "epochs-ahead",
+            partition.epochs_path,
+            f"epoch {epochs[-1][0]} starts at {epochs[-1][1]}, the log ends at {end}",
+            offset=epochs[-1][1],
+        )
+    starts = [start for _, start in epochs]
+    for epoch, offset in changes:
+        at = bisect_right(starts, offset) - 1
+        # What lies before the first entry was deleted by moving the log start.
+        if at >= 0 and epochs[at][0] != epoch:
+            found.add(
+                "epochs-wrong",
+                partition.epochs_path,
+                f"the batch at offset {offset} has epoch {epoch}, the checkpoint says "
+                f"{epochs[at][0]}",
+                offset=offset,
+            )
+
+
+def _check_offsets(
+    checkpoint: CheckpointSummary,
+    ends: dict[str, int],
+    keys: dict[str, tuple[str, int] | None],
+    found: Findings,
+) -> None:
+    paths = {
+        key: path
+        for path, key in keys.items()
+        if key is not None and os.path.dirname(path) == checkpoint.directory.rstrip(os.sep)
+    }
+    starts = checkpoint.name == FileKind.LOG_START.value
+    for key, offset in checkpoint.offsets.items():
+        path = paths.get(key)
+        end = None if path is None else ends.get(path)
+        if end is not None and offset > end:
+            found.add(
+                "log-start-ahead" if starts else "checkpoint-ahead",
+                checkpoint.path,
+                f"{key[0]}-{key[1]} is said to be at offset {offset}, its log ends at {end}",
+                offset=offset,
+            )

@@ -1,0 +1,150 @@
+"""Examine one segment: a single walk over its log, with its indexes compared on the way."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kseg.analysis.findings import Findings
+from kseg.analysis.index_checks import (
+    IndexPlace,
+    OffsetIndexChecks,
+    TimeIndexChecks,
+    TxnIndexChecks,
+)
+from kseg.analysis.log_checks import LogChecks
+from kseg.analysis.values import Examined, SegmentSummary
+from kseg.constants import StopReason
+from kseg.files.log_file import LogFile
+
+if TYPE_CHECKING:
+    from kseg.analysis.units import Unit
+    from kseg.files.mapping import Mapping
+    from kseg.format.header import BatchTable
+
+
+def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mapping) -> Examined:
+    """Walk a log file once, checksums and all, and compare its indexes with what goes by.
+
+    Raises:
+        OSError: a file is missing or cannot be read.
+    """
+    found = Findings()
+    with LogFile.open(unit.path, mapping) as log:
+        size = log.size
+        checks = LogChecks(unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found)
+        indexes = _Indexes(unit, size, mapping, found)
+        table = None
+        for tile in log.walk(on_bad_crc="note"):
+            table = tile.table
+            checks.feed(tile)
+            indexes.feed(table)
+        assert table is not None
+        stop = table.stop
+        checks.finish(table, size)
+        missing = indexes.finish(stop)
+        if missing:
+            _report_missing_aborts(log, missing, unit, found)
+    summary = SegmentSummary(
+        partition=unit.partition or "",
+        path=unit.path,
+        base_offset=unit.base_offset or 0,
+        first_offset=checks.first_offset,
+        last_offset=checks.last_offset,
+        epochs=tuple(checks.epochs),
+        whole=stop is StopReason.END,
+        magics_seen=checks.magics_seen,
+        kafka07=table.kafka07,
+    )
+    return Examined(
+        files=1 + indexes.files,
+        bytes=size + indexes.bytes,
+        batches=checks.batches,
+        records=checks.records,
+        findings=found.taken(),
+        segments=(summary,) if unit.partition is not None else (),
+    )
+
+
+class _Indexes:
+    """The indexes of the segment that exist, and complaints about those that do not."""
+
+    def __init__(self, unit: Unit, log_bytes: int, mapping: Mapping, found: Findings) -> None:
+        self.files = self.bytes = 0
+        self._offset: OffsetIndexChecks | None = None
+        self._time: TimeIndexChecks | None = None
+        base = unit.base_offset or 0
+        self._base, self._unit, self._mapping = base, unit, mapping
+        log = IndexPlace(unit.path, base, unit.is_last, log_bytes, mapping)
+        if unit.index is not None:
+            self._offset = OffsetIndexChecks(self._place(unit.index), found)
+        elif unit.partition is not None and log_bytes and not unit.path.endswith(".kafka"):
+            found.add(
+                "index-missing",
+                unit.path,
+                "there is no offset index beside the log",
+                severity="warning" if unit.is_last else "error",
+            )
+        if unit.time_index is not None:
+            self._time = TimeIndexChecks(self._place(unit.time_index), found)
+        elif unit.wants_time_index and log_bytes:
+            found.add("time-index-missing", unit.path, "there is no time index beside the log")
+        txn = None if unit.txn_index is None else self._place(unit.txn_index)
+        self._txn = TxnIndexChecks(txn, log, found)
+
+    def _place(self, path: str) -> IndexPlace:
+        size = os.stat(path).st_size
+        self.files += 1
+        self.bytes += size
+        return IndexPlace(path, self._base, self._unit.is_last, size, self._mapping)
+
+    def feed(self, table: BatchTable) -> None:
+        """Compare with the batches of a table."""
+        if self._offset is not None:
+            self._offset.feed(table)
+        if self._time is not None:
+            self._time.feed(table)
+        self._txn.feed(table)
+
+    def finish(self, stop: StopReason) -> tuple[int, ...]:
+        """Judge what is left; answers abort markers that have no entry."""
+        if self._offset is not None:
+            self._offset.finish(stop)
+        if self._time is not None:
+            self._time.finish(stop)
+        return self._txn.finish(stop)
+
+
+def _report_missing_aborts(
+    log: LogFile, markers: tuple[int, ...], unit: Unit, found: Findings
+) -> None:
+    """Tell which abort markers without an entry ought to have one: those whose records lie here.
+
+    Rare, hence a walk of its own. A transaction without records has no entry, and one whose records
+    lie in earlier segments only, or were compacted away, is given the benefit of the doubt.
+    """
+    wanted = set(markers)
+    open_since: dict[int, int] = {}
+    for tile in log.walk(on_bad_crc="note"):
+        table = tile.table
+        if not table.attributes_seen & 0x10:
+            continue
+        chosen = table.is_transactional & (table.record_count > 0) & (table.crc_ok != 0)
+        columns = (table.base_offset, table.producer_id, table.is_control, table.position)
+        rows = np.stack([column[chosen] for column in columns]).T.tolist()
+        for offset, producer, control, position in rows:
+            if not control:
+                open_since.setdefault(producer, offset)
+                continue
+            since = open_since.pop(producer, None)
+            if offset in wanted and since is not None:
+                found.add(
+                    "txn-index-incomplete",
+                    unit.txn_index or unit.path,
+                    f"producer {producer} aborted its records from offset {since} on at offset "
+                    f"{offset}, position {position}; no entry says so",
+                    offset=offset,
+                    severity="warning" if unit.is_last else "error",
+                )

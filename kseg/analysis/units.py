@@ -1,0 +1,172 @@
+"""Units of work: what there is to examine under the paths given, told from names alone.
+
+A unit is one file with what belongs to it, or a directory's small files. Units pickle, may be
+examined anywhere and in any order, and none needs another's result.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from os import PathLike
+from pathlib import Path
+
+from kseg.files.names import (
+    FileKind,
+    NamedFile,
+    PartitionFiles,
+    PathKind,
+    SegmentFiles,
+    classify_path,
+    list_data_directory,
+    list_partition,
+)
+
+
+class UnitKind(Enum):
+    """What a unit is made of."""
+
+    SEGMENT = "a log file and its indexes"
+    BATCHES = "a file of batches that is no segment: a KRaft snapshot, a leftover"
+    PARTITION = "what else lies in a partition directory"
+    FILE = "a small file by itself"
+    DATA_DIRECTORY = "what else lies in a data directory"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One unit of work.
+
+    Attributes:
+        kind: what to do with it.
+        path: the file or directory.
+        partition: the partition directory that a segment was found in; None for a lone file.
+        base_offset: of a segment.
+        is_last: no segment of the partition follows.
+        index, time_index, txn_index: the segment's indexes that exist.
+        wants_time_index: other segments of the partition have one.
+        file: what the name of a lone file says.
+    """
+
+    kind: UnitKind
+    path: str
+    partition: str | None = None
+    base_offset: int | None = None
+    is_last: bool = False
+    index: str | None = None
+    time_index: str | None = None
+    txn_index: str | None = None
+    wants_time_index: bool = False
+    file: FileKind | None = None
+
+    @property
+    def cost(self) -> int:
+        """Bytes to read, roughly; 0 where that cannot be told."""
+        try:
+            return os.stat(self.path).st_size
+        except OSError:
+            return 0
+
+
+def plan(paths: Iterable[str | PathLike[str]]) -> list[Unit]:
+    """The units under some paths: files, partition directories, data directories.
+
+    Raises:
+        NotALogError: a path is nothing of Kafka's.
+        OSError: a path is missing or cannot be listed.
+    """
+    units: dict[tuple[UnitKind, str], Unit] = {}
+    for path in paths:
+        for unit in _units_of(path):
+            units.setdefault((unit.kind, unit.path), unit)
+    return list(units.values())
+
+
+def _units_of(path: str | PathLike[str]) -> Iterator[Unit]:
+    known = classify_path(path)
+    if known.kind is PathKind.DATA_DIRECTORY:
+        yield from _of_data_directory(known.path)
+    elif known.kind is PathKind.PARTITION:
+        yield from _of_partition(list_partition(known.path))
+    else:
+        assert known.file is not None
+        yield from _of_file(NamedFile(known.file, known.path))
+
+
+def _of_data_directory(path: Path) -> Iterator[Unit]:
+    listing = list_data_directory(path)
+    yield Unit(UnitKind.DATA_DIRECTORY, str(path))
+    for partition in listing.partitions:
+        yield from _of_partition(list_partition(partition.path))
+    for entry in listing.files:
+        if entry.name.kind.holds_batches and entry.name.suffix is None:
+            yield Unit(UnitKind.BATCHES, str(entry.path), is_last=True)
+
+
+def _of_partition(files: PartitionFiles) -> Iterator[Unit]:
+    yield Unit(UnitKind.PARTITION, str(files.path))
+    has_time_indexes = any(segment.time_index for segment in files.segments)
+    for segment in files.segments:
+        is_last = segment is files.segments[-1]
+        yield _of_segment(segment, files.path, is_last, has_time_indexes)
+    for entry in files.kraft_snapshots:
+        yield Unit(UnitKind.BATCHES, str(entry.path), is_last=True)
+
+
+def _of_segment(
+    segment: SegmentFiles, partition: Path | None, is_last: bool, wants_time_index: bool
+) -> Unit:
+    def text(path: Path | None) -> str | None:
+        return None if path is None else str(path)
+
+    return Unit(
+        UnitKind.SEGMENT,
+        str(segment.log),
+        partition=text(partition),
+        base_offset=segment.base_offset,
+        is_last=is_last,
+        index=text(segment.index),
+        time_index=text(segment.time_index),
+        txn_index=text(segment.txn_index),
+        wants_time_index=wants_time_index,
+    )
+
+
+def _of_file(entry: NamedFile) -> Iterator[Unit]:
+    """A file by itself; an index is examined with its log, if that lies beside it."""
+    kind, offset = entry.name.kind, entry.name.base_offset
+    if entry.name.suffix is None and offset is not None and kind in _OF_SEGMENTS:
+        segments = list_partition(entry.path.absolute().parent).segments
+        for segment in segments:
+            if segment.base_offset == offset:
+                is_last = segment is segments[-1]
+                beside = _beside(segment, entry.path)
+                yield _of_segment(beside, None, is_last, False)
+                return
+    if kind.holds_batches:
+        yield Unit(UnitKind.BATCHES, str(entry.path), base_offset=offset, is_last=True)
+    else:
+        yield Unit(UnitKind.FILE, str(entry.path), base_offset=offset, is_last=True, file=kind)
+
+
+def _beside(segment: SegmentFiles, path: Path) -> SegmentFiles:
+    """The files of a segment, spelled as the user spelled one of them."""
+
+    def spelled(file: Path | None) -> Path | None:
+        return None if file is None else path.with_name(file.name)
+
+    return SegmentFiles(
+        base_offset=segment.base_offset,
+        log=path.with_name(segment.log.name),
+        index=spelled(segment.index),
+        time_index=spelled(segment.time_index),
+        txn_index=spelled(segment.txn_index),
+        kafka07=segment.kafka07,
+    )
+
+
+_OF_SEGMENTS = frozenset(
+    (FileKind.LOG, FileKind.KAFKA07, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+)

@@ -1,0 +1,119 @@
+"""What examining gives: small values that pickle, one for each unit, joined in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kseg.analysis.findings import Finding
+
+SCHEMA = "kseg.verify/1"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSummary:
+    """What the rest of a partition must know of one segment.
+
+    Attributes:
+        partition: the directory.
+        path: the log file.
+        base_offset: from its name.
+        first_offset, last_offset: of its sound batches; None if it has none.
+        epochs: (leader epoch, first offset) where the epoch changes.
+        whole: the walk reached the end of the file.
+        magics_seen: bit n is set where magic n occurs.
+        kafka07: offsets are positions.
+    """
+
+    partition: str
+    path: str
+    base_offset: int
+    first_offset: int | None
+    last_offset: int | None
+    epochs: tuple[tuple[int, int], ...]
+    whole: bool
+    magics_seen: int
+    kafka07: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """What lies beside the segments of a partition.
+
+    Attributes:
+        path: the directory.
+        key: topic and partition if the name says them and names a live log.
+        epochs_path: the epoch checkpoint, if there is one.
+        epochs: (epoch, start offset) as Kafka has them after loading; None if it cannot be read.
+        snapshots: path and offset of each producer snapshot.
+        bare: nothing but logs is there, as in a copy of them.
+    """
+
+    path: str
+    key: tuple[str, int] | None
+    epochs_path: str | None
+    epochs: tuple[tuple[int, int], ...] | None
+    snapshots: tuple[tuple[str, int], ...]
+    bare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSummary:
+    """One offset checkpoint of a data directory: which file, and its offsets."""
+
+    directory: str
+    path: str
+    name: str
+    offsets: dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The answer of `examine` for some units; `merge` joins two of them.
+
+    Attributes:
+        files: how many were read.
+        bytes: how long the log files among them are, and the other files.
+        batches: walked.
+        records: told by headers, or with `deep` decoded. Without it, compressed messages of
+            magic 0 and 1 count as none, since only inflating tells.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    batches: int = 0
+    records: int = 0
+    findings: tuple[Finding, ...] = ()
+    segments: tuple[SegmentSummary, ...] = ()
+    partitions: tuple[PartitionSummary, ...] = ()
+    checkpoints: tuple[CheckpointSummary, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The answer of verify.
+
+    Attributes:
+        ok: nothing but warnings was found.
+        files, bytes, batches, records: how much was looked at, see `Examined`.
+        findings: by path and position.
+    """
+
+    ok: bool
+    files: int
+    bytes: int
+    batches: int
+    records: int
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `kseg verify --json`."""
+        return {
+            "schema": SCHEMA,
+            "ok": self.ok,
+            "files": self.files,
+            "bytes": self.bytes,
+            "batches": self.batches,
+            "records": self.records,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }

@@ -1,0 +1,189 @@
+"""Is every byte right? The three functions of an analysis, and `verify`, which runs them.
+
+    units = plan(paths)                      what there is to do
+    examine(unit, options) -> Examined       one unit, anywhere
+    merge(a, b) -> Examined                  in any order
+    report(examined) -> Report               with what only the whole shows
+
+Nothing is changed and nothing is locked. A log that a broker writes to at the same time may seem to
+have a torn tail, which is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from kseg.analysis.codes import CODES, Code, Severity
+from kseg.analysis.cross_checks import check_across
+from kseg.analysis.directory_checks import (
+    examine_data_directory,
+    examine_file,
+    examine_partition,
+)
+from kseg.analysis.findings import Finding, Findings
+from kseg.analysis.segment_checks import examine_segment
+from kseg.analysis.units import Unit, UnitKind, plan
+from kseg.analysis.values import Examined, Report
+
+if TYPE_CHECKING:
+    from kseg.files.mapping import Mapping
+
+#: `progress(done, total)`: bytes examined so far, and in all; called after each unit.
+Progress = Callable[[int, int], None]
+
+INFLATED_BYTES_MAX = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """How to look.
+
+    Attributes:
+        deep: decode every record too.
+        inflated_max: with `deep`, no batch may inflate to more bytes.
+        mapping: see `kseg.files.mapping`.
+    """
+
+    deep: bool = False
+    inflated_max: int = INFLATED_BYTES_MAX
+    mapping: Mapping = "auto"
+
+
+def verify(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    deep: bool = False,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    options: VerifyOptions | None = None,
+) -> Report:
+    """Examine files, partition directories and data directories.
+
+    Args:
+        paths: one path or several; the same file is looked at once.
+        deep: decode every record too, not only the headers.
+        jobs: processes to share the work; 1 stays in this one.
+        progress: called with bytes done and bytes in all.
+        options: the rest of the options; `deep` here counts too.
+
+    Returns:
+        The report; `ok` unless there is an error among the findings.
+
+    Raises:
+        NotALogError: a path is nothing of Kafka's.
+        OSError: something is missing or cannot be read.
+        ValueError: `jobs` is below 1.
+
+    Example:
+        >>> from kseg.analysis.verify import verify
+        >>> verify(demo_log).ok  # doctest: +SKIP
+        True
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs}, not 1 or more")
+    chosen = options or VerifyOptions()
+    chosen = VerifyOptions(deep or chosen.deep, chosen.inflated_max, chosen.mapping)
+    places = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
+    units = plan(places)
+    total, done = sum(unit.cost for unit in units), 0
+    examined = Examined()
+    for unit, one in _examine_all(units, chosen, jobs):
+        examined = merge(examined, one)
+        done += unit.cost
+        if progress is not None:
+            progress(min(done, total), total)
+    return report(examined)
+
+
+def examine(unit: Unit, options: VerifyOptions) -> Examined:
+    """Examine one unit; the answer is small, whatever the unit's size.
+
+    Raises:
+        OSError: a file is missing or cannot be read.
+    """
+    if unit.kind is UnitKind.PARTITION:
+        return examine_partition(unit.path)
+    if unit.kind is UnitKind.DATA_DIRECTORY:
+        return examine_data_directory(unit.path)
+    if unit.kind is UnitKind.FILE:
+        assert unit.file is not None
+        return examine_file(unit.path, unit.file, unit.base_offset)
+    return examine_segment(
+        unit, deep=options.deep, inflated_max=options.inflated_max, mapping=options.mapping
+    )
+
+
+def merge(first: Examined, second: Examined) -> Examined:
+    """Join two answers; in which order does not matter to the report."""
+    return Examined(
+        files=first.files + second.files,
+        bytes=first.bytes + second.bytes,
+        batches=first.batches + second.batches,
+        records=first.records + second.records,
+        findings=first.findings + second.findings,
+        segments=first.segments + second.segments,
+        partitions=first.partitions + second.partitions,
+        checkpoints=first.checkpoints + second.checkpoints,
+    )
+
+
+def merge_all(answers: Iterable[Examined]) -> Examined:
+    """Join any number of answers."""
+    return reduce(merge, answers, Examined())
+
+
+def report(examined: Examined) -> Report:
+    """Add what only shows across segments and files, and put everything in order."""
+    found = Findings()
+    check_across(examined, found)
+    findings = sorted(
+        (*examined.findings, *found.taken()),
+        key=lambda finding: (finding.path, finding.position or 0, finding.code, finding.message),
+    )
+    return Report(
+        ok=all(finding.severity == "warning" for finding in findings),
+        files=examined.files,
+        bytes=examined.bytes,
+        batches=examined.batches,
+        records=examined.records,
+        findings=tuple(findings),
+    )
+
+
+def _examine_all(
+    units: list[Unit], options: VerifyOptions, jobs: int
+) -> Iterator[tuple[Unit, Examined]]:
+    work = partial(examine, options=options)
+    if jobs == 1 or len(units) < 2:
+        yield from zip(units, map(work, units), strict=True)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    # The largest first, so that no process is left with one at the end.
+    ordered = sorted(units, key=lambda unit: unit.cost, reverse=True)
+    workers = min(jobs, len(units))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from zip(ordered, pool.map(work, ordered), strict=True)
+
+
+__all__ = [
+    "CODES",
+    "Code",
+    "Examined",
+    "Finding",
+    "Report",
+    "Severity",
+    "Unit",
+    "VerifyOptions",
+    "examine",
+    "merge",
+    "merge_all",
+    "plan",
+    "report",
+    "verify",
+]
