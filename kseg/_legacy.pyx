@@ -12,6 +12,10 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from kseg._core cimport *
 
 
+cdef extern from "<stdint.h>":
+    int64_t INT64_MAX
+
+
 cdef inline const uint8_t *_pointer(const uint8_t[::1] data) noexcept nogil:
     return &data[0] if data.shape[0] else NULL
 
@@ -25,9 +29,9 @@ cdef struct Sink:
     int64_t rows_max
     int64_t bytes_max
     int64_t offset_min
-    int64_t offset_end
+    int64_t offset_max
     int64_t timestamp_min
-    int64_t timestamp_end
+    int64_t timestamp_max
     bint check_crc
 
 
@@ -132,8 +136,8 @@ cdef int _locate_body(const uint8_t *start, const int64_t *body, Sink *out, int6
             break
         offset = add64(load_i64(p), state[STATE_SHIFT])
         timestamp = _timestamp(p, body)
-        if (out.offset_min <= offset < out.offset_end
-                and out.timestamp_min <= timestamp < out.timestamp_end):
+        if (out.offset_min <= offset <= out.offset_max
+                and out.timestamp_min <= timestamp <= out.timestamp_max):
             key_size, value_size = span[SPAN_KEY_SIZE], span[SPAN_VALUE_SIZE]
             used += (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
             if rows == out.rows_max or (used > out.bytes_max and rows > 0):
@@ -192,6 +196,11 @@ cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, i
     return 0
 
 
+cdef inline int64_t _last_before(int64_t end) noexcept nogil:
+    """The last value in front of an exclusive end. The largest number stands for no end: it is a legal timestamp."""
+    return end if end == INT64_MAX else end - 1
+
+
 def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies, *,
                     const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max, bint check_crc,
                     int64_t[::1] offsets, int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row,
@@ -222,8 +231,8 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int
     out.spans = &spans[0, 0] if spans.shape[0] else NULL
     out.rows_max = rows_max
     out.bytes_max = bytes_max
-    out.offset_min, out.offset_end = bounds[0], bounds[1]
-    out.timestamp_min, out.timestamp_end = bounds[2], bounds[3]
+    out.offset_min, out.offset_max = bounds[0], _last_before(bounds[1])
+    out.timestamp_min, out.timestamp_max = bounds[2], _last_before(bounds[3])
     out.check_crc = check_crc
     cdef const uint8_t *view_bytes = _pointer(view)
     cdef const uint8_t *arena_bytes = _pointer(arena)
