@@ -28,7 +28,6 @@ from os import PathLike
 from typing import Final
 
 from kseg._core import crc32c
-
 from kseg.errors import CorruptIndexError
 from kseg.files import io
 

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.errors import NotALogError
+from kseg.files import names
+from kseg.files.names import FileKind, FileName, PartitionName, PathKind
+
+S = "00000000000000000042"
+
+
+def touch(directory: Path, *file_names: str) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in file_names:
+        (directory / name).touch()
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (f"{S}.log", FileName(FileKind.LOG, 42)),
+        (f"{S}.kafka", FileName(FileKind.KAFKA07, 42)),
+        (f"{S}.index", FileName(FileKind.INDEX, 42)),
+        (f"{S}.timeindex", FileName(FileKind.TIMEINDEX, 42)),
+        (f"{S}.txnindex", FileName(FileKind.TXNINDEX, 42)),
+        (f"{S}.snapshot", FileName(FileKind.SNAPSHOT, 42)),
+        (f"{S}.snapshot.deleted", FileName(FileKind.SNAPSHOT, 42, "deleted")),
+        (f"{S}.log.swap", FileName(FileKind.LOG, 42, "swap")),
+        (f"{S}.txnindex.cleaned", FileName(FileKind.TXNINDEX, 42, "cleaned")),
+        ("12.log", FileName(FileKind.LOG, 12)),
+        ("+12.log", FileName(FileKind.LOG, 12)),
+        ("-5.log", FileName(FileKind.LOG, -5)),
+        ("12.copy.log", FileName(FileKind.LOG, 12)),
+        (f"{S}-0000000007.checkpoint", FileName(FileKind.CHECKPOINT_KRAFT, 42, None, 7)),
+        (f"{S}-0000000007.checkpoint.part", FileName(FileKind.CHECKPOINT_KRAFT, 42, "part", 7)),
+        (
+            f"{S}-0000000007.checkpoint.deleted",
+            FileName(FileKind.CHECKPOINT_KRAFT, 42, "deleted", 7),
+        ),
+        ("bootstrap.checkpoint", FileName(FileKind.BOOTSTRAP)),
+        ("leader-epoch-checkpoint", FileName(FileKind.LEADER_EPOCHS)),
+        ("leader-epoch-checkpoint.tmp", FileName(FileKind.LEADER_EPOCHS, None, "tmp")),
+        ("partition.metadata", FileName(FileKind.PARTITION_METADATA)),
+        ("partition.metadata.tmp", FileName(FileKind.PARTITION_METADATA, None, "tmp")),
+        ("recovery-point-offset-checkpoint", FileName(FileKind.RECOVERY_POINT)),
+        ("meta.properties", FileName(FileKind.META_PROPERTIES)),
+        (".kafka_cleanshutdown", FileName(FileKind.CLEAN_SHUTDOWN)),
+        (".lock", FileName(FileKind.LOCK)),
+    ],
+)
+def test_a_name_says_what_a_file_holds(name: str, expected: FileName) -> None:
+    assert names.parse_name(name) == expected
+    assert names.file_name(f"some/where/{name}") == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "x", f"{S}", f"{S}.txt", f"{S}.log.gz", f"{S}-7.checkpoint", "x.checkpoint",
+     f"{S}.checkpoint", "99999999999999999999-0000000000.checkpoint",
+     f"{S}-9999999999.checkpoint", "deleted", ".deleted", "lost+found", "README.md"],
+)  # fmt: skip
+def test_other_names_are_foreign(name: str) -> None:
+    assert names.parse_name(name) is None
+    with pytest.raises(NotALogError):
+        names.file_name(name)
+
+
+@pytest.mark.parametrize("name", ["abc.log", ".log", "1_0.log", "٣.log", "1 .index", "0x1.log"])
+def test_an_extension_without_an_offset_is_refused_but_can_be_looked_into(name: str) -> None:
+    with pytest.raises(NotALogError) as caught:
+        names.parse_name(name)
+    assert caught.value.path == name
+    assert names.file_name(name).base_offset is None
+
+
+@pytest.mark.parametrize(
+    ("stem", "fits"),
+    [
+        ("09223372036854775807", True),
+        ("09223372036854775808", False),
+        ("99999999999999999999", False),
+        ("-9223372036854775808", True),
+        ("-9223372036854775809", False),
+        ("9" * 64, False),
+        ("9" * 5000, False),
+    ],
+)
+def test_an_offset_fits_in_64_bits(stem: str, fits: bool) -> None:
+    if fits:
+        assert names.offset_from_file_name(f"{stem}.log") == int(stem)
+    else:
+        with pytest.raises(NotALogError):
+            names.offset_from_file_name(f"{stem}.log")
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63])
+def test_a_segment_is_named_after_an_offset(offset: int) -> None:
+    with pytest.raises(ValueError, match="not within"):
+        names.segment_name(offset)
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from([k for k in FileKind if k.value.isalpha()]))
+def test_a_segment_name_parses_back(offset: int, kind: FileKind) -> None:
+    if kind is not FileKind.CHECKPOINT_KRAFT:
+        name = names.segment_name(offset, kind)
+        assert names.parse_name(name) == FileName(kind, offset)
+        assert name.partition(".")[0] == str(offset).zfill(20)
+
+
+UUID = "3f2504e04f8911d39a0c0305e82c3301"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("orders-0", PartitionName("orders", 0)),
+        ("a.b-c_d-12", PartitionName("a.b-c_d", 12)),
+        ("t-2147483647", PartitionName("t", 2**31 - 1)),
+        ("t--1", PartitionName("t-", 1)),
+        (f"t-1.{UUID}-future", PartitionName("t", 1, "future", UUID)),
+        (f"x.y-delete-3.{UUID}-stray", PartitionName("x.y-delete", 3, "stray", UUID)),
+        (f"t-1.a.b.{UUID}-delete", None),  # "b" is cut at the last dot, "1.a.b" is no number
+        ("t-delete", None),
+        ("t-1.-delete", None),
+        (f"t -1.{UUID}-delete", None),
+        ("t-2147483648", None),
+        ("t-" + "9" * 5000, None),
+        ("-1", None),
+        ("t-", None),
+        ("t", None),
+        ("", None),
+        ("t-1x", None),
+        ("t-٣", None),
+        ("orders-0.recovered", None),
+    ],
+)
+def test_partition_directories_are_named_topic_dash_number(
+    name: str, expected: PartitionName | None
+) -> None:
+    if expected is None:
+        with pytest.raises(NotALogError):
+            names.parse_partition_dir(name)
+    else:
+        assert names.parse_partition_dir(name) == expected
+
+
+@given(st.text(max_size=40))
+def test_any_name_is_parsed_foreign_or_refused(name: str) -> None:
+    for parse in (names.parse_name, names.parse_partition_dir, names.file_name):
+        try:
+            parse(name)
+        except NotALogError as error:
+            assert "\n" not in str(error) or "\n" in name  # noqa: PT017
+
+
+def test_one_listing_sorts_a_partition_out(tmp_path: Path) -> None:
+    directory = touch(
+        tmp_path / "orders-3",
+        "00000000000000000100.log",
+        "00000000000000000100.index",
+        "00000000000000000100.timeindex",
+        "00000000000000000100.txnindex",
+        "00000000000000000009.log",
+        "00000000000000000200.index",
+        "00000000000000000100.snapshot",
+        "00000000000000000009.snapshot",
+        "00000000000000000100.log.deleted",
+        "leader-epoch-checkpoint",
+        "leader-epoch-checkpoint.tmp",
+        "partition.metadata",
+        "notes.txt",
+        "abc.log",
+    )
+    (directory / "00000000000000000300.log").mkdir()
+    listed = names.list_partition(directory)
+    assert listed.name == PartitionName("orders", 3)
+    assert [s.base_offset for s in listed.segments] == [9, 100]
+    assert listed.segments[0].index is None
+    assert listed.segments[1] == names.SegmentFiles(
+        base_offset=100,
+        log=directory / "00000000000000000100.log",
+        index=directory / "00000000000000000100.index",
+        time_index=directory / "00000000000000000100.timeindex",
+        txn_index=directory / "00000000000000000100.txnindex",
+    )
+    assert [s.name.base_offset for s in listed.snapshots] == [9, 100]
+    assert [o.path.name for o in listed.orphans] == ["00000000000000000200.index"]
+    assert [o.name.suffix for o in listed.leftovers] == ["deleted", "tmp"]
+    assert listed.leader_epochs == directory / "leader-epoch-checkpoint"
+    assert listed.metadata == directory / "partition.metadata"
+    assert [p.name for p in listed.foreign] == ["00000000000000000300.log", "abc.log", "notes.txt"]
+
+
+def test_of_two_names_for_an_offset_the_one_of_20_digits_counts(tmp_path: Path) -> None:
+    for other in ("12.log", "+12.log", "000000000000000000000012.log"):
+        directory = touch(tmp_path / other, "00000000000000000012.log", other)
+        listed = names.list_partition(directory)
+        assert [s.log.name for s in listed.segments] == ["00000000000000000012.log"]
+        assert [p.name for p in listed.foreign] == [other]
+
+
+def test_segments_of_kafka_07_are_segments(tmp_path: Path) -> None:
+    directory = touch(tmp_path / "t-0", f"{S}.kafka", "00000000000000000000.kafka", f"{S}.log")
+    listed = names.list_partition(directory)
+    assert [(s.base_offset, s.kafka07) for s in listed.segments] == [(0, True), (42, False)]
+    assert [p.name for p in listed.foreign] == [f"{S}.kafka"]
+
+
+def test_kraft_snapshots_ascend_by_offset_and_epoch(tmp_path: Path) -> None:
+    made = [f"{offset:020d}-{epoch:010d}.checkpoint" for offset, epoch in ((9, 1), (5, 2), (5, 1))]
+    listed = names.list_partition(touch(tmp_path / "__cluster_metadata-0", *made))
+    assert [s.path.name for s in listed.kraft_snapshots] == sorted(made)
+
+
+@pytest.mark.parametrize("name", ["orders-0", "orders-0.recovered", "copy of orders", "x"])
+def test_a_directory_with_segments_is_a_partition_whatever_its_name(
+    tmp_path: Path, name: str
+) -> None:
+    directory = touch(tmp_path / name, f"{S}.log")
+    known = names.classify_path(directory)
+    assert known.kind is PathKind.PARTITION
+    assert known.partition == (PartitionName("orders", 0) if name == "orders-0" else None)
+    assert names.classify_path(tmp_path).kind is PathKind.DATA_DIRECTORY
+    assert [p.path for p in names.list_data_directory(tmp_path).partitions] == [directory]
+
+
+def test_a_data_directory_lists_partitions_files_and_strangers(tmp_path: Path) -> None:
+    touch(tmp_path / "orders-0", f"{S}.log")
+    touch(tmp_path / "orders-1")  # made by a broker that died at once
+    touch(tmp_path / f"old-0.{UUID}-delete", f"{S}.log.deleted")
+    touch(tmp_path / "python-3", "setup.py")
+    touch(tmp_path / "lost+found")
+    touch(tmp_path, "meta.properties", ".lock", "notes.txt")
+    listed = names.list_data_directory(tmp_path)
+    assert [(p.path.name, p.name and p.name.suffix) for p in listed.partitions] == [
+        (f"old-0.{UUID}-delete", "delete"),
+        ("orders-0", None),
+        ("orders-1", None),
+    ]
+    assert [f.name.kind for f in listed.files] == [FileKind.LOCK, FileKind.META_PROPERTIES]
+    assert [p.name for p in listed.foreign] == ["lost+found", "notes.txt", "python-3"]
+
+
+def test_a_file_is_classified_by_its_name(tmp_path: Path) -> None:
+    touch(tmp_path, f"{S}.log", "copy.log", "notes.txt")
+    assert names.classify_path(tmp_path / f"{S}.log").file == FileName(FileKind.LOG, 42)
+    assert names.classify_path(tmp_path / "copy.log").file == FileName(FileKind.LOG)
+    with pytest.raises(NotALogError, match=r"not a name of Kafka's"):
+        names.classify_path(tmp_path / "notes.txt")
+
+
+def test_an_empty_directory_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(NotALogError, match="an empty directory") as caught:
+        names.classify_path(touch(tmp_path / "orders-0"))
+    assert caught.value.path == str(tmp_path / "orders-0")
+
+
+def test_a_directory_without_kafka_files_says_what_is_there(tmp_path: Path) -> None:
+    touch(tmp_path, "a.txt", "b.txt", "c.txt", "d.txt")
+    with pytest.raises(NotALogError, match=r"only a\.txt, b\.txt, c\.txt and 1 more$"):
+        names.classify_path(tmp_path)
+
+
+def test_a_missing_path_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        names.classify_path(tmp_path / "absent")
+    with pytest.raises(FileNotFoundError):
+        names.list_partition(tmp_path / "absent")
+
+
+def test_dangling_links_are_foreign_and_good_ones_followed(tmp_path: Path) -> None:
+    directory = touch(tmp_path / "t-0", f"{S}.log")
+    (directory / "00000000000000000050.log").symlink_to(directory / f"{S}.log")
+    (directory / "00000000000000000060.log").symlink_to(directory / "absent")
+    listed = names.list_partition(directory)
+    assert [s.base_offset for s in listed.segments] == [42, 50]
+    assert [p.name for p in listed.foreign] == ["00000000000000000060.log"]
+
+
+def test_names_that_are_not_utf8_are_foreign(tmp_path: Path) -> None:
+    directory = touch(tmp_path / "t-0", f"{S}.log")
+    (Path(os.fsdecode(os.fsencode(directory) + b"/\xff\xfe.log"))).touch()
+    listed = names.list_partition(directory)
+    assert len(listed.segments) == len(listed.foreign) == 1
