@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from kseg.errors import MissingExtraError
+from kseg.extras import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,10 +48,8 @@ def check_pyspark() -> None:
     Raises:
         MissingExtraError: there is none, or it is too old; the message is what to run.
     """
-    try:
-        from pyspark import __version__ as version
-    except ImportError:
-        raise MissingExtraError("Spark needs pyspark: pip install 'kseg[spark]'") from None
+    version: str = require("pyspark", extra="spark").__version__
+    require("pyarrow", extra="spark")
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     if numbers < _SPARK_MIN:
         least = ".".join(map(str, _SPARK_MIN))

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import StopReason
-from kseg.errors import DecompressionError, KsegError, LimitExceededError, UnsupportedFormatError
+from kseg.errors import (
+    CorruptIndexError,
+    DecompressionError,
+    KsegError,
+    LimitExceededError,
+    UnsupportedFormatError,
+    at_path,
+)
 
 if TYPE_CHECKING:
     from kseg.spark.plan import Split
@@ -62,13 +69,19 @@ def code_of(error: KsegError) -> str:
         return "batch-codec"
     if isinstance(error, LimitExceededError):
         return "limit"
-    return "record-structure"
+    return "index-points-nowhere" if isinstance(error, CorruptIndexError) else "record-structure"
 
 
 def damage_of(error: KsegError, path: str) -> Damage:
     """An error as a line of the report."""
     where = error.path or path
     return Damage(code_of(error), where, error.position, error.offset, error.reason)
+
+
+def named(error: KsegError, path: str) -> KsegError:
+    """The error with file and code in its message, as the driver is to show it."""
+    error.reason = f"{error.reason} [{code_of(error)}]"
+    return at_path(error, path)
 
 
 def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None) -> None:
@@ -82,7 +95,7 @@ def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None
         _LOGGER.warning("kseg skipped %s: %s [%s]", place, damage.message, damage.code)
     if directory is None:
         return
-    name = hashlib.sha256(repr(task).encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{task[0].path}@{task[0].start_position}".encode()).hexdigest()[:16]
     target = Path(directory) / _REPORT_NAME.replace("*", name)
     if not damages:
         target.unlink(missing_ok=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from kseg.errors import NotALogError
+from kseg.errors import KsegError, NotALogError
 from kseg.files import names
+from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.spark.options import SourceOptions
 
 
@@ -50,12 +51,15 @@ class LogEntry:
     """The segments of one partition directory, by base offset.
 
     `topic` and `partition` come from the directory's name and are None where it says neither.
+    `log_start_offset` is where records begin that were not deleted, if the broker's checkpoint says
+    so; segments that were named one by one are read whole.
     """
 
     directory: str
     topic: str | None
     partition: int | None
     segments: tuple[SegmentEntry, ...]
+    log_start_offset: int | None = None
 
 
 def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
@@ -70,7 +74,8 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
         OSError: a path is missing or cannot be listed.
     """
     logs: dict[str, LogEntry] = {}
-    for found in _expand(options):
+    starts = _LogStarts()
+    for found in _expand(options, starts):
         known = logs.get(found.directory)
         logs[found.directory] = found if known is None else _merge(known, found)
     chosen = [log for log in logs.values() if options.wants_topic(log.topic)]
@@ -104,7 +109,7 @@ def _segment_order(segment: SegmentEntry) -> tuple[int, str]:
     return (-1 if segment.base_offset is None else segment.base_offset, segment.path)
 
 
-def _expand(options: SourceOptions) -> Iterator[LogEntry]:
+def _expand(options: SourceOptions, starts: _LogStarts) -> Iterator[LogEntry]:
     """Resolve each path: files gathered by directory, directories listed."""
     files: dict[str, list[Path]] = {}
     spelled: set[str] = set()
@@ -120,7 +125,7 @@ def _expand(options: SourceOptions) -> Iterator[LogEntry]:
                 spelled.add(directory)
             if path.is_dir():
                 for log in _list_directory(path, literal):
-                    yield _of_topic(log, options, log.directory in spelled)
+                    yield starts.mark(_of_topic(log, options, log.directory in spelled))
             elif literal or _is_log(path):
                 files.setdefault(directory, []).append(path)
     for directory, paths in files.items():
@@ -171,14 +176,14 @@ def _list_directory(path: Path, literal: bool) -> list[LogEntry]:
         for child in listing.partitions
         if child.name is None or child.name.suffix is None
     ]
-    if not logs and literal:
+    if not logs and literal and not listing.files:
         names.classify_path(path)  # raises, and says best what was found instead
     return logs
 
 
 def _log(partition: names.PartitionFiles) -> LogEntry:
     segments = partition.segments
-    following = [segment.base_offset for segment in segments[1:]]
+    following: list[int | None] = [segment.base_offset for segment in segments]
     directory = os.path.realpath(partition.path)
     return LogEntry(
         directory=directory,
@@ -186,7 +191,7 @@ def _log(partition: names.PartitionFiles) -> LogEntry:
         partition=partition.name.partition if partition.name else None,
         segments=tuple(
             _entry(directory, segment, after)
-            for segment, after in zip(segments, [*following, None], strict=True)
+            for segment, after in zip(segments, [*following[1:], None], strict=False)
         ),
     )
 
@@ -215,10 +220,37 @@ def _list_files(directory: Path, paths: list[Path]) -> LogEntry:
 
 
 def _alone(directory: Path, path: Path) -> SegmentEntry:
-    """A log under a name that carries no offset: read as it is, without indexes."""
-    known = names.classify_path(path).file
-    if known is None or not known.kind.holds_batches:
-        kind = known.kind.value if known is not None else "unknown"
-        raise NotALogError(f"a segment's .log was expected, this is {kind}", path=path)
-    place = f"{os.path.realpath(directory)}/{path.name}"
-    return SegmentEntry(place, None, None, os.stat(place).st_size)
+    """A file of batches that is no segment of its directory, as a KRaft snapshot."""
+    size = path.stat().st_size
+    name = names.parse_name(path.name)
+    if name is None or not name.kind.holds_batches:
+        kind = name.kind.value if name is not None else "of another program"
+        raise NotALogError(f"a segment's .log was expected; this is {kind}", path=path)
+    return SegmentEntry(f"{directory}/{path.name}", None, None, size)
+
+
+class _LogStarts:
+    """The checkpoints of log start offsets, each read once."""
+
+    def __init__(self) -> None:
+        """Know none yet."""
+        self._known: dict[str, Mapping[TopicPartition, int]] = {}
+
+    def mark(self, log: LogEntry) -> LogEntry:
+        """The log with its start, where a checkpoint beside it has one."""
+        if log.topic is None or log.partition is None:
+            return log
+        data = os.path.dirname(log.directory)
+        if data not in self._known:
+            self._known[data] = _read_log_starts(data)
+        start = self._known[data].get(TopicPartition(log.topic, log.partition))
+        return log if start is None else replace(log, log_start_offset=start)
+
+
+def _read_log_starts(data_directory: str) -> Mapping[TopicPartition, int]:
+    """What cannot be read says nothing, as in `kseg.Log`."""
+    path = os.path.join(data_directory, names.FileKind.LOG_START.value)
+    try:
+        return read_offset_checkpoint(path).offsets
+    except (KsegError, OSError):
+        return {}

@@ -14,7 +14,7 @@ the same for the same files. Nothing here imports pyspark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -26,6 +26,8 @@ from kseg.files.log_file import LogFile
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex, TimeIndexEntry
 from kseg.format.header import BatchHeader
+from kseg.log.partition import Log
+from kseg.log.transactions import AbortedRanges, aborted_ranges
 from kseg.spark.filters import Narrowing
 from kseg.spark.listing import LogEntry, SegmentEntry
 from kseg.spark.options import SourceOptions
@@ -52,6 +54,7 @@ class Split:
         end_offset: so are records from here on.
         start_timestamp: milliseconds; so are records before it.
         end_timestamp: milliseconds; so are records from here on.
+        aborted: transactions to leave out, for a reader of committed records.
     """
 
     path: str
@@ -65,6 +68,7 @@ class Split:
     end_offset: int | None = None
     start_timestamp: int | None = None
     end_timestamp: int | None = None
+    aborted: AbortedRanges | None = None
 
     @property
     def split_bytes(self) -> int:
@@ -111,6 +115,7 @@ class _Range:
     end_offset: int | None
     start_timestamp: int | None
     end_timestamp: int | None
+    aborted: AbortedRanges | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -142,6 +147,8 @@ def make_plan(
         if wanted.is_empty or not narrowing.wants(log.topic, log.partition):
             pruned_count += len(log.segments)
             continue
+        if options.isolation == "read_committed":
+            wanted = _committed(log, wanted)
         for segment in log.segments:
             pieces = list(_split(log, segment, wanted, options))
             splits += pieces
@@ -153,11 +160,21 @@ def _range(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Rang
     start = options.starting_offsets.of(log.topic, log.partition)
     end = options.ending_offsets.of(log.topic, log.partition)
     return _Range(
-        start_offset=_highest(start, narrowing.start_offset),
+        start_offset=_highest(log.log_start_offset, _highest(start, narrowing.start_offset)),
         end_offset=_lowest(end, narrowing.end_offset),
         start_timestamp=_highest(options.starting_timestamp, narrowing.start_timestamp),
         end_timestamp=_lowest(options.ending_timestamp, narrowing.end_timestamp),
     )
+
+
+def _committed(log: LogEntry, wanted: _Range) -> _Range:
+    """End the range where transactions are undecided, and name those in it that were aborted."""
+    with Log.open(log.directory) as opened:
+        start = wanted.start_offset or 0
+        end = opened.last_stable_offset
+        end = end if wanted.end_offset is None else min(end, wanted.end_offset)
+        aborted = aborted_ranges(opened, start, end)
+    return replace(wanted, end_offset=end, aborted=aborted if len(aborted) else None)
 
 
 def _highest(one: int | None, other: int | None) -> int | None:
@@ -202,6 +219,7 @@ def _split(
             end_offset=wanted.end_offset,
             start_timestamp=wanted.start_timestamp,
             end_timestamp=wanted.end_timestamp,
+            aborted=wanted.aborted,
         )
         if wanted.end_offset is not None and cut.is_first and cut.offset >= wanted.end_offset:
             return

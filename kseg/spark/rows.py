@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from kseg.arrow import binary_array, headers_array
 from kseg.constants import NO_TIMESTAMP, Compression, ControlType
 from kseg.spark.schema import Projection, arrow_schema
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.format.columns import BinaryColumn, HeadersColumn, RecordColumns
+    from kseg.format.columns import RecordColumns
     from kseg.spark.plan import Split
 
 _US_PER_MS: Final = 1000
@@ -60,7 +61,7 @@ def _integers(field: str) -> _Builder:
 
 def _bytes(field: str) -> _Builder:
     def build(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-        return _binary(columns[field], kind)
+        return binary_array(columns[field], kind)
 
     return build
 
@@ -105,31 +106,11 @@ def _of_split(attribute: str) -> _Builder:
 
 def _headers(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
     """A list of name and value; null without headers, as Spark's Kafka source has it."""
-    headers: HeadersColumn = columns["headers"]
-    item = kind.value_type
-    keys = _text(headers.keys)
-    values = _binary(headers.values, pa.binary())
-    items = pa.StructArray.from_arrays([keys, values], fields=[item.field(0), item.field(1)])
-    some = np.diff(headers.offsets) != 0
-    buffers = [_bits(some), pa.py_buffer(headers.offsets)]
-    return pa.Array.from_buffers(kind, len(some), buffers, children=[items])
-
-
-def _binary(column: BinaryColumn, kind: pa.DataType) -> pa.Array:
-    validity = None if column.validity is None else pa.py_buffer(column.validity)
-    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
-    return pa.Array.from_buffers(kind, len(column), buffers)
-
-
-def _text(column: BinaryColumn) -> pa.Array:
-    """Bytes as text: U+FFFD for what is not UTF-8, at a price that only such names pay."""
-    text = _binary(column, pa.string())
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        names = _binary(column, pa.binary()).to_pylist()
-        return pa.array([name.decode("utf-8", "replace") for name in names], pa.string())
-    return text
+    lists = headers_array(columns["headers"], kind)
+    some = _bits(np.diff(columns["headers"].offsets) != 0)
+    return pa.Array.from_buffers(
+        kind, len(lists), [some, lists.buffers()[1]], children=[lists.values]
+    )
 
 
 def _bits(flags: npt.NDArray[np.bool_]) -> pa.Buffer | None:

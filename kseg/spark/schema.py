@@ -3,7 +3,8 @@
 The first eight are those of Spark's own Kafka source, under its names and types; the rest are
 kseg's, in the same camelCase, and come only where asked for. Spark checks the Arrow type of what a
 source yields to the last bit (names, order, nullability, time zone), so a `Projection` is made from
-the very schema that Spark passes to `reader`. It takes that schema by what it looks like, so nothing here imports pyspark, and pyarrow only in `arrow_schema`.
+the very schema that Spark passes to `reader`. Nothing here imports pyspark, and pyarrow only where
+Arrow's schema is asked for.
 
 Source: Spark `KafkaRecordToRowConverter.schemaWithoutHeaders`, `schemaWithHeaders`.
 """

@@ -1,0 +1,213 @@
+"""One small job, through Spark and in this process, for `kseg demo` to show side by side.
+
+Both give the same sums over the same records, so equal numbers mean equal records. Spark is started
+quietly on this machine: what the JVM prints goes to a file that is read only if it does not start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import KsegError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_JAVA_MIN: Final = 17
+_HOW_TO_GET_JAVA: Final = "install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the job found, and how long it took once everything was started.
+
+    Attributes:
+        records: how many.
+        key_bytes: of all keys.
+        value_bytes: of all values.
+        offset_sum: of all offsets.
+        first_timestamp: smallest time in ms; None without any.
+        last_timestamp: largest time in ms; None without any.
+        seconds: for the sums alone.
+    """
+
+    records: int
+    key_bytes: int
+    value_bytes: int
+    offset_sum: int
+    first_timestamp: int | None
+    last_timestamp: int | None
+    seconds: float
+
+    @property
+    def records_per_second(self) -> float:
+        """The rate."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+    def same_answer(self, other: Summary) -> bool:
+        """Whether both saw the same; the time taken does not count."""
+        return self._answer() == other._answer()
+
+    def _answer(self) -> tuple[int | None, ...]:
+        return (
+            self.records,
+            self.key_bytes,
+            self.value_bytes,
+            self.offset_sum,
+            self.first_timestamp,
+            self.last_timestamp,
+        )
+
+
+def summarise_locally(path: str | PathLike[str]) -> Summary:
+    """The sums by `kseg.scan`, in this process.
+
+    Raises:
+        KsegError: the path holds no log, or a damaged one.
+    """
+    from kseg.log.scan import scan
+
+    records = key_bytes = value_bytes = offset_sum = 0
+    times: list[int] = []
+    begun = time.perf_counter()
+    for columns in scan(path, fields=("offset", "timestamp", "key", "value")):
+        records += len(columns)
+        key_bytes += int(columns["key"].offsets[-1])
+        value_bytes += int(columns["value"].offsets[-1])
+        offset_sum += int(columns["offset"].sum())
+        known = columns["timestamp"][columns["timestamp"] != -1]
+        times += [int(known.min()), int(known.max())] if len(known) else []
+    seconds = time.perf_counter() - begun
+    return Summary(
+        records,
+        key_bytes,
+        value_bytes,
+        offset_sum,
+        min(times, default=None),
+        max(times, default=None),
+        seconds,
+    )
+
+
+def summarise_by_spark(path: str | PathLike[str], *, cores: int = 2) -> Summary:
+    """The same sums by a Spark job on this machine.
+
+    Raises:
+        MissingExtraError: pyspark is not installed, or too old.
+        KsegError: Java is missing or too old, or Spark did not start.
+    """
+    with quiet_spark(cores) as spark:
+        frame = spark.read.format("kseg").load(os.path.abspath(fspath(path)))
+        sums = frame.selectExpr(
+            "count(*) AS records",
+            "coalesce(sum(length(key)), 0) AS key_bytes",
+            "coalesce(sum(length(value)), 0) AS value_bytes",
+            "coalesce(sum(offset), 0) AS offset_sum",
+            "unix_millis(min(timestamp)) AS first_timestamp",
+            "unix_millis(max(timestamp)) AS last_timestamp",
+        )
+        sums.collect()  # the first job compiles and loads; the second shows the rate
+        begun = time.perf_counter()
+        (row,) = sums.collect()
+        return Summary(**row.asDict(), seconds=time.perf_counter() - begun)
+
+
+@contextmanager
+def quiet_spark(cores: int) -> Iterator[SparkSession]:
+    """A Spark on this machine that prints nothing and knows kseg's source; stopped at the end.
+
+    Raises:
+        MissingExtraError: pyspark is not installed, or too old.
+        KsegError: Java is missing or too old, or Spark did not start.
+    """
+    from kseg.spark import check_pyspark, register
+
+    check_pyspark()
+    check_java()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    # Workers run plain `python3` unless told, and that one may know nothing of kseg.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("kseg")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), "kseg-warehouse"))
+    )
+    with tempfile.TemporaryFile() as said:
+        try:
+            with _stderr_to(said.fileno()):
+                spark = builder.getOrCreate()
+        except (PySparkException, RuntimeError) as error:
+            said.seek(0)
+            lines = said.read().decode("utf-8", "replace").strip().splitlines()
+            reason = lines[-1] if lines else str(error).splitlines()[0]
+            raise KsegError(f"Spark did not start: {reason}") from None
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        register(spark)
+        yield spark
+    finally:
+        spark.stop()
+
+
+def check_java() -> None:
+    """Make sure that there is a Java on which Spark runs.
+
+    Raises:
+        KsegError: there is none, or it is too old; the message says what to do.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    needs = f"Spark needs Java {_JAVA_MIN} or newer"
+    if java is None:
+        raise KsegError(f"{needs} and there is none: {_HOW_TO_GET_JAVA}")
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        raise KsegError(f"{needs} and {java} does not run: {_HOW_TO_GET_JAVA}") from None
+    version = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
+    if said.returncode or version is None:
+        raise KsegError(f"{needs} and {java} does not run: {_HOW_TO_GET_JAVA}")
+    if int(version[1]) < _JAVA_MIN:
+        raise KsegError(f"{needs} and {java} is {version[1]}: {_HOW_TO_GET_JAVA}")
+
+
+@contextmanager
+def _stderr_to(fd: int) -> Iterator[None]:
+    """Send standard error elsewhere, for this process and for those it starts meanwhile."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        os.dup2(fd, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+__all__ = [
+    "Summary",
+    "check_java",
+    "quiet_spark",
+    "summarise_by_spark",
+    "summarise_locally",
+]

@@ -1,0 +1,169 @@
+"""What a task does: read its splits and turn them into Arrow batches. Needs no pyspark.
+
+A split that ends at a cut must find a batch starting just there; if its last batch reaches past it,
+the index that gave the cut was wrong, and the task says so rather than give rows twice or never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
+from kseg.format.header import BatchTable
+from kseg.log.segment import Segment
+from kseg.spark.damage import Damage, damage_of, named, report
+from kseg.spark.options import SourceOptions
+from kseg.spark.plan import Split
+from kseg.spark.rows import RowBuilder
+from kseg.spark.schema import Projection
+
+if TYPE_CHECKING:
+    from kseg.format.columns import RecordColumns
+
+    OnError = Callable[[KsegError], None]
+
+#: Batches of fewer rows are joined: each costs Spark as much as some thousand rows.
+_SMALL_ROWS: Final = 4096
+
+
+def read_task(
+    task: tuple[Split, ...], projection: Projection, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's splits, in order, in batches of at most `max_batch_rows`.
+
+    Raises:
+        KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
+        OSError: a segment is gone, or cannot be read.
+    """
+    builder = RowBuilder(projection)
+    damages: list[Damage] = []
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for split in task:
+
+            def skip(error: KsegError, path: str = split.path) -> None:
+                damages.append(damage_of(error, path))
+
+            on_error = skip if options.on_corrupt == "skip" else None
+            for columns in read_split(split, projection.fields, options, on_error):
+                yield builder.build(columns, split)
+
+    yield from _joined(rows(), options.max_batch_rows)
+    if options.on_corrupt == "skip":
+        report(damages, task, options.report_path)
+
+
+def read_split(
+    split: Split, fields: tuple[str, ...], options: SourceOptions, on_error: OnError | None = None
+) -> Iterator[RecordColumns]:
+    """The records of one split as columns.
+
+    Args:
+        split: what to read.
+        fields: names of the record fields to decode.
+        options: for checksums, control records and the size of a piece.
+        on_error: takes each fault, which is then passed over; None raises it.
+
+    Raises:
+        KsegError: damage, with file, position and code in the message.
+        OSError: the segment is gone, or cannot be read.
+    """
+    try:
+        yield from _read(split, fields, options, on_error)
+    except KsegError as error:
+        raise named(error, split.path) from None
+
+
+def _read(
+    split: Split, fields: tuple[str, ...], options: SourceOptions, on_error: OnError | None
+) -> Iterator[RecordColumns]:
+    with Segment.open(split.path, size=split.size, is_last=split.is_last) as segment:
+        if segment.size < split.size:
+            _fault(
+                CorruptRecordError(
+                    f"the file shrank to {segment.size} bytes from the {split.size} planned for"
+                ),
+                on_error,
+            )
+        walked = _Walked(split)
+        yield from segment.read(
+            start_position=_start(segment, split, options.index),
+            end_position=split.end_position,
+            start_offset=split.start_offset,
+            end_offset=split.end_offset,
+            start_timestamp=split.start_timestamp,
+            end_timestamp=split.end_timestamp,
+            fields=fields,
+            max_rows=options.max_batch_rows,
+            control=options.include_control,
+            verify_crc=options.verify_crc,
+            keep=walked.keep,
+            on_error=on_error,
+        )
+        if walked.overran:
+            _fault(
+                CorruptIndexError(
+                    "the offset index named a place inside a batch; rebuild the index, or read "
+                    "with option index=ignore",
+                    position=split.end_position,
+                ),
+                on_error,
+            )
+
+
+def _fault(error: KsegError, on_error: OnError | None) -> None:
+    if on_error is None:
+        raise error
+    on_error(error)
+
+
+def _start(segment: Segment, split: Split, index: str) -> int:
+    """Where to walk from: the indexes may know a place further on than the split's start."""
+    start = split.start_position
+    if index == "ignore":
+        return start
+    if split.start_offset is not None and split.start_offset > segment.base_offset:
+        start = max(start, segment.start_for_offset(split.start_offset).position)
+    if split.start_timestamp is not None:
+        start = max(start, segment.start_for_time(split.start_timestamp).position)
+    return min(start, split.end_position)
+
+
+class _Walked:
+    """Watches the walk over a split, and leaves out aborted transactions on the way."""
+
+    def __init__(self, split: Split) -> None:
+        """Nothing walked yet."""
+        self._split = split
+        self.overran = False
+
+    def keep(self, table: BatchTable) -> BatchTable:
+        """Take note of how far a tile's batches reach."""
+        cut = self._split.end_position
+        self.overran = len(table) > 0 and cut < self._split.size and table.end_position > cut
+        return table if self._split.aborted is None else self._split.aborted.drop(table)
+
+
+def _joined(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
+    """The same rows with small neighbours in one batch."""
+    small = min(_SMALL_ROWS, rows_max)
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if waiting and count + batch.num_rows > rows_max:
+            yield _concat(waiting)
+            waiting, count = [], 0
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= small:
+            yield _concat(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield _concat(waiting)
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pytest
+
+from kseg.spark.options import OffsetBound, parse_options
+
+
+def parse(**options: str):
+    return parse_options({"path": "data", **options})
+
+
+def test_names_are_taken_in_any_case() -> None:
+    assert parse(MAXBATCHROWS="7").max_batch_rows == 7
+    assert parse(maxbatchrows="7") == parse(maxBatchRows="7")
+
+
+def test_without_options_everything_is_read() -> None:
+    options = parse()
+    assert options.paths == ("data",)
+    assert options.starting_offsets.of("orders", 0) is None
+    assert options.on_corrupt == "fail"
+    assert options.verify_crc
+    assert 5 in options.partitions
+    assert None in options.partitions
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("topic", "orders", "topic", "orders"),
+        ("startingOffsets", "earliest", "starting_offsets", OffsetBound()),
+        ("startingOffsets", " 12 ", "starting_offsets", OffsetBound(12)),
+        ("endingOffsets", "Latest", "ending_offsets", OffsetBound()),
+        (
+            "endingOffsets",
+            '{"orders": {"0": 5, "1": -1}}',
+            "ending_offsets",
+            OffsetBound(each=(("orders", 0, 5), ("orders", 1, None))),
+        ),
+        ("startingTimestamp", "1700000000000", "starting_timestamp", 1_700_000_000_000),
+        ("startingTimestamp", "1970-01-01T00:00:01Z", "starting_timestamp", 1000),
+        ("startingTimestamp", "1970-01-01", "starting_timestamp", 0),
+        ("endingTimestamp", "1970-01-01T01:00:00+01:00", "ending_timestamp", 0),
+        ("endingTimestamp", "1970-01-01T00:00:00.000001", "ending_timestamp", 1),
+        ("columns", "offset, value", "columns", ("offset", "value")),
+        ("includeHeaders", "TRUE", "include_headers", True),
+        ("verifyCrc", "false", "verify_crc", False),
+        ("onCorrupt", "skip", "on_corrupt", "skip"),
+        ("index", "ignore", "index", "ignore"),
+        ("pushdown", "off", "pushdown", "off"),
+        ("isolation", "read_committed", "isolation", "read_committed"),
+        ("targetPartitionBytes", "64m", "target_partition_bytes", 64 << 20),
+        ("targetPartitionBytes", "1 GiB", "target_partition_bytes", 1 << 30),
+        ("targetPartitionBytes", "77", "target_partition_bytes", 77),
+        ("maxBatchRows", "1", "max_batch_rows", 1),
+    ],
+)
+def test_each_option_is_parsed(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(parse(**{name: text}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("topic", " "),
+        ("partitions", "1-"),
+        ("partitions", "5-3"),
+        ("partitions", "2147483648"),
+        ("startingOffsets", "latest"),
+        ("endingOffsets", "earliest"),
+        ("startingOffsets", "-1"),
+        ("startingOffsets", "9223372036854775808"),
+        ("startingOffsets", "{"),
+        ("startingOffsets", '{"orders": 5}'),
+        ("startingOffsets", '{"orders": {"0": -1}}'),
+        ("startingOffsets", '{"orders": {"0": true}}'),
+        ("endingOffsets", '{"orders": {"0": -2}}'),
+        ("endingOffsets", '{"orders": {"x": 2}}'),
+        ("startingTimestamp", "yesterday"),
+        ("columns", "key,,value"),
+        ("columns", "key,Key"),
+        ("includeHeaders", "yes"),
+        ("onCorrupt", "permissive"),
+        ("index", "maybe"),
+        ("targetPartitionBytes", "0"),
+        ("targetPartitionBytes", "many"),
+        ("targetPartitionBytes", "99999999999999999999999"),
+        ("maxBatchRows", "0"),
+        ("maxBatchRows", "2000000"),
+    ],
+)
+def test_a_value_out_of_its_domain_is_refused_by_option_and_value(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"option {name}=") as caught:
+        parse(**{name: text})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ValueError, match=r"'startingoffset'; did you mean 'startingOffsets'\?"):
+        parse(startingOffset="3")
+
+
+def test_an_option_like_no_other_is_refused_with_the_list() -> None:
+    with pytest.raises(ValueError, match="unknown option 'zzz'; known: topic, partitions"):
+        parse(zzz="3")
+
+
+def test_settings_for_a_broker_are_ignored_with_a_warning() -> None:
+    given = {"path": "data", "kafka.bootstrap.servers": "a:1", "Kafka.group.id": "g"}
+    with pytest.warns(UserWarning, match=r"ignored kafka\.bootstrap\.servers, kafka\.group\.id"):
+        assert parse_options(given) == parse()
+
+
+def test_several_paths_arrive_as_json() -> None:
+    assert parse_options({"paths": '["a", "b"]'}).paths == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"path": ""}, {"paths": "[]"}, {"paths": "[1]"}, {"paths": "["}]
+)
+def test_no_path_is_one_clear_line(given: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="path"):
+        parse_options(given)
+
+
+def test_partition_ranges_include_both_ends_and_no_unnamed_partition() -> None:
+    chosen = parse(partitions="0, 3-5").partitions
+    assert [number for number in range(8) if number in chosen] == [0, 3, 4, 5]
+    assert None not in chosen
+
+
+def test_offsets_of_a_partition_not_listed_are_unbounded() -> None:
+    bound = parse(startingOffsets='{"orders": {"1": 5, "2": -2}}').starting_offsets
+    assert [bound.of("orders", number) for number in (0, 1, 2)] == [None, 5, None]
+    assert bound.of("other", 1) is None
+
+
+def test_a_report_without_skipping_is_refused() -> None:
+    with pytest.raises(ValueError, match="reportPath needs onCorrupt=skip"):
+        parse(reportPath="report")
+
+
+def test_a_topic_may_be_a_glob() -> None:
+    options = parse(topic="order*")
+    assert options.topic_is_pattern
+    assert options.wants_topic("orders")
+    assert not options.wants_topic("payments")
+    assert not options.wants_topic(None)

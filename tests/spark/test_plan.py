@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import NotALogError
+from kseg.files.log_file import LogFile
+from kseg.spark.filters import Narrowing
+from kseg.spark.listing import SegmentEntry, list_logs
+from kseg.spark.options import parse_options
+from kseg.spark.plan import SPLITS_PER_TASK_MAX, Plan, find_cuts, make_plan
+
+
+def plan(*paths: Path, narrowing: Narrowing | None = None, **options: str) -> Plan:
+    import json
+
+    chosen = parse_options({"paths": json.dumps([str(path) for path in paths]), **options})
+    return make_plan(list_logs(chosen), chosen, narrowing)
+
+
+def read_by(made: Plan) -> list[str]:
+    """`directory/base offset` of each segment that somebody reads, in order."""
+    paths = [Path(split.path) for task in made.tasks for split in task]
+    return [f"{path.parent.name}/{int(path.name.split('.')[0])}" for path in dict.fromkeys(paths)]
+
+
+def segment(directory: Path, base_offset: int, size: int = 100) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{base_offset:020d}.log"
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for topic, partition in (("orders", 0), ("orders", 10), ("orders", 2), ("pay-ments", 0)):
+        for base_offset in (0, 50, 200):
+            segment(tmp_path / f"{topic}-{partition}", base_offset)
+    return tmp_path
+
+
+def test_a_data_directory_gives_all_its_partitions_in_order(data: Path) -> None:
+    made = plan(data)
+    assert read_by(made) == [
+        f"{name}/{base}"
+        for name in ("orders-0", "orders-2", "orders-10", "pay-ments-0")
+        for base in (0, 50, 200)
+    ]
+    assert made.segment_count == 12
+    split = made.tasks[0][-1]
+    assert (split.topic, split.partition) == ("pay-ments", 0)
+
+
+def test_a_segment_named_alone_knows_its_neighbours(data: Path) -> None:
+    chosen = parse_options({"path": str(data / "orders-0" / f"{50:020d}.log")})
+    (log,) = list_logs(chosen)
+    (entry,) = log.segments
+    assert (entry.base_offset, entry.next_base_offset, entry.is_last) == (50, 200, False)
+    assert (log.topic, log.partition) == ("orders", 0)
+
+
+def test_what_is_named_twice_is_read_once(data: Path) -> None:
+    link = data / "link"
+    link.symlink_to(data / "orders-0")
+    made = plan(data / "orders-0", data / "orders-0" / f"{0:020d}.log", link, data / "orders-*")
+    assert made.segment_count == 9
+
+
+def test_globs_are_expanded_and_pass_over_what_is_no_log(data: Path) -> None:
+    (data / "orders-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
+    made = plan(data / "orders-?" / "*")
+    assert read_by(made) == [f"orders-{n}/{base}" for n in (0, 2) for base in (0, 50, 200)]
+
+
+def test_a_file_url_is_a_path(data: Path) -> None:
+    given = parse_options({"path": f"file://{data}/orders%2D0"})
+    assert len(list_logs(given)[0].segments) == 3
+
+
+def test_logs_on_their_way_out_are_left_to_who_names_them(data: Path) -> None:
+    gone = data / f"orders-3.{'0' * 32}-delete"
+    segment(gone, 0)
+    assert plan(data).segment_count == 12
+    assert plan(gone).segment_count == 1
+
+
+def test_a_copy_under_another_name_has_no_topic(tmp_path: Path) -> None:
+    segment(tmp_path / "copy", 0)
+    (task,) = plan(tmp_path / "copy").tasks
+    assert (task[0].topic, task[0].partition) == (None, None)
+
+
+def test_kafka_07_files_are_segments(tmp_path: Path) -> None:
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    (directory / f"{0:020d}.kafka").write_bytes(b"x")
+    assert plan(directory).segment_count == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"topic": "pay-ments"}, ["pay-ments-0"]),
+        ({"topic": "*-*"}, ["pay-ments-0"]),
+        ({"partitions": "2-10"}, ["orders-2", "orders-10"]),
+        ({"topic": "orders", "partitions": "0"}, ["orders-0"]),
+    ],
+)
+def test_topic_and_partitions_choose(
+    data: Path, options: dict[str, str], expected: list[str]
+) -> None:
+    names = [path.split("/")[0] for path in read_by(plan(data, **options))]
+    assert list(dict.fromkeys(names)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": "49"}, [0, 50, 200]),
+        ({"startingOffsets": "50"}, [50, 200]),
+        ({"startingOffsets": "9999"}, [200]),
+        ({"endingOffsets": "50"}, [0]),
+        ({"endingOffsets": "51"}, [0, 50]),
+        ({"startingOffsets": "60", "endingOffsets": "70"}, [50]),
+        ({"startingOffsets": "70", "endingOffsets": "70"}, []),
+        ({"startingOffsets": '{"orders": {"0": 200}}'}, [200]),
+        ({"startingOffsets": '{"orders": {"1": 200}}'}, [0, 50, 200]),
+    ],
+)
+def test_names_alone_prune_by_offset(
+    data: Path, options: dict[str, str], expected: list[int]
+) -> None:
+    made = plan(data / "orders-0", **options)
+    assert read_by(made) == [f"orders-0/{base}" for base in expected]
+    assert made.pruned_count == 3 - len(expected)
+
+
+@pytest.mark.parametrize(
+    ("narrowing", "expected"),
+    [
+        (Narrowing(start_offset=200), {"orders-0/200", "orders-2/200", "orders-10/200"}),
+        (Narrowing(partitions=frozenset({10}), end_offset=1), {"orders-10/0"}),
+        (Narrowing(topics=frozenset({"none"})), set()),
+        (Narrowing(start_offset=5, end_offset=5), set()),
+    ],
+)
+def test_filters_prune_what_options_leave(
+    data: Path, narrowing: Narrowing, expected: set[str]
+) -> None:
+    assert set(read_by(plan(data, narrowing=narrowing, topic="orders"))) == expected
+
+
+def test_bounds_of_options_and_filters_meet_in_the_split(data: Path) -> None:
+    narrowing = Narrowing(start_offset=3, end_offset=9, start_timestamp=5)
+    made = plan(data / "orders-0", narrowing=narrowing, startingOffsets="5", endingTimestamp="1000")
+    split = made.tasks[0][0]
+    assert (split.start_offset, split.end_offset) == (5, 9)
+    assert (split.start_timestamp, split.end_timestamp) == (5, 1000)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "error", "message"),
+    [
+        (lambda d: d / "nowhere", {}, FileNotFoundError, "nowhere"),
+        (lambda d: d / "no*where", {}, NotALogError, "no path matches"),
+        (lambda d: d / "empty", {}, NotALogError, "empty"),
+        (lambda d: d / "bare-0", {}, NotALogError, "no segments"),
+        (lambda d: d / "text" / "notes.txt", {}, NotALogError, "notes.txt"),
+        (
+            lambda d: d,
+            {"topic": "order"},
+            NotALogError,
+            "no topic 'order'; there is bare, orders, pay",
+        ),
+        (lambda d: d, {"partitions": "7"}, NotALogError, r"none of the partitions.*\[0, 2, 10\]"),
+        (lambda d: d / "orders-0", {"topic": "pay-ments"}, ValueError, "is of topic 'orders'"),
+        (lambda d: "s3://bucket/orders-0", {}, ValueError, "only local files"),
+    ],
+)
+def test_paths_that_give_nothing_are_one_clear_line(
+    data: Path, make, options: dict[str, str], error: type[Exception], message: str
+) -> None:
+    (data / "empty").mkdir()
+    (data / "bare-0").mkdir()
+    (data / "text").mkdir()
+    (data / "text" / "notes.txt").write_text("hello")
+    with pytest.raises(error, match=message) as caught:
+        plan(make(data), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_small_segments_share_tasks_up_to_the_target(tmp_path: Path) -> None:
+    for base_offset in range(1000):
+        segment(tmp_path / "many-0", base_offset, 1 << 20)
+    made = plan(tmp_path)
+    assert len(made.tasks) <= 16
+    assert sum(len(task) for task in made.tasks) == 1000
+    assert all(sum(split.split_bytes for split in task) <= 128 << 20 for task in made.tasks)
+
+
+def test_a_task_lists_a_bounded_number_of_segments(tmp_path: Path) -> None:
+    for base_offset in range(SPLITS_PER_TASK_MAX + 1):
+        segment(tmp_path / "tiny-0", base_offset, 1)
+    assert [len(task) for task in plan(tmp_path).tasks] == [SPLITS_PER_TASK_MAX, 1]
+
+
+def test_empty_segments_are_read_by_nobody(tmp_path: Path) -> None:
+    segment(tmp_path / "orders-0", 0, 0)
+    made = plan(tmp_path)
+    assert made.tasks == ()
+    assert made.pruned_count == 1
+
+
+def test_ten_thousand_segments_list_each_directory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for base_offset in range(0, 10_000, 100):
+        segment(tmp_path / "orders-0", base_offset)
+    listed: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: listed.append(str(path)) or scandir(path))
+    plan(tmp_path / "orders-0")
+    assert len(listed) == 1
+
+
+def starts(path: Path) -> dict[int, int]:
+    """Base offset by position of every batch, from a walk."""
+    with LogFile.open(path) as log:
+        return {batch.position: batch.base_offset for tile in log.walk() for batch in tile.table}
+
+
+def entry(path: Path, **changes: object) -> SegmentEntry:
+    index = path.with_suffix(".index")
+    values = {
+        "path": str(path),
+        "base_offset": int(path.stem),
+        "next_base_offset": None,
+        "size": path.stat().st_size,
+        "index": str(index) if index.exists() else None,
+        "time_index": None,
+    }
+    return SegmentEntry(**{**values, **changes})
+
+
+@pytest.fixture
+def indexed(fixtures_dir: Path, tmp_path: Path) -> Path:
+    """A segment with many batches and a dense index."""
+    logs = sorted(
+        (fixtures_dir / "new" / "4.2.0-plain").glob("plain-tinyidx-*/*.log"),
+        key=lambda path: path.stat().st_size,
+    )
+    shutil.copytree(logs[-1].parent, tmp_path / "tinyidx-0")
+    return tmp_path / "tinyidx-0" / logs[-1].name
+
+
+@pytest.mark.parametrize("index", ["auto", "use", "ignore"])
+def test_cuts_lie_at_batch_starts(indexed: Path, index: str) -> None:
+    segment = entry(indexed)
+    cuts = find_cuts(segment, segment.size // 4, index)
+    known = starts(indexed)
+    assert 2 <= len(cuts) <= 4
+    assert all(cut.position in known for cut in cuts)
+    assert [cut.position for cut in cuts] == sorted({cut.position for cut in cuts})
+
+
+def test_splits_cover_a_segment_without_gap_or_overlap(indexed: Path) -> None:
+    size = indexed.stat().st_size
+    made = plan(indexed, targetPartitionBytes=str(size // 5))
+    splits = [split for task in made.tasks for split in task]
+    assert len(splits) >= 4
+    assert splits[0].start_position == 0
+    assert splits[-1].end_position == size
+    assert [s.end_position for s in splits[:-1]] == [s.start_position for s in splits[1:]]
+
+
+def test_splits_outside_the_offsets_are_pruned(indexed: Path) -> None:
+    size = indexed.stat().st_size
+    known = starts(indexed)
+    middle = sorted(known.values())[len(known) // 2]
+    whole = plan(indexed, targetPartitionBytes=str(size // 5))
+    after = plan(indexed, targetPartitionBytes=str(size // 5), startingOffsets=str(middle))
+    before = plan(indexed, targetPartitionBytes=str(size // 5), endingOffsets=str(middle))
+    pieces = [
+        {split.start_position for task in made.tasks for split in task}
+        for made in (whole, after, before)
+    ]
+    assert pieces[1] < pieces[0]
+    assert pieces[2] < pieces[0]
+    assert pieces[1] | pieces[2] == pieces[0]
+
+
+def slots(index: bytes) -> list[bytes]:
+    return [index[at : at + 8] for at in range(0, len(index), 8)]
+
+
+def shifted(index: bytes) -> list[bytes]:
+    """The same offsets, one byte past each position."""
+    return [slot[:-1] + bytes([slot[-1] ^ 1]) for slot in slots(index)]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda index: index.unlink(),
+        lambda index: index.write_bytes(b""),
+        lambda index: index.write_bytes(bytes(index.stat().st_size)),
+        lambda index: index.write_bytes(b"\xff" * index.stat().st_size),
+        lambda index: index.write_bytes(index.read_bytes()[: 8 * 2 + 3]),
+        lambda index: index.write_bytes(b"".join(shifted(index.read_bytes()))),
+        lambda index: index.write_bytes(b"".join(reversed(slots(index.read_bytes())))),
+    ],
+    ids=["missing", "empty", "zeroed", "ones", "cut", "shifted", "reversed"],
+)
+def test_a_wrong_index_is_worked_around_by_walking(indexed: Path, spoil) -> None:
+    expected = find_cuts(entry(indexed), indexed.stat().st_size // 4, "ignore")
+    spoil(indexed.with_suffix(".index"))
+    segment = entry(indexed)
+    assert find_cuts(segment, segment.size // 4, "auto") == expected
+
+
+def timed(path: Path, base: int, after: int | None) -> SegmentEntry:
+    return entry(
+        path,
+        base_offset=base,
+        next_base_offset=after,
+        time_index=str(path.with_suffix(".timeindex")),
+    )
+
+
+@pytest.fixture
+def times(fixtures_dir: Path, tmp_path: Path) -> Path:
+    """A log of several segments whose times ascend."""
+    source = fixtures_dir / "new" / "4.2.0-plain" / "plain-ts-0"
+    shutil.copytree(source, tmp_path / "ts-0")
+    return tmp_path / "ts-0"
+
+
+def newest(path: Path) -> int:
+    with LogFile.open(path) as log:
+        return max(int(tile.table.max_timestamp.max()) for tile in log.walk())
+
+
+def test_old_segments_are_pruned_by_time(times: Path) -> None:
+    logs = sorted(times.glob("*.log"))
+    assert len(logs) > 1
+    first = newest(logs[0])
+    kept = plan(times, startingTimestamp=str(first))
+    pruned = plan(times, startingTimestamp=str(first + 1))
+    assert kept.tasks[0][0].path == str(logs[0])
+    assert pruned.tasks[0][0].path != str(logs[0])
+    ignored = plan(times, startingTimestamp=str(first + 1), index="ignore")
+    assert ignored.tasks[0][0].path == str(logs[0])
+
+
+def test_the_last_segment_is_never_pruned_by_time(times: Path) -> None:
+    made = plan(times, startingTimestamp=str(2**62))
+    assert [split.path for task in made.tasks for split in task] == [str(max(times.glob("*.log")))]
+
+
+@pytest.mark.parametrize("cut", [0, 12])
+def test_a_time_index_that_the_log_does_not_bear_out_prunes_nothing(times: Path, cut: int) -> None:
+    first = min(times.glob("*.log"))
+    index = first.with_suffix(".timeindex")
+    entries = index.read_bytes()
+    assert newest(first) == int.from_bytes(entries[-12:-4], "big")
+    index.write_bytes(entries[:cut] if cut == 0 else older(entries))
+    made = plan(times, startingTimestamp=str(newest(first)))
+    assert made.tasks[0][0].path == str(first)
+
+
+def older(entries: bytes) -> bytes:
+    """The last entry says a time that is too early."""
+    timestamp = int.from_bytes(entries[-12:-4], "big") - 1
+    return entries[:-12] + timestamp.to_bytes(8, "big") + entries[-4:]
+
+
+def test_planning_needs_no_pyspark() -> None:
+    import subprocess
+
+    code = (
+        "import sys, kseg.spark.plan, kseg.spark.listing, kseg.spark.options, kseg.spark.schema\n"
+        "import kseg.spark.filters, kseg.spark.reading, kseg.spark.demo\n"
+        "sys.exit('pyspark' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

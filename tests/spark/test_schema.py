@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from kseg.format.columns import FIELDS
+from kseg.spark import schema
+from kseg.spark.options import parse_options
+from kseg.spark.rows import _BUILDERS
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+KAFKA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", ArrayType(HEADER)),
+    ]
+)
+
+
+def ddl(**options: str) -> str:
+    return schema.ddl(parse_options({"path": "data", **options}))
+
+
+def one(name: str, kind: object, nullable: bool = True) -> StructType:
+    return StructType([StructField(name, kind, nullable)])
+
+
+def test_the_default_columns_are_those_of_sparks_kafka_source() -> None:
+    assert ddl() == (
+        "`key` BINARY, `value` BINARY, `topic` STRING, `partition` INT, `offset` BIGINT, "
+        "`timestamp` TIMESTAMP_LTZ, `timestampType` INT"
+    )
+
+
+def test_headers_come_last_where_asked_for() -> None:
+    assert ddl(includeHeaders="true").endswith(
+        ", `headers` ARRAY<STRUCT<key: STRING, value: BINARY>>"
+    )
+
+
+def test_named_columns_come_in_their_order_under_their_own_spelling() -> None:
+    assert ddl(columns="LEADEREPOCH,key") == "`leaderEpoch` INT, `key` BINARY"
+
+
+def test_an_unknown_column_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ValueError, match="unknown column 'offsets'; did you mean 'offset'"):
+        ddl(columns="offsets")
+
+
+def test_arrow_types_are_what_spark_expects_to_the_letter() -> None:
+    assert schema.arrow_schema(schema.project(KAFKA)) == to_arrow_schema(KAFKA, timezone="UTC")
+
+
+def test_every_column_has_a_type_fields_and_a_builder() -> None:
+    for name, column in schema.COLUMNS.items():
+        assert name == column.name.lower()
+        assert set(column.fields) <= set(FIELDS)
+        assert column.name in _BUILDERS
+    assert len(_BUILDERS) == len(schema.COLUMNS)
+
+
+def test_only_the_fields_of_the_schema_are_decoded() -> None:
+    projection = schema.project(one("offset", LongType()))
+    assert projection.fields == ("offset",)
+    assert set(schema.project(KAFKA).fields) == {
+        "key", "value", "offset", "timestamp", "timestamp_type", "headers",
+    }  # fmt: skip
+
+
+def test_columns_that_the_path_gives_still_count_rows() -> None:
+    assert schema.project(one("topic", StringType())).fields == ("offset",)
+
+
+def test_the_spelling_of_the_query_is_kept() -> None:
+    projection = schema.project(one("OFFSET", LongType(), nullable=False))
+    assert schema.arrow_schema(projection) == pa.schema([pa.field("OFFSET", pa.int64(), False)])
+
+
+def test_timestamps_without_a_zone_are_given_so() -> None:
+    projection = schema.project(one("timestamp", TimestampNTZType()))
+    assert schema.arrow_schema(projection).field(0).type == pa.timestamp("us")
+
+
+def test_lists_that_hold_no_nulls_may_say_so() -> None:
+    wanted = one("headers", ArrayType(HEADER, containsNull=False))
+    assert schema.arrow_schema(schema.project(wanted)) == to_arrow_schema(wanted, timezone="UTC")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (one("nothing", LongType()), "unknown column 'nothing'"),
+        (one("value", StringType()), r"is BINARY, not string; .*CAST\(value AS STRING\)"),
+        (one("offset", IntegerType()), "is BIGINT, not int"),
+        (one("key", BinaryType(), nullable=False), "can be null, so NOT NULL is refused"),
+        (
+            one("headers", ArrayType(StructType([StructField("key", StringType(), False),
+                                                 StructField("value", BinaryType())]))),
+            "fields of 'headers' can be null",
+        ),
+    ],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_met_is_one_clear_line(wanted: StructType, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        schema.project(wanted)
+    assert "\n" not in str(caught.value)
