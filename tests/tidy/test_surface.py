@@ -14,7 +14,7 @@ import kseg
 from tests.tidy import tree
 
 HEAVY = {"numpy", "pyarrow", "pyspark", "pandas", "rich", "click"}
-PUBLIC_MODULES = ("kseg", "kseg.arrow", "kseg.analysis", "kseg.spark")
+PUBLIC_MODULES = ("kseg", "kseg.arrow", "kseg.spark")
 
 
 def modules_loaded_by(statement: str) -> set[str]:
