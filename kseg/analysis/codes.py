@@ -36,6 +36,7 @@ CODES: dict[str, Code] = {
     "batch-codec": Code("error", "a codec that the batch's format does not have", _WRITER),
     "batch-count": Code("error", "a record count that cannot be true", _WRITER),
     "batch-producer": Code("warning", "producer fields that contradict each other", _WRITER),
+    "control-record": Code("error", "a control batch whose record is no marker", _WRITER),
     "torn-tail": Code(
         "error", "the last batch is incomplete; a warning at the end of a partition", _RESTART
     ),

@@ -54,7 +54,7 @@ def examine_partition(path: str) -> Examined:
         epochs_path=None if files.leader_epochs is None else str(files.leader_epochs),
         epochs=epochs,
         snapshots=tuple(snapshots),
-        bare=not (snapshots or known or any(segment.index for segment in files.segments)),
+        bare=not (snapshots or known),
     )
     paths = [*known, *(Path(snapshot) for snapshot, _ in snapshots)]
     return Examined(

@@ -23,6 +23,7 @@ from kseg.files import offset_index, time_index, txn_index
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
+from kseg.format.header import CONTROL
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -236,7 +237,7 @@ class TxnIndexChecks:
 
     def feed(self, table: BatchTable) -> None:
         """Note the abort markers among the batches."""
-        if table.attributes_seen & 0x20:
+        if table.attributes_seen & CONTROL:
             aborts = table.is_control & (table.control_type == ControlType.ABORT)
             if aborts.any():
                 self._offsets.append(table.base_offset[aborts])

@@ -19,6 +19,7 @@ from kseg.errors import (
     LimitExceededError,
 )
 from kseg.format.columns import Request, Workspace, decode
+from kseg.format.header import CODEC_MASK, CONTROL
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -75,9 +76,8 @@ class LogChecks:
     magics_seen: int = 0
     _workspace: Workspace = field(default_factory=Workspace)
 
-    def feed(self, tile: Tile) -> None:
-        """Check the batches of one tile, the headers of those that match their checksums."""
-        table = tile.table
+    def feed(self, table: BatchTable) -> None:
+        """Check the batches of a table, the headers of those that match their checksums."""
         self.batches += len(table)
         self.magics_seen |= table.magics_seen
         good = table
@@ -89,9 +89,7 @@ class LogChecks:
             self._check_headers(good)
             self._check_offsets(good)
             self._check_epochs(good)
-        if self.deep:
-            self._decode(tile, good)
-        else:
+        if not self.deep:
             self.records += int(np.maximum(good.record_count, 0).sum())
 
     def finish(self, table: BatchTable, size: int) -> None:
@@ -136,7 +134,7 @@ class LogChecks:
 
     def _check_headers(self, table: BatchTable) -> None:
         codec, magic, count = table.codec, table.magic, table.record_count
-        if table.attributes_seen & 7:
+        if table.attributes_seen & CODEC_MASK:
             unknown = (codec > Compression.ZSTD) | ((codec == Compression.ZSTD) & (magic < 2))
             self._report("batch-codec", table, unknown, "codec {b.codec} in magic {b.magic}")
         if not table.magics_seen & ~3:
@@ -150,6 +148,9 @@ class LogChecks:
         lone = table.is_transactional & ~table.is_control & (table.producer_id < 0)
         odd = current & (lone | (table.producer_id < -1))
         self._report("batch-producer", table, odd, "producer id {b.producer_id}")
+        if table.attributes_seen & CONTROL:
+            blank = table.is_control & (count > 0) & (codec == 0) & (table.control_type < 0)
+            self._report("control-record", table, blank, "no control type in the record's key")
 
     def _check_offsets(self, table: BatchTable) -> None:
         """Offsets grow, and lie where 32 bits from the base offset reach.
@@ -193,7 +194,11 @@ class LogChecks:
 
     # Records.
 
-    def _decode(self, tile: Tile, good: BatchTable) -> None:
+    def decode(self, tile: Tile) -> None:
+        """Decode the records of one tile's batches, those that match their checksums."""
+        good = tile.table
+        if good.bad_crc_count:
+            good = good.take(good.crc_ok != 0)
         fields = ("offset", "timestamp", "position")
         request = Request(fields, control=True, inflated_max=self.inflated_max)
         pieces = decode(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,11 +22,15 @@ from kseg.analysis.log_checks import LogChecks
 from kseg.analysis.values import Examined, SegmentSummary
 from kseg.constants import StopReason
 from kseg.files.log_file import LogFile
+from kseg.format.header import TRANSACTIONAL
 
 if TYPE_CHECKING:
     from kseg.analysis.units import Unit
     from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
+
+#: Tiles are joined until they have so many batches: a megabyte of headers.
+_ROWS_JOINED = 8192
 
 
 def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mapping) -> Examined:
@@ -36,12 +44,9 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         size = log.size
         checks = LogChecks(unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found)
         indexes = _Indexes(unit, size, mapping, found)
-        table = None
-        for tile in log.walk(on_bad_crc="note"):
-            table = tile.table
-            checks.feed(tile)
+        for table in _tables(log, checks if deep else None):
+            checks.feed(table)
             indexes.feed(table)
-        assert table is not None
         stop = table.stop
         checks.finish(table, size)
         missing = indexes.finish(stop)
@@ -65,6 +70,33 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         records=checks.records,
         findings=found.taken(),
         segments=(summary,) if unit.partition is not None else (),
+    )
+
+
+def _tables(log: LogFile, decoder: LogChecks | None) -> Iterator[BatchTable]:
+    """The tables of the walk, joined: checks cost by the table and hardly by the row."""
+    waiting: list[BatchTable] = []
+    for tile in log.walk(on_bad_crc="note"):
+        if decoder is not None:
+            decoder.decode(tile)
+        waiting.append(tile.table)
+        if sum(map(len, waiting)) >= _ROWS_JOINED or tile.table.stop is not StopReason.LIMIT:
+            yield _join(waiting)
+            waiting = []
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(tables: list[BatchTable]) -> BatchTable:
+    """Tables one behind another as one, its columns contiguous."""
+    rows = np.asfortranarray(np.concatenate([table.rows for table in tables]))
+    rows.flags.writeable = False
+    return replace(
+        tables[-1],
+        rows=rows,
+        attributes_seen=reduce(or_, (table.attributes_seen for table in tables)),
+        magics_seen=reduce(or_, (table.magics_seen for table in tables)),
+        bad_crc_count=sum(table.bad_crc_count for table in tables),
     )
 
 
@@ -129,7 +161,7 @@ def _report_missing_aborts(
     open_since: dict[int, int] = {}
     for tile in log.walk(on_bad_crc="note"):
         table = tile.table
-        if not table.attributes_seen & 0x10:
+        if not table.attributes_seen & TRANSACTIONAL:
             continue
         chosen = table.is_transactional & (table.record_count > 0) & (table.crc_ok != 0)
         columns = (table.base_offset, table.producer_id, table.is_control, table.position)

@@ -46,7 +46,7 @@ class PartitionSummary:
         epochs_path: the epoch checkpoint, if there is one.
         epochs: (epoch, start offset) as Kafka has them after loading; None if it cannot be read.
         snapshots: path and offset of each producer snapshot.
-        bare: nothing but logs is there, as in a copy of them.
+        bare: nothing but segments is there, as in a copy of them.
     """
 
     path: str
