@@ -114,10 +114,10 @@ def export(
         "on_error": faults.append if on_corrupt == "skip" else None,
     }
     total = sum(one.size for one in found)
-    with output.progress("export", total) as advance:
+    with output.progress("export", total) as bar:
         for one, target in zip(found, targets, strict=True):
             count = _write(one, target, replace(look, directory=one.directory), where)
-            advance(one.size)
+            bar.by(one.size)
             complain(f"{target}: {count} records")
     for fault in faults:
         complain(f"kseg: {one_line(fault)}")

@@ -8,17 +8,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 
 from kseg.cli.escapes import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES = range(-62_135_596_800_000, 253_402_300_800_000)  # the years 1 to 9999
@@ -32,7 +29,12 @@ def binary_stdout() -> IO[bytes]:
 
 def write_document(schema: str, document: dict[str, Any]) -> None:
     """One JSON document on one line: `{"schema": "kseg.<verb>/1", ...}`."""
-    click.echo(json.dumps({"schema": f"kseg.{schema}", **document}))
+    write_json({"schema": f"kseg.{schema}", **document})
+
+
+def write_json(document: dict[str, Any]) -> None:
+    """One JSON document on one line, in ASCII."""
+    click.echo(json.dumps(document))
 
 
 def write_line(text: str = "") -> None:
@@ -90,16 +92,36 @@ def wants_progress() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
+class Bar:
+    """A progress bar on standard error, or nothing where nobody could see it."""
+
+    __slots__ = ("_rich", "_task")
+
+    def __init__(self, rich: Any = None, task: Any = None) -> None:
+        """Keep the bar that rich draws; None for none."""
+        self._rich = rich
+        self._task = task
+
+    def by(self, amount: int) -> None:
+        """Go on by so much."""
+        if self._rich is not None:
+            self._rich.advance(self._task, amount)
+
+    def to(self, done: int, total: int) -> None:
+        """Stand at `done` of `total`."""
+        if self._rich is not None:
+            self._rich.update(self._task, completed=done, total=total)
+
+
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error while it is a terminal; the body calls `advance(amount)`."""
+def progress(label: str, total: int) -> Iterator[Bar]:
+    """A bar for the block, gone when it ends."""
     if not wants_progress():
-        yield lambda amount: None
+        yield Bar()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(printable(label), total=total)
-        yield lambda amount: bar.advance(task, amount)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as rich:
+        yield Bar(rich, rich.add_task(printable(label), total=total))

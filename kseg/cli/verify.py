@@ -1,0 +1,113 @@
+"""`kseg verify`: the words of `kseg.analysis.verify` on a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from kseg.cli import output
+from kseg.cli.escapes import printable
+from kseg.cli.failures import Exit
+from kseg.cli.options import Selection, json_option, selection_options
+from kseg.cli.paths import known_path
+from kseg.cli.paths import partitions as partitions_of
+
+if TYPE_CHECKING:
+    from kseg.analysis.findings import Finding
+    from kseg.analysis.values import Report
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=str))
+@click.option("--deep", is_flag=True, help="Decode every record too.")
+@click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Processes to share the work.",
+)
+@selection_options
+@json_option
+def verify(
+    paths: tuple[str, ...],
+    deep: bool,
+    codes: bool,
+    jobs: int,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    as_json: bool,
+) -> int:
+    """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.
+
+    Exits 0 if nothing worse than warnings was found, 1 otherwise. Reads only.
+    """
+    if codes:
+        _list_codes(as_json=as_json)
+        return Exit.OK
+    if not paths:
+        raise click.UsageError("Missing argument 'PATH...'.")
+    from kseg.analysis.verify import verify as run
+
+    places = list(_places(paths, Selection(topics, partitions)))
+    with output.progress("verify", 0) as bar:
+        report = run(places, deep=deep, jobs=jobs, progress=bar.to)
+    if as_json:
+        output.write_json(report.to_json())
+    else:
+        _print(report)
+    return Exit.OK if report.ok else Exit.FOUND
+
+
+def _places(paths: tuple[str, ...], selection: Selection) -> Iterator[str]:
+    """The paths themselves, or the partitions in them that are chosen."""
+    for path in paths:
+        known_path(path)
+        if selection:
+            yield from (str(partition.path) for partition in partitions_of((path,), selection))
+        else:
+            yield path
+
+
+def _list_codes(*, as_json: bool) -> None:
+    from kseg.analysis.codes import CODES
+
+    if as_json:
+        rows = [
+            {
+                "code": name,
+                "severity": code.severity,
+                "meaning": code.meaning,
+                "advice": code.advice,
+            }
+            for name, code in CODES.items()
+        ]
+        output.write_document("verify-codes/1", {"codes": rows})
+        return
+    rows_of_text = [(name, code.severity, code.meaning) for name, code in CODES.items()]
+    output.write_table(("code", "severity", "meaning"), rows_of_text)
+
+
+def _print(report: Report) -> None:
+    for finding in report.findings:
+        output.write_line(_line(finding))
+    errors = sum(finding.severity == "error" for finding in report.findings)
+    warnings = len(report.findings) - errors
+    output.write_line(
+        f"{report.files} files, {output.human_bytes(report.bytes)}, {report.batches} batches, "
+        f"{report.records} records: {errors} errors, {warnings} warnings"
+    )
+
+
+def _line(finding: Finding) -> str:
+    place = finding.path
+    if finding.position is not None:
+        place += f" @ {finding.position}"
+    if finding.offset is not None:
+        place += f", offset {finding.offset}"
+    return printable(
+        f"{finding.severity}: {finding.code}: {place}: {finding.message}; {finding.advice}"
+    )
