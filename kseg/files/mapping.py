@@ -88,16 +88,15 @@ class MappedFile:
     def view(self) -> Iterator[memoryview]:
         """Lend the whole file as read-only bytes, uint8[size].
 
-        What is made over the view must be gone when the `with` ends.
+        What is made over the view is for the `with` alone. Should it live longer, so does the map.
 
         Raises:
             ValueError: the file is not mapped, or closed.
-            BufferError: something still holds on to the view at the end of the `with`.
         """
         whole = self.pin()
         yield whole
-        # Not after an error: its traceback may hold on to arrays over the view, and to complain of
-        # them would hide it. The map itself lives until the last of them is gone.
+        # Not after an error: its traceback may hold on to buffers over the view, and the complaint
+        # of them would hide it.
         whole.release()
 
     def pin(self) -> memoryview:

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg._core import crc32c
+from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files.producer_snapshot import SNAPSHOT_BYTES_MAX, ProducerSnapshotEntry, read
+
+ENTRY = struct.Struct(">qhiqiqiq")
+OPEN = ProducerSnapshotEntry(1, 2, 1, 2, 3, -1, 3, 100)
+MARKER_ONLY = ProducerSnapshotEntry(11, 12, -1, -1, 0, 123456, 13, -1)
+
+
+def snapshot(*entries: ProducerSnapshotEntry, version: int = 1, count: int | None = None) -> bytes:
+    fields = [[getattr(entry, name) for name in entry.__slots__] for entry in entries]
+    body = struct.pack(">i", len(entries) if count is None else count)
+    body += b"".join(ENTRY.pack(*values) for values in fields)
+    return struct.pack(">hI", version, crc32c(body)) + body
+
+
+def test_entries_come_as_written_with_their_absent_values(tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000009.snapshot"
+    path.write_bytes(snapshot(OPEN, MARKER_ONLY))
+    assert read(path).entries == (OPEN, MARKER_ONLY)
+    assert read(path) == read(path.read_bytes())
+    assert (OPEN.has_batch, MARKER_ONLY.has_batch) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("last", "delta", "first"),
+    [(99, 9, 90), (5, 5, 0), (0, 1, 2**31 - 1), (9, 20, 2**31 - 11), (2**31 - 1, 10, 2**31 - 11)],
+)
+def test_first_sequence_wraps_below_zero(last: int, delta: int, first: int) -> None:
+    assert ProducerSnapshotEntry(1, 0, last, 50, delta, 0, 0, -1).first_sequence == first
+
+
+def test_a_file_cut_anywhere_is_corrupt() -> None:
+    data = snapshot(OPEN, MARKER_ONLY)
+    for size in range(len(data)):
+        with pytest.raises(CorruptIndexError):
+            read(data[:size])
+
+
+def test_a_flip_of_any_bit_is_corrupt() -> None:
+    for bit in range(8 * len(snapshot(OPEN))):
+        data = bytearray(snapshot(OPEN))
+        data[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptIndexError):
+            read(bytes(data))
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**31 - 1, -(2**31)])
+def test_a_count_that_lies_under_a_good_crc_is_corrupt(count: int) -> None:
+    with pytest.raises(CorruptIndexError, match="do not fill"):
+        read(snapshot(OPEN, MARKER_ONLY, count=count))
+
+
+def test_bytes_behind_the_last_entry_are_corrupt() -> None:
+    with pytest.raises(CorruptIndexError):
+        read(snapshot(OPEN) + b"\0")
+
+
+@pytest.mark.parametrize("version", [-1, 0, 2, 256])
+def test_other_versions_are_refused(version: int) -> None:
+    with pytest.raises(CorruptIndexError, match="version"):
+        read(snapshot(version=version))
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    (tmp_path / "x.snapshot").write_bytes(b"\0\1")
+    with pytest.raises(CorruptIndexError) as caught:
+        read(tmp_path / "x.snapshot")
+    assert caught.value.path == str(tmp_path / "x.snapshot")
+
+
+def test_a_file_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(SNAPSHOT_BYTES_MAX + 1)
+    with pytest.raises(LimitExceededError):
+        read(tmp_path / "x")
+
+
+def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "absent")
+
+
+int16, int32, int64 = (st.integers(-(2 ** (n - 1)), 2 ** (n - 1) - 1) for n in (16, 32, 64))
+entries = st.builds(ProducerSnapshotEntry, int64, int16, int32, int64, int32, int64, int32, int64)
+
+
+@given(st.lists(entries, max_size=6))
+def test_any_entries_come_back(made: list[ProducerSnapshotEntry]) -> None:
+    assert read(snapshot(*made)).entries == tuple(made)
+
+
+@given(st.binary(max_size=120))
+def test_any_bytes_are_read_or_corrupt(data: bytes) -> None:
+    try:
+        read(data)
+    except CorruptIndexError as error:
+        assert error.position in (0, 2, 6)  # noqa: PT017

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files.txn_index import TXN_INDEX_BYTES_MAX, AbortedTxn, TxnIndex
+from tests.unit.files import index_bytes
+
+FOUR = [(0, 0, 10, 11), (1, 5, 15, 13), (2, 18, 35, 25), (3, 32, 50, 40)]
+
+
+def test_a_missing_file_has_no_entries(tmp_path: Path) -> None:
+    index = TxnIndex.open(tmp_path / "absent")
+    assert (len(index), index.entries(), index.tail_bytes) == (0, (), 0)
+    assert index.collect_aborted(0, 100) == ((), False)
+    index.check(5)
+
+
+def test_entries_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", [*FOUR, (983493, 137, 299, 200)]))
+    assert index.entries() == tuple(AbortedTxn(*e) for e in [*FOUR, (983493, 137, 299, 200)])
+    assert index[-1] == index[4] == AbortedTxn(983493, 137, 299, 200, version=0)
+    with pytest.raises(IndexError):
+        index[5]
+
+
+def test_columns_are_native_and_read_only(tmp_path: Path) -> None:
+    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR))
+    assert index.last_offsets.dtype == np.dtype(np.int64)
+    with pytest.raises(ValueError, match="read-only"):
+        index.last_offsets[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("fetch_offset", "upper_bound", "slots", "complete"),
+    [
+        (0, 100, [0, 1, 2, 3], False),
+        (0, 32, [0, 1, 2], True),
+        (0, 35, [0, 1, 2, 3], True),
+        (10, 35, [0, 1, 2, 3], True),
+        (11, 35, [1, 2, 3], True),
+        (20, 41, [2, 3], False),
+        (0, 11, [0], True),
+        (0, 0, [], True),
+    ],
+)
+def test_collection_ends_with_the_entry_that_reaches_the_bound(
+    tmp_path: Path, fetch_offset: int, upper_bound: int, slots: list[int], complete: bool
+) -> None:
+    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR))
+    found = index.collect_aborted(fetch_offset, upper_bound)
+    assert [t.producer_id for t in found.transactions] == slots
+    assert found.complete == complete
+
+
+def test_a_last_offset_below_the_base_is_found(tmp_path: Path) -> None:
+    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR))
+    index.check(10)
+    with pytest.raises(CorruptIndexError) as caught:
+        index.check(11)
+    assert caught.value.position == 0
+
+
+@pytest.mark.parametrize("tail", [1, 17, 33])
+def test_a_partial_tail_is_ignored_and_counted(tmp_path: Path, tail: int) -> None:
+    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR, tail=b"\xff" * tail))
+    assert (len(index), index.tail_bytes) == (4, tail)
+
+
+@pytest.mark.parametrize(
+    ("version", "known"), [(b"\0\1", True), (b"\0\xff", True), (b"\1\0", False)]
+)
+def test_only_the_first_byte_of_the_version_counts(
+    tmp_path: Path, version: bytes, known: bool
+) -> None:
+    path = index_bytes.txn_index(tmp_path / "x", FOUR)
+    data = bytearray(path.read_bytes())
+    data[68:70] = version
+    path.write_bytes(data)
+    if known:
+        assert len(TxnIndex.open(path)) == 4
+    else:
+        with pytest.raises(CorruptIndexError) as caught:
+            TxnIndex.open(path)
+        assert (caught.value.path, caught.value.position) == (str(path), 68)
+
+
+def test_a_file_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(TXN_INDEX_BYTES_MAX + 1)
+    with pytest.raises(LimitExceededError):
+        TxnIndex.open(tmp_path / "x")
+
+
+offsets = st.integers(0, 60)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), offsets, offsets, offsets), max_size=12), offsets, offsets
+)
+def test_collection_equals_a_walk_entry_by_entry(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: list[tuple[int, int, int, int]],
+    fetch_offset: int,
+    upper_bound: int,
+) -> None:
+    path = index_bytes.txn_index(tmp_path_factory.mktemp("index") / "x", entries)
+    walked, complete = [], False
+    for entry in map(AbortedTxn, *zip(*entries, strict=True)) if entries else ():
+        if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+            walked.append(entry)
+        if entry.last_stable_offset >= upper_bound:
+            complete = True
+            break
+    assert TxnIndex.open(path).collect_aborted(fetch_offset, upper_bound) == (
+        tuple(walked),
+        complete,
+    )
+
+
+@given(st.binary(max_size=150))
+def test_any_bytes_give_entries_or_a_typed_error(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("index") / "x"
+    path.write_bytes(data)
+    try:
+        index = TxnIndex.open(path)
+    except CorruptIndexError:
+        return
+    assert len(index.entries()) == len(data) // 34
