@@ -21,7 +21,7 @@ from kseg.cli.options import (
     paths_argument,
     selection_options,
 )
-from kseg.cli.paths import known_path
+from kseg.cli.paths import Partition, known_path, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS
 from kseg.errors import KsegError, NotALogError
@@ -129,14 +129,14 @@ class Input:
     """What one file is made of: a partition, or one segment of it.
 
     Attributes:
-        path: the partition directory, or the log file that was named alone.
+        partition: the directory that it lies in.
         name: what the output is named after, relative to OUT, without an extension.
         segment: the one segment wanted, else None for all.
         size: bytes of log, for the progress bar.
         directory: name of the partition directory, if one was asked for.
     """
 
-    path: Path
+    partition: Partition
     name: Path
     segment: Path | None
     size: int
@@ -150,18 +150,19 @@ def _inputs(paths: tuple[str, ...], selection: Selection, per: str) -> Iterator[
             if known.file is None or not known.file.kind.holds_batches:
                 raise NotALogError("a file without records", path=path)
             size = known.path.stat().st_size
-            yield Input(known.path, Path(known.path.stem), known.path, size)
+            parent = partition_at(known.path.absolute().parent)
+            yield Input(parent, Path(known.path.stem), known.path, size)
             continue
         for partition in partitions_of((path,), selection):
             name = Path(partition.path.resolve().name)
             with Log.open(partition.path) as log:
                 if per == "partition":
                     size = sum(info.size for info in log.segments)
-                    yield Input(partition.path, name, None, size, name.name)
+                    yield Input(partition, name, None, size, name.name)
                     continue
                 for info in log.segments:
                     stem = name / info.path.stem
-                    yield Input(partition.path, stem, info.path, info.size, name.name)
+                    yield Input(partition, stem, info.path, info.size, name.name)
 
 
 def _form_of(out: str) -> str:
@@ -194,13 +195,17 @@ def _write(one: Input, target: Path, look: Look, where: dict[str, Any]) -> int:
 
 
 def _pieces(one: Input, look: Look, where: dict[str, Any]) -> Iterator[RecordColumns]:
-    fields = tuple(name for name in look.fields if name not in _PLACE_FIELDS)
+    """The records of an input, each piece saying where it belongs."""
+    fields = tuple(name for name in look.fields if name not in _PLACE_FIELDS) or ("offset",)
     if one.segment is None:
-        with Log.open(one.path) as log:
-            yield from log.read(fields=fields, **where)
+        with Log.open(one.partition.path) as log:
+            for columns in log.read(fields=fields, **where):
+                yield replace(columns, topic=log.topic, partition=log.partition)
         return
     if where["isolation"] != "read_uncommitted":
         raise click.UsageError("--isolation read_committed wants whole partitions.")
     with Segment.open(one.segment) as segment:
         rest = {name: value for name, value in where.items() if name != "isolation"}
-        yield from segment.read(fields=fields, **rest)
+        topic, partition = one.partition.topic, one.partition.partition
+        for columns in segment.read(fields=fields, **rest):
+            yield replace(columns, topic=topic, partition=partition)

@@ -105,17 +105,18 @@ def partitions(paths: Iterable[str], selection: Selection) -> Iterator[Partition
         if known.kind is PathKind.FILE:
             raise NotALogError("a file; this verb wants a directory", path=path)
         if known.kind is PathKind.PARTITION:
-            found = [_partition(known.path)]
+            found = [partition_at(known.path)]
         else:
             listing = list_data_directory(known.path)
-            found = [_partition(entry.path) for entry in listing.partitions]
+            found = [partition_at(entry.path) for entry in listing.partitions]
         chosen = [one for one in found if selection.takes(one.topic, one.partition)]
         if not chosen and selection:
             raise NotALogError("no partition here is chosen by --topic and --partition", path=path)
         yield from chosen
 
 
-def _partition(path: Path) -> Partition:
+def partition_at(path: Path) -> Partition:
+    """What a directory's name says; nothing for one under a name that Kafka would not take."""
     try:
         name = parse_partition_dir(path.resolve().name)
     except NotALogError:
@@ -126,7 +127,7 @@ def _partition(path: Path) -> Partition:
 def _file_is_chosen(path: Path, selection: Selection) -> bool:
     if not selection:
         return True
-    parent = _partition(path.absolute().parent)
+    parent = partition_at(path.absolute().parent)
     return selection.takes(parent.topic, parent.partition)
 
 

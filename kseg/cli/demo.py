@@ -1,0 +1,126 @@
+"""`kseg demo`: the path on a small real log: verify, show, decode, and the same through Spark."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import output
+from kseg.cli.failures import Exit
+from kseg.extras import require
+
+if TYPE_CHECKING:
+    from kseg.spark.demo import Summary
+
+_DATA = "kafka-logs"
+#: The verbs that the tour runs, as anybody could.
+_TOUR = (
+    ("Verify every checksum, record, index, snapshot and checkpoint:", f"verify --deep {_DATA}"),
+    ("Show what headers say:", f"info {_DATA}"),
+    (
+        "Show records, as a consumer of committed ones gets them:",
+        f"read --isolation read_committed --limit 3 {_DATA}/payments-0",
+    ),
+    ("Decode into Parquet, one file a partition:", f"export {_DATA} -o parquet"),
+)
+
+
+@click.command()
+@click.option(
+    "--no-spark", is_flag=True, help="Leave out the Spark job, which needs Java and pyspark."
+)
+def demo(no_spark: bool) -> int:
+    """Take the tour, on a small log that a Kafka 4.2 broker wrote and that comes with kseg.
+
+    Works on a copy in a temporary directory. Exits 1 if results differ between files, Arrow and
+    Spark.
+    """
+    with _copy() as place, chdir(place):
+        for title, command in _TOUR:
+            _run(title, command)
+        same = _arrow_and_parquet()
+        same &= _side_by_side(no_spark=no_spark)
+    return Exit.OK if same else Exit.FOUND
+
+
+@contextmanager
+def _copy() -> Iterator[Path]:
+    with (
+        as_file(files("kseg") / "demo_data") as shipped,
+        tempfile.TemporaryDirectory(prefix="kseg-demo-") as place,
+    ):
+        shutil.copytree(shipped, Path(place) / _DATA, ignore=shutil.ignore_patterns("*.md"))
+        yield Path(place)
+
+
+def _run(title: str, command: str) -> None:
+    from kseg.cli.main import cli
+
+    output.write_line(title)
+    output.write_line(f"$ kseg {command}")
+    cli.main(command.split(), prog_name="kseg", standalone_mode=False)
+    output.write_line()
+
+
+def _arrow_and_parquet() -> bool:
+    """Read the records as Arrow and the files that were exported; whether they agree."""
+    from kseg.log.scan import scan
+
+    parquet: Any = require("pyarrow.parquet", extra="arrow")
+    output.write_line("The same records as an Arrow table, and read back from Parquet:")
+    names = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+    begun = time.perf_counter()
+    table = scan(_DATA, fields=names).to_arrow()
+    seconds = time.perf_counter() - begun
+    again = parquet.ParquetDataset("parquet").read(columns=list(names))
+    same = bool(table.equals(again))
+    output.write_line(
+        f"{table.num_rows} rows, {table.num_columns} columns, {output.human_bytes(table.nbytes)}, "
+        f"in {seconds * 1000:.1f} ms; Parquet holds {'the same' if same else 'OTHER ROWS'}"
+    )
+    output.write_line()
+    return same
+
+
+def _side_by_side(*, no_spark: bool) -> bool:
+    """One small job here and through Spark; whether both saw the same."""
+    from kseg.spark.demo import summarise_by_spark, summarise_locally
+
+    summarise_locally(_DATA)  # so that neither rate counts imports
+    summaries = {"kseg": summarise_locally(_DATA)}
+    if no_spark:
+        output.write_line("Sums over all records:")
+    else:
+        output.write_line("Sums over all records, here and through Spark (local[2]):")
+        summaries["spark"] = summarise_by_spark(_DATA)
+    _print(summaries)
+    if no_spark:
+        return True
+    same = summaries["kseg"].same_answer(summaries["spark"])
+    output.write_line("Equal." if same else "DIFFERENT.")
+    return same
+
+
+def _print(summaries: dict[str, Summary]) -> None:
+    values = list(summaries.values())
+    rows: list[list[object]] = [
+        [name, *(getattr(one, name) for one in values)]
+        for name in ("records", "key_bytes", "value_bytes", "offset_sum")
+    ]
+    rows += [
+        [name, *(output.iso_time(getattr(one, name)) for one in values)]
+        for name in ("first_timestamp", "last_timestamp")
+    ]
+    rows += [["records a second", *(round(one.records_per_second) for one in values)]]
+    output.write_table(("", *summaries), rows)
+    output.write_line(
+        "(On a log this small that is the time to open files: try 'kseg bench PATH'.)"
+    )
