@@ -1,7 +1,8 @@
-"""Record columns as Arrow: schema, record batches, readers, and the PyCapsule stream. Needs the `[arrow]` extra.
+"""Record columns as Arrow: schema, record batches, readers, and the PyCapsule stream.
 
-Binary columns are handed over without a copy. `timestamp` is typed (milliseconds, UTC) and null where a record has
-none (-1); `timestamp_ms` is the raw number. Names are those of `kseg.format.columns.FIELDS`.
+Needs the `[arrow]` extra. Binary columns are handed over without a copy. `timestamp` is typed (milliseconds, UTC) and null
+where a record has none (-1); `timestamp_ms` is the raw number. Names are those of
+`kseg.format.columns.FIELDS`.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def stream(
     return reader.__arrow_c_stream__(requested_schema)
 
 
-# ---- one column --------------------------------------------------------------------------------------
+# ---- one column
+# --------------------------------------------------------------------------------------
 
 
 def binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.Array:
@@ -100,7 +102,7 @@ def binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.Ar
 
 
 def headers_array(column: HeadersColumn, kind: pa.DataType = HEADERS) -> pa.Array:
-    """A headers column as a list of (key, value); bytes of a name that are not UTF-8 become U+FFFD."""
+    """A headers column as a list of (key, value); what is not UTF-8 in a name becomes U+FFFD."""
     pairs = pa.StructArray.from_arrays(
         [_names(column.keys), binary_array(column.values)],
         fields=[kind.value_type.field(0), kind.value_type.field(1)],
@@ -167,8 +169,6 @@ def _array(name: str, columns: RecordColumns) -> pa.Array:
         return pa.array(values, pa.int64())
     build = _BUILDERS.get(name)
     return pa.array(values, TYPES[name]) if build is None else build(values)
-
-
 
 
 __all__ = [

@@ -20,7 +20,8 @@ LOG_OVERHEAD = 12
 BATCH_HEADER_BYTES = 61
 #: Kafka keeps positions in a signed 32-bit integer, so no segment is longer.
 SEGMENT_BYTES_MAX = 2**31 - 1
-#: Compressed messages inside compressed messages, no deeper than this (Kafka 0.7 allowed any depth).
+#: Compressed messages inside compressed messages, no deeper than this (Kafka 0.7 allowed any
+#: depth).
 NESTING_MAX = 8
 
 

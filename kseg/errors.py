@@ -4,16 +4,16 @@
       FormatError(ValueError)      bytes break the format; .path .position .stop
         CorruptRecordError         Kafka's CorruptRecordException: length, magic or CRC
         InvalidRecordError         Kafka's InvalidRecordException: contents that break a rule
-        UnsupportedFormatError     a magic or codec that kseg does not know, or whose library is missing
-        DecompressionError         the codec refused the bytes
+        UnsupportedFormatError     a magic or codec that kseg does not know, or whose library is
+        missing DecompressionError         the codec refused the bytes
       CorruptIndexError            index, snapshot or checkpoint fails its check; rebuildable
       LimitExceededError           a bound would be passed: inflated size, nesting, memory
       OffsetOutOfRangeError(LookupError)
       NotALogError                 the path holds no Kafka files that kseg can name
       MissingExtraError(ImportError)  an optional package is not installed; names the pip command
 
-`OSError` passes through untouched. Kernels report, `format` interprets, `files` and `log` add the path with
-`at_path`, so each message is made in one place.
+`OSError` passes through untouched. Kernels report, `format` interprets, `files` and `log` add the
+path with `at_path`, so each message is made in one place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Optional packages, imported where they are used; a missing one is a single line with the pip command."""
+"""Optional packages, imported where they are used; a missing one is a line with the pip command."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ static inline int64_t kseg_i64(const uint8_t *p) { return (int64_t)kseg_u64(p); 
 static inline int64_t kseg_add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t kseg_sub64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 
-static inline const uint8_t *kseg_uvarint_slow(const uint8_t *p, const uint8_t *end, unsigned last_shift,
+static __attribute__((noinline)) const uint8_t *kseg_uvarint_slow(const uint8_t *p, const uint8_t *end, unsigned last_shift,
                                                uint64_t *out) {
     uint64_t value = 0;
     for (unsigned shift = 0; shift <= last_shift; shift += 7) {
@@ -59,49 +59,53 @@ static inline const uint8_t *kseg_uvarint_slow(const uint8_t *p, const uint8_t *
     return NULL;
 }
 
-/* One and two bytes by predicted branches: prediction breaks the dependency from one field to the next. */
-static inline const uint8_t *kseg_uvarint32(const uint8_t *p, const uint8_t *end, uint32_t *out) {
-    if (KSEG_LIKELY(end - p >= 2)) {
-        uint32_t first = p[0];
-        if (KSEG_LIKELY(first < 0x80)) {
-            *out = first;
+/* Up to four bytes by predicted branches: prediction breaks the dependency from one field to the next. */
+static inline __attribute__((always_inline)) const uint8_t *kseg_uvarint(const uint8_t *p, const uint8_t *end,
+                                                                         unsigned last_shift, uint64_t *out) {
+    if (KSEG_LIKELY(end - p >= 4)) {
+        uint64_t value = p[0];
+        if (KSEG_LIKELY(value < 0x80)) {
+            *out = value;
             return p + 1;
         }
-        uint32_t second = p[1];
-        if (KSEG_LIKELY(second < 0x80)) {
-            *out = (first & 0x7f) | (second << 7);
+        uint64_t byte = p[1];
+        value = (value & 0x7f) | (byte << 7);
+        if (KSEG_LIKELY(byte < 0x80)) {
+            *out = value;
             return p + 2;
         }
+        byte = p[2];
+        value = (value & 0x3fff) | (byte << 14);
+        if (KSEG_LIKELY(byte < 0x80)) {
+            *out = value;
+            return p + 3;
+        }
+        byte = p[3];
+        value = (value & 0x1fffff) | (byte << 21);
+        if (byte < 0x80) {
+            *out = value;
+            return p + 4;
+        }
+    } else if (end - p >= 1 && p[0] < 0x80) {
+        *out = p[0];
+        return p + 1;
     }
-    uint64_t value = 0;
-    p = kseg_uvarint_slow(p, end, 28, &value);
-    *out = (uint32_t)value;
-    return p;
+    return kseg_uvarint_slow(p, end, last_shift, out);
 }
 
-static inline const uint8_t *kseg_varint(const uint8_t *p, const uint8_t *end, int32_t *out) {
-    uint32_t raw = 0;
-    p = kseg_uvarint32(p, end, &raw);
+static inline __attribute__((always_inline)) const uint8_t *kseg_varint(const uint8_t *p, const uint8_t *end,
+                                                                        int32_t *out) {
+    uint64_t wide = 0;
+    p = kseg_uvarint(p, end, 28, &wide);
+    uint32_t raw = (uint32_t)wide;
     *out = (int32_t)((raw >> 1) ^ (0u - (raw & 1)));
     return p;
 }
 
-static inline const uint8_t *kseg_varlong(const uint8_t *p, const uint8_t *end, int64_t *out) {
+static inline __attribute__((always_inline)) const uint8_t *kseg_varlong(const uint8_t *p, const uint8_t *end,
+                                                                         int64_t *out) {
     uint64_t raw = 0;
-    if (KSEG_LIKELY(end - p >= 2)) {
-        uint64_t first = p[0];
-        if (KSEG_LIKELY(first < 0x80)) {
-            *out = (int64_t)((first >> 1) ^ (0u - (first & 1)));
-            return p + 1;
-        }
-        uint64_t second = p[1];
-        if (KSEG_LIKELY(second < 0x80)) {
-            raw = (first & 0x7f) | (second << 7);
-            *out = (int64_t)((raw >> 1) ^ (0u - (raw & 1)));
-            return p + 2;
-        }
-    }
-    p = kseg_uvarint_slow(p, end, 63, &raw);
+    p = kseg_uvarint(p, end, 63, &raw);
     *out = (int64_t)((raw >> 1) ^ (0u - (raw & 1)));
     return p;
 }

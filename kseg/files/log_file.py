@@ -1,8 +1,9 @@
 """One log file: its bytes lent a tile at a time, with the headers that a walk found in them.
 
-`walk` is the one walk over batches that scan, read, verify and dump share; they differ in what they make of its end.
-Mapped files are walked in place. Others come through windows of owned bytes, so that a file which another process
-shortens gives an error instead of a crash. Owns nothing but the bytes: what they mean is `kseg.format`'s.
+`walk` is the one walk over batches that scan, read, verify and dump share; they differ in what they
+make of its end. Mapped files are walked in place. Others come through windows of owned bytes, so
+that a file which another process shortens gives an error instead of a crash. Owns nothing but the
+bytes: what they mean is `kseg.format`'s.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from kseg.format.header import HEAD_BYTES, BatchTable, checksum_rule, refused_ba
 if TYPE_CHECKING:
     from types import TracebackType
 
-#: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are decoded.
+#: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
+#: decoded.
 TILE_BYTES: Final = 2 << 20
 #: Bytes of a window of a file that is not mapped; fits the second-level cache.
 WINDOW_BYTES: Final = 512 << 10
@@ -34,7 +36,8 @@ BATCH_BYTES_TRUSTED: Final = 16 << 20
 class Tile:
     """A stretch of a log: its bytes, where they lie in the file, and the batches that start in it.
 
-    `data` is lent until the next tile is asked for. The last tile of a walk says in `table.stop` why it ended.
+    `data` is lent until the next tile is asked for. The last tile of a walk says in `table.stop`
+    why it ended.
     """
 
     data: memoryview
@@ -119,7 +122,7 @@ class LogFile:
             yield from _walk_windows(self._file, start, limit, how)
 
     def batch_at(self, position: int) -> BatchTable:
-        """The one batch at `position`, its checksum noted; an empty table says in `stop` why there is none."""
+        """The one batch at `position`, its checksum noted; an empty table's `stop` says why not."""
         for tile in self.walk(start=position, limit=position + 1):
             return tile.table
         raise AssertionError("a walk gives a tile")
@@ -211,7 +214,7 @@ def _check_zeros(file: MappedFile, table: BatchTable, how: _How) -> BatchTable:
 
 
 def _check_large(file: MappedFile, position: int, size: int, how: _How) -> BatchTable | None:
-    """Check a large batch in windows, so that a length that lies takes no memory; None if it is sound."""
+    """Check a large batch in windows, so that a lying length takes no memory; None if sound."""
     if how.on_bad_crc == "ignore":
         return None
     head = file.read(position, HEAD_BYTES)

@@ -1,7 +1,8 @@
 """Where the records of each batch lie: in the bytes lent, or inflated in an arena.
 
-Compressed batches join the path of plain ones here: whatever their codec, the records of a piece are then located and
-gathered in one call. Owns inflating, and the words for what a kernel found wrong; refuses to know fields and files.
+Compressed batches join the path of plain ones here: whatever their codec, the records of a piece
+are then located and gathered in one call. Owns inflating, and the words for what a kernel found
+wrong; refuses to know fields and files.
 """
 
 from __future__ import annotations
@@ -53,14 +54,16 @@ FIELDS = (
     EAGER,
     MAGIC,
 ) = range(len(FIELDS))
-#: int64[14] that a locating kernel goes on from: body, record, position, checked, shift, then what it found: rows,
-#: status, key bytes, key nulls, value bytes, value nulls, headers, header name bytes, value bytes, value nulls.
+#: int64[14] that a locating kernel goes on from: body, record, position, checked, shift, then what
+#: it found: rows, status, key bytes, key nulls, value bytes, value nulls, headers, header name
+#: bytes, value bytes, value nulls.
 STATE_FIELDS = 15
 STATE_KEPT = 5
 
 #: A piece inflates no further batch once its arena holds this much.
 ARENA_PIECE_BYTES = 4 << 20
-#: Smallest records, to bound how many a body can hold: 7 bytes for magic 2, 26 for a message with its 12 in front.
+#: Smallest records, to bound how many a body can hold: 7 bytes for magic 2, 26 for a message with
+#: its 12 in front.
 RECORD_BYTES_MIN = 7
 MESSAGE_BYTES_MIN = 26
 
@@ -70,8 +73,8 @@ class Bodies:
     """The records of a run of batches that one kernel can locate.
 
     Attributes:
-        rows: int64[m, 10], columns as in `FIELDS`; `start` and `end` count from the beginning of their source, which is
-            the bytes lent (0) or the arena (1).
+        rows: int64[m, 10], columns as in `FIELDS`; `start` and `end` count from the beginning of
+            their source, which is the bytes lent (0) or the arena (1).
         batches: int64[m], the row of each body's batch in the table they come from.
         batch_end: the first batch of the table that is not covered.
         fault: what is wrong with the batch in front of `batch_end`, which has no body then.
@@ -93,7 +96,7 @@ def take_bodies(
     inflated_max: int,
     refuse_bad_crc: bool,
 ) -> Bodies:
-    """Bodies of batches `[first, ...)`: as many as one piece should hold, all of one family of formats.
+    """Bodies of batches `[first, ...)`: as many as a piece should hold, all of one family.
 
     Args:
         data: the bytes lent; `data[0]` lies at file position `base`.
@@ -124,7 +127,7 @@ def take_bodies(
 def _run_end(
     table: BatchTable, first: int, refuse_bad_crc: bool, data_end: int
 ) -> tuple[int, KsegError | None]:
-    """How far batches of one family go without one that is known to be bad, and the fault that ends them."""
+    """How far batches of one family go before one known to be bad, and the fault that ends them."""
     end = len(table)
     if table.magics_seen & 3 and table.magics_seen & ~3:
         legacy = table.magic[first:] < 2
@@ -176,7 +179,7 @@ def _plain_messages(table: BatchTable, first: int, end: int, base: int) -> Int64
 def _inflate(
     data: memoryview, rows: Int64Array, legacy: bool, arena: Arena, inflated_max: int
 ) -> tuple[int, KsegError | None]:
-    """Put the compressed bodies into the arena; how many bodies were taken, and why not the next one."""
+    """Put compressed bodies into the arena; how many were taken, and why not the next one."""
     for index in np.flatnonzero((rows[:, EAGER] != 0) & (rows[:, COUNT] > 0)).tolist():
         if arena.used >= ARENA_PIECE_BYTES:
             return index, None
@@ -213,7 +216,8 @@ def _wrapper_value(entry: memoryview, kind: int) -> memoryview:
     return entry[at + 4 : at + 4 + length]
 
 
-# ---- Kafka 0.7 --------------------------------------------------------------------------------------
+# ---- Kafka 0.7
+# --------------------------------------------------------------------------------------
 
 
 def _take_07(
@@ -268,7 +272,7 @@ def _payloads(messages: Int64Array, source: int, shift: int) -> Int64Array:
 def _inner_07(
     entry: memoryview, outer: BatchHeader, arena: Arena, inflated_max: int, *, depth: int
 ) -> Int64Array:
-    """Bodies of a compressed 0.7 message, sets within sets unpacked, all at the outermost one's offset."""
+    """Bodies of a compressed 0.7 message, sets within sets unpacked, all at one offset."""
     if depth > NESTING_MAX:
         raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")
     kind = entry[5] & 3
@@ -281,7 +285,9 @@ def _inner_07(
     if table.stop.value > 2:
         raise stop_error(table)
     if len(table) == 0 and table.stop.value:
-        raise CorruptRecordError("compressed message whose set is cut before its first message ends")
+        raise CorruptRecordError(
+            "compressed message whose set is cut before its first message ends"
+        )
     parts: list[Int64Array] = []
     begin = 0
     for index in [*np.flatnonzero(table.attributes).tolist(), len(table)]:
@@ -296,7 +302,8 @@ def _inner_07(
     return rows
 
 
-# ---- what a kernel found wrong ----------------------------------------------------------------------
+# ---- what a kernel found wrong
+# ----------------------------------------------------------------------
 
 _RECORD_TEXT = {
     1: "the record count is negative",

@@ -1,19 +1,19 @@
-"""Records as columns: only the fields asked for, owned, in Arrow's layout; and as objects for people who want them.
+"""From walked batches to record columns: only the fields asked for, a bounded piece at a time.
 
-`decode` turns lent bytes and the headers that a walk found in them into `RecordColumns`, a piece at a time, each
-bounded in rows and bytes. Refuses to know files.
+`decode` turns lent bytes and the headers that a walk found in them into `RecordColumns`, a piece at
+a time, each bounded in rows and bytes. Refuses to know files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kseg import _core, _legacy
-from kseg.constants import ControlType, TimestampType
+from kseg.constants import ControlType
 from kseg.errors import KsegError
 from kseg.format.arena import Arena
 from kseg.format.bodies import (
@@ -29,6 +29,14 @@ from kseg.format.bodies import (
     take_bodies,
 )
 from kseg.format.header import BatchTable, sequence_after
+from kseg.format.values import (
+    RECORD_FIELDS,
+    BinaryColumn,
+    HeadersColumn,
+    Record,
+    RecordColumns,
+    freeze,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,171 +57,8 @@ _SPAN_FIELDS = 6
 _SPAN_KEY, _SPAN_VALUE = 0, 2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BinaryColumn:
-    """Byte strings in Arrow's layout.
-
-    Attributes:
-        offsets: int32[n + 1]; value `i` is `data[offsets[i]:offsets[i + 1]]`.
-        data: uint8[offsets[n]].
-        validity: uint8[(n + 7) // 8], bit `i` (least significant first) set where value `i` is not null; None where
-            nothing is null.
-        null_count: how many are null.
-    """
-
-    offsets: npt.NDArray[np.int32]
-    data: npt.NDArray[np.uint8]
-    validity: npt.NDArray[np.uint8] | None
-    null_count: int
-
-    def __len__(self) -> int:
-        """How many values."""
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> bytes | None:
-        """One value; None for null."""
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        if self.validity is not None and not self.validity[index >> 3] >> (index & 7) & 1:
-            return None
-        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
-
-    def __iter__(self) -> Iterator[bytes | None]:
-        """Each value; None for null."""
-        data, ends = self.data.tobytes(), self.offsets.tolist()
-        valid = self.is_valid().tolist()
-        for index, ok in enumerate(valid):
-            yield data[ends[index] : ends[index + 1]] if ok else None
-
-    def is_valid(self) -> npt.NDArray[np.bool_]:
-        """bool[n]: false for null."""
-        if self.validity is None:
-            return np.ones(len(self), np.bool_)
-        return np.unpackbits(self.validity, count=len(self), bitorder="little").astype(np.bool_)
-
-    def sizes(self) -> npt.NDArray[np.int32]:
-        """int32[n]: bytes of each value, -1 for null."""
-        return np.where(self.is_valid(), np.diff(self.offsets), np.int32(-1)).astype(np.int32)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HeadersColumn:
-    """The headers of each record, in order, duplicates kept.
-
-    Attributes:
-        offsets: int32[n + 1]; record `i` has headers `offsets[i]` to `offsets[i + 1]`.
-        keys: names as stored (UTF-8 by convention, not checked), never null.
-        values: values, null and empty kept apart.
-    """
-
-    offsets: npt.NDArray[np.int32]
-    keys: BinaryColumn
-    values: BinaryColumn
-
-    def __len__(self) -> int:
-        """How many records."""
-        return len(self.offsets) - 1
-
-    def __iter__(self) -> Iterator[tuple[tuple[bytes, bytes | None], ...]]:
-        """Each record's headers as pairs of name and value."""
-        pairs = [(key or b"", value) for key, value in zip(self.keys, self.values, strict=True)]
-        ends = self.offsets.tolist()
-        for index in range(len(self)):
-            yield tuple(pairs[ends[index] : ends[index + 1]])
-
-
-class Record(NamedTuple):
-    """One record as an object. Header names are the bytes stored; None is null."""
-
-    offset: int
-    timestamp: int
-    timestamp_type: TimestampType
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[bytes, bytes | None], ...]
-
-
-#: What `Record` needs.
-RECORD_FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
-
-
-_COLUMNS_STATE = ("length", "arrays", "source", "topic", "partition")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordColumns:
-    """Records of one piece: the fields asked for, one value a record, owned and read-only.
-
-    Attributes:
-        length: how many records.
-        arrays: a NumPy array, `BinaryColumn` or `HeadersColumn` by field name.
-        source: the segment they come from, where a reader knows it.
-        topic: the topic they come from, where a scan knows it.
-        partition: the partition they come from, where a scan knows it.
-    """
-
-    length: int
-    arrays: dict[str, Any] = field(repr=False)
-    source: str | None = None
-    topic: str | None = None
-    partition: int | None = None
-
-    def __len__(self) -> int:
-        """How many records."""
-        return self.length
-
-    def __getitem__(self, name: str) -> Any:
-        """A column by its field's name; KeyError if it was not asked for."""
-        return self.arrays[name]
-
-    def __getattr__(self, name: str) -> Any:
-        """A column as an attribute."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        try:
-            return self.arrays[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Names of the columns, in the order asked for."""
-        return tuple(self.arrays)
-
-    def __getstate__(self) -> list[object]:
-        """The fields, in order."""
-        return [getattr(self, name) for name in _COLUMNS_STATE]
-
-    def __setstate__(self, state: list[Any]) -> None:
-        """Restore, read-only again."""
-        for name, value in zip(_COLUMNS_STATE, state, strict=True):
-            object.__setattr__(self, name, value)
-        for column in self.arrays.values():
-            _freeze(column)
-
-    def records(self) -> Iterator[Record]:
-        """Each record as an object; asks for `RECORD_FIELDS`."""
-        columns = [self.arrays[name] for name in RECORD_FIELDS]
-        columns[0:3] = [column.tolist() for column in columns[0:3]]
-        kinds = {int(kind): kind for kind in TimestampType}
-        for offset, timestamp, kind, key, value, headers in zip(*columns, strict=True):
-            yield Record(offset, timestamp, kinds[kind], key, value, headers)
-
-
-def _freeze(column: Any) -> None:
-    if isinstance(column, np.ndarray):
-        column.flags.writeable = False
-    elif isinstance(column, BinaryColumn):
-        _freeze(column.offsets)
-        _freeze(column.data)
-        _freeze(column.validity)
-    elif isinstance(column, HeadersColumn):
-        _freeze(column.offsets)
-        _freeze(column.keys)
-        _freeze(column.values)
-
-
-# ---- what to decode ---------------------------------------------------------------------------------
+# ---- what to decode
+# ---------------------------------------------------------------------------------
 
 #: Fields that every record of a batch shares: column of the table, or a way to get one, and dtype.
 _BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
@@ -254,7 +99,8 @@ class Request:
         fields: names out of `FIELDS`.
         offset_start, offset_end: records with `offset_start <= offset < offset_end`.
         timestamp_start, timestamp_end: the same for timestamps in ms; magic 0 has -1.
-        rows_max, bytes_max: bounds of one piece; a record larger than `bytes_max` is a piece of its own.
+        rows_max, bytes_max: bounds of one piece; a record larger than `bytes_max` is a piece of its
+            own.
         control: give control records too. A consumer never sees them.
         verify_crc: refuse batches, and messages inside compressed ones, whose checksum is wrong.
         inflated_max: refuse batches that inflate to more bytes.
@@ -298,7 +144,7 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
     keep: Array | None = None
     if not request.whole:
         keep = (table.last_offset >= request.offset_start) & (
-            table.base_offset < request.offset_end
+            table.base_offset <= request.offset_end
         )
         if request.timestamp_start != INT64_MIN:
             keep &= table.max_timestamp >= request.timestamp_start
@@ -337,18 +183,21 @@ def decode(
     """The records of walked batches, as columns.
 
     Args:
-        data: bytes of the file from `base` on, all batches of `table` inside; lent until the iterator is used up.
+        data: bytes of the file from `base` on, all batches of `table` inside; lent until the
+            iterator is used up.
         table: headers from `scan`, narrowed or not.
         request: which records and fields.
         base: file position of `data[0]`.
         workspace: memory to use again.
-        on_error: called with each fault instead of raising it; the batch's other records are lost, the next go on.
+        on_error: called with each fault instead of raising it; the batch's other records are lost,
+            the next go on.
 
     Yields:
         Pieces in file order, none empty.
 
     Raises:
-        FormatError, LimitExceededError: with position and offset of the batch, after the records in front of it.
+        FormatError, LimitExceededError: with position and offset of the batch, after the records in
+            front of it.
     """
     workspace = workspace or Workspace()
     table = narrow(table, request)
@@ -404,7 +253,9 @@ def _decode_bodies(
     state = np.zeros(STATE_FIELDS, np.int64)
     left = _records_bound(table, bodies)
     while state[0] < len(bodies.rows):
-        located = _locate(data, table, bodies, request, workspace, state, min(left, request.rows_max))
+        located = _locate(
+            data, table, bodies, request, workspace, state, min(left, request.rows_max)
+        )
         if located.rows:
             left -= located.rows
             yield _build(data, table, bodies, request, workspace, located)
@@ -448,7 +299,7 @@ def _locate(
     spans = workspace.spans_for(rows_max) if wants_spans else _NO_SPANS
     first_row = np.empty(len(bodies.rows) + 1, np.int64)
     first_offsets = bodies.rows[:, 3]
-    arguments = {
+    arguments: dict[str, Any] = {
         "bounds": request.bounds,
         "rows_max": rows_max,
         "bytes_max": min(request.bytes_max, _COLUMN_BYTES_MAX),
@@ -504,7 +355,8 @@ def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
     )
 
 
-# ---- building the columns ---------------------------------------------------------------------------
+# ---- building the columns
+# ---------------------------------------------------------------------------
 
 
 def _build(
@@ -529,7 +381,7 @@ def _build(
             column = gather.headers()
         else:
             column = shared.column(name)
-        _freeze(column)
+        freeze(column)
         arrays[name] = column
     return RecordColumns(located.rows, arrays)
 
@@ -614,11 +466,13 @@ class _Shared:
             bases = self.spread(self.table.base_sequence, np.int64)
             deltas = offsets - self.spread(self.table.base_offset, np.int64)
             return sequence_after(bases, deltas).astype(np.int32)
-        types = np.where(self.table.is_control, self.table.control_type, int(ControlType.UNKNOWN))
+        types = self.table.control_type
+        named = self.table.is_control & (types <= int(ControlType.KRAFT_VOTERS))
+        types = np.where(named, types, int(ControlType.UNKNOWN))
         return self.spread(types, np.int8)
 
     def _next_offsets(self) -> Array:
-        """Kafka 0.7: where the message after the outermost one starts; else the batch's last offset + 1."""
+        """The offset after the batch; in Kafka 0.7, where the next outermost message starts."""
         step = self.table.size if self.table.kafka07 else 1
         return np.asarray(self.table.last_offset + step)
 

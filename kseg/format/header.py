@@ -1,8 +1,8 @@
 """The walk over batches: one header as a value, many as columns.
 
-Owns what a header says and why a walk ends. Refuses to know files and records. Length and magic lie at the same
-place in every format since Kafka 0.8, so a single kernel walks magic 0, 1 and 2; Kafka 0.7 has a walk of its own in
-`kafka07`. Layouts: `docs/format.md`.
+Owns what a header says and why a walk ends. Refuses to know files and records. Length and magic lie
+at the same place in every format since Kafka 0.8, so a single kernel walks magic 0, 1 and 2; Kafka
+0.7 has a walk of its own in `kafka07`. Layouts: `docs/format.md`.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """One batch (magic 2) or outermost message (magic 0, 1, and Kafka 0.7's), every field as stored.
+    """One batch (magic 2) or outermost message (magic 0, 1, Kafka 0.7), each field as stored.
 
-    -1 stands where a format has no such field. `size` counts the 12 bytes of offset and size too; `crc_ok` is 1, 0, or
-    -1 where the checksum was not looked at. For a compressed message of magic 0 or 1, `base_offset` and `record_count`
-    are -1: only its records tell.
+    -1 stands where a format has no such field. `size` counts the 12 bytes of offset and size too;
+    `crc_ok` is 1, 0, or -1 where the checksum was not looked at. For a compressed message of magic
+    0 or 1, `base_offset` and `record_count` are -1: only its records tell.
     """
 
     position: int
@@ -90,7 +90,7 @@ class BatchHeader:
 
     @property
     def codec(self) -> int:
-        """Codec id, bits 0 to 2 of the attributes; `Compression` names 0 to 4, nothing names 5 to 7."""
+        """Codec id, bits 0 to 2 of the attributes; `Compression` names 0 to 4."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -117,7 +117,7 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when tombstones and markers in the batch may go; None where the cleaner has set none."""
+        """From when tombstones and markers may go; None where the cleaner has set no time."""
         if self.magic >= 2 and self.attributes & DELETE_HORIZON:
             return self.base_timestamp
         return None
@@ -160,7 +160,8 @@ class BatchTable:
     """Headers of consecutive batches as columns, and why the walk over them ended.
 
     Attributes:
-        rows: int64[n, 17], read-only; column `i` is `FIELDS[i]`, also reachable as an attribute (`table.position`).
+        rows: int64[n, 17], read-only; column `i` is `FIELDS[i]`, also reachable as an attribute
+            (`table.position`).
         end_position: file position behind the last whole batch.
         stop: why the walk ended there.
         needed: bytes announced by the batch at `end_position`; 0 where that cannot be told.
@@ -331,25 +332,30 @@ def scan(
         base: file position of `data[0]`.
         start: position of a batch; `base` if None.
         limit: no batch that starts here or later is read; unlimited if None.
-        file_end: the file's size; the end of `data` if None. A batch that is cut by the end of `data` but not of the
-            file ends the walk with LIMIT, and `needed` says how many bytes it wants.
-        on_bad_crc: "stop" in front of a batch whose checksum is wrong, "note" it in `crc_ok`, or "ignore" checksums.
-        policy: "strict", or "file" for what Kafka's own file reader accepts: any magic, and an end of file that leaves
-            17 bytes or fewer.
+        file_end: the file's size; the end of `data` if None. A batch that is cut by the end of
+            `data` but not of the file ends the walk with LIMIT, and `needed` says how many bytes it
+            wants.
+        on_bad_crc: "stop" in front of a batch whose checksum is wrong, "note" it in `crc_ok`, or
+            "ignore" checksums.
+        policy: "strict", or "file" for what Kafka's own file reader accepts: any magic, and an end
+            of file that leaves 17 bytes or fewer.
         batches_max: end with LIMIT after so many batches.
-        kafka07: the bytes are messages of Kafka 0.7, which cannot be told from later ones by a flag.
+        kafka07: the bytes are messages of Kafka 0.7, which cannot be told from later ones by a
+            flag.
         log_start: Kafka 0.7 only: the offset of the file's first byte, from its name.
 
     Returns:
         A table of at most `batches_max` rows. Bad bytes do not raise; they are its `stop`.
 
-    Source: Kafka ByteBufferLogInputStream, FileLogInputStream.nextBatch, DefaultRecordBatch.ensureValid; for 0.7
+    Source: Kafka ByteBufferLogInputStream, FileLogInputStream.nextBatch,
+        DefaultRecordBatch.ensureValid; for 0.7
     kafka.message.ByteBufferMessageSet.
     """
     end = base + len(data)
     first = base if start is None else start
     stop = end if limit is None else min(limit, end)
-    # The bytes at hand bound the rows, whatever they say. (0.7's smallest message has 9 bytes, a row a 9th of them.)
+    # The bytes at hand bound the rows, whatever they say. (0.7's smallest message has 9 bytes, a
+    # row a 9th of them.)
     smallest = 9 if kafka07 else _ENTRY_BYTES_MIN
     capacity = max(0, min(batches_max, (stop - first) // smallest + 1))
     rows = np.empty((capacity, len(FIELDS)), np.int64)
@@ -430,9 +436,7 @@ _STOP_TEXT = {
 
 def stop_error(table: BatchTable) -> CorruptRecordError:
     """The error that a walk's end becomes where a caller must go on."""
-    return CorruptRecordError(
-        _STOP_TEXT[table.stop], position=table.end_position, stop=table.stop
-    )
+    return CorruptRecordError(_STOP_TEXT[table.stop], position=table.end_position, stop=table.stop)
 
 
 def crc_error(header: BatchHeader) -> CorruptRecordError:

@@ -1,7 +1,8 @@
 """Log: a partition directory as an ordered row of segments, open for reading.
 
-What `open` sees is a snapshot: the files and their sizes at that moment. Appends of another process stay outside until
-`refresh`; a torn tail at the snapshot's end is that process's unfinished write, not damage.
+What `open` sees is a snapshot: the files and their sizes at that moment. Appends of another process
+stay outside until `refresh`; a torn tail at the snapshot's end is that process's unfinished write,
+not damage.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Log:
 
         Args:
             path: the directory, under Kafka's name or another.
-            mapping: "auto" maps files unless another process holds the data directory; "always", "never".
+            mapping: "auto" maps files unless another process holds the data directory; "always",
+                "never".
 
         Raises:
             NotALogError: there is no segment in it.
@@ -94,7 +96,8 @@ class Log:
         """A new snapshot of the same directory."""
         return Log.open(self.path, mapping=self._mapping)
 
-    # ---- what it is --------------------------------------------------------------------------------
+    # ---- what it is
+    # --------------------------------------------------------------------------------
 
     @property
     def topic(self) -> str | None:
@@ -113,9 +116,10 @@ class Log:
 
     @cached_property
     def log_start_offset(self) -> int:
-        """The first offset to be read: of the first segment, or later where records were deleted before it.
+        """The first offset to be read: the first segment's, or a later one after DeleteRecords.
 
-        `log-start-offset-checkpoint` of the data directory says so; one that cannot be read says nothing.
+        `log-start-offset-checkpoint` of the data directory says so; one that cannot be read says
+        nothing.
         """
         if self.topic is None or self.partition is None:
             return self.first_offset
@@ -139,7 +143,7 @@ class Log:
 
     @cached_property
     def last_stable_offset(self) -> int:
-        """Where a reader of committed records ends: the first offset of the earliest undecided transaction."""
+        """Where committed records end: the first offset of the earliest undecided transaction."""
         return transactions.last_stable_offset(self)
 
     @cached_property
@@ -153,19 +157,19 @@ class Log:
             return ()
         return checkpoints.read_leader_epochs(self.files.leader_epochs).effective
 
-    # ---- segments ----------------------------------------------------------------------------------
+    # ---- segments
+    # ----------------------------------------------------------------------------------
 
     def open_segment(self, info: SegmentInfo) -> Segment:
         """Open one segment of the snapshot, no further than the snapshot goes."""
-        return Segment.open(
-            info.path, mapping=self._mapping, size=info.size, is_last=info.is_last
-        )
+        return Segment.open(info.path, mapping=self._mapping, size=info.size, is_last=info.is_last)
 
     def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
         """The segment that can hold `offset`, and those after it."""
         return transactions.infos_from(self.segments, offset)
 
-    # ---- finding -----------------------------------------------------------------------------------
+    # ---- finding
+    # -----------------------------------------------------------------------------------
 
     def lookup(self, offset: int) -> BatchLocation:
         """The batch that holds `offset`, or the first after it where compaction has left a gap.
@@ -197,7 +201,8 @@ class Log:
                 return found
         return None
 
-    # ---- reading -----------------------------------------------------------------------------------
+    # ---- reading
+    # -----------------------------------------------------------------------------------
 
     def read(
         self,
@@ -211,9 +216,10 @@ class Log:
         """The records of the partition as columns, a bounded piece at a time.
 
         Args:
-            start_offset, end_offset: records with `start_offset <= offset < end_offset`, none before the log's start.
-            isolation: "read_uncommitted", or "read_committed": no records of aborted transactions, and none at or
-                past the last stable offset.
+            start_offset, end_offset: records with `start_offset <= offset < end_offset`, none
+                before the log's start.
+            isolation: "read_uncommitted", or "read_committed": no records of aborted transactions,
+                and none at or past the last stable offset.
             fields: names out of `kseg.format.columns.FIELDS`.
             where: what else `Segment.read` takes, but for positions.
 
@@ -252,7 +258,8 @@ class Log:
 
         return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
 
-    # ---- life --------------------------------------------------------------------------------------
+    # ---- life
+    # --------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Nothing is held between reads; for the symmetry of `with`."""
@@ -276,7 +283,7 @@ class Log:
 
 
 def _end_of(segment: Segment) -> int | None:
-    """The offset after a segment's last whole batch; None if it holds none. The index saves most of the walk."""
+    """The offset after a segment's last whole batch, None if it holds none; the index helps."""
     start = segment.start_for_offset(2**63 - 1).position
     last = None
     for tile in segment.walk(start=start, on_bad_crc="ignore"):

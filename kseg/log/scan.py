@@ -1,4 +1,4 @@
-"""scan: records of files, partitions and whole data directories, as one restartable stream of columns."""
+"""scan: records of files, partitions and data directories, as a restartable stream of columns."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def scan(
         paths: one or several; what each is, is told from its name and contents.
         offset: `(start, end)`, half open, None for no bound.
         time: the same for timestamps in ms; records need not be in order of time.
-        fields: columns to give; offset, timestamp, key, value and headers if None, with topic and partition in front
-            where more than one partition is read.
+        fields: columns to give; offset, timestamp, key, value and headers if None, with topic and
+            partition in front where more than one partition is read.
         topics: only these topics.
         partitions: only these partition numbers.
         isolation: "read_uncommitted" or "read_committed" (whole partitions only).
@@ -152,8 +152,8 @@ def scan(
         OSError: a path is missing or cannot be listed.
 
     Example:
-        >>> reader = scan("orders-0", offset=(1_200, None), fields=("key", "value"))  # doctest: +SKIP
-        >>> table = reader.to_arrow()  # doctest: +SKIP
+        >>> reader = scan("orders-0", offset=(1_200, None), fields=("key", "value"))  # doctest:
+        +SKIP >>> table = reader.to_arrow()  # doctest: +SKIP
     """
     if isolation not in ISOLATIONS:
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
@@ -199,7 +199,7 @@ def _fields(fields: Iterable[str] | None, source_count: int) -> tuple[str, ...]:
 
 
 def _sources(path: Path) -> Iterator[ScanSource]:
-    """What a path holds to be read, in order; deleted and stray partitions of a data directory are not."""
+    """What a path holds to be read, in order; deleted and stray partitions are passed over."""
     known = classify_path(path)
     if known.kind is PathKind.FILE:
         if known.file is None or not known.file.kind.holds_batches:

@@ -1,8 +1,9 @@
 """Segment: one log file and its indexes under one base offset, open for reading.
 
-Owns finding a place in the log and reading on from it. An index only ever saves walking: what it says is checked
-against the batch it points at, and a wrong or missing one is walked around. Refuses to know other segments, but for
-one question: whether a torn tail is the end of the log, or damage in the middle of it.
+Owns finding a place in the log and reading on from it. An index only ever saves walking: what it
+says is checked against the batch it points at, and a wrong or missing one is walked around. Refuses
+to know other segments, but for one question: whether a torn tail is the end of the log, or damage
+in the middle of it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _ENTRIES_TRIED_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class BatchLocation:
-    """Where a batch lies, and the index entry that led there (None where the walk began at the start)."""
+    """Where a batch lies, and the index entry that led there; None if the walk began at the start."""
 
     segment: Path
     position: int
@@ -111,9 +112,11 @@ class Segment:
 
         Args:
             path: the file.
-            mapping: "auto" maps it unless another process holds the data directory; "always", "never".
+            mapping: "auto" maps it unless another process holds the data directory; "always",
+                "never".
             size: read no further than this, as a reader beside a writer wants.
-            is_last: whether no later segment follows, where a torn tail is no damage; looked up if None.
+            is_last: whether no later segment follows, where a torn tail is no damage; looked up if
+                None.
 
         Raises:
             NotALogError: the name is not that of a log file.
@@ -204,8 +207,8 @@ class Segment:
         """The headers of all batches as one table; memory grows with their number.
 
         Args:
-            verify: check every checksum and stop in front of a batch whose checksum is wrong; otherwise look at
-                headers alone.
+            verify: check every checksum and stop in front of a batch whose checksum is wrong;
+                otherwise look at headers alone.
 
         Returns:
             A table whose `stop` says what the walk met at `end_position`.
@@ -225,7 +228,7 @@ class Segment:
         )
 
     def stop_fault(self, table: BatchTable) -> KsegError | None:
-        """What the end of a walk means here: nothing, or an error. A torn tail is benign only in the last segment."""
+        """The error that a walk's end is, if any; a torn tail is none in the last segment."""
         if table.stop in _BENIGN or (table.stop in _BENIGN_AT_END and self.is_last):
             return None
         return at_path(stop_error(table), self.path)
@@ -235,8 +238,8 @@ class Segment:
     def start_for_offset(self, offset: int) -> IndexEntry:
         """A place to walk from for `offset`: every batch in front of it holds smaller offsets only.
 
-        The index is asked, and believed only if a whole batch with a right checksum lies where it points, at or
-        before the offset. Otherwise the answer is (base offset, 0).
+        The index is asked, and believed only if a whole batch with a right checksum lies where it
+        points, at or before the offset. Otherwise the answer is (base offset, 0).
         """
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07:
@@ -258,7 +261,7 @@ class Segment:
         return start
 
     def start_for_time(self, timestamp: int) -> IndexEntry:
-        """A place to walk from for records at or after `timestamp` (ms): those in front of it are all earlier.
+        """A place to walk from for records at or after `timestamp` (ms): those before it are older.
 
         The time index is believed only if the batch it names has the time it says for its largest.
         """
@@ -363,19 +366,23 @@ class Segment:
 
         Args:
             start_offset, end_offset: records with `start_offset <= offset < end_offset`.
-            start_timestamp, end_timestamp: the same for timestamps in ms; records need not be in order of time.
-            start_position, end_position: only batches that start within these bytes; the first is a batch's position.
+            start_timestamp, end_timestamp: the same for timestamps in ms; records need not be in
+                order of time.
+            start_position, end_position: only batches that start within these bytes; the first is a
+                batch's position.
             fields: names out of `kseg.format.columns.FIELDS`; only these are decoded.
-            max_rows, max_bytes: bounds of a piece; a record larger than `max_bytes` is a piece of its own.
+            max_rows, max_bytes: bounds of a piece; a record larger than `max_bytes` is a piece of
+                its own.
             control: give transaction markers and other control records too.
             verify_crc: refuse damaged batches instead of reading what is left of them.
             inflated_max: refuse batches that inflate to more bytes.
             keep: leaves out batches by their headers, as a reader of committed records does.
-            on_error: called with each fault instead of raising it; the damaged batch is passed over.
+            on_error: called with each fault instead of raising it; the damaged batch is passed
+                over.
 
         Raises:
-            FormatError, LimitExceededError: damage, with path, position and reason, after the records before it. A
-                torn tail is none if this is the last segment.
+            FormatError, LimitExceededError: damage, with path, position and reason, after the
+                records before it. A torn tail is none if this is the last segment.
         """
         request = Request(
             fields=tuple(fields),

@@ -1,9 +1,10 @@
 """Which transactions were aborted, and up to where every one is decided.
 
-A data batch says that it belongs to a transaction of its producer; what became of it is said later, by a control batch
-of the same producer. Reading committed records therefore means knowing the markers ahead. Segments keep the aborted
-ones in `.txnindex`; where those files do not cover a range, the headers are walked, on and on until each transaction
-that was open in the range is decided. Source: Kafka ProducerStateManager, TransactionIndex, UnifiedLog.
+A data batch says that it belongs to a transaction of its producer; what became of it is said later,
+by a control batch of the same producer. Reading committed records therefore means knowing the
+markers ahead. Segments keep the aborted ones in `.txnindex`; where those files do not cover a
+range, the headers are walked, on and on until each transaction that was open in the range is
+decided. Source: Kafka ProducerStateManager, TransactionIndex, UnifiedLog.
 """
 
 from __future__ import annotations
@@ -42,9 +43,7 @@ class AbortedRanges:
         by_producer: dict[int, set[tuple[int, int]]] = {}
         for producer_id, first, last in transactions:
             by_producer.setdefault(producer_id, set()).add((first, last))
-        return cls(
-            {key: np.array(sorted(pairs), np.int64) for key, pairs in by_producer.items()}
-        )
+        return cls({key: np.array(sorted(pairs), np.int64) for key, pairs in by_producer.items()})
 
     def __len__(self) -> int:
         """How many aborted transactions."""
@@ -85,7 +84,7 @@ class TransactionWalk:
         self.aborted: list[tuple[int, int, int]] = []
 
     def feed(self, table: BatchTable, *, offset_end: int | None = None) -> None:
-        """Take the next headers; data at or past `offset_end` opens nothing, but markers there count."""
+        """Take the next headers; data at or past `offset_end` opens nothing, markers there count."""
         if not table.attributes_seen & 0x30:
             return
         control = table.is_control
@@ -107,8 +106,8 @@ class TransactionWalk:
 def last_stable_offset(log: Log) -> int:
     """The first offset of the earliest undecided transaction, else the log's end.
 
-    Begins at the newest sound producer snapshot. Source: Kafka UnifiedLog.lastStableOffset, with the end of the log
-    for the high watermark.
+    Begins at the newest sound producer snapshot. Source: Kafka UnifiedLog.lastStableOffset, with
+    the end of the log for the high watermark.
     """
     start, undecided = _newest_snapshot(log)
     walk = TransactionWalk(undecided)
@@ -118,7 +117,7 @@ def last_stable_offset(log: Log) -> int:
 
 
 def _newest_snapshot(log: Log) -> tuple[int, dict[int, int]]:
-    """Offset and open transactions of the newest snapshot that can be read; the log's start and none without."""
+    """Offset and open transactions of the newest sound snapshot; else the log's start and none."""
     for named in reversed(log.files.snapshots):
         offset = named.name.base_offset
         if offset is None or not log.first_offset <= offset <= log.log_end_offset:
@@ -140,7 +139,9 @@ def aborted_ranges(log: Log, start_offset: int, end_offset: int) -> AbortedRange
     """The aborted transactions that matter to a reader of `[start_offset, end_offset)`."""
     indexed = _from_indexes(log, start_offset, end_offset)
     if indexed is not None:
-        return AbortedRanges.of((txn.producer_id, txn.first_offset, txn.last_offset) for txn in indexed)
+        return AbortedRanges.of(
+            (txn.producer_id, txn.first_offset, txn.last_offset) for txn in indexed
+        )
     walk = TransactionWalk()
     for table in _tables_from(log, start_offset):
         walk.feed(table, offset_end=end_offset)
@@ -151,7 +152,7 @@ def aborted_ranges(log: Log, start_offset: int, end_offset: int) -> AbortedRange
 
 
 def _from_indexes(log: Log, start_offset: int, end_offset: int) -> list[AbortedTxn] | None:
-    """What the `.txnindex` files say, if every segment has one up to an entry that closes the range."""
+    """What the `.txnindex` files say, if there is one each up to an entry that closes the range."""
     found: list[AbortedTxn] = []
     for info in log.segments_from(start_offset):
         if info.files.txn_index is None:
@@ -170,7 +171,7 @@ def _from_indexes(log: Log, start_offset: int, end_offset: int) -> list[AbortedT
 
 
 def _tables_from(log: Log, offset: int) -> Iterator[BatchTable]:
-    """Headers from the batch that holds `offset` to the end of the log; checksums are left alone."""
+    """Headers from the batch that holds `offset` to the log's end; checksums are left alone."""
     for info in log.segments_from(offset):
         with log.open_segment(info) as segment:
             start = segment.start_for_offset(offset).position
