@@ -33,6 +33,9 @@ ENTRY_BYTES: Final = 8
 
 _LAYOUT: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
 _ENTRY: Final = struct.Struct(">ii")
+_unpack: Final = _ENTRY.unpack_from
+#: What a named tuple's constructor calls; to go through that costs as much as the search.
+_new: Final = tuple.__new__
 
 
 class IndexEntry(NamedTuple):
@@ -123,10 +126,10 @@ class OffsetIndex:
         slot = bisect_entries(data, 8, 0, 4, count, offset - base_offset)
         if slot < 0:
             return IndexEntry(base_offset, 0)
-        relative, position = _ENTRY.unpack_from(data, slot * 8)
+        relative, position = _unpack(data, slot * 8)
         if relative < 0 or position < 0:
             raise self._file.error(slot, _negative(relative, position))
-        return IndexEntry(base_offset + relative, position)
+        return _new(IndexEntry, (base_offset + relative, position))
 
     def lookup_many(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Positions from which to walk for many offsets, int64[n]; order does not matter.

@@ -34,6 +34,9 @@ ENTRY_BYTES: Final = 12
 
 _LAYOUT: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
 _ENTRY: Final = struct.Struct(">qi")
+_unpack: Final = _ENTRY.unpack_from
+#: What a named tuple's constructor calls; to go through that costs as much as the search.
+_new: Final = tuple.__new__
 
 
 class TimeIndexEntry(NamedTuple):
@@ -119,10 +122,10 @@ class TimeIndex:
         slot = bisect_entries(data, 12, 0, 8, count, timestamp)
         if slot < 0:
             return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
-        found, relative = _ENTRY.unpack_from(data, slot * 12)
+        found, relative = _unpack(data, slot * 12)
         if relative < 0:
             raise self._file.error(slot, f"relative offset {relative} is negative")
-        return TimeIndexEntry(found, self.base_offset + relative)
+        return _new(TimeIndexEntry, (found, self.base_offset + relative))
 
     def lookup_many(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Offsets from which to walk for many timestamps, int64[n]; order does not matter.
