@@ -1,12 +1,10 @@
-"""The C layer that kernels share: layouts as enums, status codes, loads and varints, inlined into
-each user.
+"""The C layer that kernels share: layouts as enums, status codes, loads and varints, inlined into each user.
 
-Header of a magic 2 batch (position, width): base offset 0 8, length 8 4, leader epoch 12 4, magic
-16 1, CRC 17 4, attributes 21 2, last offset delta 23 4, base timestamp 27 8, max timestamp 35 8,
-producer id 43 8, producer epoch 51 2, base sequence 53 4, record count 57 4, records 61. Magic 0
-and 1: CRC 12 4, magic 16 1, attributes 17 1, magic 1 only: timestamp 18 8; then key and value, each
-behind an int32 length. Source: spec of the record formats, Kafka DefaultRecordBatch and
-LegacyRecord.
+Header of a magic 2 batch (position, width): base offset 0 8, length 8 4, leader epoch 12 4, magic 16 1, CRC 17 4,
+attributes 21 2, last offset delta 23 4, base timestamp 27 8, max timestamp 35 8, producer id 43 8, producer epoch
+51 2, base sequence 53 4, record count 57 4, records 61. Magic 0 and 1: CRC 12 4, magic 16 1, attributes 17 1,
+magic 1 only: timestamp 18 8; then key and value, each behind an int32 length. Source: spec of the record formats,
+Kafka DefaultRecordBatch and LegacyRecord.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -18,11 +16,10 @@ cdef extern from "bytes.h" nogil:
     int64_t load_i64 "kseg_i64"(const uint8_t *p) noexcept
     int64_t add64 "kseg_add64"(int64_t a, int64_t b) noexcept
     int64_t sub64 "kseg_sub64"(int64_t a, int64_t b) noexcept
-    const uint8_t *read_varint "kseg_varint"(const uint8_t *p, const uint8_t *end, int32_t *out)
-    noexcept const uint8_t *read_varlong "kseg_varlong"(const uint8_t *p, const uint8_t *end,
-    int64_t *out) noexcept void copy_bytes "kseg_copy"(uint8_t *to, const uint8_t *source, size_t
-    size, size_t readable) noexcept bint all_zero "kseg_all_zero"(const uint8_t *p, size_t size)
-    noexcept
+    const uint8_t *read_varint "kseg_varint"(const uint8_t *p, const uint8_t *end, int32_t *out) noexcept
+    const uint8_t *read_varlong "kseg_varlong"(const uint8_t *p, const uint8_t *end, int64_t *out) noexcept
+    void copy_bytes "kseg_copy"(uint8_t *to, const uint8_t *source, size_t size, size_t readable) noexcept
+    bint all_zero "kseg_all_zero"(const uint8_t *p, size_t size) noexcept
 
 cdef enum:
     LOG_OVERHEAD = 12
@@ -91,8 +88,7 @@ cdef enum:
     BODY_MAGIC
     BODY_FIELDS
 
-# State of a locate that may stop in the middle of a batch; the order is that of
-# kseg.format.bodies.STATE_FIELDS.
+# State of a locate that may stop in the middle of a batch; the order is that of kseg.format.bodies.STATE_FIELDS.
 cdef enum:
     STATE_BODY
     STATE_RECORD
@@ -144,8 +140,3 @@ cdef enum:
 
 cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil
 cdef uint32_t crc32c_of(const uint8_t *data, size_t size) noexcept nogil
-
-
-cdef inline int64_t last_before(int64_t end) noexcept nogil:
-    """The last value in front of an exclusive end. The largest number stands for no end: a timestamp may be it."""
-    return end if end == <int64_t>0x7FFFFFFFFFFFFFFF else end - 1

@@ -1,9 +1,8 @@
 """Read kernels: checksums, the walk over batches, location and gathering of records, index bisect.
 
-Each is a function over buffers that the caller owns: input is borrowed for the call, output arrays
-come allocated, the loop runs without the GIL, and bad bytes end the loop with a status instead of
-an exception. Layouts and status codes stand in `_core.pxd`; what they mean to people is said by
-`kseg.format`.
+Each is a function over buffers that the caller owns: input is borrowed for the call, output arrays come allocated,
+the loop runs without the GIL, and bad bytes end the loop with a status instead of an exception. Layouts and status
+codes stand in `_core.pxd`; what they mean to people is said by `kseg.format`.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -23,8 +22,8 @@ cdef extern from "stdint.h":
     int64_t INT64_MAX
 
 cdef enum:
-    GIL_BYTES = 4096  # below this, giving the GIL up and taking it again costs more than the
-    checksum POLICY_FILE = 1
+    GIL_BYTES = 4096  # below this, giving the GIL up and taking it again costs more than the checksum
+    POLICY_FILE = 1
     VERIFY_STOP = 1
 
 kseg_crc_init()
@@ -83,8 +82,7 @@ def crc_variant():
 def set_crc_variant(str name):
     """Use one checksum kernel by name, or the best one again with "auto"; for tests and benchmarks."""
     if kseg_crc_select(name.encode()) != 0:
-        raise ValueError(f"no checksum kernel {name!r} on this machine; there are: auto, {',
-        '.join(crc_variants())}")
+        raise ValueError(f"no checksum kernel {name!r} on this machine; there are: auto, {', '.join(crc_variants())}")
 
 
 # ---- the walk over batches -----------------------------------------------------------------------
@@ -143,8 +141,7 @@ cdef void _fill_batch(const uint8_t *p, int64_t size, bint verify, int64_t *row)
         row[CRC_OK] = 0
     elif verify:
         row[CRC_OK] = kseg_crc32c(0, p + 21, size - 21) == <uint32_t>row[CRC]
-    if row[ATTRIBUTES] & ATTRIBUTE_CONTROL and not row[ATTRIBUTES] & ATTRIBUTE_CODEC and
-    row[RECORD_COUNT] > 0:
+    if row[ATTRIBUTES] & ATTRIBUTE_CONTROL and not row[ATTRIBUTES] & ATTRIBUTE_CODEC and row[RECORD_COUNT] > 0:
         _note_control(p + HEADER_BYTES, p + size, row)
 
 
@@ -167,20 +164,18 @@ cdef void _fill_message(const uint8_t *p, int64_t size, bint verify, int64_t *ro
     row[CRC_OK] = kseg_crc32(0, p + 16, size - 16) == <uint32_t>row[CRC] if verify else -1
 
 
-cdef int _frame(const uint8_t *p, int64_t left, int64_t visible, int policy, int64_t *size) noexcept
-nogil:
+cdef int _frame(const uint8_t *p, int64_t left, int64_t visible, int policy, int64_t *size) noexcept nogil:
     """Whether a whole batch starts at `p`: STOP_END for yes, else why the walk ends there.
 
-    `left` bytes remain in the file, `visible` of them can be read. `size` becomes the bytes that
-    the batch announces.
+    `left` bytes remain in the file, `visible` of them can be read. `size` becomes the bytes that the batch announces.
     """
     cdef int64_t body
     cdef bint file = policy == POLICY_FILE
+    if left < LOG_OVERHEAD or (file and left <= HEADER_TO_MAGIC):
+        return STOP_ZERO_TAIL if all_zero(p, min(left, visible)) and not file else STOP_TORN_TAIL
     if visible < min(left, HEADER_TO_MAGIC):
         size[0] = min(left, HEADER_TO_MAGIC)
         return STOP_LIMIT
-    if left < LOG_OVERHEAD or (file and left <= HEADER_TO_MAGIC):
-        return STOP_ZERO_TAIL if all_zero(p, left) and not file else STOP_TORN_TAIL
     body = load_i32(p + 8)
     if body < MESSAGE_SIZE_MIN:
         return STOP_ZERO_TAIL if all_zero(p, visible) and not file else STOP_BAD_LENGTH
@@ -194,8 +189,7 @@ nogil:
     return STOP_LIMIT if size[0] > visible else STOP_END
 
 
-def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit, int64_t
-file_end,
+def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit, int64_t file_end,
                  int verify, int policy, int64_t[:, ::1] rows, int64_t[::1] walk):
     """Walk the batches that start in `[start, limit)` and write a row for each.
 
@@ -204,16 +198,13 @@ file_end,
         base: position of `data[0]` in the file.
         start: position of a batch, at or behind `base`.
         limit: no batch that starts here or later is read.
-        file_end: the file's size; a batch beyond `data` but inside the file ends the walk with
-            LIMIT and its size in `walk[NEEDED]`.
-        verify: 0 leaves checksums alone, 1 stops in front of a batch whose checksum is wrong, 2
-            notes it and goes on.
-        policy: 0 strict, 1 what Kafka's file reader accepts (any magic; end of file within 17
-            bytes).
+        file_end: the file's size; a batch beyond `data` but inside the file ends the walk with LIMIT and its size
+            in `walk[NEEDED]`.
+        verify: 0 leaves checksums alone, 1 stops in front of a batch whose checksum is wrong, 2 notes it and goes on.
+        policy: 0 strict, 1 what Kafka's file reader accepts (any magic; end of file within 17 bytes).
         rows: int64[n, ROW_FIELDS], written; n bounds how many batches are read.
-        walk: int64[WALK_FIELDS], written: count, end of the last whole batch, StopReason, bytes
-            that the batch there announces (0 unknown), OR of all attributes, bit per magic seen,
-            number of wrong checksums.
+        walk: int64[WALK_FIELDS], written: count, end of the last whole batch, StopReason, bytes that the batch there
+            announces (0 unknown), OR of all attributes, bit per magic seen, number of wrong checksums.
 
     Source: Kafka ByteBufferLogInputStream, FileLogInputStream, DefaultRecordBatch.ensureValid.
     """
@@ -230,10 +221,8 @@ file_end,
               &rows[0, 0] if capacity else NULL, &walk[0])
 
 
-cdef void _walk(const uint8_t *data, int64_t base, int64_t position, int64_t limit, int64_t
-visible_end,
-                int64_t file_end, int verify, int policy, int64_t capacity, int64_t *row, int64_t
-                *walk) noexcept nogil:
+cdef void _walk(const uint8_t *data, int64_t base, int64_t position, int64_t limit, int64_t visible_end,
+                int64_t file_end, int verify, int policy, int64_t capacity, int64_t *row, int64_t *walk) noexcept nogil:
     cdef int64_t count = 0, size = 0, attributes = 0, magics = 0, bad = 0
     cdef int stop = STOP_END
     cdef const uint8_t *p
@@ -312,8 +301,7 @@ cdef inline const uint8_t *_header(const uint8_t *p, const uint8_t *end, Header 
     return p + h.value_size if h.value_size > 0 else p
 
 
-cdef int _walk_headers(const uint8_t *p, const uint8_t *end, int32_t count, int64_t *totals)
-noexcept nogil:
+cdef int _walk_headers(const uint8_t *p, const uint8_t *end, int32_t count, int64_t *totals) noexcept nogil:
     """Check `count` headers and add their sizes to `totals`: count, name bytes, value bytes, null values."""
     cdef Header h
     cdef int32_t i
@@ -330,8 +318,7 @@ noexcept nogil:
     return RECORD_OK if p == end else RECORD_SLACK
 
 
-cdef inline const uint8_t *_record_end(const uint8_t **p, const uint8_t *end, bint last, int
-*status) noexcept nogil:
+cdef inline const uint8_t *_record_end(const uint8_t **p, const uint8_t *end, bint last, int *status) noexcept nogil:
     """Step over a record's length; the record's end, found without parsing it. The body must end with the last one."""
     cdef int32_t length = 0
     cdef const uint8_t *stop
@@ -352,8 +339,7 @@ cdef inline const uint8_t *_record_end(const uint8_t **p, const uint8_t *end, bi
     return stop
 
 
-cdef int _check_records(const uint8_t *p, const uint8_t *end, int64_t record, int64_t count)
-noexcept nogil:
+cdef int _check_records(const uint8_t *p, const uint8_t *end, int64_t record, int64_t count) noexcept nogil:
     """Parse the records from `record` on and keep nothing: is the rest of the body whole?"""
     cdef Located r
     cdef int64_t totals[4]
@@ -381,20 +367,19 @@ cdef struct Sink:
     int64_t rows_max
     int64_t bytes_max
     int64_t offset_min
-    int64_t offset_max
+    int64_t offset_end
     int64_t timestamp_min
-    int64_t timestamp_max
+    int64_t timestamp_end
     bint filtered
 
 
-cdef int _locate_body(const uint8_t *start, const int64_t *body, const Sink *sink, int64_t *state)
-noexcept nogil:
+cdef int _locate_body(const uint8_t *start, const int64_t *body, const Sink *sink,
+                      int64_t *state) noexcept nogil:
     """Locate the records of one body from `state` on; 1 where the sink is full, 0 at the body's end
     or a fault.
 
     Everything the loop needs is held in locals: the compiler must take any store through an output
-        pointer for one
-    that may change what lies behind another.
+    pointer for one that may change what lies behind another.
     """
     cdef Sink out = sink[0]
     cdef const uint8_t *p = start + state[STATE_POSITION]
@@ -402,11 +387,12 @@ noexcept nogil:
     cdef const uint8_t *stop
     cdef const uint8_t *here
     cdef int64_t record = state[STATE_RECORD], count = body[BODY_COUNT], rows = state[STATE_ROWS]
-    cdef int64_t base_offset = body[BODY_BASE_OFFSET], base_timestamp = body[BODY_BASE_TIMESTAMP]
+    cdef int64_t base_offset = body[BODY_BASE_OFFSET]
+    cdef int64_t base_timestamp = body[BODY_BASE_TIMESTAMP]
     cdef int64_t append_time = body[BODY_MAX_TIMESTAMP]
     cdef bint log_append = body[BODY_LOG_APPEND] != 0
-    cdef int64_t offset, timestamp, room = out.bytes_max - _bytes_found(state)
-    cdef int64_t key_bytes = 0, key_nulls = 0, value_bytes = 0, value_nulls = 0, size
+    cdef int64_t offset, timestamp, size, room = out.bytes_max - _bytes_found(state)
+    cdef int64_t key_bytes = 0, key_nulls = 0, value_bytes = 0, value_nulls = 0
     cdef int64_t headers[4]
     cdef int64_t totals[4]
     cdef int32_t *span
@@ -422,8 +408,9 @@ noexcept nogil:
         status = _parse(p, stop, &r)
         if status != RECORD_OK:
             break
-        size = (r.key_size if r.key_size > 0 else 0) + <int64_t>(r.value_size if r.value_size > 0
-        else 0) if r.header_count:
+        size = r.key_size if r.key_size > 0 else 0
+        size += r.value_size if r.value_size > 0 else 0
+        if r.header_count:
             headers[0] = headers[1] = headers[2] = headers[3] = 0
             status = _walk_headers(r.headers, stop, r.header_count, headers)
             if status != RECORD_OK:
@@ -433,8 +420,8 @@ noexcept nogil:
         timestamp = append_time if log_append else add64(base_timestamp, r.timestamp_delta)
         p = stop
         record += 1
-        if out.filtered and not (out.offset_min <= offset <= out.offset_max
-                                 and out.timestamp_min <= timestamp <= out.timestamp_max):
+        if out.filtered and not (out.offset_min <= offset < out.offset_end
+                                 and out.timestamp_min <= timestamp < out.timestamp_end):
             continue
         room -= size
         if rows == out.rows_max or (room < 0 and rows > 0):
@@ -485,8 +472,7 @@ cdef int64_t _bytes_found(const int64_t *state) noexcept nogil:
             + state[STATE_HEADER_VALUE_BYTES])
 
 
-cdef int _body_pointer(const int64_t *body, const uint8_t *view, int64_t view_size, const uint8_t
-*arena,
+cdef int _body_pointer(const int64_t *body, const uint8_t *view, int64_t view_size, const uint8_t *arena,
                        int64_t arena_size, const uint8_t **start) noexcept nogil:
     """Where a body's bytes start; -1 where its bounds lie outside its source."""
     cdef int64_t size = arena_size if body[BODY_SOURCE] else view_size
@@ -517,10 +503,8 @@ cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, i
             saved[i] = state[i]
         full = _locate_body(start, body, out, state)
         if full and body[BODY_EAGER] and not state[STATE_CHECKED]:
-            # A compressed batch is all or nothing: look at its rest before any of its records go
-            # out.
-            state[STATE_STATUS] = _check_records(start + state[STATE_POSITION], start +
-            body[BODY_END] - body[BODY_START],
+            # A compressed batch is all or nothing: look at its rest before any of its records go out.
+            state[STATE_STATUS] = _check_records(start + state[STATE_POSITION], start + body[BODY_END] - body[BODY_START],
                                                  state[STATE_RECORD], body[BODY_COUNT])
             state[STATE_CHECKED] = 1
         if state[STATE_STATUS] != RECORD_OK:
@@ -540,32 +524,26 @@ cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, i
     return 0
 
 
-def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
-*,
-                   const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max, int64_t[::1]
-                   offsets, int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row,
-                   int64_t[::1] state):
-    """Parse the records of magic 2 bodies and note offsets, timestamps and where keys, values and
-    headers lie.
+def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies, *,
+                   const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max, int64_t[::1] offsets,
+                   int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row, int64_t[::1] state):
+    """Parse the records of magic 2 bodies and note offsets, timestamps and where keys, values and headers lie.
 
     Args:
         view: source 0 of the bodies; read only.
         arena: source 1 of the bodies; read only.
         bodies: int64[m, BODY_FIELDS].
-        bounds: int64[4]: least offset, offset end, least timestamp, timestamp end; records outside
-            are passed over.
+        bounds: int64[4]: least offset, offset end, least timestamp, timestamp end; records outside are passed over.
         rows_max: no more rows than this.
         bytes_max: no more key, value and header bytes than this, but at least one row.
         offsets: int64[>= rows_max], written, or int64[0] where not wanted.
         timestamps: the same for timestamps in ms.
         spans: int32[>= rows_max, SPAN_FIELDS], written, or int32[0, SPAN_FIELDS].
-        first_row: int64[m + 1], written: the first row of each body, the number of rows behind the
-            last.
-        state: int64[STATE_FIELDS]: where to go on (body, record, position, checked), and what was
-            found: rows, status, byte totals. Clear all but the first four before going on.
+        first_row: int64[m + 1], written: the first row of each body, the number of rows behind the last.
+        state: int64[STATE_FIELDS]: where to go on (body, record, position, checked), and what was found: rows,
+            status, byte totals. Clear all but the first four before going on.
 
-    The records before a bad one are kept, but those of an eager (compressed) body only if all of it
-    is sound.
+    The records before a bad one are kept, but those of an eager (compressed) body only if all of it is sound.
     Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator.
     """
     if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or bounds.shape[0] != 4:
@@ -583,8 +561,8 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
     out.spans = &spans[0, 0] if spans.shape[0] else NULL
     out.rows_max = rows_max
     out.bytes_max = bytes_max
-    out.offset_min, out.offset_max = bounds[0], last_before(bounds[1])
-    out.timestamp_min, out.timestamp_max = bounds[2], last_before(bounds[3])
+    out.offset_min, out.offset_end = bounds[0], bounds[1]
+    out.timestamp_min, out.timestamp_end = bounds[2], bounds[3]
     out.filtered = not (bounds[0] == INT64_MIN and bounds[1] == INT64_MAX and bounds[2] == INT64_MIN
                         and bounds[3] == INT64_MAX)
     cdef const uint8_t *view_bytes = _pointer(view)
@@ -592,8 +570,7 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
     cdef const int64_t *body_rows = &bodies[0, 0] if bodies.shape[0] else NULL
     cdef int fault
     with nogil:
-        fault = _locate(view_bytes, view.shape[0], arena_bytes, arena.shape[0], body_rows,
-        bodies.shape[0],
+        fault = _locate(view_bytes, view.shape[0], arena_bytes, arena.shape[0], body_rows, bodies.shape[0],
                         &first_row[0], &out, &state[0])
     if fault:
         raise ValueError("a body lies outside its source")
@@ -606,9 +583,8 @@ cdef inline void _mark_valid(uint8_t *validity, int64_t row) noexcept nogil:
 
 
 cdef int _gather(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
-                 const int64_t *bodies, int64_t body_count, const int64_t *first_row, const int32_t
-                 *spans, int column, int32_t *offsets, uint8_t *data, int64_t capacity, uint8_t
-                 *validity) noexcept nogil:
+                 const int64_t *bodies, int64_t body_count, const int64_t *first_row, const int32_t *spans, int column,
+                 int32_t *offsets, uint8_t *data, int64_t capacity, uint8_t *validity) noexcept nogil:
     cdef const uint8_t *start = NULL
     cdef const int32_t *span
     cdef int64_t b, row, size, position, used = 0, body_size
@@ -640,25 +616,21 @@ cdef enum:
 
 
 def gather_bytes(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
-                 const int64_t[::1] first_row, const int32_t[:, ::1] spans, int column, int32_t[::1]
-                 offsets, uint8_t[::1] data, uint8_t[::1] validity):
+                 const int64_t[::1] first_row, const int32_t[:, ::1] spans, int column, int32_t[::1] offsets,
+                 uint8_t[::1] data, uint8_t[::1] validity):
     """Copy one binary column of located records into Arrow's layout.
 
     Args:
         view, arena, bodies, first_row, spans: as given to and written by `locate_records`.
         column: SPAN_KEY (0) or SPAN_VALUE (2).
         offsets: int32[rows + 1], written.
-        data: uint8[at least the column's bytes + 64], written; the 64 spare bytes let short values
-            go as one block.
-        validity: uint8[(rows + 7) // 8], zeroed by the caller, bits written; uint8[0] where there
-            are no nulls.
+        data: uint8[at least the column's bytes + 64], written; the 64 spare bytes let short values go as one block.
+        validity: uint8[(rows + 7) // 8], zeroed by the caller, bits written; uint8[0] where there are no nulls.
     """
     cdef int64_t rows = first_row[first_row.shape[0] - 1]
-    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or first_row.shape[0] !=
-    bodies.shape[0] + 1:
+    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
         raise ValueError("bodies, spans or first_row has the wrong shape")
-    if column not in (SPAN_KEY, SPAN_VALUE) or spans.shape[0] < rows or offsets.shape[0] != rows +
-    1:
+    if column not in (SPAN_KEY, SPAN_VALUE) or spans.shape[0] < rows or offsets.shape[0] != rows + 1:
         raise ValueError("column, spans or offsets do not fit the rows")
     if data.shape[0] < COPY_SLACK or (validity.shape[0] and validity.shape[0] < (rows + 7) // 8):
         raise ValueError("data or validity is too small")
@@ -669,10 +641,9 @@ def gather_bytes(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_
         offsets[0] = 0
         return
     with nogil:
-        fault = _gather(view_bytes, view.shape[0], arena_bytes, arena.shape[0], &bodies[0, 0],
-        bodies.shape[0],
-                        &first_row[0], &spans[0, 0], column, &offsets[0], &data[0], data.shape[0] -
-                        COPY_SLACK, &validity[0] if validity.shape[0] else NULL)
+        fault = _gather(view_bytes, view.shape[0], arena_bytes, arena.shape[0], &bodies[0, 0], bodies.shape[0],
+                        &first_row[0], &spans[0, 0], column, &offsets[0], &data[0], data.shape[0] - COPY_SLACK,
+                        &validity[0] if validity.shape[0] else NULL)
     if fault:
         raise ValueError("spans do not fit bodies or data")
 
@@ -691,8 +662,7 @@ cdef struct HeaderSink:
     int64_t value_bytes
 
 
-cdef int _gather_record(const uint8_t *p, const uint8_t *end, int32_t count, HeaderSink *out)
-noexcept nogil:
+cdef int _gather_record(const uint8_t *p, const uint8_t *end, int32_t count, HeaderSink *out) noexcept nogil:
     cdef Header h
     cdef int32_t i
     for i in range(count):
@@ -714,10 +684,9 @@ noexcept nogil:
     return 0
 
 
-cdef int _gather_headers(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t
-arena_size,
-                         const int64_t *bodies, int64_t body_count, const int64_t *first_row, const
-                         int32_t *spans, int32_t *lists, HeaderSink *out) noexcept nogil:
+cdef int _gather_headers(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
+                         const int64_t *bodies, int64_t body_count, const int64_t *first_row, const int32_t *spans,
+                         int32_t *lists, HeaderSink *out) noexcept nogil:
     cdef const uint8_t *start = NULL
     cdef const int32_t *span
     cdef int64_t b, row, body_size
@@ -733,8 +702,7 @@ arena_size,
             if span[SPAN_HEADER_COUNT]:
                 if not 0 <= span[SPAN_HEADERS] <= body_size:
                     return -1
-                if _gather_record(start + span[SPAN_HEADERS], start + body_size,
-                span[SPAN_HEADER_COUNT], out) != 0:
+                if _gather_record(start + span[SPAN_HEADERS], start + body_size, span[SPAN_HEADER_COUNT], out) != 0:
                     return -1
             lists[row + 1] = <int32_t>out.headers
     return 0
@@ -742,8 +710,8 @@ arena_size,
 
 def gather_headers(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
                    const int64_t[::1] first_row, const int32_t[:, ::1] spans, int32_t[::1] lists,
-                   int32_t[::1] key_offsets, uint8_t[::1] keys, int32_t[::1] value_offsets,
-                   uint8_t[::1] values, uint8_t[::1] validity):
+                   int32_t[::1] key_offsets, uint8_t[::1] keys, int32_t[::1] value_offsets, uint8_t[::1] values,
+                   uint8_t[::1] validity):
     """Copy the headers of located records into Arrow's layout of a list of (name, value).
 
     Args:
@@ -751,24 +719,21 @@ def gather_headers(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
         lists: int32[rows + 1], written: the first header of each record.
         key_offsets, value_offsets: int32[headers + 1], written.
         keys, values: uint8[at least the bytes + 64], written.
-        validity: uint8[(headers + 7) // 8] of the values, zeroed by the caller; uint8[0] where none
-            is null.
+        validity: uint8[(headers + 7) // 8] of the values, zeroed by the caller; uint8[0] where none is null.
     """
     cdef int64_t rows = first_row[first_row.shape[0] - 1]
-    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or first_row.shape[0] !=
-    bodies.shape[0] + 1:
+    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
         raise ValueError("bodies, spans or first_row has the wrong shape")
     if spans.shape[0] < rows or lists.shape[0] != rows + 1 or key_offsets.shape[0] < 1:
         raise ValueError("spans or lists do not fit the rows")
-    if key_offsets.shape[0] != value_offsets.shape[0] or min(keys.shape[0], values.shape[0]) <
-    COPY_SLACK:
+    if key_offsets.shape[0] != value_offsets.shape[0] or min(keys.shape[0], values.shape[0]) < COPY_SLACK:
         raise ValueError("key and value outputs do not fit each other")
     if validity.shape[0] and validity.shape[0] < (key_offsets.shape[0] + 6) // 8:
         raise ValueError("validity is too small")
     cdef HeaderSink out
     out.key_offsets, out.keys, out.keys_max = &key_offsets[0], &keys[0], keys.shape[0] - COPY_SLACK
-    out.value_offsets, out.values, out.values_max = &value_offsets[0], &values[0], values.shape[0] -
-    COPY_SLACK out.validity = &validity[0] if validity.shape[0] else NULL
+    out.value_offsets, out.values, out.values_max = &value_offsets[0], &values[0], values.shape[0] - COPY_SLACK
+    out.validity = &validity[0] if validity.shape[0] else NULL
     out.headers_max = key_offsets.shape[0] - 1
     out.headers = out.key_bytes = out.value_bytes = 0
     cdef const uint8_t *view_bytes = _pointer(view)
@@ -776,9 +741,8 @@ def gather_headers(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
     cdef int fault
     with nogil:
         fault = _gather_headers(view_bytes, view.shape[0], arena_bytes, arena.shape[0],
-                                &bodies[0, 0] if bodies.shape[0] else NULL, bodies.shape[0],
-                                &first_row[0], &spans[0, 0] if spans.shape[0] else NULL, &lists[0],
-                                &out)
+                                &bodies[0, 0] if bodies.shape[0] else NULL, bodies.shape[0], &first_row[0],
+                                &spans[0, 0] if spans.shape[0] else NULL, &lists[0], &out)
     if fault:
         raise ValueError("spans do not fit bodies or outputs")
 
@@ -789,8 +753,7 @@ cdef inline int64_t _key(const uint8_t *entry, int key_bytes) noexcept nogil:
     return load_i64(entry) if key_bytes == 8 else load_i32(entry)
 
 
-cdef inline int64_t _floor_slot(const uint8_t *first_key, int64_t entry_bytes, int key_bytes,
-int64_t count,
+cdef inline int64_t _floor_slot(const uint8_t *first_key, int64_t entry_bytes, int key_bytes, int64_t count,
                                 int64_t target) noexcept nogil:
     """Slot of the greatest key <= target, -1 for none: halving without a branch on the comparison."""
     cdef int64_t low = 0, half, left = count
@@ -803,8 +766,7 @@ int64_t count,
     return low
 
 
-cdef int _check_index(Py_ssize_t size, int entry_bytes, int key_at, int key_bytes, int64_t count)
-except -1:
+cdef int _check_index(Py_ssize_t size, int entry_bytes, int key_at, int key_bytes, int64_t count) except -1:
     if key_bytes not in (4, 8) or key_at < 0 or entry_bytes < key_at + key_bytes:
         raise ValueError("entry_bytes, key_at and key_bytes do not fit each other")
     if count < 0 or count > size // entry_bytes:
@@ -829,8 +791,7 @@ def bisect_entries(data, int entry_bytes, int key_at, int key_bytes, int64_t cou
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     try:
         _check_index(buffer.len, entry_bytes, key_at, key_bytes, count)
-        return _floor_slot(<const uint8_t *>buffer.buf + key_at, entry_bytes, key_bytes, count,
-        target)
+        return _floor_slot(<const uint8_t *>buffer.buf + key_at, entry_bytes, key_bytes, count, target)
     finally:
         PyBuffer_Release(&buffer)
 
@@ -850,15 +811,13 @@ cdef void _floor_lanes(const uint8_t *first_key, int64_t entry_bytes, int key_by
     while left > 1:
         half = left >> 1
         for lane in range(LANES):
-            low[lane] += half * (_key(first_key + (low[lane] + half) * entry_bytes, key_bytes) <=
-            targets[lane])
+            low[lane] += half * (_key(first_key + (low[lane] + half) * entry_bytes, key_bytes) <= targets[lane])
         left -= half
     for lane in range(LANES):
         out[lane] = low[lane] if _key(first_key, key_bytes) <= targets[lane] else -1
 
 
-def bisect_entries_many(const uint8_t[::1] data, int entry_bytes, int key_at, int key_bytes, int64_t
-count,
+def bisect_entries_many(const uint8_t[::1] data, int entry_bytes, int key_at, int key_bytes, int64_t count,
                         const int64_t[::1] targets, int64_t[::1] out):
     """`bisect_entries` for many targets at once.
 

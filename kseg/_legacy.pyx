@@ -1,11 +1,10 @@
 """Kernels for the message sets before Kafka 0.11: magic 0 and 1, and the two of Kafka 0.7.
 
-The contract is that of `_core`. The walk over magic 0 and 1 is `_core.scan_batches`; here are the
-records inside, and the walk over Kafka 0.7's messages, which store neither offset nor a magic byte
-where the later formats have theirs.
+The contract is that of `_core`. The walk over magic 0 and 1 is `_core.scan_batches`; here are the records inside, and
+the walk over Kafka 0.7's messages, which store neither offset nor a magic byte where the later formats have theirs.
 
-Kafka 0.7: length 0 4, magic 4 1, then for magic 0: CRC 5 4, payload 9; for magic 1: attributes 5 1,
-CRC 6 4, payload 10. The CRC-32 covers the payload only. Source: kafka.message.Message of 0.7.
+Kafka 0.7: length 0 4, magic 4 1, then for magic 0: CRC 5 4, payload 9; for magic 1: attributes 5 1, CRC 6 4,
+payload 10. The CRC-32 covers the payload only. Source: kafka.message.Message of 0.7.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -17,8 +16,7 @@ cdef inline const uint8_t *_pointer(const uint8_t[::1] data) noexcept nogil:
     return &data[0] if data.shape[0] else NULL
 
 
-# ---- records of magic 0 and 1
-# ----------------------------------------------------------------------
+# ---- records of magic 0 and 1 ----------------------------------------------------------------------
 
 cdef struct Sink:
     int64_t *offsets
@@ -27,9 +25,9 @@ cdef struct Sink:
     int64_t rows_max
     int64_t bytes_max
     int64_t offset_min
-    int64_t offset_max
+    int64_t offset_end
     int64_t timestamp_min
-    int64_t timestamp_max
+    int64_t timestamp_end
     bint check_crc
 
 
@@ -44,13 +42,11 @@ cdef inline int64_t _entry(const uint8_t *p, const uint8_t *end) noexcept nogil:
     return size + LOG_OVERHEAD if size <= end - p - LOG_OVERHEAD else 0
 
 
-cdef int _survey(const uint8_t *p, const uint8_t *end, const int64_t *body, int64_t *shift) noexcept
-nogil:
-    """What the offsets of a wrapper's messages have to be moved by; the whole set is looked at
-    before any is given.
+cdef int _survey(const uint8_t *p, const uint8_t *end, const int64_t *body, int64_t *shift) noexcept nogil:
+    """What the offsets of a wrapper's messages have to be moved by; the whole set is looked at before any is given.
 
-    A magic 1 wrapper holds relative offsets and carries the absolute one of its last message, but
-    some clients left 0 there. Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.
+    A magic 1 wrapper holds relative offsets and carries the absolute one of its last message, but some clients left 0
+    there. Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.
     """
     cdef int64_t size, last = 0, count = 0
     while True:
@@ -114,8 +110,7 @@ cdef int _message(const uint8_t *p, int64_t size, bint inner, bint check_crc) no
     return RECORD_OK
 
 
-cdef int _locate_body(const uint8_t *start, const int64_t *body, Sink *out, int64_t *state) noexcept
-nogil:
+cdef int _locate_body(const uint8_t *start, const int64_t *body, Sink *out, int64_t *state) noexcept nogil:
     """As in `_core`: 1 where the sink is full, 0 at the body's end or a fault."""
     cdef const uint8_t *p = start + state[STATE_POSITION]
     cdef const uint8_t *end = start + (body[BODY_END] - body[BODY_START])
@@ -137,8 +132,8 @@ nogil:
             break
         offset = add64(load_i64(p), state[STATE_SHIFT])
         timestamp = _timestamp(p, body)
-        if (out.offset_min <= offset <= out.offset_max
-                and out.timestamp_min <= timestamp <= out.timestamp_max):
+        if (out.offset_min <= offset < out.offset_end
+                and out.timestamp_min <= timestamp < out.timestamp_end):
             key_size, value_size = span[SPAN_KEY_SIZE], span[SPAN_VALUE_SIZE]
             used += (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
             if rows == out.rows_max or (used > out.bytes_max and rows > 0):
@@ -164,8 +159,8 @@ nogil:
 
 
 cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
-                 const int64_t *bodies, int64_t body_count, int64_t *first_row, int64_t
-                 *first_offsets, Sink *out, int64_t *state) noexcept nogil:
+                 const int64_t *bodies, int64_t body_count, int64_t *first_row, int64_t *first_offsets, Sink *out,
+                 int64_t *state) noexcept nogil:
     cdef const uint8_t *start
     cdef const int64_t *body
     cdef int64_t i, size
@@ -197,21 +192,18 @@ cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, i
     return 0
 
 
-def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
-*,
+def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies, *,
                     const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max, bint check_crc,
-                    int64_t[::1] offsets, int64_t[::1] timestamps, int32_t[:, ::1] spans,
-                    int64_t[::1] first_row, int64_t[::1] first_offsets, int64_t[::1] state):
+                    int64_t[::1] offsets, int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row,
+                    int64_t[::1] first_offsets, int64_t[::1] state):
     """`_core.locate_records` for magic 0 and 1.
 
-    A plain message is a body of its own, its 12 bytes of offset and size included; the body of a
-    wrapper is its inflated set, with `eager` set.
+    A plain message is a body of its own, its 12 bytes of offset and size included; the body of a wrapper is its
+    inflated set, with `eager` set.
 
     Args:
-        check_crc: compare the checksum of each message inside a wrapper; the walk has compared
-            those outside.
-        first_offsets: int64[m], written: absolute offset of the first message of each body that was
-            entered.
+        check_crc: compare the checksum of each message inside a wrapper; the walk has compared those outside.
+        first_offsets: int64[m], written: absolute offset of the first message of each body that was entered.
 
     The others are as there. Source: Kafka AbstractLegacyRecordBatch, LegacyRecord.
     """
@@ -219,8 +211,7 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int
         raise ValueError("bodies, spans or bounds has the wrong width")
     if state.shape[0] != STATE_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
         raise ValueError("state or first_row has the wrong length")
-    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0 or first_offsets.shape[0] !=
-    bodies.shape[0]:
+    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0 or first_offsets.shape[0] != bodies.shape[0]:
         raise ValueError("state, rows_max or first_offsets out of range")
     for wanted in (offsets.shape[0], timestamps.shape[0], spans.shape[0]):
         if wanted and wanted < rows_max:
@@ -231,8 +222,8 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int
     out.spans = &spans[0, 0] if spans.shape[0] else NULL
     out.rows_max = rows_max
     out.bytes_max = bytes_max
-    out.offset_min, out.offset_max = bounds[0], last_before(bounds[1])
-    out.timestamp_min, out.timestamp_max = bounds[2], last_before(bounds[3])
+    out.offset_min, out.offset_end = bounds[0], bounds[1]
+    out.timestamp_min, out.timestamp_end = bounds[2], bounds[3]
     out.check_crc = check_crc
     cdef const uint8_t *view_bytes = _pointer(view)
     cdef const uint8_t *arena_bytes = _pointer(arena)
@@ -241,15 +232,13 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int
         first_row[0] = 0
         return
     with nogil:
-        fault = _locate(view_bytes, view.shape[0], arena_bytes, arena.shape[0], &bodies[0, 0],
-        bodies.shape[0],
+        fault = _locate(view_bytes, view.shape[0], arena_bytes, arena.shape[0], &bodies[0, 0], bodies.shape[0],
                         &first_row[0], &first_offsets[0], &out, &state[0])
     if fault:
         raise ValueError("a body lies outside its source")
 
 
-# ---- the walk over Kafka 0.7's messages
-# ------------------------------------------------------------
+# ---- the walk over Kafka 0.7's messages ------------------------------------------------------------
 
 cdef enum:
     LENGTH_BYTES_07 = 4
@@ -260,11 +249,11 @@ cdef enum:
 cdef int _frame_07(const uint8_t *p, int64_t left, int64_t visible, int64_t *size) noexcept nogil:
     """As in `_core`: STOP_END where a whole message starts at `p`, else why the walk ends."""
     cdef int64_t length
+    if left < LENGTH_BYTES_07:
+        return STOP_ZERO_TAIL if all_zero(p, min(left, visible)) else STOP_TORN_TAIL
     if visible < min(left, LENGTH_BYTES_07 + 1):
         size[0] = min(left, LENGTH_BYTES_07 + 1)
         return STOP_LIMIT
-    if left < LENGTH_BYTES_07:
-        return STOP_ZERO_TAIL if all_zero(p, left) else STOP_TORN_TAIL
     length = load_i32(p)
     if length < MESSAGE_MIN_07:
         return STOP_ZERO_TAIL if all_zero(p, visible) else STOP_BAD_LENGTH
@@ -278,8 +267,7 @@ cdef int _frame_07(const uint8_t *p, int64_t left, int64_t visible, int64_t *siz
     return STOP_LIMIT if size[0] > visible else STOP_END
 
 
-cdef void _fill_07(const uint8_t *p, int64_t size, int64_t offset, bint verify, int64_t *row)
-noexcept nogil:
+cdef void _fill_07(const uint8_t *p, int64_t size, int64_t offset, bint verify, int64_t *row) noexcept nogil:
     cdef int64_t header = 10 if p[4] else 9
     cdef int field
     for field in range(BASE_OFFSET, ROW_FIELDS):
@@ -294,8 +282,7 @@ noexcept nogil:
         row[CRC_OK] = crc32_of(p + header, size - header) == <uint32_t>row[CRC]
 
 
-cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t limit, int64_t
-visible_end,
+cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t limit, int64_t visible_end,
                    int64_t file_end, int verify, int64_t log_start, int64_t capacity, int64_t *row,
                    int64_t *walk) noexcept nogil:
     cdef int64_t count = 0, size = 0, attributes = 0, magics = 0, bad = 0
@@ -332,8 +319,7 @@ visible_end,
     walk[WALK_BAD_CRC] = bad
 
 
-def scan_messages_07(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit, int64_t
-file_end,
+def scan_messages_07(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit, int64_t file_end,
                      int verify, int64_t log_start, int64_t[:, ::1] rows, int64_t[::1] walk):
     """`_core.scan_batches` for Kafka 0.7; `log_start` is the offset of the file's first byte.
 
