@@ -311,15 +311,22 @@ def _of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...
 def _is_partition(directory: Path) -> bool:
     """Whether a sub-directory of a data directory is a partition."""
     named = _partition_name(directory) is not None
+    empty = True
     try:
         with os.scandir(directory) as entries:
-            names = [entry.name for entry in entries]
+            for entry in entries:
+                empty = False
+                known = _parse_leniently(entry.name)
+                if known is not None and _speaks_for_partition(known.kind, named=named):
+                    return True
     except PermissionError:  # as of `lost+found`, the root of a disk being a data directory
         return named
-    kinds = {known.kind for name in names if (known := _parse_leniently(name)) is not None}
-    if named:
-        return not names or not kinds <= OF_DATA_DIRECTORIES
-    return FileKind.LOG in kinds or FileKind.KAFKA07 in kinds
+    return named and empty
+
+
+def _speaks_for_partition(kind: FileKind, *, named: bool) -> bool:
+    """Any of its files will do if the name is a partition's; else only a segment."""
+    return kind not in OF_DATA_DIRECTORIES if named else kind in (FileKind.LOG, FileKind.KAFKA07)
 
 
 def _parse_leniently(name: str) -> FileName | None:
