@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -288,3 +289,21 @@ def test_names_that_are_not_utf8_are_foreign(tmp_path: Path) -> None:
     (Path(os.fsdecode(os.fsencode(directory) + b"/\xff\xfe.log"))).touch()
     listed = names.list_partition(directory)
     assert len(listed.segments) == len(listed.foreign) == 1
+
+
+def test_a_sub_directory_that_may_not_be_listed_goes_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(tmp_path / "lost+found", f"{S}.log")
+    touch(tmp_path / "orders-0", f"{S}.log")
+    scandir = os.scandir
+
+    def guarded(path: Path) -> Iterator[os.DirEntry[str]]:
+        if path != tmp_path:
+            raise PermissionError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    listed = names.list_data_directory(tmp_path)
+    assert [p.path.name for p in listed.partitions] == ["orders-0"]
+    assert [p.name for p in listed.foreign] == ["lost+found"]
