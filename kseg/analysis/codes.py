@@ -102,5 +102,6 @@ CODES: dict[str, Code] = {
     "foreign-directory": Code(
         "warning", "a folder in a data directory that no broker would start with", "move it away"
     ),
+    "changed": Code("warning", "a file went or shrank while it was read", "run verify again"),
     "unreadable": Code("error", "a file is longer or other than any of its kind", "look at it"),
 }

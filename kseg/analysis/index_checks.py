@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kseg.analysis.findings import PER_CODE_MAX, Findings
 from kseg.constants import ControlType, StopReason
 from kseg.errors import CorruptIndexError
 from kseg.files import offset_index, time_index, txn_index
@@ -28,7 +29,6 @@ from kseg.format.header import CONTROL
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.analysis.findings import Findings
     from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
 
@@ -104,7 +104,8 @@ class OffsetIndexChecks:
         self._report("index-offset", numbers[past], "behind batches that hold it")
 
     def _report(self, code: str, numbers: Int64Array, why: str, *, mild: bool = False) -> None:
-        for number in numbers.tolist():
+        self._found.count_more(code, self._place.path, len(numbers) - PER_CODE_MAX)
+        for number in numbers[:PER_CODE_MAX].tolist():
             offset, position = int(self._offsets[number]), int(self._positions[number])
             self._found.add(
                 code,
@@ -158,8 +159,8 @@ class TimeIndexChecks:
     def finish(self, stop: StopReason) -> None:
         """Judge what lies beyond the last batch; nobody knows behind damage."""
         if stop is StopReason.END or (self._place.is_last and stop in _TAILS):
-            for number in range(self._next, len(self._offsets)):
-                self._report("time-index-points-nowhere", number, "lies beyond the end of the log")
+            left = np.arange(self._next, len(self._offsets))
+            self._report("time-index-points-nowhere", left, "lies beyond the end of the log")
 
     def _compare(
         self, table: BatchTable, running: Int64Array, latest: Int64Array, chosen: slice
@@ -177,20 +178,24 @@ class TimeIndexChecks:
             (in_gap, "time-index-points-nowhere", "lies between two batches"),
             (other, "time-index-timestamp", "is in a batch with another latest time"),
         ):
-            for number in (np.flatnonzero(mask) + chosen.start).tolist():
-                self._report(code, number, why, mild=mask is in_gap)
+            numbers = np.flatnonzero(mask) + chosen.start
+            self._report(code, numbers, why, mild=mask is in_gap)
 
-    def _report(self, code: str, number: int, why: str, *, mild: bool | None = None) -> None:
-        timestamp, offset = int(self._timestamps[number]), int(self._offsets[number])
+    def _report(
+        self, code: str, numbers: Int64Array, why: str, *, mild: bool | None = None
+    ) -> None:
         warn = self._place.is_last if mild is None else mild
-        self._found.add(
-            code,
-            self._place.path,
-            f"entry {number} sends time {timestamp} to offset {offset}, which {why}",
-            position=number * time_index.ENTRY_BYTES,
-            offset=offset,
-            severity="warning" if warn else None,
-        )
+        self._found.count_more(code, self._place.path, len(numbers) - PER_CODE_MAX)
+        for number in numbers[:PER_CODE_MAX].tolist():
+            timestamp, offset = int(self._timestamps[number]), int(self._offsets[number])
+            self._found.add(
+                code,
+                self._place.path,
+                f"entry {number} sends time {timestamp} to offset {offset}, which {why}",
+                position=number * time_index.ENTRY_BYTES,
+                offset=offset,
+                severity="warning" if warn else None,
+            )
 
 
 class TxnIndexChecks:

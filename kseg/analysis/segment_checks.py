@@ -21,6 +21,7 @@ from kseg.analysis.index_checks import (
 from kseg.analysis.log_checks import LogChecks
 from kseg.analysis.values import Examined, SegmentSummary
 from kseg.constants import StopReason
+from kseg.errors import CorruptRecordError
 from kseg.files.log_file import LogFile
 from kseg.format.header import TRANSACTIONAL
 
@@ -44,14 +45,18 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         size = log.size
         checks = LogChecks(unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found)
         indexes = _Indexes(unit, size, mapping, found)
-        for table in _tables(log, checks if deep else None):
-            checks.feed(table)
-            indexes.feed(table)
-        stop = table.stop
-        checks.finish(table, size)
-        missing = indexes.finish(stop)
-        if missing:
-            _report_missing_aborts(log, missing, unit, found)
+        stop, kafka07 = StopReason.LIMIT, log.kafka07
+        try:
+            for table in _tables(log, checks if deep else None):
+                checks.feed(table)
+                indexes.feed(table)
+            stop = table.stop
+            checks.finish(table, size)
+            missing = indexes.finish(stop)
+            if missing:
+                _report_missing_aborts(log, missing, unit, found)
+        except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
+            found.add("changed", unit.path, error.reason, position=error.position)
     summary = SegmentSummary(
         partition=unit.partition or "",
         path=unit.path,
@@ -61,7 +66,7 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         epochs=tuple(checks.epochs),
         whole=stop is StopReason.END,
         magics_seen=checks.magics_seen,
-        kafka07=table.kafka07,
+        kafka07=kafka07,
     )
     return Examined(
         files=1 + indexes.files,
@@ -76,13 +81,15 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
 def _tables(log: LogFile, decoder: LogChecks | None) -> Iterator[BatchTable]:
     """The tables of the walk, joined: checks cost by the table and hardly by the row."""
     waiting: list[BatchTable] = []
+    rows = 0
     for tile in log.walk(on_bad_crc="note"):
         if decoder is not None:
             decoder.decode(tile)
         waiting.append(tile.table)
-        if sum(map(len, waiting)) >= _ROWS_JOINED or tile.table.stop is not StopReason.LIMIT:
+        rows += len(tile.table)
+        if rows >= _ROWS_JOINED:
             yield _join(waiting)
-            waiting = []
+            waiting, rows = [], 0
     if waiting:
         yield _join(waiting)
 

@@ -112,9 +112,16 @@ def examine(unit: Unit, options: VerifyOptions) -> Examined:
     if unit.kind is UnitKind.FILE:
         assert unit.file is not None
         return examine_file(unit.path, unit.file, unit.base_offset)
-    return examine_segment(
-        unit, deep=options.deep, inflated_max=options.inflated_max, mapping=options.mapping
-    )
+    try:
+        return examine_segment(
+            unit, deep=options.deep, inflated_max=options.inflated_max, mapping=options.mapping
+        )
+    except FileNotFoundError:
+        if unit.partition is None:
+            raise
+        found = Findings()  # it was there when the directory was listed: retention, most likely
+        found.add("changed", unit.path, "the file is gone")
+        return Examined(findings=found.taken())
 
 
 def merge(first: Examined, second: Examined) -> Examined:
