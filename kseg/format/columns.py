@@ -467,8 +467,8 @@ class _Shared:
             deltas = offsets - self.spread(self.table.base_offset, np.int64)
             return sequence_after(bases, deltas).astype(np.int32)
         types = self.table.control_type
-        named = self.table.is_control & (types <= int(ControlType.KRAFT_VOTERS))
-        types = np.where(named, types, int(ControlType.UNKNOWN))
+        known = (types >= 0) & (types <= int(ControlType.KRAFT_VOTERS))
+        types = np.where(known & self.table.is_control, types, int(ControlType.UNKNOWN))
         return self.spread(types, np.int8)
 
     def _next_offsets(self) -> Array:
