@@ -38,7 +38,8 @@ def exit_code(error: BaseException) -> Exit:
     if isinstance(error, (MissingExtraError, OffsetOutOfRangeError)):
         return Exit.USAGE
     if isinstance(error, KsegError):
-        return Exit.FOUND
+        # The root itself is raised for what a machine lacks, such as Java.
+        return Exit.FILES if type(error) is KsegError else Exit.FOUND
     if isinstance(error, KeyboardInterrupt):
         return Exit.INTERRUPTED
     return Exit.BUG

@@ -29,8 +29,19 @@ VERBS = {
 }
 
 
+class PipeClosedError(Exception):
+    """Whoever read our output has enough. Not an OSError, which click would make exit code 1."""
+
+
 class Verbs(click.Group):
     """A group that imports the module of a verb only when that verb is used."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise PipeClosedError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs in the order of the table."""
@@ -103,9 +114,11 @@ def run(arguments: list[str] | None = None) -> int:
         return Exit.USAGE
     except click.Abort:
         return Exit.INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, PipeClosedError):
         _let_go_of_stdout()
         return Exit.OK
+    except SystemExit as done:  # click's own way out of completion
+        return done.code if isinstance(done.code, int) else Exit.OK
     # The outermost frame: whatever is left becomes an exit code of the contract.
     except (Exception, KeyboardInterrupt) as error:
         return failures.report(error, debug=debug)

@@ -75,7 +75,10 @@ def parse_time(text: str) -> int:
     """
     if _INTEGER.fullmatch(text):
         return _integer(text)
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a number of ms nor a time in ISO 8601") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _MS
@@ -103,10 +106,13 @@ def parse_key(text: str) -> bytes:
     (b'user-1', b'ab')
     """
     scheme, colon, digits = text.partition(":")
-    if colon and scheme == "hex":
-        return bytes.fromhex(digits)
-    if colon and scheme == "base64":
-        return base64.b64decode(digits, validate=True)  # its error is a ValueError
+    try:
+        if colon and scheme == "hex":
+            return bytes.fromhex(digits)
+        if colon and scheme == "base64":
+            return base64.b64decode(digits, validate=True)
+    except ValueError:
+        raise ValueError(f"{digits!r} is not {scheme}") from None
     return text.encode("utf-8", "surrogateescape")
 
 

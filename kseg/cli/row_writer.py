@@ -94,5 +94,5 @@ def _header_rows(
     nested = style | _text.NESTED if style & _text.CSV else style
     key_style = _text.UTF8 | (nested & (_text.CSV | _text.NESTED))
     name = (_text.BYTES, lead, b"", key_style, key_offsets, key_data, None)
-    value = (_text.BYTES, b",", b",null", nested, value_offsets, value_data, validity)
+    value = (_text.BYTES, b",", b"null", nested, value_offsets, value_data, validity)
     return (name, value, (_text.TEXT, b"]"))

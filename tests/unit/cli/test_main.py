@@ -1,0 +1,221 @@
+"""Exit codes, one-line errors, pipes, and what the program loads before it knows the verb."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kseg.cli import main
+from kseg.cli.failures import Exit, exit_code, one_line
+from kseg.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    KsegError,
+    LimitExceededError,
+    MissingExtraError,
+    NotALogError,
+    OffsetOutOfRangeError,
+)
+from tests.builders import batch, record, write_segment
+from tests.unit.cli.conftest import Kseg
+
+KSEG = [sys.executable, "-W", "error", "-c", "from kseg.cli.main import main; main()"]
+
+CODES: list[tuple[BaseException, Exit]] = [
+    (CorruptRecordError("x"), Exit.FOUND),
+    (CorruptIndexError("x"), Exit.FOUND),
+    (OffsetOutOfRangeError("x"), Exit.USAGE),
+    (MissingExtraError("x"), Exit.USAGE),
+    (NotALogError("x"), Exit.FILES),
+    (FileNotFoundError(2, "x"), Exit.FILES),
+    (PermissionError(13, "x"), Exit.FILES),
+    (OSError(28, "no space"), Exit.FILES),
+    (KsegError("Java is missing"), Exit.FILES),
+    (LimitExceededError("x"), Exit.LIMIT),
+    (MemoryError(), Exit.LIMIT),
+    (KeyboardInterrupt(), Exit.INTERRUPTED),
+    (RuntimeError("x"), Exit.BUG),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), CODES, ids=[type(e).__name__ for e, _ in CODES])
+def test_each_kind_of_error_has_its_exit_code(error: BaseException, code: Exit) -> None:
+    assert exit_code(error) is code
+
+
+def test_an_error_is_one_line_without_control_characters() -> None:
+    error = CorruptRecordError("a\nb\x1b[31m", path="dir/\x07\udcff.log", position=5, offset=9)
+    assert one_line(error) == "dir/\\u0007\\udcff.log @ 5, offset 9: a\\u000ab\\u001b[31m"
+    assert one_line(FileNotFoundError(2, "No such file", "x\n")) == "x\\u000a: No such file"
+
+
+PATHLESS = {
+    "no verb": [],
+    "no such verb": ["frobnicate"],
+    "no such option": ["dump", "--frobnicate", "x"],
+    "no path": ["dump"],
+    "verify without a path": ["verify"],
+    "a range backwards": ["dump", "--offset", "9..3", "x"],
+    "last and limit": ["dump", "--last", "1", "--limit", "1", "x"],
+    "key of batches": ["dump", "--batches", "--key", "k", "x"],
+    "lookup without a question": ["lookup", "x"],
+    "lookup with two": ["lookup", "--offset", "1", "--time", "1", "x"],
+    "export without OUT": ["export", "x"],
+    "an unknown shell": ["completion", "ksh"],
+}
+
+
+@pytest.mark.parametrize("name", PATHLESS)
+def test_wrong_usage_exits_2_and_says_what_is_wrong(kseg: Kseg, name: str) -> None:
+    ran = kseg(*PATHLESS[name])
+    assert ran.code == 2
+    assert ran.out == b""
+    assert "Traceback" not in ran.err
+    if name != "no verb":
+        assert ran.err.count("\n") == 1
+
+
+READERS = (
+    ["info"],
+    ["dump"],
+    ["verify"],
+    ["read"],
+    ["lookup", "--offset", "1"],
+    ["export", "-o", "out.csv"],
+    ["bench"],
+)
+
+
+@pytest.mark.parametrize("verb", READERS, ids=lambda verb: verb[0])
+@pytest.mark.parametrize("kind", ["missing", "empty", "strange", "no offset", "too large"])
+def test_a_path_that_is_none_exits_3_with_one_line(
+    kseg: Kseg, tmp_path: Path, verb: list[str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "place"
+    if kind in ("empty", "strange"):
+        path.mkdir()
+    if kind == "strange":
+        (path / "notes.txt").write_text("hello")
+    if kind == "no offset":
+        path = tmp_path / "notes.log"
+        path.write_bytes(batch([record()]))
+    if kind == "too large":
+        path = tmp_path / f"{2**63}.log"
+        path.write_bytes(batch([record()]))
+    ran = kseg(*verb, path)
+    assert (ran.code, ran.out) == (3, b"")
+    assert ran.err.count("\n") == 1
+    assert str(path) in ran.err
+
+
+def test_an_unreadable_file_exits_3(kseg: Kseg, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        # Root may read everything; a directory in a file's place says no to all.
+        path = tmp_path / "orders-0" / "00000000000000000000.index"
+        write_segment(tmp_path / "orders-0", 0, batch([record()]))
+        path.mkdir()
+        ran = kseg("lookup", "--offset", "0", tmp_path / "orders-0")
+    else:
+        path = write_segment(tmp_path, 0, batch([record()]))
+        path.chmod(0)
+        ran = kseg("dump", path)
+    assert ran.code == 3
+    assert ran.err.count("\n") == 1
+
+
+def test_a_bug_exits_5_and_shows_its_traceback_under_debug(
+    kseg: Kseg, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("kseg.cli.info._of_path", broken)
+    ran = kseg("info", orders)
+    assert ran.code == 5
+    assert ran.err == "kseg: ZeroDivisionError: oops; this is a bug in kseg, --debug shows where\n"
+    ran = kseg("info", orders, "--debug")
+    assert ran.code == 5
+    assert "Traceback" in ran.err
+    assert ran.err.endswith("kseg: ZeroDivisionError: oops; this is a bug in kseg\n")
+
+
+def test_every_verb_has_help_and_a_command_of_its_name(kseg: Kseg) -> None:
+    listed = kseg("--help").text
+    for verb in main.VERBS:
+        assert verb in listed
+        ran = kseg(verb, "--help")
+        assert ran.code == 0
+        assert ran.text.startswith(f"Usage: kseg {verb}")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_the_shell(kseg: Kseg, shell: str) -> None:
+    ran = kseg("completion", shell)
+    assert ran.code == 0
+    assert "_KSEG_COMPLETE" in ran.text
+
+
+def test_completion_completes_verbs() -> None:
+    variables = {"_KSEG_COMPLETE": "bash_complete", "COMP_WORDS": "kseg ver", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        KSEG, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.splitlines() == ["plain,verify"]
+
+
+def long_log(tmp_path: Path) -> Path:
+    """More text than a pipe holds."""
+    values = [record(b"x" * 1000) for _ in range(500)]
+    return write_segment(tmp_path, 0, batch(values))
+
+
+def test_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
+    path = long_log(tmp_path)
+    with subprocess.Popen(
+        [*KSEG, "dump", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == b""
+
+
+def test_a_full_disk_exits_3_with_one_line(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*KSEG, "dump", long_log(tmp_path)], stdout=full, stderr=subprocess.PIPE, timeout=60
+        )
+    assert done.returncode == 3
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left" in done.stderr
+
+
+def test_an_interrupt_exits_130(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*KSEG, "dump", long_log(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)  # it runs, and soon waits for the pipe to empty
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["dump", "--help"]])
+def test_help_loads_neither_rich_nor_pyarrow(words: list[str]) -> None:
+    code = (
+        "import sys; from kseg.cli.main import run; "
+        f"assert run({words!r}) == 0; "
+        "sys.exit(bool({'rich', 'pyarrow', 'pyspark', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, timeout=60)
+    assert done.returncode == 0

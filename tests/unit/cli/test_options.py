@@ -1,0 +1,103 @@
+"""Ranges, times, keys and selections as people type them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kseg.cli.options import (
+    Selection,
+    parse_key,
+    parse_offset_range,
+    parse_partitions,
+    parse_time,
+    parse_time_range,
+)
+
+REASON = r"range|64-bit integer|ISO 8601|is not (hex|base64)"
+
+OFFSETS = {
+    "3..9": (3, 9),
+    "3..": (3, None),
+    "..9": (None, 9),
+    "..": (None, None),
+    "7": (7, 8),
+    "5..5": (5, 5),
+    f"0..{2**63 - 1}": (0, 2**63 - 1),
+}
+
+
+@pytest.mark.parametrize("text", OFFSETS)
+def test_offset_ranges_are_half_open(text: str) -> None:
+    assert parse_offset_range(text) == OFFSETS[text]
+
+
+@pytest.mark.parametrize("text", ["9..3", "a..b", "1..2..3", "1.5..2", "", f"0..{2**63}", "1 ..2"])
+def test_what_is_no_offset_range_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=REASON):
+        parse_offset_range(text)
+
+
+TIMES = {
+    "1760000000000": 1_760_000_000_000,
+    "-5": -5,
+    "2025-10-09T08:53:20Z": 1_760_000_000_000,
+    "2025-10-09T08:53:20": 1_760_000_000_000,
+    "2025-10-09T10:53:20.007+02:00": 1_760_000_000_007,
+    "1970-01-01": 0,
+    "1969-12-31T23:59:59.999": -1,
+}
+
+
+@pytest.mark.parametrize("text", TIMES)
+def test_times_are_milliseconds_or_iso_8601_in_utc(text: str) -> None:
+    assert parse_time(text) == TIMES[text]
+
+
+def test_time_ranges_take_either_form_on_either_side() -> None:
+    assert parse_time_range("1970-01-02..99999999") == (86_400_000, 99_999_999)
+    assert parse_time_range("..1970-01-02") == (None, 86_400_000)
+
+
+@pytest.mark.parametrize("text", ["yesterday..", "1970-01-02..1970-01-01", "5"])
+def test_what_is_no_time_range_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=REASON):
+        parse_time_range(text)
+
+
+def test_partitions_are_numbers_and_inclusive_ranges() -> None:
+    assert parse_partitions("0,3-5") == ((0, 0), (3, 5))
+
+
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "3-x"])
+def test_what_are_no_partitions_is_refused(text: str) -> None:
+    if text == "1-":
+        assert parse_partitions(text) == ((1, 1),)
+        return
+    with pytest.raises(ValueError, match="partitions"):
+        parse_partitions(text)
+
+
+def test_keys_may_be_given_as_text_hex_or_base64() -> None:
+    assert parse_key("k:1") == b"k:1"
+    assert parse_key("hex:00fF") == b"\x00\xff"
+    assert parse_key("base64:AP8=") == b"\x00\xff"
+
+
+@pytest.mark.parametrize("text", ["hex:0", "hex:zz", "base64:A", "base64:%%%%"])
+def test_keys_that_are_not_what_they_say_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=REASON):
+        parse_key(text)
+
+
+def test_a_selection_is_of_globs_and_ranges() -> None:
+    chosen = Selection(("order*", "x"), ((0, 0), (4, 9)))
+    assert chosen.takes("orders", 0)
+    assert chosen.takes("x", 7)
+    assert not chosen.takes("orders", 1)
+    assert not chosen.takes("payments", 0)
+    assert not chosen.takes(None, None)
+
+
+def test_an_empty_selection_takes_everything() -> None:
+    assert Selection().takes(None, None)
+    assert not Selection()

@@ -1,0 +1,188 @@
+"""Rows of records: every form, what is absent, and rows larger than the buffer."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import random
+from typing import Any
+
+import pytest
+
+from kseg.cli.row_writer import RowWriter
+from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head, record_rows
+from kseg.format.columns import RecordColumns, Request, decode
+from kseg.format.header import scan
+from tests.builders import ABORT, GZIP, batch, control_batch, message, record, wrapper
+
+FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")
+
+
+def columns_of(data: bytes, fields: tuple[str, ...] = FIELDS) -> list[RecordColumns]:
+    table = scan(data, on_bad_crc="note")
+    request = Request(fields=fields, control=True, verify_crc=False)
+    return list(decode(memoryview(data), table, request))
+
+
+def written(data: bytes, style: Style, *, buffer_bytes: int = 1 << 16) -> str:
+    out = bytearray()
+    writer = RowWriter(out.extend, buffer_bytes)
+    for columns in columns_of(data):
+        writer.rows(record_rows(columns, style), len(columns))
+    return out.decode()
+
+
+def lines(data: bytes, **look: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in written(data, Style("jsonl", **look)).splitlines()]
+
+
+def test_a_json_line_says_everything_of_a_record_in_order() -> None:
+    given = record(b"v", key=b"k", headers=[(b"h", b"x"), (b"n", None)], timestamp=-7)
+    data = batch(
+        [given],
+        base_offset=41,
+        leader_epoch=3,
+        producer_id=9,
+        producer_epoch=2,
+        base_sequence=5,
+        transactional=True,
+    )
+    (line,) = written(data, Style("jsonl", directory="t-0", file="f.log")).splitlines()
+    assert line == (
+        '{"dir":"t-0","file":"f.log","position":0,"base_offset":41,"offset":41,"timestamp":-7,'
+        '"timestamp_type":"CreateTime","key":"aw==","value":"dg==",'
+        '"headers":[["h","eA=="],["n",null]],"magic":2,"codec":"none","producer_id":9,'
+        '"producer_epoch":2,"sequence":5,"leader_epoch":3,"transactional":true,"control":false,'
+        '"delete_horizon_ms":null,"valid":true}'
+    )
+
+
+def test_null_and_empty_stay_apart_in_every_form() -> None:
+    data = batch([record(None, key=b"")])
+    (row,) = lines(data)
+    assert (row["key"], row["value"], row["headers"]) == ("", None, [])
+    assert 'key="" value=null' in written(data, Style("text", "utf8"))
+    (fields,) = written(data, Style("csv")).splitlines()
+    at = [field.name for field in RECORD_FIELDS].index("key")
+    assert fields.split(",")[at : at + 2] == ['""', ""]
+
+
+def test_control_records_alone_say_their_type() -> None:
+    rows = lines(batch([record(b"x")]) + control_batch(ABORT, base_offset=1))
+    assert "control_type" not in rows[0]
+    assert (rows[1]["control"], rows[1]["control_type"]) == (True, "ABORT")
+    assert base64.b64decode(rows[1]["key"]) == b"\0\0\0\0"
+
+
+def test_an_unknown_control_type_is_said_to_be_unknown() -> None:
+    assert lines(control_batch(99))[0]["control_type"] == "UNKNOWN"
+
+
+def test_magic_0_has_no_timestamp_type() -> None:
+    (row,) = lines(message(record(b"x"), magic=0, offset=4))
+    assert (row["timestamp"], row["timestamp_type"]) == (-1, "NoTimestampType")
+
+
+def test_a_wrapper_gives_its_records_its_codec_and_position() -> None:
+    rows = lines(wrapper([record(b"a"), record(b"b")], magic=1, codec=GZIP, base_offset=8))
+    assert [(row["offset"], row["base_offset"], row["codec"]) for row in rows] == [
+        (8, 8, "gzip"),
+        (9, 8, "gzip"),
+    ]
+
+
+def test_a_delete_horizon_is_a_number() -> None:
+    data = batch([record(timestamp=9)], base_timestamp=1234, delete_horizon=True)
+    assert lines(data)[0]["delete_horizon_ms"] == 1234
+
+
+def test_records_of_a_batch_with_a_wrong_checksum_are_not_valid() -> None:
+    assert [row["valid"] for row in lines(batch([record()], crc=1) + batch([record()]))] == [
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "value"), [("base64", "YRv/"), ("hex", "611bff"), ("utf8", "a\x1b�")]
+)
+def test_bytes_take_the_encoding_asked_for(encoding: str, value: str) -> None:
+    assert lines(batch([record(b"a\x1b\xff")]), encoding=encoding)[0]["value"] == value
+
+
+def test_hostile_bytes_reach_no_terminal_raw() -> None:
+    hostile = bytes(range(256)) + "\u202e\u2028\x9b31m".encode()
+    data = batch([record(hostile, key=hostile, headers=[(hostile, hostile)])])
+    for form in ("text", "jsonl", "csv"):
+        text = written(data, Style(form, "utf8", directory="d\x1b", file="f\n"))
+        steering = set(text) & {chr(c) for c in (*range(32), *range(127, 160), 0x202E, 0x2028)}
+        assert steering <= {"\n", "\r"}
+        assert text.count("\n") == 1
+
+
+def test_csv_reads_back_with_the_standard_reader() -> None:
+    given = [record(b'"quoted",\n', key=b"k", headers=[(b'h"', b'v"')]), record(None)]
+    text = csv_head(RECORD_FIELDS, Style("csv", file="f")).decode()
+    text += written(batch(given), Style("csv", "utf8", file='f"'))
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["value"] for row in rows] == ['\\"quoted\\",\\n'.replace('\\"', '\\"'), ""]
+    assert rows[0]["file"] == 'f"'
+    assert json.loads(rows[0]["headers"]) == [['h"', 'v"']]
+
+
+def test_text_leaves_out_what_says_nothing() -> None:
+    line = written(batch([record(b"x", timestamp=0)]), Style("text", "utf8"))
+    assert line == (
+        'offset=0 timestamp=1970-01-01T00:00:00.000Z key=null value="x" position=0 base_offset=0 '
+        "magic=2 leader_epoch=0\n"
+    )
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "text"])
+@pytest.mark.parametrize("encoding", ["base64", "hex", "utf8"])
+def test_rows_larger_than_the_buffer_come_out_the_same(form: str, encoding: str) -> None:
+    chance = random.Random(5)
+    large = [
+        record(chance.randbytes(3000), key=b"k", headers=[(b"n", chance.randbytes(n * 50))] * n)
+        for n in range(9)
+    ]
+    large[2] = record("世界".encode() * 900, key=None)
+    large[3] = record(b"v", headers=[("名".encode() * 500, None)])
+    style = Style(form, encoding, file="f")
+    assert written(batch(large), style, buffer_bytes=1024) == written(
+        batch(large), style, buffer_bytes=1 << 20
+    )
+
+
+def test_a_batch_line_says_everything_of_a_header_in_order() -> None:
+    data = batch([record(timestamp=5), record(timestamp=4)], base_offset=3, codec=GZIP, crc=77)
+    table = scan(data, on_bad_crc="note")
+    out = bytearray()
+    RowWriter(out.extend).rows(batch_rows(table, Style("jsonl", file="f.log")), len(table))
+    row = json.loads(out)
+    assert list(row) == ["file", *(field.name for field in BATCH_FIELDS)]
+    assert row == {
+        "file": "f.log",
+        "position": 0,
+        "size": len(data),
+        "base_offset": 3,
+        "last_offset": 4,
+        "count": 2,
+        "base_sequence": -1,
+        "last_sequence": -1,
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "leader_epoch": 0,
+        "transactional": False,
+        "control": False,
+        "delete_horizon_ms": None,
+        "base_timestamp": 5,
+        "max_timestamp": 5,
+        "timestamp_type": "CreateTime",
+        "magic": 2,
+        "codec": "gzip",
+        "crc": 77,
+        "crc_ok": False,
+    }
