@@ -6,6 +6,7 @@ unless it is given too. Offsets and timestamps are absolute; deltas are worked o
     batch([record(b"a"), record(b"b", key=b"k")], base_offset=5, codec=ZSTD)   magic 2
     messages([record(b"a", offset=7)], magic=1)                                magic 0 or 1, plain
     wrapper([record(b"a"), record(b"b")], magic=0, codec=LZ4)                  magic 0 or 1
+    records_of([record(b"a")], magic=1, codec=GZIP)                            any of these
     messages07([b"a", b"b"], codec=GZIP)                                       Kafka 0.7
     write_segment(directory, 5, batch(...), batch(...))                        a file with its name
 """
@@ -279,6 +280,17 @@ def wrapper(
         attributes=codec | (log_append << 3 if magic else 0),
         offset=offsets[-1] if offset is None else offset,
     )
+
+
+def records_of(
+    records: Sequence[Record], *, magic: int, codec: int = NONE, base_offset: int = 0
+) -> bytes:
+    """The same records in any format: one batch, one wrapper or plain messages."""
+    if magic == 2:
+        return batch(records, base_offset=base_offset, codec=codec)
+    if codec == NONE:
+        return messages(records, magic=magic, base_offset=base_offset)
+    return wrapper(records, magic=magic, codec=codec, base_offset=base_offset)
 
 
 # Kafka 0.7

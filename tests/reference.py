@@ -434,6 +434,8 @@ def _records01(batch: Batch) -> Iterator[Record]:
         raise RefusedError("invalid", "wrapper without messages")
     base = _wrapper_base(batch, inner[-1].last_offset)
     for entry in inner:
+        if not 0 <= entry.magic <= 1:
+            raise RefusedError("invalid", f"inner message of magic {entry.magic}")
         if entry.codec:
             raise RefusedError("invalid", "compressed message inside a compressed message")
         message = _message(entry)
@@ -468,10 +470,7 @@ def _inner_entries(data: bytes) -> Iterator[Batch]:
 
 def _parse_entry_at(data: bytes, position: int, size: int) -> Batch:
     own = data[position : position + size]
-    magic = unpack_from(">b", own, 16)[0]
-    if not 0 <= magic <= 1:
-        raise RefusedError("invalid", f"inner message of magic {magic}")
-    return _parse_entry(own, own + bytes(61), position, magic)
+    return _parse_entry(own, own + bytes(61), position, unpack_from(">b", own, 16)[0])
 
 
 def _message(entry: Batch) -> Record:

@@ -89,18 +89,39 @@ def xxh32(data: bytes) -> int:
 
 def gunzip(data: bytes) -> bytes:
     """One or more gzip members; what follows the last and is no member is ignored."""
-    out, rest = [], data
+    out = []
     while True:
-        member = zlib.decompressobj(wbits=31)
+        member = zlib.decompressobj(wbits=-15)
+        start = _gzip_header(data)
         try:
-            out.append(member.decompress(rest))
+            out.append(member.decompress(data[start:]))
         except zlib.error as error:
             raise RefusedError("codec", f"gzip: {error}") from None
-        if not member.eof:
-            raise RefusedError("codec", "gzip: data ends inside a member")
         rest = member.unused_data
-        if rest[:3] != b"\x1f\x8b\x08":
+        if not member.eof or len(rest) < 8:
+            raise RefusedError("codec", "gzip: data ends inside a member")
+        if unpack_from("<II", rest) != (crc32(out[-1]), len(out[-1]) & 0xFFFFFFFF):
+            raise RefusedError("codec", "gzip: trailer does not match")
+        data = rest[8:]
+        if data[:3] != b"\x1f\x8b\x08":
             return b"".join(out)
+
+
+def _gzip_header(data: bytes) -> int:
+    """Bytes of a member's header. Flag bits without a meaning have none here either, as in Java."""
+    if data[:3] != b"\x1f\x8b\x08" or len(data) < 10:
+        raise RefusedError("codec", "gzip: not a member")
+    flags, at = data[3], 10
+    if flags & 0x04:
+        at += 2 + unpack_from("<H", data + bytes(2), at)[0]
+    for bit in (0x08, 0x10):  # name and comment, each ended by a zero
+        if flags & bit:
+            at = data.find(b"\0", at) + 1 or len(data)
+    if flags & 0x02:
+        if data[at : at + 2] != (crc32(data[:at]) & 0xFFFF).to_bytes(2, "little"):
+            raise RefusedError("codec", "gzip: header checksum")
+        at += 2
+    return at
 
 
 XERIAL = b"\x82SNAPPY\x00"
@@ -180,9 +201,9 @@ def _lz4_blocks(data: bytes, position: int, flags: int, block_max: int) -> bytes
             raise RefusedError("codec", "lz4: data ends before the end mark")
         (word,) = unpack_from("<I", data, position)
         position += 4
-        if word == 0:
-            break
         size = word & 0x7FFFFFFF
+        if size == 0:
+            break
         if size > block_max:
             raise RefusedError("codec", f"lz4: block of {size} bytes, {block_max} at most")
         if size + (4 if flags & 0x10 else 0) > len(data) - position:

@@ -136,13 +136,12 @@ class Reference:
             "codec": reference.CODECS[batch.codec],
             "inner_crc_ok": record.crc_ok,
         }
-        if batch.is_control:
-            fields["control_type"] = control_name(record.key)
+        fields["control_type"] = control_name(record.key if batch.is_control else None)
         return fields
 
 
 def control_name(key: bytes | None) -> str:
-    """A key that says nothing is shown as one of an unknown type."""
+    """A key that says nothing is shown as one of an unknown type; so are records that are data."""
     try:
         return reference.control_type(key)
     except reference.RefusedError:
@@ -235,17 +234,17 @@ def as_records(piece: columns.RecordColumns) -> list[Fields]:
 
 def name_values(row: Fields) -> None:
     """Numbers become the names and nulls that `kseg dump` prints."""
-    row["codec"] = Compression(row["codec"]).label
-    row["timestamp_type"] = TimestampType(row["timestamp_type"]).label
-    row["headers"] = list(row["headers"])
-    if row["delete_horizon_ms"] == -1:
+    for name, words in (("codec", Compression), ("timestamp_type", TimestampType)):
+        if name in row:
+            row[name] = words(row[name]).label
+    if "headers" in row:
+        row["headers"] = list(row["headers"])
+    if row.get("delete_horizon_ms") == -1:
         row["delete_horizon_ms"] = None
-    known = {kind.value for kind in ControlType}
-    if row["control"]:
-        kind = row["control_type"]
-        row["control_type"] = ControlType(kind).name if kind in known else "UNKNOWN"
-    else:
-        del row["control_type"]
+    if "control_type" in row:
+        known = {kind.value for kind in ControlType}
+        number = row["control_type"]
+        row["control_type"] = ControlType(number).name if number in known else "UNKNOWN"
 
 
 READERS: list[Reader] = [Reference(), Kseg()]
