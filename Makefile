@@ -60,7 +60,7 @@ bench: machine $(VENV)/.built $(VENV)/.with-test
 
 dist: $(VENV)/.made
 	rm -rf dist
-	$(PY) -m build --quiet
+	$(PY) -m build --quiet --no-isolation
 	$(PY) tools/check_dist.py dist
 
 clean:
