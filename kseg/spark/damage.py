@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from kseg.constants import StopReason
 from kseg.errors import (
     CorruptIndexError,
+    CorruptRecordError,
     DecompressionError,
     KsegError,
     LimitExceededError,
@@ -39,6 +40,14 @@ _STOP_CODES: Final = {
     StopReason.BAD_LENGTH: "batch-length",
     StopReason.BAD_MAGIC: "batch-magic",
     StopReason.BAD_CRC: "batch-crc",
+}
+
+
+_KIND_CODES: Final = {
+    CorruptIndexError: "index-points-nowhere",
+    DecompressionError: "record-codec",
+    LimitExceededError: "record-limit",
+    UnsupportedFormatError: "batch-codec",
 }
 
 
@@ -65,11 +74,12 @@ def code_of(error: KsegError) -> str:
     """The stable word for an error."""
     if error.stop in _STOP_CODES:
         return _STOP_CODES[error.stop]
-    if isinstance(error, (DecompressionError, UnsupportedFormatError)):
-        return "batch-codec"
-    if isinstance(error, LimitExceededError):
-        return "limit"
-    return "index-points-nowhere" if isinstance(error, CorruptIndexError) else "record-structure"
+    for kind, code in _KIND_CODES.items():
+        if isinstance(error, kind):
+            return code
+    if isinstance(error, CorruptRecordError):
+        return "record-crc" if error.record_index is not None else "file-shrank"
+    return "record-structure"
 
 
 def damage_of(error: KsegError, path: str) -> Damage:

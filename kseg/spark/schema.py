@@ -161,7 +161,7 @@ def arrow_schema(projection: Projection) -> pa.Schema:
     }
 
     def of(column: ProjectedColumn) -> pa.DataType:
-        if column.column is not _HEADERS:
+        if column.type_name in types:
             return types[column.type_name]
         item = pa.struct([("key", pa.string()), ("value", pa.binary())])
         return pa.list_(pa.field("element", item, nullable=column.item_nullable))

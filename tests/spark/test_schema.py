@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -122,3 +124,9 @@ def test_a_schema_that_cannot_be_met_is_one_clear_line(wanted: StructType, messa
     with pytest.raises(ValueError, match=message) as caught:
         schema.project(wanted)
     assert "\n" not in str(caught.value)
+
+
+def test_a_projection_means_the_same_in_a_worker() -> None:
+    here = schema.project(KAFKA)
+    there = pickle.loads(pickle.dumps(here))
+    assert schema.arrow_schema(there) == schema.arrow_schema(here)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import stat
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kseg.spark
+from kseg.errors import KsegError, MissingExtraError
+from kseg.spark.demo import check_java, summarise_locally
+from tests.builders import batch, record, write_segment
+
+
+def java(directory: Path, script: str) -> Path:
+    """A `java` that only knows how to answer for its version."""
+    path = directory / "bin" / "java"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.1"])
+def test_a_java_that_is_new_enough_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    java(tmp_path, f"""echo 'openjdk version "{version}" 2025-04-15' >&2""")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    check_java()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("""echo 'java version "1.8.0_401"' >&2""", "is 8"),
+        ("""echo 'openjdk version "11.0.2"' >&2""", "is 11"),
+        ("exit 3", "does not run"),
+        ("echo 'no such thing' >&2", "does not run"),
+    ],
+)
+def test_a_java_that_will_not_do_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
+) -> None:
+    java(tmp_path, script)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(KsegError, match=f"Java 17 or newer and .*{reason}.*JAVA_HOME$"):
+        check_java()
+
+
+def test_no_java_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(KsegError, match="there is none: install it"):
+        check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(KsegError, match="does not run"):
+        check_java()
+
+
+def test_no_pyspark_is_one_line_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'kseg\[spark\]'"):
+        kseg.spark.check_pyspark()
+
+
+@pytest.mark.parametrize("version", ["4.0.1", "3.5.6"])
+def test_an_old_pyspark_is_one_line_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", version)
+    with pytest.raises(MissingExtraError, match=f"pyspark {version} is too old, kseg needs 4.1"):
+        kseg.spark.check_pyspark()
+
+
+@pytest.mark.parametrize("version", ["4.1.0", "4.10.0.dev1", "5.0.0"])
+def test_a_new_pyspark_is_taken(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr("pyspark.__version__", version)
+    kseg.spark.check_pyspark()
+
+
+def test_the_local_sums_are_those_of_the_records(tmp_path: Path) -> None:
+    given = [
+        record(b"four", key=b"k", timestamp=7),
+        record(None, timestamp=-1),
+        record(b"", timestamp=5),
+    ]
+    write_segment(tmp_path / "orders-0", 0, batch(given))
+    found = summarise_locally(tmp_path)
+    assert (found.records, found.key_bytes, found.value_bytes, found.offset_sum) == (3, 1, 4, 3)
+    assert (found.first_timestamp, found.last_timestamp) == (5, 7)
+    assert found.same_answer(replace(found, seconds=99.0))
+    assert not found.same_answer(replace(found, records=4))
+
+
+def test_sums_of_nothing_have_no_times(tmp_path: Path) -> None:
+    write_segment(tmp_path / "orders-0", 0)
+    found = summarise_locally(tmp_path)
+    assert (found.records, found.first_timestamp, found.last_timestamp) == (0, None, None)

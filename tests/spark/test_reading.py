@@ -1,0 +1,426 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
+from kseg.log.scan import scan
+from kseg.spark import schema
+from kseg.spark.damage import Damage, read_report
+from kseg.spark.listing import list_logs
+from kseg.spark.options import SourceOptions, parse_options
+from kseg.spark.plan import Split, make_plan
+from kseg.spark.reading import read_split, read_task
+from kseg.spark.schema import Projection
+from tests.builders import batch, control_batch, messages, record, wrapper, write_segment
+
+TYPES: dict[str, DataType] = {
+    "BIGINT": LongType(),
+    "BOOLEAN": BooleanType(),
+    "INT": IntegerType(),
+    "STRING": StringType(),
+}
+
+
+def projection(*names: str) -> Projection:
+    from pyspark.sql.types import ArrayType, BinaryType, TimestampType
+
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    more = {"BINARY": BinaryType(), "TIMESTAMP_LTZ": TimestampType()}
+    kinds = {**TYPES, **more, schema.COLUMNS["headers"].ddl: ArrayType(header)}
+    columns = [schema.COLUMNS[name.lower()] for name in names]
+    return schema.project(StructType([StructField(c.name, kinds[c.ddl]) for c in columns]))
+
+
+def options(path: Path, **given: str) -> SourceOptions:
+    return parse_options({"path": str(path), **given})
+
+
+def read(path: Path, *names: str, **given: str) -> pa.Table:
+    chosen = options(path, **given)
+    wanted = projection(*names)
+    batches = [
+        batch
+        for task in make_plan(list_logs(chosen), chosen).tasks
+        for batch in read_task(task, wanted, chosen)
+    ]
+    return pa.Table.from_batches(batches, schema.arrow_schema(wanted))
+
+
+def splits(path: Path, **given: str) -> list[Split]:
+    chosen = options(path, **given)
+    return [split for task in make_plan(list_logs(chosen), chosen).tasks for split in task]
+
+
+def plain(base_offset: int, count: int = 10, **more: object) -> bytes:
+    records = [
+        record(b"value %d" % (base_offset + index), timestamp=base_offset + index)
+        for index in range(count)
+    ]
+    return batch(records, base_offset=base_offset, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """Two segments of ten batches with ten records each."""
+    directory = tmp_path / "orders-3"
+    for base in (0, 100):
+        write_segment(directory, base, *(plain(base + 10 * index) for index in range(10)))
+    return directory
+
+
+def test_every_column_of_a_record_arrives(tmp_path: Path) -> None:
+    rich = record(b"v", key=b"k", timestamp=1_700_000_000_123, headers=[(b"h", b"1"), (b"h", None)])
+    bare = record(None, timestamp=-1)
+    directory = tmp_path / "orders-3"
+    path = write_segment(
+        directory,
+        0,
+        batch([rich, bare], producer_id=7, producer_epoch=2, base_sequence=5, leader_epoch=4),
+    )
+    names = [column.name for column in schema.COLUMNS.values()]
+    first, second = read(directory, *names).to_pylist()
+    assert first == {
+        "key": b"k",
+        "value": b"v",
+        "topic": "orders",
+        "partition": 3,
+        "offset": 0,
+        "timestamp": datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC),
+        "timestampType": 0,
+        "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+        "timestampMs": 1_700_000_000_123,
+        "leaderEpoch": 4,
+        "producerId": 7,
+        "producerEpoch": 2,
+        "sequence": 5,
+        "baseOffset": 0,
+        "position": 0,
+        "magic": 2,
+        "codec": "none",
+        "transactional": False,
+        "control": False,
+        "controlType": None,
+        "deleteHorizonMs": None,
+        "path": str(path),
+    }
+    nothing = {"key": None, "value": None, "headers": None, "timestamp": None, "timestampMs": -1}
+    assert second == {**first, **nothing, "offset": 1, "sequence": 6}
+
+
+@pytest.mark.parametrize(
+    ("time", "shown"),
+    [
+        (-1, None),
+        (0, 0),
+        (-2, -2000),
+        (2**63 // 1000, 2**63 // 1000 * 1000),
+        (2**63 // 1000 + 1, None),
+        (2**63 - 1, None),
+        (-(2**63), None),
+    ],
+)
+def test_times_that_microseconds_cannot_hold_are_null(
+    tmp_path: Path, time: int, shown: int | None
+) -> None:
+    write_segment(tmp_path / "orders-3", 0, messages([record(b"", timestamp=time)], magic=1))
+    column = read(tmp_path, "timestamp").column(0).cast(pa.int64())
+    assert column.to_pylist() == [shown]
+
+
+def test_header_names_that_are_not_utf8_are_mended(tmp_path: Path) -> None:
+    headers = [(b"good", b"1"), (b"b\xffd", b"\xff")]
+    write_segment(tmp_path / "orders-3", 0, batch([record(headers=headers)]))
+    (row,) = read(tmp_path, "headers").column(0).to_pylist()
+    assert row == [{"key": "good", "value": b"1"}, {"key": "b\ufffdd", "value": b"\xff"}]
+
+
+def test_control_records_come_only_where_asked_for(tmp_path: Path) -> None:
+    write_segment(tmp_path / "orders-3", 0, plain(0), control_batch(1, base_offset=10))
+    assert read(tmp_path, "offset").num_rows == 10
+    shown = read(tmp_path, "control", "controlType", includeControl="true").to_pylist()
+    assert shown[9:] == [
+        {"control": False, "controlType": None},
+        {"control": True, "controlType": "COMMIT"},
+    ]
+
+
+def test_batches_keep_to_the_rows_asked_for(orders: Path) -> None:
+    chosen = options(orders, maxBatchRows="7")
+    (task,) = make_plan(list_logs(chosen), chosen).tasks
+    sizes = [batch.num_rows for batch in read_task(task, projection("offset"), chosen)]
+    assert sum(sizes) == 200
+    assert max(sizes) == 7
+
+
+def test_small_batches_of_one_task_are_joined(orders: Path) -> None:
+    chosen = options(orders)
+    (task,) = make_plan(list_logs(chosen), chosen).tasks
+    assert len(task) == 2
+    sizes = [batch.num_rows for batch in read_task(task, projection("offset"), chosen)]
+    assert sizes == [200]
+
+
+@pytest.mark.parametrize("target", [1, 300, 1000, 4000, 10**6])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_splits_give_each_record_once_in_every_format(
+    tmp_path: Path, target: int, magic: int, codec: int
+) -> None:
+    def piece(base: int) -> bytes:
+        given = [record(b"%d" % (base + n), timestamp=0) for n in range(10)]
+        if magic == 2:
+            return batch(given, base_offset=base, codec=codec)
+        if codec:
+            return wrapper(given, magic=magic, codec=codec, base_offset=base)
+        return messages(given, magic=magic, base_offset=base)
+
+    write_segment(tmp_path / "orders-3", 0, *(piece(10 * n) for n in range(20)))
+    rows = read(tmp_path, "offset", targetPartitionBytes=str(target))
+    assert rows.column(0).to_pylist() == list(range(200))
+    middle = read(
+        tmp_path,
+        "offset",
+        targetPartitionBytes=str(target),
+        startingOffsets="57",
+        endingOffsets="123",
+    )
+    assert middle.column(0).to_pylist() == list(range(57, 123))
+
+
+@pytest.mark.parametrize("index", ["auto", "use", "ignore"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["startingOffsets"],
+        ["endingOffsets"],
+        ["startingTimestamp"],
+        ["endingTimestamp"],
+        ["startingOffsets", "startingTimestamp", "endingTimestamp"],
+    ],
+    ids="+".join,
+)
+@pytest.mark.parametrize("log", ["plain-tinyidx-0", "plain-ts-0", "plain-ts-shuffled-0"])
+def test_bounds_give_what_a_scan_gives(
+    fixtures_dir: Path, log: str, index: str, names: list[str]
+) -> None:
+    path = fixtures_dir / "new" / "4.2.0-plain" / log
+    known = [
+        (int(offset), int(time))
+        for columns in scan(path, fields=("offset", "timestamp"))
+        for offset, time in zip(columns["offset"], columns["timestamp"], strict=True)
+    ]
+    offsets, times = [
+        sorted(column)[len(known) // 3 :: len(known) // 3] for column in zip(*known, strict=True)
+    ]
+    middle = {
+        "startingOffsets": offsets[0],
+        "endingOffsets": offsets[1],
+        "startingTimestamp": times[0],
+        "endingTimestamp": times[1],
+    }
+    given = {name: middle[name] for name in names}
+    expected = [
+        offset
+        for offset, time in known
+        if given.get("startingOffsets", 0) <= offset < given.get("endingOffsets", 2**62)
+        and given.get("startingTimestamp", -(2**63)) <= time < given.get("endingTimestamp", 2**63)
+    ]
+    assert 0 < len(expected) < len(known)
+    for target in ("500", "5000", "128m"):
+        texts = {name: str(at) for name, at in given.items()}
+        rows = read(path, "offset", index=index, targetPartitionBytes=target, **texts)
+        assert rows.column(0).to_pylist() == expected
+
+
+def test_a_cut_inside_a_batch_is_noticed(orders: Path) -> None:
+    log = orders / f"{0:020d}.log"
+    size = log.stat().st_size
+    entries = [(5, size // 4 + 7), (10, size // 2 + 7), (15, size * 3 // 4 + 7)]
+    packed = b"".join(
+        offset.to_bytes(4, "big") + position.to_bytes(4, "big") for offset, position in entries
+    )
+    log.with_suffix(".index").write_bytes(packed)
+    with pytest.raises(CorruptIndexError, match=r"index=ignore \[index-points-nowhere\]") as caught:
+        read(log, "offset", index="use", targetPartitionBytes=str(size // 4))
+    assert caught.value.path == str(log)
+    rows = read(log, "offset", index="auto", targetPartitionBytes=str(size // 4))
+    assert rows.column(0).to_pylist() == list(range(100))
+
+
+def test_what_is_appended_after_planning_is_left_alone(orders: Path) -> None:
+    log = orders / f"{100:020d}.log"
+    half = log.read_bytes()[:-30]
+    log.write_bytes(half)
+    chosen = options(orders)
+    (task,) = make_plan(list_logs(chosen), chosen).tasks
+    log.write_bytes(half + plain(200) + plain(210))
+    rows = [row for batch in read_task(task, projection("offset"), chosen) for row in batch[0]]
+    assert [row.as_py() for row in rows] == list(range(190))
+
+
+def test_a_segment_that_shrank_after_planning_is_an_error(orders: Path) -> None:
+    log = orders / f"{0:020d}.log"
+    (split, _) = splits(orders)
+    log.write_bytes(log.read_bytes()[: split.size // 2])
+    with pytest.raises(CorruptRecordError, match="shrank") as caught:
+        list(read_split(split, ("offset",), options(orders)))
+    assert caught.value.path == str(log)
+
+
+def test_a_segment_that_vanished_after_planning_is_named(orders: Path) -> None:
+    (split, _) = splits(orders)
+    Path(split.path).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{0:020d}.log"):
+        list(read_split(split, ("offset",), options(orders)))
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def damaged(orders: Path) -> tuple[Path, int]:
+    """The fourth batch of the first segment does not match its checksum."""
+    log = orders / f"{0:020d}.log"
+    position = sum(len(plain(10 * index)) for index in range(3))
+    flip(log, position + 70)
+    return orders, position
+
+
+def test_damage_fails_with_file_position_and_code(damaged: tuple[Path, int]) -> None:
+    directory, position = damaged
+    with pytest.raises(KsegError) as caught:
+        read(directory, "offset")
+    text = str(caught.value)
+    assert f"{0:020d}.log @ {position}" in text
+    assert "[batch-crc]" in text
+    assert "\n" not in text
+
+
+def test_damage_is_skipped_logged_and_reported(
+    damaged: tuple[Path, int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory, position = damaged
+    report = tmp_path / "report"
+    given = {"onCorrupt": "skip", "reportPath": str(report)}
+    rows = read(directory, "offset", **given)
+    expected = [offset for offset in range(200) if not 30 <= offset < 40]
+    assert rows.column(0).to_pylist() == expected
+    (damage,) = read_report(report)
+    assert (damage.code, damage.position, damage.offset) == ("batch-crc", position, 30)
+    assert damage.path == str(directory / f"{0:020d}.log")
+    assert "[batch-crc]" in caplog.text
+    read(directory, "offset", **given)
+    assert read_report(report) == [damage]
+
+
+def test_a_report_shrinks_when_the_damage_is_gone(
+    damaged: tuple[Path, int], tmp_path: Path
+) -> None:
+    directory, position = damaged
+    report = tmp_path / "report"
+    read(directory, "offset", onCorrupt="skip", reportPath=str(report))
+    flip(directory / f"{0:020d}.log", position + 70)
+    read(directory, "offset", onCorrupt="skip", reportPath=str(report))
+    assert read_report(report) == []
+
+
+def test_a_report_is_json_lines(damaged: tuple[Path, int], tmp_path: Path) -> None:
+    directory, _ = damaged
+    read(directory, "offset", onCorrupt="skip", reportPath=str(tmp_path / "report"))
+    (path,) = (tmp_path / "report").iterdir()
+    (line,) = path.read_text().splitlines()
+    assert Damage(**json.loads(line)).code == "batch-crc"
+
+
+def test_without_checksums_a_batch_that_still_parses_is_read(damaged: tuple[Path, int]) -> None:
+    directory, _ = damaged
+    assert read(directory, "offset", verifyCrc="false").num_rows == 200
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code"),
+    [
+        (lambda data: data[:-5], "torn-tail"),
+        (lambda data: data + bytes(100), "zero-tail"),
+        (lambda data: data[:8] + b"\xff\xff\xff\xff" + data[12:], "batch-length"),
+        (lambda data: data[:16] + b"\x09" + data[17:], "batch-magic"),
+    ],
+)
+def test_a_walk_that_cannot_go_on_is_named_by_its_stop(orders: Path, spoil, code: str) -> None:
+    log = orders / f"{0:020d}.log"
+    log.write_bytes(spoil(log.read_bytes()))
+    with pytest.raises(KsegError, match=rf"\[{code}\]"):
+        read(orders, "offset")
+
+
+@pytest.mark.parametrize("tail", [b"", bytes(50), plain(200)[:-5]])
+def test_an_unfinished_tail_of_the_last_segment_is_no_damage(orders: Path, tail: bytes) -> None:
+    log = orders / f"{100:020d}.log"
+    log.write_bytes(log.read_bytes() + tail)
+    assert read(orders, "offset").num_rows == 200
+    assert read(log, "offset").num_rows == 100
+
+
+def test_records_deleted_before_the_log_start_stay_deleted(orders: Path) -> None:
+    checkpoint = orders.parent / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\norders 3 42\n")
+    assert read(orders, "offset").column(0).to_pylist() == list(range(42, 200))
+    assert read(orders / f"{0:020d}.log", "offset").num_rows == 100
+
+
+def test_committed_records_are_those_of_a_scan(fixture_cases: list[Path]) -> None:
+    found = 0
+    logs = [path for case in fixture_cases for path in case.glob("*txn*-[0-9]*") if path.is_dir()]
+    for path in logs:
+        expected = [
+            int(offset)
+            for columns in scan(path, fields=("offset",), isolation="read_committed")
+            for offset in columns["offset"]
+        ]
+        for target in ("2000", "128m"):
+            rows = read(path, "offset", isolation="read_committed", targetPartitionBytes=target)
+            assert rows.column(0).to_pylist() == expected
+        found += len(expected) < scan(path, fields=("offset",)).to_arrow().num_rows
+    assert found > 0
+
+
+def test_pieces_and_tables_agree_on_types(orders: Path) -> None:
+    wanted = projection("key", "timestamp", "headers", "codec")
+    chosen = options(orders)
+    for task in make_plan(list_logs(chosen), chosen).tasks:
+        for piece in read_task(task, wanted, chosen):
+            assert piece.schema == schema.arrow_schema(wanted)
+            piece.validate(full=True)
+
+
+def test_the_stamp_of_a_topic_is_null_without_a_name(tmp_path: Path) -> None:
+    write_segment(tmp_path / "copy", 0, plain(0, 1))
+    assert read(tmp_path / "copy", "topic", "partition").to_pylist() == [
+        {"topic": None, "partition": None}
+    ]
+
+
+def test_a_split_can_be_read_again_and_alone(orders: Path) -> None:
+    (split, _) = splits(orders)
+    again = replace(split, start_offset=5, end_offset=8)
+    for _ in range(2):
+        pieces = list(read_split(again, ("offset",), options(orders)))
+        assert [int(o) for piece in pieces for o in piece["offset"]] == [5, 6, 7]
