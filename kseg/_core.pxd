@@ -1,10 +1,12 @@
-"""The C layer that kernels share: layouts as enums, status codes, loads and varints, inlined into each user.
+"""The C layer that kernels share: layouts as enums, status codes, loads and varints, inlined into
+each user.
 
-Header of a magic 2 batch (position, width): base offset 0 8, length 8 4, leader epoch 12 4, magic 16 1, CRC 17 4,
-attributes 21 2, last offset delta 23 4, base timestamp 27 8, max timestamp 35 8, producer id 43 8, producer epoch
-51 2, base sequence 53 4, record count 57 4, records 61. Magic 0 and 1: CRC 12 4, magic 16 1, attributes 17 1,
-magic 1 only: timestamp 18 8; then key and value, each behind an int32 length. Source: spec of the record formats,
-Kafka DefaultRecordBatch and LegacyRecord.
+Header of a magic 2 batch (position, width): base offset 0 8, length 8 4, leader epoch 12 4, magic
+16 1, CRC 17 4, attributes 21 2, last offset delta 23 4, base timestamp 27 8, max timestamp 35 8,
+producer id 43 8, producer epoch 51 2, base sequence 53 4, record count 57 4, records 61. Magic 0
+and 1: CRC 12 4, magic 16 1, attributes 17 1, magic 1 only: timestamp 18 8; then key and value, each
+behind an int32 length. Source: spec of the record formats, Kafka DefaultRecordBatch and
+LegacyRecord.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -16,9 +18,12 @@ cdef extern from "bytes.h" nogil:
     int64_t load_i64 "kseg_i64"(const uint8_t *p) noexcept
     int64_t add64 "kseg_add64"(int64_t a, int64_t b) noexcept
     int64_t sub64 "kseg_sub64"(int64_t a, int64_t b) noexcept
-    const uint8_t *read_varint "kseg_varint"(const uint8_t *p, const uint8_t *end, int32_t *out) noexcept
-    const uint8_t *read_varlong "kseg_varlong"(const uint8_t *p, const uint8_t *end, int64_t *out) noexcept
-    void copy_bytes "kseg_copy"(uint8_t *to, const uint8_t *source, size_t size, size_t readable) noexcept
+    const uint8_t *read_varint "kseg_varint"(const uint8_t *p, const uint8_t *end,
+                                             int32_t *out) noexcept
+    const uint8_t *read_varlong "kseg_varlong"(const uint8_t *p, const uint8_t *end,
+                                               int64_t *out) noexcept
+    void copy_bytes "kseg_copy"(uint8_t *to, const uint8_t *source, size_t size,
+                                size_t readable) noexcept
     bint all_zero "kseg_all_zero"(const uint8_t *p, size_t size) noexcept
 
 cdef enum:
@@ -88,7 +93,8 @@ cdef enum:
     BODY_MAGIC
     BODY_FIELDS
 
-# State of a locate that may stop in the middle of a batch; the order is that of kseg.format.bodies.STATE_FIELDS.
+# State of a locate that may stop in the middle of a batch; the order is that of
+# kseg.format.bodies.STATE_FIELDS.
 cdef enum:
     STATE_BODY
     STATE_RECORD
@@ -137,6 +143,48 @@ cdef enum:
     MESSAGE_OFFSET
     MESSAGE_NESTED
     MESSAGE_MAGIC
+
+cdef inline const uint8_t *pointer_to(const uint8_t[::1] data) noexcept nogil:
+    # An empty view has no first byte to point at; nothing is read through the result then.
+    return &data[0] if data.shape[0] else NULL
+
+
+# The bytes that bodies lie in, and the bodies, lent for the time of one call.
+cdef struct Lent:
+    const uint8_t *view
+    int64_t view_size
+    const uint8_t *arena
+    int64_t arena_size
+    const int64_t *bodies
+    int64_t body_count
+
+
+cdef inline Lent lend(const uint8_t[::1] view, const uint8_t[::1] arena,
+                      const int64_t[:, ::1] bodies) noexcept nogil:
+    """The two sources and the bodies in them, for the time of one call."""
+    cdef Lent lent
+    lent.view, lent.view_size = pointer_to(view), view.shape[0]
+    lent.arena, lent.arena_size = pointer_to(arena), arena.shape[0]
+    lent.bodies = &bodies[0, 0] if bodies.shape[0] else NULL
+    lent.body_count = bodies.shape[0]
+    return lent
+
+
+cdef inline const uint8_t *body_bytes(const Lent *lent, int64_t index,
+                                      int64_t *size) noexcept nogil:
+    """Where a body's bytes start, and how many they are; NULL where they lie outside their source.
+
+    An empty body of an empty source has no address, so any that is not NULL will do.
+    """
+    cdef const int64_t *body = lent.bodies + index * BODY_FIELDS
+    cdef int64_t source_size = lent.arena_size if body[BODY_SOURCE] else lent.view_size
+    if not 0 <= body[BODY_START] <= body[BODY_END] <= source_size:
+        return NULL
+    size[0] = body[BODY_END] - body[BODY_START]
+    if size[0] == 0:
+        return <const uint8_t *>body
+    return (lent.arena if body[BODY_SOURCE] else lent.view) + body[BODY_START]
+
 
 cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil
 cdef uint32_t crc32c_of(const uint8_t *data, size_t size) noexcept nogil

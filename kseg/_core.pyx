@@ -1,11 +1,13 @@
 """Read kernels: checksums, the walk over batches, location and gathering of records, index bisect.
 
-Each is a function over buffers that the caller owns: input is borrowed for the call, output arrays come allocated,
-the loop runs without the GIL, and bad bytes end the loop with a status instead of an exception. Layouts and status
-codes stand in `_core.pxd`; what they mean to people is said by `kseg.format`.
+Each is a function over buffers that the caller owns: input is borrowed for the call, output arrays
+come allocated, the loop runs without the GIL, and bad bytes end the loop with a status instead of
+an exception. Layouts and status codes stand in `_core.pxd`; what they mean to people is said by
+`kseg.format`.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.string cimport memcpy
 
 cdef extern from "crc.h" nogil:
     uint32_t kseg_crc32c(uint32_t value, const uint8_t *data, size_t size) noexcept
@@ -17,12 +19,15 @@ cdef extern from "crc.h" nogil:
     const char *kseg_crc_selected() noexcept
     void kseg_crc_init() noexcept
 
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void *address) noexcept nogil
+
 cdef extern from "stdint.h":
     int64_t INT64_MIN
     int64_t INT64_MAX
 
 cdef enum:
-    GIL_BYTES = 4096  # below this, giving the GIL up and taking it again costs more than the checksum
+    GIL_BYTES = 4096  # below this, giving the GIL up costs more than the checksum
     POLICY_FILE = 1
     VERIFY_STOP = 1
 
@@ -80,20 +85,20 @@ def crc_variant():
 
 
 def set_crc_variant(str name):
-    """Use one checksum kernel by name, or the best one again with "auto"; for tests and benchmarks."""
+    """Use one checksum kernel by name, or the best one again with "auto"; for tests and
+    benchmarks.
+    """
     if kseg_crc_select(name.encode()) != 0:
-        raise ValueError(f"no checksum kernel {name!r} on this machine; there are: auto, {', '.join(crc_variants())}")
+        known = ", ".join(("auto", *crc_variants()))
+        raise ValueError(f"no checksum kernel {name!r} on this machine; there are: {known}")
 
 
 # ---- the walk over batches -----------------------------------------------------------------------
 
-cdef inline const uint8_t *_pointer(const uint8_t[::1] data) noexcept nogil:
-    # An empty view has no first byte to point at; nothing is read through the result then.
-    return &data[0] if data.shape[0] else NULL
-
-
 cdef void _note_control(const uint8_t *p, const uint8_t *end, int64_t *row) noexcept nogil:
-    """Type and coordinator epoch from the first record of an uncompressed control batch, where they can be read."""
+    """Type and coordinator epoch from the first record of an uncompressed control batch, where
+    they can be read.
+    """
     cdef int32_t length = 0, delta = 0, size = 0
     cdef int64_t timestamp = 0
     p = read_varint(p, end, &length)
@@ -115,7 +120,9 @@ cdef void _note_control(const uint8_t *p, const uint8_t *end, int64_t *row) noex
 
 
 cdef void _fill_batch(const uint8_t *p, int64_t size, bint verify, int64_t *row) noexcept nogil:
-    """One row from a magic 2 batch of `size` bytes, all of which are there; short ones read as if padded with zeros."""
+    """One row from a magic 2 batch of `size` bytes, all of which are there; short ones read as if
+    padded with zeros.
+    """
     cdef uint8_t padded[HEADER_BYTES]
     cdef const uint8_t *h = p
     cdef int i
@@ -141,12 +148,15 @@ cdef void _fill_batch(const uint8_t *p, int64_t size, bint verify, int64_t *row)
         row[CRC_OK] = 0
     elif verify:
         row[CRC_OK] = kseg_crc32c(0, p + 21, size - 21) == <uint32_t>row[CRC]
-    if row[ATTRIBUTES] & ATTRIBUTE_CONTROL and not row[ATTRIBUTES] & ATTRIBUTE_CODEC and row[RECORD_COUNT] > 0:
+    cdef int64_t kind = row[ATTRIBUTES] & (ATTRIBUTE_CONTROL | ATTRIBUTE_CODEC)
+    if kind == ATTRIBUTE_CONTROL and row[RECORD_COUNT] > 0 and size >= HEADER_BYTES:
         _note_control(p + HEADER_BYTES, p + size, row)
 
 
 cdef void _fill_message(const uint8_t *p, int64_t size, bint verify, int64_t *row) noexcept nogil:
-    """One row from a magic 0 or 1 message of `size` >= 26 bytes, its 12 of offset and size among them."""
+    """One row from a magic 0 or 1 message of `size` >= 26 bytes, its 12 of offset and size among
+    them.
+    """
     cdef bint plain = not p[17] & ATTRIBUTE_CODEC
     row[LAST_OFFSET] = load_i64(p)
     row[BASE_OFFSET] = row[LAST_OFFSET] if plain else -1
@@ -164,10 +174,12 @@ cdef void _fill_message(const uint8_t *p, int64_t size, bint verify, int64_t *ro
     row[CRC_OK] = kseg_crc32(0, p + 16, size - 16) == <uint32_t>row[CRC] if verify else -1
 
 
-cdef int _frame(const uint8_t *p, int64_t left, int64_t visible, int policy, int64_t *size) noexcept nogil:
+cdef int _frame(const uint8_t *p, int64_t left, int64_t visible, int policy,
+                int64_t *size) noexcept nogil:
     """Whether a whole batch starts at `p`: STOP_END for yes, else why the walk ends there.
 
-    `left` bytes remain in the file, `visible` of them can be read. `size` becomes the bytes that the batch announces.
+    `left` bytes remain in the file, `visible` of them can be read. `size` becomes the bytes that
+    the batch announces.
     """
     cdef int64_t body
     cdef bint file = policy == POLICY_FILE
@@ -189,8 +201,8 @@ cdef int _frame(const uint8_t *p, int64_t left, int64_t visible, int policy, int
     return STOP_LIMIT if size[0] > visible else STOP_END
 
 
-def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit, int64_t file_end,
-                 int verify, int policy, int64_t[:, ::1] rows, int64_t[::1] walk):
+def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit,
+                 int64_t file_end, int verify, int policy, int64_t[:, ::1] rows, int64_t[::1] walk):
     """Walk the batches that start in `[start, limit)` and write a row for each.
 
     Args:
@@ -198,13 +210,16 @@ def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_
         base: position of `data[0]` in the file.
         start: position of a batch, at or behind `base`.
         limit: no batch that starts here or later is read.
-        file_end: the file's size; a batch beyond `data` but inside the file ends the walk with LIMIT and its size
-            in `walk[NEEDED]`.
-        verify: 0 leaves checksums alone, 1 stops in front of a batch whose checksum is wrong, 2 notes it and goes on.
-        policy: 0 strict, 1 what Kafka's file reader accepts (any magic; end of file within 17 bytes).
+        file_end: the file's size; a batch beyond `data` but inside the file ends the walk with
+            LIMIT and its size in `walk[NEEDED]`.
+        verify: 0 leaves checksums alone, 1 stops in front of a batch whose checksum is wrong, 2
+            notes it and goes on.
+        policy: 0 strict, 1 what Kafka's file reader accepts (any magic; end of file within 17
+            bytes).
         rows: int64[n, ROW_FIELDS], written; n bounds how many batches are read.
-        walk: int64[WALK_FIELDS], written: count, end of the last whole batch, StopReason, bytes that the batch there
-            announces (0 unknown), OR of all attributes, bit per magic seen, number of wrong checksums.
+        walk: int64[WALK_FIELDS], written: count, end of the last whole batch, StopReason, bytes
+            that the batch there announces (0 unknown), OR of all attributes, bit per magic seen,
+            number of wrong checksums.
 
     Source: Kafka ByteBufferLogInputStream, FileLogInputStream, DefaultRecordBatch.ensureValid.
     """
@@ -212,7 +227,7 @@ def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_
         raise ValueError("rows or walk has the wrong width")
     if not 0 <= base <= start or start > base + data.shape[0] or file_end < base + data.shape[0]:
         raise ValueError("start, base and file_end do not fit the data")
-    cdef const uint8_t *bytes_ = _pointer(data)
+    cdef const uint8_t *bytes_ = pointer_to(data)
     cdef int64_t visible_end = base + data.shape[0]
     cdef int64_t capacity = rows.shape[0]
     # Every index below is in bounds: count < capacity = rows.shape[0], fields are checked above.
@@ -221,8 +236,9 @@ def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_
               &rows[0, 0] if capacity else NULL, &walk[0])
 
 
-cdef void _walk(const uint8_t *data, int64_t base, int64_t position, int64_t limit, int64_t visible_end,
-                int64_t file_end, int verify, int policy, int64_t capacity, int64_t *row, int64_t *walk) noexcept nogil:
+cdef void _walk(const uint8_t *data, int64_t base, int64_t position, int64_t limit,
+                int64_t visible_end, int64_t file_end, int verify, int policy, int64_t capacity,
+                int64_t *row, int64_t *walk) noexcept nogil:
     cdef int64_t count = 0, size = 0, attributes = 0, magics = 0, bad = 0
     cdef int stop = STOP_END
     cdef const uint8_t *p
@@ -301,8 +317,11 @@ cdef inline const uint8_t *_header(const uint8_t *p, const uint8_t *end, Header 
     return p + h.value_size if h.value_size > 0 else p
 
 
-cdef int _walk_headers(const uint8_t *p, const uint8_t *end, int32_t count, int64_t *totals) noexcept nogil:
-    """Check `count` headers and add their sizes to `totals`: count, name bytes, value bytes, null values."""
+cdef int _walk_headers(const uint8_t *p, const uint8_t *end, int32_t count,
+                       int64_t *totals) noexcept nogil:
+    """Check `count` headers and add their sizes to `totals`: count, name bytes, value bytes, null
+    values.
+    """
     cdef Header h
     cdef int32_t i
     for i in range(count):
@@ -318,8 +337,11 @@ cdef int _walk_headers(const uint8_t *p, const uint8_t *end, int32_t count, int6
     return RECORD_OK if p == end else RECORD_SLACK
 
 
-cdef inline const uint8_t *_record_end(const uint8_t **p, const uint8_t *end, bint last, int *status) noexcept nogil:
-    """Step over a record's length; the record's end, found without parsing it. The body must end with the last one."""
+cdef inline const uint8_t *_record_end(const uint8_t **p, const uint8_t *end, bint last,
+                                       int *status) noexcept nogil:
+    """Step over a record's length; the record's end, found without parsing it. The body must end
+    with the last one.
+    """
     cdef int32_t length = 0
     cdef const uint8_t *stop
     if p[0] == end:
@@ -339,7 +361,8 @@ cdef inline const uint8_t *_record_end(const uint8_t **p, const uint8_t *end, bi
     return stop
 
 
-cdef int _check_records(const uint8_t *p, const uint8_t *end, int64_t record, int64_t count) noexcept nogil:
+cdef int _check_records(const uint8_t *p, const uint8_t *end, int64_t record,
+                        int64_t count) noexcept nogil:
     """Parse the records from `record` on and keep nothing: is the rest of the body whole?"""
     cdef Located r
     cdef int64_t totals[4]
@@ -373,8 +396,8 @@ cdef struct Sink:
     bint filtered
 
 
-cdef int _locate_body(const uint8_t *start, const int64_t *body, const Sink *sink,
-                      int64_t *state) noexcept nogil:
+cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *body,
+                      const Sink *sink, int64_t *state) noexcept nogil:
     """Locate the records of one body from `state` on; 1 where the sink is full, 0 at the body's end
     or a fault.
 
@@ -383,7 +406,7 @@ cdef int _locate_body(const uint8_t *start, const int64_t *body, const Sink *sin
     """
     cdef Sink out = sink[0]
     cdef const uint8_t *p = start + state[STATE_POSITION]
-    cdef const uint8_t *end = start + (body[BODY_END] - body[BODY_START])
+    cdef const uint8_t *end = start + body_size
     cdef const uint8_t *stop
     cdef const uint8_t *here
     cdef int64_t record = state[STATE_RECORD], count = body[BODY_COUNT], rows = state[STATE_ROWS]
@@ -472,46 +495,34 @@ cdef int64_t _bytes_found(const int64_t *state) noexcept nogil:
             + state[STATE_HEADER_VALUE_BYTES])
 
 
-cdef int _body_pointer(const int64_t *body, const uint8_t *view, int64_t view_size, const uint8_t *arena,
-                       int64_t arena_size, const uint8_t **start) noexcept nogil:
-    """Where a body's bytes start; -1 where its bounds lie outside its source."""
-    cdef int64_t size = arena_size if body[BODY_SOURCE] else view_size
-    if not 0 <= body[BODY_START] <= body[BODY_END] <= size:
-        return -1
-    start[0] = (arena if body[BODY_SOURCE] else view) + body[BODY_START]
-    return 0
-
-
-cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
-                 const int64_t *bodies, int64_t body_count, int64_t *first_row, Sink *out,
+cdef int _locate(const Lent *lent, int64_t *first_row, const Sink *out,
                  int64_t *state) noexcept nogil:
     cdef int64_t saved[STATE_FIELDS]
-    cdef const uint8_t *start = NULL
+    cdef const uint8_t *start
     cdef const int64_t *body
-    cdef int64_t i
+    cdef int64_t i, size = 0
     cdef int full, status
     for i in range(state[STATE_BODY] + 1):
         first_row[i] = 0
-    while state[STATE_BODY] < body_count:
-        body = bodies + state[STATE_BODY] * BODY_FIELDS
-        if _body_pointer(body, view, view_size, arena, arena_size, &start) != 0:
+    while state[STATE_BODY] < lent.body_count:
+        body = lent.bodies + state[STATE_BODY] * BODY_FIELDS
+        start = body_bytes(lent, state[STATE_BODY], &size)
+        if start == NULL or not 0 <= state[STATE_POSITION] <= size:
             return -1
         if body[BODY_COUNT] < 0:
             state[STATE_STATUS] = RECORD_COUNT_NEGATIVE
             break
-        for i in range(STATE_FIELDS):
-            saved[i] = state[i]
-        full = _locate_body(start, body, out, state)
+        memcpy(saved, state, sizeof(saved))
+        full = _locate_body(start, size, body, out, state)
         if full and body[BODY_EAGER] and not state[STATE_CHECKED]:
-            # A compressed batch is all or nothing: look at its rest before any of its records go out.
-            state[STATE_STATUS] = _check_records(start + state[STATE_POSITION], start + body[BODY_END] - body[BODY_START],
+            # A compressed batch is all or nothing: look at its rest before any record goes out.
+            state[STATE_STATUS] = _check_records(start + state[STATE_POSITION], start + size,
                                                  state[STATE_RECORD], body[BODY_COUNT])
             state[STATE_CHECKED] = 1
         if state[STATE_STATUS] != RECORD_OK:
             if body[BODY_EAGER] and not saved[STATE_CHECKED]:
                 status = <int>state[STATE_STATUS]
-                for i in range(STATE_FIELDS):
-                    state[i] = saved[i]
+                memcpy(state, saved, sizeof(saved))
                 state[STATE_STATUS] = status
             break
         if full:
@@ -519,31 +530,36 @@ cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, i
         state[STATE_BODY] += 1
         state[STATE_RECORD] = state[STATE_POSITION] = state[STATE_CHECKED] = 0
         first_row[state[STATE_BODY]] = state[STATE_ROWS]
-    for i in range(state[STATE_BODY] + 1, body_count + 1):
+    for i in range(state[STATE_BODY] + 1, lent.body_count + 1):
         first_row[i] = state[STATE_ROWS]
     return 0
 
 
-def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies, *,
-                   const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max, int64_t[::1] offsets,
-                   int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row, int64_t[::1] state):
-    """Parse the records of magic 2 bodies and note offsets, timestamps and where keys, values and headers lie.
+def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
+                   *, const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max,
+                   int64_t[::1] offsets, int64_t[::1] timestamps, int32_t[:, ::1] spans,
+                   int64_t[::1] first_row, int64_t[::1] state):
+    """Parse the records of magic 2 bodies and note offsets, timestamps and where keys, values and
+    headers lie.
 
     Args:
         view: source 0 of the bodies; read only.
         arena: source 1 of the bodies; read only.
         bodies: int64[m, BODY_FIELDS].
-        bounds: int64[4]: least offset, offset end, least timestamp, timestamp end; records outside are passed over.
+        bounds: int64[4]: least offset, offset end, least timestamp, timestamp end; records outside
+            are passed over.
         rows_max: no more rows than this.
         bytes_max: no more key, value and header bytes than this, but at least one row.
         offsets: int64[>= rows_max], written, or int64[0] where not wanted.
         timestamps: the same for timestamps in ms.
         spans: int32[>= rows_max, SPAN_FIELDS], written, or int32[0, SPAN_FIELDS].
-        first_row: int64[m + 1], written: the first row of each body, the number of rows behind the last.
-        state: int64[STATE_FIELDS]: where to go on (body, record, position, checked), and what was found: rows,
-            status, byte totals. Clear all but the first four before going on.
+        first_row: int64[m + 1], written: the first row of each body, the number of rows behind the
+            last.
+        state: int64[STATE_FIELDS]: where to go on (body, record, position, checked), and what was
+            found: rows, status, byte totals. Clear all but the first four before going on.
 
-    The records before a bad one are kept, but those of an eager (compressed) body only if all of it is sound.
+    The records before a bad one are kept, but those of an eager (compressed) body only if all of it
+    is sound.
     Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator.
     """
     if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or bounds.shape[0] != 4:
@@ -565,13 +581,10 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
     out.timestamp_min, out.timestamp_end = bounds[2], bounds[3]
     out.filtered = not (bounds[0] == INT64_MIN and bounds[1] == INT64_MAX and bounds[2] == INT64_MIN
                         and bounds[3] == INT64_MAX)
-    cdef const uint8_t *view_bytes = _pointer(view)
-    cdef const uint8_t *arena_bytes = _pointer(arena)
-    cdef const int64_t *body_rows = &bodies[0, 0] if bodies.shape[0] else NULL
+    cdef Lent lent = lend(view, arena, bodies)
     cdef int fault
     with nogil:
-        fault = _locate(view_bytes, view.shape[0], arena_bytes, arena.shape[0], body_rows, bodies.shape[0],
-                        &first_row[0], &out, &state[0])
+        fault = _locate(&lent, &first_row[0], &out, &state[0])
     if fault:
         raise ValueError("a body lies outside its source")
 
@@ -582,19 +595,19 @@ cdef inline void _mark_valid(uint8_t *validity, int64_t row) noexcept nogil:
     validity[row >> 3] |= <uint8_t>(1 << (row & 7))
 
 
-cdef int _gather(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
-                 const int64_t *bodies, int64_t body_count, const int64_t *first_row, const int32_t *spans, int column,
-                 int32_t *offsets, uint8_t *data, int64_t capacity, uint8_t *validity) noexcept nogil:
-    cdef const uint8_t *start = NULL
+cdef int _gather(const Lent *lent, const int64_t *first_row, const int32_t *spans, int column,
+                 int32_t *offsets, uint8_t *data, int64_t capacity,
+                 uint8_t *validity) noexcept nogil:
+    cdef const uint8_t *start
     cdef const int32_t *span
-    cdef int64_t b, row, size, position, used = 0, body_size
+    cdef int64_t b, row, size, position, used = 0, body_size = 0
     offsets[0] = 0
-    for b in range(body_count):
+    for b in range(lent.body_count):
         if first_row[b] == first_row[b + 1]:
             continue
-        if _body_pointer(bodies + b * BODY_FIELDS, view, view_size, arena, arena_size, &start) != 0:
+        start = body_bytes(lent, b, &body_size)
+        if start == NULL:
             return -1
-        body_size = bodies[b * BODY_FIELDS + BODY_END] - bodies[b * BODY_FIELDS + BODY_START]
         for row in range(first_row[b], first_row[b + 1]):
             span = spans + row * SPAN_FIELDS + column
             position = span[0]
@@ -615,35 +628,49 @@ cdef enum:
     COPY_SLACK = 64
 
 
+cdef int _check_located(const int64_t[:, ::1] bodies, const int64_t[::1] first_row,
+                        const int32_t[:, ::1] spans) except -1:
+    """What `locate_records` wrote must fit together, and rows must not go backwards."""
+    cdef int64_t b, bodies_count = bodies.shape[0]
+    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS:
+        raise ValueError("bodies or spans has the wrong width")
+    if first_row.shape[0] != bodies_count + 1 or first_row[0] != 0:
+        raise ValueError("first_row does not fit the bodies")
+    for b in range(bodies_count):
+        if first_row[b] > first_row[b + 1]:
+            raise ValueError("first_row goes backwards")
+    if spans.shape[0] < first_row[bodies_count]:
+        raise ValueError("spans do not fit the rows")
+    return 0
+
+
 def gather_bytes(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
-                 const int64_t[::1] first_row, const int32_t[:, ::1] spans, int column, int32_t[::1] offsets,
-                 uint8_t[::1] data, uint8_t[::1] validity):
+                 const int64_t[::1] first_row, const int32_t[:, ::1] spans, int column,
+                 int32_t[::1] offsets, uint8_t[::1] data, uint8_t[::1] validity):
     """Copy one binary column of located records into Arrow's layout.
 
     Args:
         view, arena, bodies, first_row, spans: as given to and written by `locate_records`.
         column: SPAN_KEY (0) or SPAN_VALUE (2).
         offsets: int32[rows + 1], written.
-        data: uint8[at least the column's bytes + 64], written; the 64 spare bytes let short values go as one block.
-        validity: uint8[(rows + 7) // 8], zeroed by the caller, bits written; uint8[0] where there are no nulls.
+        data: uint8[at least the column's bytes + 64], written; the 64 spare bytes let short values
+            go as one block.
+        validity: uint8[(rows + 7) // 8], zeroed by the caller, bits written; uint8[0] where there
+            are no nulls.
     """
     cdef int64_t rows = first_row[first_row.shape[0] - 1]
-    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
-        raise ValueError("bodies, spans or first_row has the wrong shape")
-    if column not in (SPAN_KEY, SPAN_VALUE) or spans.shape[0] < rows or offsets.shape[0] != rows + 1:
-        raise ValueError("column, spans or offsets do not fit the rows")
+    _check_located(bodies, first_row, spans)
+    if column not in (SPAN_KEY, SPAN_VALUE) or offsets.shape[0] != rows + 1:
+        raise ValueError("column or offsets does not fit the rows")
     if data.shape[0] < COPY_SLACK or (validity.shape[0] and validity.shape[0] < (rows + 7) // 8):
         raise ValueError("data or validity is too small")
-    cdef const uint8_t *view_bytes = _pointer(view)
-    cdef const uint8_t *arena_bytes = _pointer(arena)
+    cdef Lent lent = lend(view, arena, bodies)
+    cdef uint8_t *bits = &validity[0] if validity.shape[0] else NULL
+    cdef const int32_t *places = &spans[0, 0] if spans.shape[0] else NULL
     cdef int fault
-    if rows == 0:
-        offsets[0] = 0
-        return
     with nogil:
-        fault = _gather(view_bytes, view.shape[0], arena_bytes, arena.shape[0], &bodies[0, 0], bodies.shape[0],
-                        &first_row[0], &spans[0, 0], column, &offsets[0], &data[0], data.shape[0] - COPY_SLACK,
-                        &validity[0] if validity.shape[0] else NULL)
+        fault = _gather(&lent, &first_row[0], places, column, &offsets[0], &data[0],
+                        data.shape[0] - COPY_SLACK, bits)
     if fault:
         raise ValueError("spans do not fit bodies or data")
 
@@ -662,7 +689,8 @@ cdef struct HeaderSink:
     int64_t value_bytes
 
 
-cdef int _gather_record(const uint8_t *p, const uint8_t *end, int32_t count, HeaderSink *out) noexcept nogil:
+cdef int _gather_record(const uint8_t *p, const uint8_t *end, int32_t count,
+                        HeaderSink *out) noexcept nogil:
     cdef Header h
     cdef int32_t i
     for i in range(count):
@@ -684,25 +712,25 @@ cdef int _gather_record(const uint8_t *p, const uint8_t *end, int32_t count, Hea
     return 0
 
 
-cdef int _gather_headers(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
-                         const int64_t *bodies, int64_t body_count, const int64_t *first_row, const int32_t *spans,
+cdef int _gather_headers(const Lent *lent, const int64_t *first_row, const int32_t *spans,
                          int32_t *lists, HeaderSink *out) noexcept nogil:
-    cdef const uint8_t *start = NULL
+    cdef const uint8_t *start
     cdef const int32_t *span
-    cdef int64_t b, row, body_size
+    cdef int64_t b, row, body_size = 0
     lists[0] = out.key_offsets[0] = out.value_offsets[0] = 0
-    for b in range(body_count):
+    for b in range(lent.body_count):
         if first_row[b] == first_row[b + 1]:
             continue
-        if _body_pointer(bodies + b * BODY_FIELDS, view, view_size, arena, arena_size, &start) != 0:
+        start = body_bytes(lent, b, &body_size)
+        if start == NULL:
             return -1
-        body_size = bodies[b * BODY_FIELDS + BODY_END] - bodies[b * BODY_FIELDS + BODY_START]
         for row in range(first_row[b], first_row[b + 1]):
             span = spans + row * SPAN_FIELDS
             if span[SPAN_HEADER_COUNT]:
                 if not 0 <= span[SPAN_HEADERS] <= body_size:
                     return -1
-                if _gather_record(start + span[SPAN_HEADERS], start + body_size, span[SPAN_HEADER_COUNT], out) != 0:
+                if _gather_record(start + span[SPAN_HEADERS], start + body_size,
+                                  span[SPAN_HEADER_COUNT], out) != 0:
                     return -1
             lists[row + 1] = <int32_t>out.headers
     return 0
@@ -710,8 +738,8 @@ cdef int _gather_headers(const uint8_t *view, int64_t view_size, const uint8_t *
 
 def gather_headers(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
                    const int64_t[::1] first_row, const int32_t[:, ::1] spans, int32_t[::1] lists,
-                   int32_t[::1] key_offsets, uint8_t[::1] keys, int32_t[::1] value_offsets, uint8_t[::1] values,
-                   uint8_t[::1] validity):
+                   int32_t[::1] key_offsets, uint8_t[::1] keys, int32_t[::1] value_offsets,
+                   uint8_t[::1] values, uint8_t[::1] validity):
     """Copy the headers of located records into Arrow's layout of a list of (name, value).
 
     Args:
@@ -719,30 +747,31 @@ def gather_headers(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
         lists: int32[rows + 1], written: the first header of each record.
         key_offsets, value_offsets: int32[headers + 1], written.
         keys, values: uint8[at least the bytes + 64], written.
-        validity: uint8[(headers + 7) // 8] of the values, zeroed by the caller; uint8[0] where none is null.
+        validity: uint8[(headers + 7) // 8] of the values, zeroed by the caller; uint8[0] where none
+            is null.
     """
     cdef int64_t rows = first_row[first_row.shape[0] - 1]
-    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
-        raise ValueError("bodies, spans or first_row has the wrong shape")
-    if spans.shape[0] < rows or lists.shape[0] != rows + 1 or key_offsets.shape[0] < 1:
-        raise ValueError("spans or lists do not fit the rows")
-    if key_offsets.shape[0] != value_offsets.shape[0] or min(keys.shape[0], values.shape[0]) < COPY_SLACK:
+    _check_located(bodies, first_row, spans)
+    if lists.shape[0] != rows + 1 or key_offsets.shape[0] < 1:
+        raise ValueError("lists or key_offsets does not fit the rows")
+    if key_offsets.shape[0] != value_offsets.shape[0]:
+        raise ValueError("key_offsets and value_offsets differ in length")
+    if min(keys.shape[0], values.shape[0]) < COPY_SLACK:
         raise ValueError("key and value outputs do not fit each other")
     if validity.shape[0] and validity.shape[0] < (key_offsets.shape[0] + 6) // 8:
         raise ValueError("validity is too small")
     cdef HeaderSink out
-    out.key_offsets, out.keys, out.keys_max = &key_offsets[0], &keys[0], keys.shape[0] - COPY_SLACK
-    out.value_offsets, out.values, out.values_max = &value_offsets[0], &values[0], values.shape[0] - COPY_SLACK
+    out.key_offsets, out.value_offsets = &key_offsets[0], &value_offsets[0]
+    out.keys, out.keys_max = &keys[0], keys.shape[0] - COPY_SLACK
+    out.values, out.values_max = &values[0], values.shape[0] - COPY_SLACK
     out.validity = &validity[0] if validity.shape[0] else NULL
     out.headers_max = key_offsets.shape[0] - 1
     out.headers = out.key_bytes = out.value_bytes = 0
-    cdef const uint8_t *view_bytes = _pointer(view)
-    cdef const uint8_t *arena_bytes = _pointer(arena)
+    cdef Lent lent = lend(view, arena, bodies)
+    cdef const int32_t *places = &spans[0, 0] if spans.shape[0] else NULL
     cdef int fault
     with nogil:
-        fault = _gather_headers(view_bytes, view.shape[0], arena_bytes, arena.shape[0],
-                                &bodies[0, 0] if bodies.shape[0] else NULL, bodies.shape[0], &first_row[0],
-                                &spans[0, 0] if spans.shape[0] else NULL, &lists[0], &out)
+        fault = _gather_headers(&lent, &first_row[0], places, &lists[0], &out)
     if fault:
         raise ValueError("spans do not fit bodies or outputs")
 
@@ -753,20 +782,27 @@ cdef inline int64_t _key(const uint8_t *entry, int key_bytes) noexcept nogil:
     return load_i64(entry) if key_bytes == 8 else load_i32(entry)
 
 
-cdef inline int64_t _floor_slot(const uint8_t *first_key, int64_t entry_bytes, int key_bytes, int64_t count,
-                                int64_t target) noexcept nogil:
-    """Slot of the greatest key <= target, -1 for none: halving without a branch on the comparison."""
-    cdef int64_t low = 0, half, left = count
+cdef inline int64_t _floor_slot(const uint8_t *first_key, int64_t entry_bytes, int key_bytes,
+                                int64_t count, int64_t target) noexcept nogil:
+    """Slot of the greatest key <= target, -1 for none: halving without a branch on the
+    comparison.
+    """
+    cdef int64_t low = 0, half, quarter, left = count
     if count == 0 or _key(first_key, key_bytes) > target:
         return -1
     while left > 1:
         half = left >> 1
+        # Both places that the next step may look at, since which one hangs on a load under way.
+        quarter = (left - half) >> 1
+        prefetch(first_key + (low + quarter) * entry_bytes)
+        prefetch(first_key + (low + half + quarter) * entry_bytes)
         low += half * (_key(first_key + (low + half) * entry_bytes, key_bytes) <= target)
         left -= half
     return low
 
 
-cdef int _check_index(Py_ssize_t size, int entry_bytes, int key_at, int key_bytes, int64_t count) except -1:
+cdef int _check_index(Py_ssize_t size, int entry_bytes, int key_at, int key_bytes,
+                      int64_t count) except -1:
     if key_bytes not in (4, 8) or key_at < 0 or entry_bytes < key_at + key_bytes:
         raise ValueError("entry_bytes, key_at and key_bytes do not fit each other")
     if count < 0 or count > size // entry_bytes:
@@ -791,7 +827,8 @@ def bisect_entries(data, int entry_bytes, int key_at, int key_bytes, int64_t cou
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     try:
         _check_index(buffer.len, entry_bytes, key_at, key_bytes, count)
-        return _floor_slot(<const uint8_t *>buffer.buf + key_at, entry_bytes, key_bytes, count, target)
+        return _floor_slot(<const uint8_t *>buffer.buf + key_at, entry_bytes, key_bytes, count,
+                           target)
     finally:
         PyBuffer_Release(&buffer)
 
@@ -804,21 +841,22 @@ cdef void _floor_lanes(const uint8_t *first_key, int64_t entry_bytes, int key_by
                        const int64_t *targets, int64_t *out) noexcept nogil:
     """Sixteen searches in lockstep, so that their cache misses overlap."""
     cdef int64_t low[LANES]
-    cdef int64_t left = count, half
+    cdef int64_t left = count, half, key
     cdef int lane
     for lane in range(LANES):
         low[lane] = 0
     while left > 1:
         half = left >> 1
         for lane in range(LANES):
-            low[lane] += half * (_key(first_key + (low[lane] + half) * entry_bytes, key_bytes) <= targets[lane])
+            key = _key(first_key + (low[lane] + half) * entry_bytes, key_bytes)
+            low[lane] += half * (key <= targets[lane])
         left -= half
     for lane in range(LANES):
         out[lane] = low[lane] if _key(first_key, key_bytes) <= targets[lane] else -1
 
 
-def bisect_entries_many(const uint8_t[::1] data, int entry_bytes, int key_at, int key_bytes, int64_t count,
-                        const int64_t[::1] targets, int64_t[::1] out):
+def bisect_entries_many(const uint8_t[::1] data, int entry_bytes, int key_at, int key_bytes,
+                        int64_t count, const int64_t[::1] targets, int64_t[::1] out):
     """`bisect_entries` for many targets at once.
 
     Args:
@@ -830,7 +868,7 @@ def bisect_entries_many(const uint8_t[::1] data, int entry_bytes, int key_at, in
     if out.shape[0] != targets.shape[0]:
         raise ValueError("out and targets differ in length")
     cdef int64_t i = 0, n = targets.shape[0]
-    cdef const uint8_t *first_key = _pointer(data) + key_at
+    cdef const uint8_t *first_key = pointer_to(data) + key_at
     with nogil:
         # In bounds: i + LANES <= n in the first loop, i < n in the second; slots stay below count.
         while count and i + LANES <= n:

@@ -1,10 +1,11 @@
 """Kernels for the message sets before Kafka 0.11: magic 0 and 1, and the two of Kafka 0.7.
 
-The contract is that of `_core`. The walk over magic 0 and 1 is `_core.scan_batches`; here are the records inside, and
-the walk over Kafka 0.7's messages, which store neither offset nor a magic byte where the later formats have theirs.
+The contract is that of `_core`. The walk over magic 0 and 1 is `_core.scan_batches`; here are the
+records inside, and the walk over Kafka 0.7's messages, which store neither offset nor a magic byte
+where the later formats have theirs.
 
-Kafka 0.7: length 0 4, magic 4 1, then for magic 0: CRC 5 4, payload 9; for magic 1: attributes 5 1, CRC 6 4,
-payload 10. The CRC-32 covers the payload only. Source: kafka.message.Message of 0.7.
+Kafka 0.7: length 0 4, magic 4 1, then for magic 0: CRC 5 4, payload 9; for magic 1: attributes 5 1,
+CRC 6 4, payload 10. The CRC-32 covers the payload only. Source: kafka.message.Message of 0.7.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
@@ -12,11 +13,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from kseg._core cimport *
 
 
-cdef inline const uint8_t *_pointer(const uint8_t[::1] data) noexcept nogil:
-    return &data[0] if data.shape[0] else NULL
-
-
-# ---- records of magic 0 and 1 ----------------------------------------------------------------------
+# ---- records of magic 0 and 1
+# ----------------------------------------------------------------------
 
 cdef struct Sink:
     int64_t *offsets
@@ -32,7 +30,9 @@ cdef struct Sink:
 
 
 cdef inline int64_t _entry(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Bytes of the entry at `p`; 0 where an incomplete one ends the set, -1 where its size is impossible."""
+    """Bytes of the entry at `p`; 0 where an incomplete one ends the set, -1 where its size is
+    impossible.
+    """
     cdef int64_t size
     if end - p < LOG_OVERHEAD:
         return 0
@@ -42,11 +42,13 @@ cdef inline int64_t _entry(const uint8_t *p, const uint8_t *end) noexcept nogil:
     return size + LOG_OVERHEAD if size <= end - p - LOG_OVERHEAD else 0
 
 
-cdef int _survey(const uint8_t *p, const uint8_t *end, const int64_t *body, int64_t *shift) noexcept nogil:
-    """What the offsets of a wrapper's messages have to be moved by; the whole set is looked at before any is given.
+cdef int _survey(const uint8_t *p, const uint8_t *end, const int64_t *body,
+                 int64_t *shift) noexcept nogil:
+    """What the offsets of a wrapper's messages have to be moved by; the whole set is looked at
+    before any is given.
 
-    A magic 1 wrapper holds relative offsets and carries the absolute one of its last message, but some clients left 0
-    there. Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.
+    A magic 1 wrapper holds relative offsets and carries the absolute one of its last message, but
+    some clients left 0 there. Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.
     """
     cdef int64_t size, last = 0, count = 0
     while True:
@@ -93,7 +95,9 @@ cdef int _parse(const uint8_t *p, int64_t size, int32_t *span, const uint8_t *st
 
 
 cdef inline int64_t _timestamp(const uint8_t *p, const int64_t *body) noexcept nogil:
-    """The time that a message inside `body` reports: none for magic 0, the wrapper's under log append time."""
+    """The time that a message inside `body` reports: none for magic 0, the wrapper's under log
+    append time.
+    """
     if p[16] == 0:
         return -1
     return body[BODY_MAX_TIMESTAMP] if body[BODY_LOG_APPEND] == 1 else load_i64(p + 18)
@@ -110,10 +114,10 @@ cdef int _message(const uint8_t *p, int64_t size, bint inner, bint check_crc) no
     return RECORD_OK
 
 
-cdef int _locate_body(const uint8_t *start, const int64_t *body, Sink *out, int64_t *state) noexcept nogil:
+cdef int _locate_body(const uint8_t *start, const uint8_t *end, const int64_t *body,
+                      const Sink *out, int64_t *state) noexcept nogil:
     """As in `_core`: 1 where the sink is full, 0 at the body's end or a fault."""
     cdef const uint8_t *p = start + state[STATE_POSITION]
-    cdef const uint8_t *end = start + (body[BODY_END] - body[BODY_START])
     cdef bint inner = body[BODY_EAGER] != 0
     cdef int64_t size, offset, timestamp, used, key_size, value_size
     cdef int64_t rows = state[STATE_ROWS]
@@ -158,52 +162,54 @@ cdef int _locate_body(const uint8_t *start, const int64_t *body, Sink *out, int6
     return 0
 
 
-cdef int _locate(const uint8_t *view, int64_t view_size, const uint8_t *arena, int64_t arena_size,
-                 const int64_t *bodies, int64_t body_count, int64_t *first_row, int64_t *first_offsets, Sink *out,
+cdef int _locate(const Lent *lent, int64_t *first_row, int64_t *first_offsets, const Sink *out,
                  int64_t *state) noexcept nogil:
     cdef const uint8_t *start
     cdef const int64_t *body
-    cdef int64_t i, size
+    cdef int64_t i, size = 0
     cdef int full
     for i in range(state[STATE_BODY] + 1):
         first_row[i] = 0
-    while state[STATE_BODY] < body_count:
-        body = bodies + state[STATE_BODY] * BODY_FIELDS
-        size = arena_size if body[BODY_SOURCE] else view_size
-        if not 0 <= body[BODY_START] <= body[BODY_END] <= size:
+    while state[STATE_BODY] < lent.body_count:
+        body = lent.bodies + state[STATE_BODY] * BODY_FIELDS
+        start = body_bytes(lent, state[STATE_BODY], &size)
+        if start == NULL or not 0 <= state[STATE_POSITION] <= size:
             return -1
-        start = (arena if body[BODY_SOURCE] else view) + body[BODY_START]
         if body[BODY_EAGER] and not state[STATE_CHECKED]:
-            state[STATE_STATUS] = _survey(start, start + (body[BODY_END] - body[BODY_START]), body,
-                                          &state[STATE_SHIFT])
+            state[STATE_STATUS] = _survey(start, start + size, body, &state[STATE_SHIFT])
             if state[STATE_STATUS] != RECORD_OK:
                 break
             state[STATE_CHECKED] = 1
         # A set that was surveyed, and a plain message, begin with a whole entry.
-        first_offsets[state[STATE_BODY]] = add64(load_i64(start), state[STATE_SHIFT])
-        full = _locate_body(start, body, out, state)
+        if size >= LOG_OVERHEAD:
+            first_offsets[state[STATE_BODY]] = add64(load_i64(start), state[STATE_SHIFT])
+        full = _locate_body(start, start + size, body, out, state)
         if full or state[STATE_STATUS] != RECORD_OK:
             break
         state[STATE_BODY] += 1
-        state[STATE_RECORD] = state[STATE_POSITION] = state[STATE_CHECKED] = state[STATE_SHIFT] = 0
+        state[STATE_RECORD] = state[STATE_POSITION] = 0
+        state[STATE_CHECKED] = state[STATE_SHIFT] = 0
         first_row[state[STATE_BODY]] = state[STATE_ROWS]
-    for i in range(state[STATE_BODY] + 1, body_count + 1):
+    for i in range(state[STATE_BODY] + 1, lent.body_count + 1):
         first_row[i] = state[STATE_ROWS]
     return 0
 
 
-def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies, *,
-                    const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max, bint check_crc,
-                    int64_t[::1] offsets, int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row,
+def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
+                    const int64_t[:, ::1] bodies, *, const int64_t[::1] bounds, int64_t rows_max,
+                    int64_t bytes_max, bint check_crc, int64_t[::1] offsets,
+                    int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row,
                     int64_t[::1] first_offsets, int64_t[::1] state):
     """`_core.locate_records` for magic 0 and 1.
 
-    A plain message is a body of its own, its 12 bytes of offset and size included; the body of a wrapper is its
-    inflated set, with `eager` set.
+    A plain message is a body of its own, its 12 bytes of offset and size included; the body of a
+    wrapper is its inflated set, with `eager` set.
 
     Args:
-        check_crc: compare the checksum of each message inside a wrapper; the walk has compared those outside.
-        first_offsets: int64[m], written: absolute offset of the first message of each body that was entered.
+        check_crc: compare the checksum of each message inside a wrapper; the walk has compared
+            those outside.
+        first_offsets: int64[m], written: absolute offset of the first message of each body that was
+            entered.
 
     The others are as there. Source: Kafka AbstractLegacyRecordBatch, LegacyRecord.
     """
@@ -211,8 +217,10 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int
         raise ValueError("bodies, spans or bounds has the wrong width")
     if state.shape[0] != STATE_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
         raise ValueError("state or first_row has the wrong length")
-    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0 or first_offsets.shape[0] != bodies.shape[0]:
-        raise ValueError("state, rows_max or first_offsets out of range")
+    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0:
+        raise ValueError("state or rows_max out of range")
+    if first_offsets.shape[0] != bodies.shape[0]:
+        raise ValueError("first_offsets has the wrong length")
     for wanted in (offsets.shape[0], timestamps.shape[0], spans.shape[0]):
         if wanted and wanted < rows_max:
             raise ValueError("an output is shorter than rows_max")
@@ -225,20 +233,19 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena, const int
     out.offset_min, out.offset_end = bounds[0], bounds[1]
     out.timestamp_min, out.timestamp_end = bounds[2], bounds[3]
     out.check_crc = check_crc
-    cdef const uint8_t *view_bytes = _pointer(view)
-    cdef const uint8_t *arena_bytes = _pointer(arena)
+    cdef Lent lent = lend(view, arena, bodies)
     cdef int fault
     if bodies.shape[0] == 0:
         first_row[0] = 0
         return
     with nogil:
-        fault = _locate(view_bytes, view.shape[0], arena_bytes, arena.shape[0], &bodies[0, 0], bodies.shape[0],
-                        &first_row[0], &first_offsets[0], &out, &state[0])
+        fault = _locate(&lent, &first_row[0], &first_offsets[0], &out, &state[0])
     if fault:
         raise ValueError("a body lies outside its source")
 
 
-# ---- the walk over Kafka 0.7's messages ------------------------------------------------------------
+# ---- the walk over Kafka 0.7's messages
+# ------------------------------------------------------------
 
 cdef enum:
     LENGTH_BYTES_07 = 4
@@ -267,7 +274,8 @@ cdef int _frame_07(const uint8_t *p, int64_t left, int64_t visible, int64_t *siz
     return STOP_LIMIT if size[0] > visible else STOP_END
 
 
-cdef void _fill_07(const uint8_t *p, int64_t size, int64_t offset, bint verify, int64_t *row) noexcept nogil:
+cdef void _fill_07(const uint8_t *p, int64_t size, int64_t offset, bint verify,
+                   int64_t *row) noexcept nogil:
     cdef int64_t header = 10 if p[4] else 9
     cdef int field
     for field in range(BASE_OFFSET, ROW_FIELDS):
@@ -282,9 +290,9 @@ cdef void _fill_07(const uint8_t *p, int64_t size, int64_t offset, bint verify, 
         row[CRC_OK] = crc32_of(p + header, size - header) == <uint32_t>row[CRC]
 
 
-cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t limit, int64_t visible_end,
-                   int64_t file_end, int verify, int64_t log_start, int64_t capacity, int64_t *row,
-                   int64_t *walk) noexcept nogil:
+cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t limit,
+                   int64_t visible_end, int64_t file_end, int verify, int64_t log_start,
+                   int64_t capacity, int64_t *row, int64_t *walk) noexcept nogil:
     cdef int64_t count = 0, size = 0, attributes = 0, magics = 0, bad = 0
     cdef int stop = STOP_END
     cdef const uint8_t *p
@@ -319,8 +327,9 @@ cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t 
     walk[WALK_BAD_CRC] = bad
 
 
-def scan_messages_07(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit, int64_t file_end,
-                     int verify, int64_t log_start, int64_t[:, ::1] rows, int64_t[::1] walk):
+def scan_messages_07(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit,
+                     int64_t file_end, int verify, int64_t log_start, int64_t[:, ::1] rows,
+                     int64_t[::1] walk):
     """`_core.scan_batches` for Kafka 0.7; `log_start` is the offset of the file's first byte.
 
     Base and last offset of a row are the message's physical start in the log.
@@ -330,7 +339,7 @@ def scan_messages_07(const uint8_t[::1] data, *, int64_t base, int64_t start, in
         raise ValueError("rows or walk has the wrong width")
     if not 0 <= base <= start or start > base + data.shape[0] or file_end < base + data.shape[0]:
         raise ValueError("start, base and file_end do not fit the data")
-    cdef const uint8_t *bytes_ = _pointer(data)
+    cdef const uint8_t *bytes_ = pointer_to(data)
     cdef int64_t visible_end = base + data.shape[0]
     cdef int64_t capacity = rows.shape[0]
     # Every index below is in bounds: count < capacity = rows.shape[0], fields are checked above.

@@ -1,8 +1,8 @@
 """Record columns as Arrow: schema, record batches, readers, and the PyCapsule stream.
 
-Needs the `[arrow]` extra. Binary columns are handed over without a copy. `timestamp` is typed (milliseconds, UTC) and null
-where a record has none (-1); `timestamp_ms` is the raw number. Names are those of
-`kseg.format.columns.FIELDS`.
+Needs the `[arrow]` extra. Binary columns are handed over without a copy. `timestamp` is typed
+(milliseconds, UTC) and null where a record has none (-1); `timestamp_ms` is the raw number. Names
+are those of `kseg.format.columns.FIELDS`.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _ENTRIES_TRIED_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class BatchLocation:
-    """Where a batch lies, and the index entry that led there; None if the walk began at the start."""
+    """Where a batch lies, and the index entry that led there; None if none did."""
 
     segment: Path
     position: int

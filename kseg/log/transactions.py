@@ -84,7 +84,7 @@ class TransactionWalk:
         self.aborted: list[tuple[int, int, int]] = []
 
     def feed(self, table: BatchTable, *, offset_end: int | None = None) -> None:
-        """Take the next headers; data at or past `offset_end` opens nothing, markers there count."""
+        """Take the next headers; data at or past `offset_end` opens nothing, markers count."""
         if not table.attributes_seen & 0x30:
             return
         control = table.is_control
