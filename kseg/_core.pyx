@@ -183,11 +183,11 @@ cdef int _frame(const uint8_t *p, int64_t left, int64_t visible, int policy,
     """
     cdef int64_t body
     cdef bint file = policy == POLICY_FILE
-    if left < LOG_OVERHEAD or (file and left <= HEADER_TO_MAGIC):
-        return STOP_ZERO_TAIL if all_zero(p, min(left, visible)) and not file else STOP_TORN_TAIL
     if visible < min(left, HEADER_TO_MAGIC):
         size[0] = min(left, HEADER_TO_MAGIC)
         return STOP_LIMIT
+    if left < LOG_OVERHEAD or (file and left <= HEADER_TO_MAGIC):
+        return STOP_ZERO_TAIL if all_zero(p, left) and not file else STOP_TORN_TAIL
     body = load_i32(p + 8)
     if body < MESSAGE_SIZE_MIN:
         return STOP_ZERO_TAIL if all_zero(p, visible) and not file else STOP_BAD_LENGTH
@@ -323,8 +323,8 @@ cdef int _walk_headers(const uint8_t *p, const uint8_t *end, int32_t count,
     values.
     """
     cdef Header h
-    cdef int32_t i
-    for i in range(count):
+    cdef int32_t _i
+    for _i in range(count):
         p = _header(p, end, &h)
         if p == NULL:
             return h.status
@@ -390,9 +390,9 @@ cdef struct Sink:
     int64_t rows_max
     int64_t bytes_max
     int64_t offset_min
-    int64_t offset_end
+    int64_t offset_max
     int64_t timestamp_min
-    int64_t timestamp_end
+    int64_t timestamp_max
     bint filtered
 
 
@@ -443,8 +443,8 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
         timestamp = append_time if log_append else add64(base_timestamp, r.timestamp_delta)
         p = stop
         record += 1
-        if out.filtered and not (out.offset_min <= offset < out.offset_end
-                                 and out.timestamp_min <= timestamp < out.timestamp_end):
+        if out.filtered and not (out.offset_min <= offset <= out.offset_max
+                                 and out.timestamp_min <= timestamp <= out.timestamp_max):
             continue
         room -= size
         if rows == out.rows_max or (room < 0 and rows > 0):
@@ -577,8 +577,8 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
     out.spans = &spans[0, 0] if spans.shape[0] else NULL
     out.rows_max = rows_max
     out.bytes_max = bytes_max
-    out.offset_min, out.offset_end = bounds[0], bounds[1]
-    out.timestamp_min, out.timestamp_end = bounds[2], bounds[3]
+    out.offset_min, out.offset_max = bounds[0], last_before(bounds[1])
+    out.timestamp_min, out.timestamp_max = bounds[2], last_before(bounds[3])
     out.filtered = not (bounds[0] == INT64_MIN and bounds[1] == INT64_MAX and bounds[2] == INT64_MIN
                         and bounds[3] == INT64_MAX)
     cdef Lent lent = lend(view, arena, bodies)
@@ -692,8 +692,8 @@ cdef struct HeaderSink:
 cdef int _gather_record(const uint8_t *p, const uint8_t *end, int32_t count,
                         HeaderSink *out) noexcept nogil:
     cdef Header h
-    cdef int32_t i
-    for i in range(count):
+    cdef int32_t _i
+    for _i in range(count):
         p = _header(p, end, &h)
         if p == NULL or out.headers == out.headers_max or h.key_size > out.keys_max - out.key_bytes:
             return -1

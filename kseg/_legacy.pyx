@@ -8,7 +8,7 @@ Kafka 0.7: length 0 4, magic 4 1, then for magic 0: CRC 5 4, payload 9; for magi
 CRC 6 4, payload 10. The CRC-32 covers the payload only. Source: kafka.message.Message of 0.7.
 """
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from kseg._core cimport *
 
@@ -23,9 +23,9 @@ cdef struct Sink:
     int64_t rows_max
     int64_t bytes_max
     int64_t offset_min
-    int64_t offset_end
+    int64_t offset_max
     int64_t timestamp_min
-    int64_t timestamp_end
+    int64_t timestamp_max
     bint check_crc
 
 
@@ -136,8 +136,8 @@ cdef int _locate_body(const uint8_t *start, const uint8_t *end, const int64_t *b
             break
         offset = add64(load_i64(p), state[STATE_SHIFT])
         timestamp = _timestamp(p, body)
-        if (out.offset_min <= offset < out.offset_end
-                and out.timestamp_min <= timestamp < out.timestamp_end):
+        if (out.offset_min <= offset <= out.offset_max
+                and out.timestamp_min <= timestamp <= out.timestamp_max):
             key_size, value_size = span[SPAN_KEY_SIZE], span[SPAN_VALUE_SIZE]
             used += (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
             if rows == out.rows_max or (used > out.bytes_max and rows > 0):
@@ -230,8 +230,8 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
     out.spans = &spans[0, 0] if spans.shape[0] else NULL
     out.rows_max = rows_max
     out.bytes_max = bytes_max
-    out.offset_min, out.offset_end = bounds[0], bounds[1]
-    out.timestamp_min, out.timestamp_end = bounds[2], bounds[3]
+    out.offset_min, out.offset_max = bounds[0], last_before(bounds[1])
+    out.timestamp_min, out.timestamp_max = bounds[2], last_before(bounds[3])
     out.check_crc = check_crc
     cdef Lent lent = lend(view, arena, bodies)
     cdef int fault
@@ -256,11 +256,11 @@ cdef enum:
 cdef int _frame_07(const uint8_t *p, int64_t left, int64_t visible, int64_t *size) noexcept nogil:
     """As in `_core`: STOP_END where a whole message starts at `p`, else why the walk ends."""
     cdef int64_t length
-    if left < LENGTH_BYTES_07:
-        return STOP_ZERO_TAIL if all_zero(p, min(left, visible)) else STOP_TORN_TAIL
     if visible < min(left, LENGTH_BYTES_07 + 1):
         size[0] = min(left, LENGTH_BYTES_07 + 1)
         return STOP_LIMIT
+    if left < LENGTH_BYTES_07:
+        return STOP_ZERO_TAIL if all_zero(p, left) else STOP_TORN_TAIL
     length = load_i32(p)
     if length < MESSAGE_MIN_07:
         return STOP_ZERO_TAIL if all_zero(p, visible) else STOP_BAD_LENGTH
