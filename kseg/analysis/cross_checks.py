@@ -42,17 +42,23 @@ def _end_offset(segments: Sequence[SegmentSummary]) -> int:
 
 def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None:
     for before, segment in pairwise(segments):
-        last = before.last_offset
-        if last is None or last < segment.base_offset or segment.kafka07:
-            continue
-        found.add(
-            "offset-order",
-            segment.path,
-            f"the segment starts at {segment.base_offset}, {os.path.basename(before.path)} before "
-            f"it ends at {last}",
-            position=0,
-            offset=segment.base_offset,
-        )
+        name, last = os.path.basename(before.path), before.last_offset
+        if last is not None and last >= segment.base_offset and not segment.kafka07:
+            found.add(
+                "offset-order",
+                segment.path,
+                f"the segment starts at {segment.base_offset}, {name} before it ends at {last}",
+                position=0,
+                offset=segment.base_offset,
+            )
+        if before.epochs and segment.epochs and segment.epochs[0][0] < before.epochs[-1][0]:
+            epoch, offset = segment.epochs[0]
+            found.add(
+                "leader-epoch-order",
+                segment.path,
+                f"leader epoch {epoch} follows {before.epochs[-1][0]}, which ends {name}",
+                offset=offset,
+            )
 
 
 def _check_snapshots(

@@ -1,0 +1,233 @@
+"""Verify: one break each, and the finding that names it; the same answer however it is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kseg.analysis.codes import CODES
+from kseg.analysis.findings import PER_CODE_MAX
+from kseg.analysis.verify import (
+    Examined,
+    Finding,
+    VerifyOptions,
+    examine,
+    merge,
+    plan,
+    report,
+    verify,
+)
+from kseg.errors import KsegError, NotALogError
+from tests.builders import GZIP, batch, message, record, wrapper, write_segment
+from tests.unit.analysis.breaks import BREAKS, LAST_SIZE, SIZE, patch
+from tests.unit.analysis.healthy import (
+    FIRST,
+    Data,
+    index,
+    make,
+    records,
+    time_index,
+)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Data:
+    return make(tmp_path / "data")
+
+
+#: Codes that no lone break of this directory can bring about, and where they are tested.
+ELSEWHERE = {"record-crc": "test_inner_messages_are_checked_too", "changed": "test_a_file_gone"}
+OPTIONS = VerifyOptions(inflated_max=1 << 19)
+
+
+def test_a_healthy_directory_has_no_findings(data: Data) -> None:
+    for deep in (False, True):
+        answer = verify(data.root, deep=deep)
+        assert answer.findings == ()
+        assert (answer.ok, answer.batches, answer.records) == (True, 6, 11)
+        assert answer.files == 15
+        assert answer.bytes == sum(p.stat().st_size for p in data.root.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_each_break_is_named_where_it_is(data: Data, name: str) -> None:
+    case = BREAKS[name]
+    case.do(data)
+    answer = verify(data.root, deep=case.deep, options=OPTIONS)
+    places = {(f.code, os.path.relpath(f.path, data.root), f.severity) for f in answer.findings}
+    assert (case.code, case.path, case.severity) in places
+    if case.position is not None:
+        assert case.position in {f.position for f in answer.findings if f.code == case.code}
+    assert answer.ok == all(finding.severity == "warning" for finding in answer.findings)
+    assert all(finding.advice and finding.message for finding in answer.findings)
+
+
+def test_every_code_has_a_break() -> None:
+    assert {case.code for case in BREAKS.values()} | set(ELSEWHERE) == set(CODES)
+
+
+def test_inner_messages_are_checked_too(tmp_path: Path) -> None:
+    inner = message(record(b"abc"), magic=1)[:-1] + b"X"
+    outer = wrapper([record(b"a")], magic=1, codec=GZIP, inner=inner)
+    log = write_segment(tmp_path / "t-0", 0, outer)
+    assert [f.code for f in verify(log).findings] == []
+    assert [f.code for f in verify(log, deep=True).findings] == ["record-crc"]
+
+
+# Asked in other ways.
+
+
+def test_order_of_units_does_not_matter(data: Data) -> None:
+    for name in ("a bit of a batch", "offsets beyond the next segment", "epochs of another log"):
+        BREAKS[name].do(data)
+    units = plan([data.root])
+    parts = [examine(unit, OPTIONS) for unit in units]
+    parts = [pickle.loads(pickle.dumps(part)) for part in parts]
+    answers = []
+    for seed in range(4):
+        random.Random(seed).shuffle(parts)
+        whole = Examined()
+        for part in parts:
+            whole = merge(whole, part)
+        answers.append(report(whole))
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0] == verify(data.root, options=OPTIONS)
+
+
+def test_two_processes_give_the_same_answer(data: Data) -> None:
+    BREAKS["a bit of a batch"].do(data)
+    assert verify(data.root, jobs=2) == verify(data.root)
+    with pytest.raises(ValueError, match="jobs"):
+        verify(data.root, jobs=0)
+
+
+def test_progress_ends_at_the_total(data: Data) -> None:
+    steps: list[tuple[int, int]] = []
+    verify(data.root, progress=lambda done, total: steps.append((done, total)))
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[-1][0] == steps[-1][1] >= SIZE + LAST_SIZE
+
+
+def test_the_document_is_what_the_command_line_promises(data: Data) -> None:
+    BREAKS["a bit of a batch"].do(data)
+    document = json.loads(json.dumps(verify(data.root).to_json()))
+    assert list(document) == ["schema", "ok", "files", "bytes", "batches", "records", "findings"]
+    assert document["schema"] == "kseg.verify/1"
+    assert list(document["findings"][0]) == [
+        "code", "severity", "path", "position", "offset", "message", "advice",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("index entries that fall", "index-order"),
+        ("an index into the middle of a batch", "index-points-nowhere"),
+        ("times that fall", "time-index-order"),
+        ("a bit of a snapshot", "snapshot-crc"),
+        ("a bit of a batch", "batch-crc"),
+        ("a transaction without a marker", "txn-index-points-nowhere"),
+        ("epochs that are none", "epochs-format"),
+        ("no topic id", "metadata-format"),
+        ("a version of properties", "properties-format"),
+        ("a checkpoint that is none", "checkpoint-format"),
+    ],
+)
+def test_a_file_by_itself_is_told_alike(data: Data, name: str, code: str) -> None:
+    case = BREAKS[name]
+    case.do(data)
+    answer = verify(data.root / case.path)
+    assert code in {finding.code for finding in answer.findings}
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_a_small_file_far_from_its_log_is_judged_by_itself(
+    data: Data, tmp_path: Path, suffix: str
+) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    base = 7 if suffix == ".snapshot" else 0
+    copy = alone / data.file(base, suffix).name
+    copy.write_bytes(data.file(base, suffix).read_bytes())
+    assert verify(copy).findings == ()
+
+
+def test_the_same_file_is_looked_at_once(data: Data) -> None:
+    log = data.file(0)
+    assert verify([log, log]) == verify(log)
+
+
+def test_a_log_in_an_unknown_folder_is_no_partition_but_read(data: Data) -> None:
+    copy = data.root / "copy of orders"
+    data.partition.rename(copy)
+    (data.root / "log-start-offset-checkpoint").unlink()
+    assert verify(copy).findings == ()
+
+
+def test_what_is_not_kafkas_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotALogError):
+        verify(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        verify(tmp_path / "absent")
+
+
+def test_a_file_gone_meanwhile_is_a_warning(data: Data) -> None:
+    units = plan([data.root])
+    unit = next(unit for unit in units if unit.path == str(data.file(0)))
+    data.file(0).unlink()
+    assert [f.code for f in examine(unit, OPTIONS).findings] == ["changed"]
+    with pytest.raises(FileNotFoundError):
+        examine(replace(unit, partition=None), OPTIONS)
+
+
+# Bounds.
+
+
+def test_hopeless_files_give_few_findings(data: Data) -> None:
+    batches = [batch(records(1), base_offset=n, crc=1) for n in range(1000)]
+    data.write_log(FIRST, *batches)
+    data.file(0, ".index").write_bytes(index(*((n + 1, 2 * n + 1) for n in range(5000))))
+    data.file(0, ".timeindex").write_bytes(time_index(*((n, n) for n in range(1, 5000))))
+    answer = verify(data.root)
+    assert len(answer.findings) < 6 * PER_CODE_MAX
+    rest = [f.message for f in answer.findings if f.code == "batch-crc"][-1:]
+    assert len([f for f in answer.findings if f.code == "batch-crc"]) == PER_CODE_MAX + 1
+    assert any("900 more" in f.message for f in answer.findings), rest
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_changed_bytes_give_findings_and_nothing_else(data: Data, seed: int) -> None:
+    dice = random.Random(seed)
+    files = [path for path in sorted(data.root.rglob("*")) if path.is_file()]
+    for _ in range(25):
+        path = dice.choice(files)
+        content = bytearray(path.read_bytes())
+        for _ in range(dice.randint(1, 4)):
+            if content:
+                content[dice.randrange(len(content))] = dice.choice((0, 1, 127, 128, 255))
+        path.write_bytes(content)
+        for deep in (False, True):
+            answer = verify(data.root, deep=deep)
+            assert all(isinstance(finding, Finding) for finding in answer.findings)
+
+
+@pytest.mark.parametrize("mapping", ["always", "never"])
+def test_mapped_or_not_the_answer_is_the_same(data: Data, mapping: str) -> None:
+    BREAKS["a bit of a batch"].do(data)
+    options = VerifyOptions(mapping=mapping)  # type: ignore[arg-type]
+    assert verify(data.root, options=options) == verify(data.root)
+
+
+def test_errors_of_a_walk_never_leave_verify(data: Data) -> None:
+    for position in range(0, SIZE, 7):
+        patch(data.file(0), position, b"\xff")
+        try:
+            verify(data.partition, deep=True)
+        except KsegError as error:  # pragma: no cover
+            pytest.fail(f"{position}: {error}")
