@@ -98,8 +98,12 @@ def _print(report: Report) -> None:
     warnings = len(report.findings) - errors
     output.write_line(
         f"{report.files} files, {output.human_bytes(report.bytes)}, {report.batches} batches, "
-        f"{report.records} records: {errors} errors, {warnings} warnings"
+        f"{report.records} records: {_number(errors, 'error')}, {_number(warnings, 'warning')}"
     )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _line(finding: Finding) -> str:

@@ -202,8 +202,8 @@ def test_a_batch_that_cannot_be_decoded_is_said_and_the_next_go_on(
     )
     ran = kseg("dump", "--format", "jsonl", path)
     assert ran.code == 1
-    assert [row["offset"] for row in ran.rows][0] == 0
-    assert [row["offset"] for row in ran.rows][-1] == 2
+    offsets = [row["offset"] for row in ran.rows]
+    assert (offsets[0], offsets[-1]) == (0, 2)
     assert ran.err.count("\n") == 1
 
 
@@ -339,6 +339,5 @@ def test_lines_of_a_fixture_equal_what_kafka_read(kseg: Kseg, txn: Path) -> None
     with gzip.open(txn / "records.jsonl.gz", "rt") as lines:
         expected = [json.loads(line) for line in lines]
     rows = kseg("dump", "--format", "jsonl", txn).rows
-    assert [
-        {name: row[name] for name in want} for row, want in zip(rows, expected, strict=True)
-    ] == (expected)
+    shown = [{name: row[name] for name in want} for row, want in zip(rows, expected, strict=True)]
+    assert shown == expected

@@ -1,0 +1,150 @@
+"""`kseg export`: every format holds the records that dump shows; files appear whole or never."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.builders import batch, record
+from tests.unit.cli.conftest import Kseg
+
+
+def decoded(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Offset, time, key and value of a JSON line, in Arrow's terms."""
+
+    def raw(text: str | None) -> bytes | None:
+        return None if text is None else base64.b64decode(text)
+
+    return row["offset"], row["timestamp"], raw(row["key"]), raw(row["value"])
+
+
+def shown(kseg: Kseg, path: Path) -> list[tuple[Any, ...]]:
+    return [decoded(row) for row in kseg("read", "--format", "jsonl", path).rows]
+
+
+def of_table(table: pa.Table) -> list[tuple[Any, ...]]:
+    names = ("offset", "timestamp", "key", "value")
+    times = table["timestamp"].cast(pa.int64())
+    columns = [times if name == "timestamp" else table[name] for name in names]
+    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_columnar_files_hold_the_records(
+    kseg: Kseg, orders: Path, tmp_path: Path, form: str
+) -> None:
+    out = tmp_path / f"out.{form}"
+    assert kseg("export", orders, "-o", out).code == 0
+    table = pq.read_table(out) if form == "parquet" else pa.ipc.open_file(out).read_all()
+    assert of_table(table) == shown(kseg, orders)
+    assert table["topic"].unique().to_pylist() == ["orders"]
+    assert table["partition"].unique().to_pylist() == [0]
+    assert table["headers"].to_pylist()[4] == [
+        {"key": "h", "value": b"x"},
+        {"key": "n", "value": None},
+    ]
+
+
+def test_json_lines_are_those_of_dump(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    kseg("export", orders, "-o", out)
+    assert out.read_bytes() == kseg("dump", "--format", "jsonl", orders).out
+
+
+def test_csv_keeps_text_as_it_is(kseg: Kseg, tmp_path: Path) -> None:
+    text = 'line\n"quoted", \\ tab\t'
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(batch([record(text.encode()), record(None)]))
+    out = tmp_path / "out.csv"
+    kseg("export", path, "-o", out, "--bytes", "utf8", "--fields", "offset,value")
+    with out.open(newline="") as lines:
+        assert list(csv.reader(lines)) == [["offset", "value"], ["0", text], ["1", ""]]
+
+
+def test_a_directory_gets_one_file_a_partition(
+    kseg: Kseg, orders: Path, payments: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "made" / "here"
+    ran = kseg("export", orders.parent, "-o", out)
+    assert ran.code == 0
+    assert sorted(path.name for path in out.iterdir()) == ["orders-0.parquet", "payments-0.parquet"]
+    assert ran.err == f"{out}/orders-0.parquet: 10 records\n{out}/payments-0.parquet: 3 records\n"
+
+
+def test_a_file_a_segment(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
+    kseg("export", orders, "-o", tmp_path / "out", "--per", "segment", "--format", "jsonl")
+    found = sorted((tmp_path / "out" / "orders-0").iterdir())
+    assert [path.name for path in found] == [
+        "00000000000000000000.jsonl",
+        "00000000000000000006.jsonl",
+    ]
+    assert [len(path.read_bytes().splitlines()) for path in found] == [6, 4]
+
+
+def test_several_inputs_do_not_fit_one_file(
+    kseg: Kseg, orders: Path, payments: Path, tmp_path: Path
+) -> None:
+    ran = kseg("export", orders.parent, "-o", tmp_path / "out.csv")
+    assert ran.code == 2
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "offsets"),
+    [
+        (["--offset", "3..5"], [3, 4]),
+        (["--time", "1760000008000.."], [8, 9]),
+        (["--isolation", "read_committed", "--offset", "8.."], [8, 9]),
+    ],
+)
+def test_ranges_are_kept(
+    kseg: Kseg, orders: Path, tmp_path: Path, words: list[str], offsets: list[int]
+) -> None:
+    out = tmp_path / "out.jsonl"
+    kseg("export", orders, "-o", out, *words)
+    rows = [json.loads(line) for line in out.read_bytes().splitlines()]
+    assert [row["offset"] for row in rows] == offsets
+
+
+def test_an_unknown_field_is_named(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
+    ran = kseg("export", orders, "-o", tmp_path / "x.csv", "--fields", "offset,color")
+    assert ran.code == 2
+    assert "color" in ran.err
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
+def test_damage_leaves_no_file(kseg: Kseg, orders: Path, tmp_path: Path, form: str) -> None:
+    damage(orders)
+    out = tmp_path / f"out.{form}"
+    out.write_text("older")
+    ran = kseg("export", orders, "-o", out)
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+    assert out.read_text() == "older"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", out.name]
+
+
+def test_damage_can_be_skipped_and_is_named(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
+    path = damage(orders)
+    out = tmp_path / "out.jsonl"
+    ran = kseg("export", orders, "-o", out, "--on-corrupt", "skip")
+    assert ran.code == 1
+    assert str(path) in ran.err
+    rows = [json.loads(line) for line in out.read_bytes().splitlines()]
+    assert [row["offset"] for row in rows] == [0, 1, 6, 7, 8, 9]
+
+
+def damage(orders: Path) -> Path:
+    """Flip a bit of the second batch; answers its file."""
+    path = orders / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    return path

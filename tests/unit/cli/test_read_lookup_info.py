@@ -1,0 +1,229 @@
+"""`kseg read`, `lookup` and `info` on small logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.builders import GZIP, LZ4, batch, message, record, wrapper, write_segment
+from tests.unit.cli.conftest import Kseg
+
+START_MS = 1_760_000_000_000
+
+
+def offsets(kseg: Kseg, *words: object) -> list[int]:
+    ran = kseg("read", "--format", "jsonl", *words)
+    assert (ran.code, ran.err) == (0, "")
+    return [row["offset"] for row in ran.rows]
+
+
+READS = {
+    "everything": ([], list(range(10))),
+    "from an offset": (["--offset", "7.."], [7, 8, 9]),
+    "from a time": (["--time", "2025-10-09T08:53:27Z.."], [7, 8, 9]),
+    "a key": (["--key", "key 1"], [1, 7]),
+    "the first": (["--limit", "2"], [0, 1]),
+    "the last": (["--last", "5"], [5, 6, 7, 8, 9]),
+    "the last of a key": (["--last", "1", "--key", "key 0"], [9]),
+    "the last committed": (["--last", "2", "--isolation", "read_committed"], [8, 9]),
+    "beyond the end": (["--offset", "100.."], []),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_read_begins_where_it_is_told(kseg: Kseg, orders: Path, name: str) -> None:
+    words, expected = READS[name]
+    assert offsets(kseg, *words, orders) == expected
+
+
+def test_read_shows_no_markers(kseg: Kseg, payments: Path) -> None:
+    assert offsets(kseg, payments) == [0, 2, 4]
+
+
+def test_last_counts_records_not_markers(kseg: Kseg, payments: Path) -> None:
+    assert offsets(kseg, "--last", "3", payments) == [0, 2, 4]
+
+
+def test_committed_records_exclude_aborted_and_undecided_ones(kseg: Kseg, payments: Path) -> None:
+    assert offsets(kseg, "--isolation", "read_committed", payments) == [0]
+
+
+def test_read_keeps_to_the_log_start_offset(kseg: Kseg, orders: Path) -> None:
+    checkpoint = orders.parent / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\norders 0 4\n")
+    assert offsets(kseg, orders) == [4, 5, 6, 7, 8, 9]
+    assert offsets(kseg, "--last", "9", orders) == [4, 5, 6, 7, 8, 9]
+
+
+def test_read_takes_one_file(kseg: Kseg, orders: Path) -> None:
+    assert offsets(kseg, orders / "00000000000000000006.log") == [6, 7, 8, 9]
+
+
+def test_committed_reading_of_one_file_is_refused(kseg: Kseg, orders: Path) -> None:
+    ran = kseg("read", "--isolation", "read_committed", orders / "00000000000000000006.log")
+    assert (ran.code, ran.out) == (2, b"")
+
+
+def test_read_of_an_index_exits_3(kseg: Kseg, orders: Path) -> None:
+    path = orders / "00000000000000000006.index"
+    path.write_bytes(b"")
+    assert kseg("read", path).code == 3
+
+
+def test_read_goes_through_a_data_directory(kseg: Kseg, orders: Path, payments: Path) -> None:
+    rows = kseg("read", "--format", "jsonl", orders.parent, "--limit", "12").rows
+    assert [row["dir"] for row in rows] == ["orders-0"] * 10 + ["payments-0"] * 2
+
+
+def test_read_refuses_damage_after_the_records_before_it(kseg: Kseg, tmp_path: Path) -> None:
+    good = batch([record(b"a")])
+    path = write_segment(tmp_path / "t-0", 0, good, batch([record(b"b")], base_offset=1, crc=5))
+    ran = kseg("read", "--format", "jsonl", tmp_path / "t-0")
+    assert ran.code == 1
+    assert [row["offset"] for row in ran.rows] == [0]
+    assert ran.err.count("\n") == 1
+    assert f"{path} @ {len(good)}" in ran.err
+
+
+def test_read_takes_a_torn_tail_for_a_write_not_finished(kseg: Kseg, orders: Path) -> None:
+    last = orders / "00000000000000000006.log"
+    last.write_bytes(last.read_bytes()[:-1])
+    assert offsets(kseg, orders) == [0, 1, 2, 3, 4, 5]
+
+
+# Lookup.
+
+
+def test_lookup_names_the_place_of_an_offset(kseg: Kseg, orders: Path) -> None:
+    first = orders / "00000000000000000000.log"
+    document = kseg("lookup", "--json", "--offset", "4", orders).document
+    batch_fields = document.pop("batch")
+    assert document == {
+        "schema": "kseg.lookup/1",
+        "path": str(orders),
+        "segment": first.name,
+        "position": first.stat().st_size - batch_fields["size"],
+        "offset": 4,
+        "timestamp": 1,
+        "index_entry": None,
+    }
+    assert (batch_fields["base_offset"], batch_fields["last_offset"]) == (2, 5)
+
+
+def test_lookup_names_the_first_record_at_a_time(kseg: Kseg, orders: Path) -> None:
+    document = kseg("lookup", "--json", "--time", str(START_MS + 6001), orders).document
+    assert document["segment"] == "00000000000000000006.log"
+    assert (document["offset"], document["timestamp"]) == (7, START_MS + 7000)
+
+
+def test_lookup_of_a_time_after_the_last_finds_nothing(kseg: Kseg, orders: Path) -> None:
+    ran = kseg("lookup", "--json", "--time", "2100-01-01", orders)
+    assert ran.code == 0
+    assert ran.document["offset"] is None
+    assert ran.document["segment"] is None
+    assert kseg("lookup", "--time", "2100-01-01", orders).text == (
+        "no record at or after this time\n"
+    )
+
+
+def test_lookup_says_which_index_entry_it_used(kseg: Kseg, fixtures_dir: Path) -> None:
+    directory = fixtures_dir / "new" / "4.2.0-txn" / "txn-0"
+    entry = kseg("lookup", "--json", "--offset", "100", directory).document["index_entry"]
+    shown = kseg("dump", "--format", "jsonl", directory / "00000000000000000061.index").rows
+    assert entry in [{"offset": row["offset"], "position": row["position"]} for row in shown]
+
+
+def test_lookup_outside_the_log_exits_2_and_says_its_bounds(kseg: Kseg, orders: Path) -> None:
+    ran = kseg("lookup", "--offset", "10", orders)
+    assert (ran.code, ran.out) == (2, b"")
+    assert "offsets 0 to 9" in ran.err
+
+
+def test_lookup_wants_one_partition(kseg: Kseg, orders: Path, payments: Path) -> None:
+    ran = kseg("lookup", "--offset", "1", orders.parent)
+    assert ran.code == 2
+    ran = kseg("lookup", "--offset", "1", "--topic", "orders", orders.parent)
+    assert ran.code == 0
+
+
+def test_lookup_in_text_says_the_same(kseg: Kseg, orders: Path) -> None:
+    text = kseg("lookup", "--offset", "7", orders).text
+    assert "00000000000000000006.log" in text
+    assert "2025-10-09T08:53:27.000Z" in text
+
+
+# Info.
+
+
+def test_info_sums_up_partitions(kseg: Kseg, orders: Path, payments: Path) -> None:
+    document = kseg("info", "--json", orders.parent).document
+    assert document["schema"] == "kseg.info/1"
+    assert document["path"] == str(orders.parent)
+    first, second = document["partitions"]
+    files = first.pop("segment_files")
+    assert first == {
+        "dir": "orders-0",
+        "topic": "orders",
+        "partition": 0,
+        "log_start_offset": 0,
+        "log_end_offset": 10,
+        "segments": 2,
+        "bytes": sum(path.stat().st_size for path in orders.glob("*.log")),
+        "batches": 3,
+        "records": 10,
+        "min_timestamp": START_MS,
+        "max_timestamp": START_MS + 9000,
+        "codecs": ["none", "zstd"],
+        "magics": [2],
+        "leader_epochs": [],
+        "leftovers": [],
+    }
+    assert [file["base_offset"] for file in files] == [0, 6]
+    assert (second["topic"], second["records"]) == ("payments", 5)
+
+
+def test_info_does_not_invent_counts_that_headers_do_not_say(kseg: Kseg, tmp_path: Path) -> None:
+    parts = (
+        message(record(b"a"), magic=0),
+        wrapper([record(b"b", timestamp=9), record(b"c")], magic=1, codec=GZIP, base_offset=1),
+    )
+    path = write_segment(tmp_path / "t-0", 0, *parts)
+    for place in (path, path.parent):
+        (one,) = kseg("info", "--json", place).document["partitions"]
+        assert one["records"] is None
+        assert one["batches"] == 2
+        assert one["log_end_offset"] == 3
+        assert (one["min_timestamp"], one["max_timestamp"]) == (9, 9)
+        assert (one["codecs"], one["magics"]) == (["none", "gzip"], [0, 1])
+
+
+def test_info_tells_of_damage_that_headers_show(kseg: Kseg, orders: Path) -> None:
+    first = orders / "00000000000000000000.log"
+    first.write_bytes(first.read_bytes() + b"garbage, and enough of it for a header")
+    ran = kseg("info", "--json", orders)
+    assert ran.code == 1
+    assert ran.document["partitions"][0]["records"] == 10
+    assert ran.err.count("\n") == 1
+
+
+def test_info_in_text_is_a_table_and_segments_are_lines_of_it(kseg: Kseg, orders: Path) -> None:
+    lines = kseg("info", orders).text.splitlines()
+    assert lines[0].split()[:4] == ["partition", "segments", "start", "end"]
+    assert lines[1].split()[:4] == ["orders-0", "2", "0", "10"]
+    assert len(kseg("info", "--segments", orders).text.splitlines()) == 4
+
+
+def test_info_of_an_empty_log_has_no_times(kseg: Kseg, tmp_path: Path) -> None:
+    write_segment(tmp_path / "t-0", 17)
+    (one,) = kseg("info", "--json", tmp_path / "t-0").document["partitions"]
+    assert (one["log_start_offset"], one["log_end_offset"]) == (17, 17)
+    assert one["min_timestamp"] is None
+    assert kseg("info", tmp_path / "t-0").code == 0
+
+
+def test_info_takes_log_append_time_from_where_it_is(kseg: Kseg, tmp_path: Path) -> None:
+    data = batch([record(timestamp=5)], log_append=True, max_timestamp=77, codec=LZ4)
+    write_segment(tmp_path / "t-0", 0, data)
+    (one,) = kseg("info", "--json", tmp_path / "t-0").document["partitions"]
+    assert (one["min_timestamp"], one["max_timestamp"]) == (77, 77)

@@ -1,0 +1,115 @@
+"""`kseg verify`, `bench` and `demo`: documents, codes, and a tour that ends well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kseg.analysis.codes import CODES
+from tests.builders import batch, record, write_segment
+from tests.unit.cli.conftest import Kseg
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    directory = tmp_path / "t-0"
+    write_segment(directory, 0, batch([record()]), batch([record()], base_offset=1, crc=5))
+    return directory
+
+
+@pytest.fixture
+def healthy(fixtures_dir: Path) -> Path:
+    """A data directory as a broker left it."""
+    return fixtures_dir / "new" / "4.2.0-txn"
+
+
+def test_verify_of_a_healthy_log_exits_0(kseg: Kseg, healthy: Path) -> None:
+    ran = kseg("verify", healthy)
+    assert ran.code == 0
+    assert "0 errors" in ran.text.splitlines()[-1]
+
+
+def test_verify_of_a_damaged_log_exits_1_with_code_and_position(kseg: Kseg, damaged: Path) -> None:
+    ran = kseg("verify", "--json", damaged)
+    assert ran.code == 1
+    document = ran.document
+    assert list(document)[:5] == ["schema", "ok", "files", "bytes", "batches"]
+    assert (document["schema"], document["ok"]) == ("kseg.verify/1", False)
+    (finding,) = [one for one in document["findings"] if one["code"] == "batch-crc"]
+    assert set(finding) == {
+        "code",
+        "severity",
+        "path",
+        "position",
+        "offset",
+        "message",
+        "advice",
+    }
+    assert finding["position"] == len(batch([record()]))
+
+
+def test_verify_in_text_has_a_line_a_finding(kseg: Kseg, damaged: Path) -> None:
+    lines = kseg("verify", damaged).text.splitlines()
+    assert any(line.startswith("error: batch-crc: ") for line in lines)
+
+
+def test_verify_shares_the_work_and_finds_the_same(kseg: Kseg, damaged: Path) -> None:
+    assert kseg("verify", "--jobs", "2", damaged).out == kseg("verify", damaged).out
+
+
+def test_verify_looks_only_at_what_is_chosen(kseg: Kseg, damaged: Path, healthy: Path) -> None:
+    whole = kseg("verify", "--json", healthy).document
+    part = kseg("verify", "--json", "--topic", "txn", healthy).document
+    assert 0 < part["records"] < whole["records"]
+    assert kseg("verify", "--topic", "t", damaged).code == 1
+    assert kseg("verify", "--topic", "other", damaged).code == 3
+
+
+def test_verify_lists_its_codes(kseg: Kseg) -> None:
+    lines = kseg("verify", "--codes").text.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(CODES)
+    rows = kseg("verify", "--codes", "--json").document["codes"]
+    assert [row["code"] for row in rows] == list(CODES)
+
+
+def test_bench_measures_every_step_and_codec(kseg: Kseg, orders: Path) -> None:
+    document = kseg("bench", "--json", "--seconds", "0", orders).document
+    assert document["schema"] == "kseg.bench/1"
+    assert document["records"] == 10
+    assert [row["name"] for row in document["rates"]] == [
+        "read sum",
+        "verify",
+        "scan",
+        "columns",
+        "columns with data",
+        "dump jsonl",
+    ]
+    assert all(row["bytes_per_second"] > 0 and row["runs"] >= 3 for row in document["rates"])
+    assert [row["codec"] for row in document["codecs"]] == ["zstd"]
+
+
+def test_bench_in_text_is_two_tables(kseg: Kseg, orders: Path) -> None:
+    text = kseg("bench", "--seconds", "0", orders).text
+    assert "read sum" in text
+    assert "zstd" in text
+
+
+def test_bench_of_nothing_exits_3(kseg: Kseg, tmp_path: Path) -> None:
+    write_segment(tmp_path / "t-0", 0)
+    assert kseg("bench", tmp_path / "t-0").code == 3
+
+
+def test_demo_takes_the_tour(kseg: Kseg) -> None:
+    ran = kseg("demo", "--no-spark")
+    assert ran.code == 0
+    for words in ("$ kseg verify", "0 errors", "$ kseg info", "$ kseg read", "$ kseg export"):
+        assert words in ran.text
+    assert "Parquet holds the same" in ran.text
+
+
+@pytest.mark.spark
+def test_demo_gives_equal_results_here_and_through_spark(kseg: Kseg) -> None:
+    ran = kseg("demo")
+    assert ran.code == 0
+    assert "Equal." in ran.text
