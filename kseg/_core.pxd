@@ -186,5 +186,13 @@ cdef inline const uint8_t *body_bytes(const Lent *lent, int64_t index,
     return (lent.arena if body[BODY_SOURCE] else lent.view) + body[BODY_START]
 
 
+cdef inline int64_t last_before(int64_t end) noexcept nogil:
+    """The last value in front of an exclusive end.
+
+    The largest number stands for no end at all, since a timestamp may well be the largest number.
+    """
+    return end if end == <int64_t>0x7FFFFFFFFFFFFFFF else end - 1
+
+
 cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil
 cdef uint32_t crc32c_of(const uint8_t *data, size_t size) noexcept nogil

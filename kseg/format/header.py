@@ -268,14 +268,23 @@ class BatchTable:
     @property
     def last_sequence(self) -> Int64Array:
         """int64[n]; -1 without sequences."""
-        return sequence_after(self.base_sequence, self.last_offset - self.base_offset)
+        base = self.base_sequence
+        last = _increment_sequences(base, self.last_offset - self.base_offset)
+        return np.where(base == -1, np.int64(-1), last)
 
 
 def sequence_after(base: Int64Array, delta: Int64Array) -> Int64Array:
-    """`increment_sequence` for columns; -1 where the base is negative."""
+    """Sequences of records, int64[n]; -1 where the base is negative.
+
+    Source: Kafka DefaultRecord.readFrom.
+    """
+    return np.where(base < 0, np.int64(-1), _increment_sequences(base, delta))
+
+
+def _increment_sequences(base: Int64Array, delta: Int64Array) -> Int64Array:
+    """`increment_sequence` for columns."""
     after = base + delta
-    wrapped = np.where(base > _INT32_MAX - delta, after - (_INT32_MAX + 1), after)
-    return np.where(base < 0, np.int64(-1), wrapped)
+    return np.where(base > _INT32_MAX - delta, after - (_INT32_MAX + 1), after)
 
 
 def _table(
