@@ -224,8 +224,8 @@ def _headers_case(name: str, corpus: str) -> Case:
         from bench import subjects
 
         log = made(corpus)
-        part = peers.whole_batches(log.log.read_bytes(), 16 * SLOW_PEER_BYTES)
-        rivals = [Versus("aiokafka, no CRC", partial(peers.aiokafka_batches, part))]
+        data = log.log.read_bytes()
+        rivals = [Versus("aiokafka, no CRC", partial(peers.aiokafka_batches, data))]
         if peers.Java.there():
             rivals.append(_java("headers", log, log.batches))
         return Contest(subjects.headers(log.log, stack), tuple(rivals), log.batches)

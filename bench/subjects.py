@@ -31,7 +31,7 @@ WITH_HEADERS = (*GATHERED, "headers")
 
 
 def columns(
-    path: Path, fields: Sequence[str], stack: ExitStack, mapping: Mapping = "always"
+    path: Path, fields: tuple[str, ...], stack: ExitStack, mapping: Mapping = "always"
 ) -> Callable[[], int]:
     """Read a segment's columns, each CRC checked; answers records."""
     segment = stack.enter_context(Segment.open(path, mapping=mapping))
@@ -42,7 +42,7 @@ def columns(
     return read
 
 
-def columns_fresh(path: Path, fields: Sequence[str]) -> Callable[[], int]:
+def columns_fresh(path: Path, fields: tuple[str, ...]) -> Callable[[], int]:
     """The same, the segment opened in each call."""
 
     def read() -> int:

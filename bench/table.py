@@ -92,7 +92,8 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    named = dict(map(str.strip, part.split(":", 1)) for part in lines if ":" in part)
+    pairs = (part.split(":", 1) for part in lines if ":" in part)
+    named = {key.strip(): value.strip() for key, value in pairs}
     name = named.get("model name", platform.processor())
     return f"{name} (family {named.get('cpu family')}, model {named.get('model')})"
 
