@@ -235,14 +235,15 @@ class LogChecks:
 
         A batch whose records are cut between two pieces is judged by what each holds of it.
         """
-        starts = np.concatenate(([0], np.flatnonzero(np.diff(position)) + 1))
+        starts = np.concatenate(([0], np.flatnonzero(position[1:] != position[:-1]) + 1))
         counts = np.diff(np.append(starts, len(position)))
         batches = table.take(np.searchsorted(table.position, position[starts]))
         last = offset[starts + counts - 1]
-        falls = np.zeros(len(offset), np.int64)
-        falls[1:] = (np.diff(offset) <= 0) & (np.diff(position) == 0)
+        falls = np.flatnonzero(offset[1:] <= offset[:-1])
+        falls = falls[position[falls + 1] == position[falls]]
         base = np.where(batches.base_offset < 0, -1, batches.base_offset)
-        wrong = np.add.reduceat(falls, starts) > 0
+        wrong = np.zeros(len(starts), np.bool_)
+        wrong[np.searchsorted(starts, falls, "right") - 1] = True
         # A wrapper of magic 0 or 1 bears its last record's offset, but for some that bear 0.
         bare = (batches.magic < 2) & (batches.last_offset == 0)
         wrong |= (offset[starts] < base) | ((last > batches.last_offset) & ~bare)

@@ -23,7 +23,7 @@ from kseg.analysis.values import Examined, SegmentSummary
 from kseg.constants import StopReason
 from kseg.errors import CorruptRecordError
 from kseg.files.log_file import LogFile
-from kseg.format.header import TRANSACTIONAL
+from kseg.format.header import FIELDS, TRANSACTIONAL
 
 if TYPE_CHECKING:
     from kseg.analysis.units import Unit
@@ -96,7 +96,9 @@ def _tables(log: LogFile, decoder: LogChecks | None) -> Iterator[BatchTable]:
 
 def _join(tables: list[BatchTable]) -> BatchTable:
     """Tables one behind another as one, its columns contiguous."""
-    rows = np.asfortranarray(np.concatenate([table.rows for table in tables]))
+    count = sum(map(len, tables))
+    rows = np.empty((count, len(FIELDS)), np.int64, order="F")
+    np.concatenate([table.rows for table in tables], out=rows)
     rows.flags.writeable = False
     return replace(
         tables[-1],
