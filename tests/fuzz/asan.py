@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "build" / "asan"
 PARTS = ("kseg", "pyspark_kseg", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 SANITIZERS = "address,undefined"
-TESTS = ("tests/unit", "tests/conformance", "tests/property", "tests/fuzz")
+TESTS = ("tests/unit", "tests/conformance", "tests/fuzz")
 #: Java goes without sanitizers.
 NOT_HERE = "not slow and not spark"
 

@@ -5,8 +5,9 @@ than a few seconds for one input, or two ways to read that disagree is a finding
 the command that repeats it, made smaller where that is easy, and saved. Exit status 1 says that
 there was one.
 
-The cases of a seed are numbered, and each depends on the seed and its number alone. They run in a
-child process, so that a crash ends one case and not the search.
+The cases of a seed are numbered, and each depends on the seed, its number and the files that
+`tests.fuzz.seeds` finds. They run in a child process, so that a crash ends one case and not the
+search.
 """
 
 from __future__ import annotations
