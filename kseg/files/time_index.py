@@ -112,7 +112,7 @@ class TimeIndex:
         """The last entry at or below `timestamp` in ms; (-1, base offset) if there is none.
 
         Raises:
-            CorruptIndexError: the entry found has an offset below the base.
+            CorruptIndexError: the entry found has an offset below the base, or above 2^63 - 1.
 
         Source: Kafka `TimeIndex.lookup`.
         """
@@ -125,13 +125,16 @@ class TimeIndex:
         found, relative = _unpack(data, slot * 12)
         if relative < 0:
             raise self._file.error(slot, f"relative offset {relative} is negative")
-        return _new(TimeIndexEntry, (found, self.base_offset + relative))
+        offset = self.base_offset + relative
+        if offset > OFFSET_MAX:
+            raise self._file.error(slot, f"offset {self.base_offset} + {relative} overflows")
+        return _new(TimeIndexEntry, (found, offset))
 
     def lookup_many(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Offsets from which to walk for many timestamps, int64[n]; order does not matter.
 
         Raises:
-            CorruptIndexError: an entry found has an offset below the base.
+            CorruptIndexError: an entry found has an offset below the base, or above 2^63 - 1.
         """
         data, count = self._entries
         if count < 0:
@@ -147,6 +150,10 @@ class TimeIndex:
         if len(found) and found.min() < 0:
             at = int(found.argmin())
             raise self._file.error(int(slots[at]), f"relative offset {found[at]} is negative")
+        if len(found) and self.base_offset + int(found.max()) > OFFSET_MAX:
+            at = int(found.argmax())
+            reason = f"offset {self.base_offset} + {found[at]} overflows"
+            raise self._file.error(int(slots[at]), reason)
         return found + self.base_offset
 
     def entries(self, *, all_slots: bool = False) -> TimeEntries:
