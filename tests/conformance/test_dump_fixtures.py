@@ -1,0 +1,108 @@
+"""`kseg dump --format jsonl` of every log that a broker left prints what Kafka's classes read.
+
+Where no batch can be told apart, `dump` stops; Kafka's file reader goes on past a magic that no
+release ever wrote. So records and batches are compared as far as a strict walk gets.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.cli.main import run
+from tests import reference
+from tests.conformance.expectations import Expected, expectations, unbase64
+
+Fields = dict[str, Any]
+
+
+def dump(
+    path: Path, capture: pytest.CaptureFixture[bytes], *options: str
+) -> tuple[list[Fields], int]:
+    """The lines and the exit code; every finding is one line on standard error."""
+    code = run(["dump", "--format", "jsonl", *options, str(path)])
+    captured = capture.readouterr()
+    findings = captured.err.splitlines()
+    warnings = [line for line in findings if line.startswith(b"kseg: warning")]
+    assert code == (0 if findings == warnings else 1), captured.err
+    return [json.loads(line) for line in captured.out.splitlines()], code
+
+
+def within_reach(log: Expected) -> set[int]:
+    """Positions of the batches that a strict walk finds and the fixture knows."""
+    if log.kafka07:
+        return set(log.records)
+    strict = reference.walk(log.path.read_bytes(), "strict").batches
+    known = {batch["position"] for batch in log.batches}
+    return {batch.position for batch in strict} & known
+
+
+def as_expected(line: Fields) -> Fields:
+    """A printed record in the form of the expectation: bytes for base64."""
+    headers = [(name, unbase64(value)) for name, value in line["headers"]]
+    return {
+        **line,
+        "key": unbase64(line["key"]),
+        "value": unbase64(line["value"]),
+        "headers": headers,
+    }
+
+
+def test_dump_prints_the_records_that_kafka_reads(
+    fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for log in expectations(fixture_case):
+        lines, code = dump(log.path, capsysbinary)
+        reach = within_reach(log)
+        got = [as_expected(line) for line in lines if line["position"] in reach]
+        expected = [record for at in sorted(reach) for record in log.records[at]]
+        assert len(got) == len(expected), log.path
+        valid = {batch["position"]: batch["crc_ok"] for batch in log.batches}
+        for line, record in zip(got, expected, strict=True):
+            assert {name: line[name] for name in record} == record
+            assert line["file"] == log.path.name
+            assert line["valid"] == valid.get(line["position"], True)
+        if log.complete and all(valid.values()) and not log.refused and ended(log):
+            assert code == 0, log.path
+
+
+def ended(log: Expected) -> bool:
+    """Whether the file holds whole batches only."""
+    if log.kafka07:
+        return "torn" not in log.path.parent.name
+    return reference.walk(log.path.read_bytes(), "strict").stop == "end"
+
+
+def test_dump_prints_the_batches_that_kafka_reads(
+    fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for log in expectations(fixture_case):
+        lines, _ = dump(log.path, capsysbinary, "--batches")
+        reach = within_reach(log)
+        got = [line for line in lines if line["position"] in reach]
+        assert [line["position"] for line in got] == sorted(reach)
+        expected = {batch["position"]: batch for batch in log.batches}
+        for line in got:
+            batch = expected.get(line["position"], {})
+            names = [name for name in batch if name in line and (name, batch["magic"]) not in OWN]
+            assert {name: line[name] for name in names} == {name: batch[name] for name in names}
+
+
+#: The header alone does not say how many messages a compressed set holds.
+OWN = {("count", 0), ("count", 1)}
+
+
+def test_dump_of_a_directory_names_files_and_directory(
+    fixtures_dir: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    directory = fixtures_dir / "new" / "4.2.0-txn" / "txn-0"
+    lines, code = dump(directory, capsysbinary)
+    assert code == 0
+    assert {line["dir"] for line in lines} == {"txn-0"}
+    assert sorted({line["file"] for line in lines}) == sorted(
+        path.name for path in directory.glob("*.log")
+    )
+    assert [line["offset"] for line in lines] == sorted(line["offset"] for line in lines)
