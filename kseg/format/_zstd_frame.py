@@ -24,6 +24,8 @@ from kseg.format.arena import Arena
 
 _MAGIC = 0xFD2FB528
 _SKIPPABLE = 0x184D2A50
+_CUT = "zstd: the frame is cut short"
+_HEADER_BYTES_MIN, _HEADER_BYTES_MAX = 6, 18
 _BLOCK_BYTES_MAX = 1 << 17
 _RLE = 1 << 1
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
@@ -47,7 +49,7 @@ class _Extent(NamedTuple):
 
 
 class _FrameHeader(NamedTuple):
-    end: int
+    size: int
     window: int
     trailer_bytes: int
     sized: bool
@@ -100,16 +102,17 @@ def _walk(data: memoryview) -> _Extent:
     position = output_max = window_max = frames = 0
     sized = False
     while position < len(data):
-        number = _integer(data, position, 4)
         frames += 1
-        if number & ~0xF == _SKIPPABLE:
-            position = _within(data, position + 8 + _integer(data, position + 4, 4))
+        head = bytes(data[position : position + _HEADER_BYTES_MAX])
+        number = int.from_bytes(head[:4], "little")
+        if number & ~0xF == _SKIPPABLE and len(head) >= 8:
+            position = _within(data, position + 8 + int.from_bytes(head[4:8], "little"))
             sized = True
             continue
         if number != _MAGIC:
             raise DecompressionError(f"zstd: no frame at byte {position}")
-        header = _read_header(data, position + 4)
-        end, output = _walk_blocks(data, header)
+        header = _read_header(head)
+        end, output = _walk_blocks(data, position + header.size, header.window)
         position = _within(data, end + header.trailer_bytes)
         output_max += output
         window_max = max(window_max, header.window)
@@ -117,44 +120,40 @@ def _walk(data: memoryview) -> _Extent:
     return _Extent(output_max, window_max, frames == 1 and not sized)
 
 
-def _read_header(data: memoryview, position: int) -> _FrameHeader:
-    descriptor = _integer(data, position, 1)
-    single_segment = bool(descriptor & 0x20)
-    content_size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or int(single_segment)
-    position += 1
-    window = 0
-    if not single_segment:
-        byte = _integer(data, position, 1)
-        window = (1 << 10 + (byte >> 3)) // 8 * (8 + (byte & 7))
-        position += 1
-    position += _DICTIONARY_ID_BYTES[descriptor & 3]
-    if single_segment:
-        window = _integer(data, position, content_size_bytes)
-    position = _within(data, position + content_size_bytes)
-    return _FrameHeader(position, window, 4 if descriptor & 0x04 else 0, content_size_bytes > 0)
+def _read_header(head: bytes) -> _FrameHeader:
+    """Take apart what stands in front of a frame's blocks."""
+    if len(head) < _HEADER_BYTES_MIN:
+        raise DecompressionError(_CUT)
+    descriptor, window_byte = head[4], head[5]
+    single_segment = descriptor & 0x20
+    content_size_bytes = _CONTENT_SIZE_BYTES[descriptor >> 6] or single_segment >> 5
+    size = (5 if single_segment else 6) + _DICTIONARY_ID_BYTES[descriptor & 3]
+    if len(head) < size + content_size_bytes:
+        raise DecompressionError(_CUT)
+    if single_segment:  # its window is all of its content
+        window = int.from_bytes(head[size : size + content_size_bytes], "little")
+    else:
+        window = (1 << 10 + (window_byte >> 3)) // 8 * (8 + (window_byte & 7))
+    size += content_size_bytes
+    return _FrameHeader(size, window, 4 if descriptor & 0x04 else 0, content_size_bytes > 0)
 
 
-def _walk_blocks(data: memoryview, header: _FrameHeader) -> tuple[int, int]:
+def _walk_blocks(data: memoryview, position: int, window: int) -> tuple[int, int]:
     """The end of a frame's last block, and the most bytes its blocks can become."""
-    position, blocks, last = header.end, 0, 0
+    blocks, last = 0, 0
     while not last:
         if position + 3 > len(data):
-            raise DecompressionError("zstd: the frame is cut short")
+            raise DecompressionError(_CUT)
         word = data[position] | data[position + 1] << 8 | data[position + 2] << 16
         last = word & 1
         position += 3 + (1 if word & 6 == _RLE else word >> 3)
         blocks += 1
-    return _within(data, position), blocks * min(max(header.window, 256), _BLOCK_BYTES_MAX)
-
-
-def _integer(data: memoryview, position: int, size: int) -> int:
-    _within(data, position + size)
-    return int.from_bytes(data[position : position + size], "little")
+    return _within(data, position), blocks * min(max(window, 256), _BLOCK_BYTES_MAX)
 
 
 def _within(data: memoryview, position: int) -> int:
     if position > len(data):
-        raise DecompressionError("zstd: the frame is cut short")
+        raise DecompressionError(_CUT)
     return position
 
 
