@@ -145,6 +145,8 @@ def quiet_spark(cores: int) -> Iterator[SparkSession]:
         SparkSession.builder.master(f"local[{cores}]")
         .appName("kseg")
         .config("spark.ui.enabled", "false")
+        # A job this short ends before the second compiler has paid for itself.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -168,7 +168,7 @@ _LOG_KINDS = (names.FileKind.LOG, names.FileKind.KAFKA07)
 def _list_directory(path: Path, literal: bool) -> list[LogEntry]:
     """A partition directory as itself, a data directory as what is in it."""
     partition = names.list_partition(path)
-    if partition.segments or partition.name is not None:
+    if partition.segments:
         return [_log(partition)]
     listing = names.list_data_directory(path)
     logs = [
@@ -176,6 +176,8 @@ def _list_directory(path: Path, literal: bool) -> list[LogEntry]:
         for child in listing.partitions
         if child.name is None or child.name.suffix is None
     ]
+    if not logs and partition.name is not None:
+        return [_log(partition)]
     if not logs and literal and not listing.files:
         names.classify_path(path)  # raises, and says best what was found instead
     return logs

@@ -5,6 +5,24 @@ Spark hands options over as strings under lower-cased names. Here they become on
 moves by changing the format and the path; `kafka.*` settings of such a query have no meaning for
 files and are ignored with a warning. Any other unknown name is refused. Nothing here imports
 pyspark or touches a file.
+
+    topic               a name or a glob; of a data directory, only these topics
+    partitions          numbers and inclusive ranges: 0,3-5
+    startingOffsets     earliest, one offset for all, or {"orders": {"0": 23}}; -2 is the earliest
+    endingOffsets       latest, an offset not to reach, or the same JSON; -1 is the latest
+    startingTimestamp   milliseconds or ISO 8601: records of this time and later
+    endingTimestamp     records before this time; records need not be in order of time
+    columns             names out of `schema.COLUMNS`, where the query brings no schema of its own
+    includeHeaders      false; true adds the column headers
+    includeControl      false; true gives transaction markers and other control records too
+    isolation           read_uncommitted, or read_committed up to the last stable offset
+    verifyCrc           true; false reads what is left of damaged batches
+    onCorrupt           fail, or skip damaged batches and say so in the worker's log
+    reportPath          with skip: a directory for a report, see `damage`
+    index               auto checks what indexes say, use believes them, ignore walks instead
+    pushdown            auto takes filters where Spark hands them over; on and off insist
+    targetPartitionBytes  128m of log a task
+    maxBatchRows        65536 rows of an Arrow batch
 """
 
 from __future__ import annotations

@@ -309,18 +309,18 @@ def _cuts_from_index(segment: SegmentEntry, goals: list[int], *, trusted: bool) 
     if 2 * len(slots) < len(goals):
         return None  # the index covers less than half of the log
     found = [Cut(int(entries.positions[s]), int(entries.offsets[s]), False) for s in slots]
+    places = [0, *(cut.position for cut in found), segment.size]
+    if not all(one < next_one for one, next_one in pairwise(places)):
+        return None
     if trusted:
         return found
     with LogFile.open(segment.path) as log:
         checked = [cut for cut in (_batch_at(log, cut.position) for cut in found) if cut]
-    ascending = all(a.position < b.position for a, b in pairwise(checked))
-    return checked if len(checked) == len(found) and ascending else None
+    return checked if len(checked) == len(found) else None
 
 
 def _batch_at(log: LogFile, position: int) -> Cut | None:
     """The batch that starts at a position, if a whole one with a right checksum does."""
-    if not 0 < position < log.size:
-        return None
     table = log.batch_at(position)
     return _cut(table[0]) if len(table) == 1 and table.crc_ok[0] == 1 else None
 

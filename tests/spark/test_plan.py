@@ -89,6 +89,11 @@ def test_logs_on_their_way_out_are_left_to_who_names_them(data: Path) -> None:
     assert plan(gone).segment_count == 1
 
 
+def test_a_data_directory_may_be_called_like_a_partition(tmp_path: Path) -> None:
+    segment(tmp_path / "disk-1" / "orders-0", 0)
+    assert read_by(plan(tmp_path / "disk-1")) == ["orders-0/0"]
+
+
 def test_a_copy_under_another_name_has_no_topic(tmp_path: Path) -> None:
     segment(tmp_path / "copy", 0)
     (task,) = plan(tmp_path / "copy").tasks
@@ -317,10 +322,13 @@ def shifted(index: bytes) -> list[bytes]:
     ids=["missing", "empty", "zeroed", "ones", "cut", "shifted", "reversed"],
 )
 def test_a_wrong_index_is_worked_around_by_walking(indexed: Path, spoil) -> None:
-    expected = find_cuts(entry(indexed), indexed.stat().st_size // 4, "ignore")
+    size = indexed.stat().st_size
+    expected = find_cuts(entry(indexed), size // 4, "ignore")
     spoil(indexed.with_suffix(".index"))
-    segment = entry(indexed)
-    assert find_cuts(segment, segment.size // 4, "auto") == expected
+    assert find_cuts(entry(indexed), size // 4, "auto") == expected
+    believed = [cut.position for cut in find_cuts(entry(indexed), size // 4, "use")]
+    assert believed == sorted({*believed})
+    assert all(0 < position < size for position in believed)
 
 
 def timed(path: Path, base: int, after: int | None) -> SegmentEntry:
