@@ -28,13 +28,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.fuzz import mutate, seeds, targets
+from tests.fuzz import directories, mutate, seeds, targets
 
 CASE_SECONDS_MAX = 5.0
 HANG_SECONDS = 60
 FINDINGS_MAX = 20
 MEMORY_BYTES_MAX = 6 << 30
-_WEIGHTS = {"log": 12, "codec": 4, "kafka07": 3, "index": 1, "timeindex": 1, "snapshot": 1}
+_WEIGHTS = {
+    "log": 12,
+    "directory": 4,
+    "codec": 4,
+    "kafka07": 3,
+    "index": 1,
+    "timeindex": 1,
+    "snapshot": 1,
+}
+MUTATORS = mutate.MUTATORS | {"directory": directories.mutate_directory}
 _SHRINKS_MAX = 400
 _HEX_MAX = 3000
 
@@ -60,7 +69,7 @@ class Cases:
         pool = self.pools[kind]
         data = source.choice(pool)
         for _ in range(source.choice((1, 1, 1, 2))):
-            data = mutate.MUTATORS[kind](data, source, pool)
+            data = MUTATORS[kind](data, source, pool)
         return kind, data, Random(source.getrandbits(64))
 
 

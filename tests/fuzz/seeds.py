@@ -3,7 +3,7 @@
 A seed has a kind, which says who reads it:
 
     log  kafka07  codec  index  timeindex  txnindex  snapshot
-    epochs  offsets  partition_metadata  meta_properties
+    epochs  offsets  partition_metadata  meta_properties  directory
 
 A `codec` seed is a compressed stream behind one byte: codec, plus 16 times the magic around it.
 """
@@ -33,7 +33,7 @@ _KIND_OF_NAME = {
     "partition.metadata": "partition_metadata",
     "meta.properties": "meta_properties",
 }
-KINDS = ("codec", *sorted({*_KIND_OF_SUFFIX.values(), *_KIND_OF_NAME.values()}))
+KINDS = ("codec", "directory", *sorted({*_KIND_OF_SUFFIX.values(), *_KIND_OF_NAME.values()}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Seed:
 
 def load() -> list[Seed]:
     """Every seed in a fixed order, each content once."""
-    seeds = [*corpus(), *_vectors(), *_files()]
+    seeds = [*corpus(), *_vectors(), *_files(), *_directories()]
     seeds += [stream for seed in seeds if seed.kind == "log" for stream in _streams(seed)]
     return list({(seed.kind, seed.data): seed for seed in reversed(seeds)}.values())[::-1]
 
@@ -71,16 +71,37 @@ def _files() -> list[Seed]:
     """The start of each fixture file, at most BYTES_MAX of it; of a log whole batches."""
     seeds = []
     for path in sorted((TESTS / "data/fixtures").rglob("*")):
-        kind = _KIND_OF_NAME.get(path.name) or _KIND_OF_SUFFIX.get(path.suffix)
+        kind = kind_of(path.name)
         if kind is None or not path.is_file():
             continue
-        with path.open("rb") as file:
-            data = file.read(64 * BYTES_MAX)
-        if kind == "log" and len(data) > BYTES_MAX:
-            ends = [end for _, end in entries(data)]
-            kept = [end for end in ends if end <= BYTES_MAX] or [BYTES_MAX]
-            data = data[: kept[-1]]
-        seeds.append(Seed(kind, f"{path.parent.parent.name}/{path.name}", data[:BYTES_MAX]))
+        seeds.append(Seed(kind, f"{path.parent.parent.name}/{path.name}", _start_of(path)))
+    return seeds
+
+
+def kind_of(name: str) -> str | None:
+    """The kind of a file of a partition or data directory."""
+    return _KIND_OF_NAME.get(name) or _KIND_OF_SUFFIX.get(Path(name).suffix)
+
+
+def _start_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(64 * BYTES_MAX)
+    if path.suffix == ".log" and len(data) > BYTES_MAX:
+        ends = [end for _, end in entries(data)]
+        kept = [end for end in ends if end <= BYTES_MAX] or [BYTES_MAX]
+        data = data[: kept[-1]]
+    return data[:BYTES_MAX]
+
+
+def _directories() -> list[Seed]:
+    """Partition directories, each file from its start, in the form of `tests.fuzz.directories`."""
+    seeds = []
+    for case in sorted((TESTS / "data/fixtures").glob("*/*/*/")):
+        names = [path for path in sorted(case.iterdir()) if path.is_file() and kind_of(path.name)]
+        if any(path.suffix == ".log" for path in names):
+            files = {path.name: _start_of(path).hex() for path in names[:12]}
+            name = f"{case.parent.name}/{case.name}"
+            seeds.append(Seed("directory", name, json.dumps(files).encode()))
     return seeds
 
 

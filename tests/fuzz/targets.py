@@ -321,6 +321,10 @@ def run(kind: str, data: bytes, source: Random, directory: Path) -> None:
     with suppress(KsegError):
         if kind in _BYTES:
             _BYTES[kind](data, source)
+        elif kind == "directory":
+            from tests.fuzz.directories import read_directory
+
+            read_directory(data, source, directory)
         else:
             name, read = _FILES[kind]
             path = directory / name
