@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,12 @@ from kseg.format.columns import Request, decode
 from kseg.format.header import CODEC_MASK, COLUMN
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from kseg.errors import KsegError
     from kseg.format.header import BatchTable
+
+    Column = npt.NDArray[np.int64]
 
 
 def complete_wrappers(data: memoryview, base: int, table: BatchTable) -> BatchTable:
@@ -81,14 +86,29 @@ def tail_of(paths: Sequence[Path], count: int, *, control: bool = True) -> tuple
     needed = count
     for number in range(len(paths) - 1, -1, -1):
         with LogFile.open(paths[number]) as file:
-            tables = [tile.table for tile in file.walk(on_bad_crc="ignore")]
-        for table in reversed(tables):
-            records = np.maximum(table.record_count, (table.magic < 2).astype(np.int64))
-            if not control:
-                records = np.where(table.is_control, 0, records)
+            tables = _last_tables(file, needed, control=control)
+        for position, records in reversed(tables):
             from_end = np.cumsum(records[::-1])
-            enough = np.searchsorted(from_end, needed)
+            enough = int(np.searchsorted(from_end, needed))
             if enough < len(from_end):
-                return number, int(table.position[len(table) - 1 - enough])
-            needed -= int(from_end[-1]) if len(from_end) else 0
+                return number, int(position[len(position) - 1 - enough])
+            needed -= int(from_end[-1])
     return 0, 0
+
+
+def _last_tables(file: LogFile, count: int, *, control: bool) -> list[tuple[Column, Column]]:
+    """Positions and record counts of the last tables that together hold `count` records."""
+    held: deque[tuple[Column, Column, int]] = deque()
+    total = 0
+    for tile in file.walk(on_bad_crc="ignore"):
+        table = tile.table
+        if not len(table):
+            continue
+        records = np.maximum(table.record_count, (table.magic < 2).astype(np.int64))
+        if not control:
+            records = np.where(table.is_control, 0, records)
+        held.append((table.position, records, int(records.sum())))
+        total += held[-1][2]
+        while total - held[0][2] >= count and len(held) > 1:
+            total -= held.popleft()[2]
+    return [(position, records) for position, records, _ in held]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -29,8 +30,8 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import Source, sources
 from kseg.cli.row_writer import RowWriter
-from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head
-from kseg.cli.selected import RecordSink
+from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head, record_rows
+from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, at_path
@@ -121,48 +122,51 @@ class Dump:
         self.style = style
         self.out = out
         self.findings = 0
-        self._writer = RowWriter(out.write)
-        self._sink = RecordSink(self._writer, key=asked.key, limit=asked.limit, last=asked.last)
-        self._batches_left = asked.limit
+        self._sink = RowSink(out.write, limit=asked.limit, last=asked.last)
         self._workspace = Workspace()
         self._headed = False
 
     def paths(self, paths: Iterable[str], selection: Selection) -> None:
         """Dump everything under the paths."""
-        alone = None
+        several = False
         for path in paths:
             if path == "-":
                 self._log(_stdin_source(), stream_tiles(sys.stdin.buffer), True)
                 self._sink.finish()
                 continue
             found = list(sources((path,), selection))
-            alone = len(found) == 1 and alone is None
+            several = several or len(found) > 1
             for _directory, group in groupby(found, key=lambda source: source.path.parent):
-                self._partition(list(group), title=not alone)
-                if self._full:
+                self._partition(list(group), titles=several and self.style.form == "text")
+                if self._sink.full:
                     return
+            several = True
 
-    def _partition(self, found: list[Source], *, title: bool) -> None:
+    def _partition(self, found: list[Source], *, titles: bool) -> None:
         """Dump files of one directory; the last one may end in zeros without harm."""
-        logs = [source for source in found if source.name.kind.holds_batches]
-        start = 0
-        if self.asked.last is not None and self._plain_tail and logs:
-            skipped, start = tail_of([source.path for source in logs], self.asked.last)
-            logs = logs[skipped:]
-        elif len(logs) > 1:
-            logs = list(_overlapping(logs, self.asked.offsets))
+        last = self.asked.last is not None
+        if titles and last:
+            self._title(found[0].path.parent)  # which files the rows come from is not known yet
         for source in found:
             if not source.name.kind.holds_batches:
                 self._entries(source)
+        logs, start = self._narrowed([one for one in found if one.name.kind.holds_batches])
         for number, source in enumerate(logs):
-            if self._full:
+            if self._sink.full:
                 return
-            if title and self.style.form == "text":
-                self._title(source)
+            if titles and not last:
+                self._title(source.path)
             with LogFile.open(source.path) as file:
                 tiles = file.walk(start=start if number == 0 else 0, on_bad_crc="note")
                 self._log(source, tiles, number == len(logs) - 1)
         self._sink.finish()
+
+    def _narrowed(self, logs: list[Source]) -> tuple[list[Source], int]:
+        """The files that can hold what is wanted, and where to begin in the first of them."""
+        if self.asked.last is not None and self._plain_tail:
+            skipped, start = tail_of([source.path for source in logs], self.asked.last)
+            return logs[skipped:], start
+        return list(_overlapping(logs, self.asked.offsets)) if len(logs) > 1 else logs, 0
 
     @property
     def _plain_tail(self) -> bool:
@@ -170,18 +174,14 @@ class Dump:
         asked = self.asked
         return not asked.batches and asked.offsets == asked.times == ALL and asked.key is None
 
-    @property
-    def _full(self) -> bool:
-        return self._sink.full or self._batches_left == 0
-
     def _entries(self, source: Source) -> None:
         try:
-            dump_entries(source, self._style_of(source), self._writer, self.out.write)
+            dump_entries(source, self._style_of(source), RowWriter(self.out.write), self.out.write)
         except CorruptIndexError as error:
             self._found(error, source)
 
-    def _title(self, source: Source) -> None:
-        self.out.write(f"# {printable(str(source.path))}\n".encode())
+    def _title(self, path: Path) -> None:
+        self.out.write(f"# {printable(str(path))}\n".encode())
 
     def _style_of(self, source: Source) -> Style:
         directory = source.directory
@@ -201,7 +201,7 @@ class Dump:
                 self._batches(tile, style)
             else:
                 self._records(tile, style, source)
-            if self._full:
+            if self._sink.full:
                 return
             self._end(tile.table, source, last)
 
@@ -216,17 +216,16 @@ class Dump:
             on_error=lambda error: self._undecoded(error, source),
         )
         for columns in pieces:
-            self._sink.take(columns, style)
+            key = self.asked.key
+            mask = None if key is None else equal_to(columns["key"], key)
+            self._sink.take(record_rows(columns, style), len(columns), mask)
             if self._sink.full:
                 return
 
     def _batches(self, tile: Tile, style: Style) -> None:
         table = complete_wrappers(tile.data, tile.base, tile.table)
         table = holding(table, self.asked.offsets, self.asked.times)
-        if self._batches_left is not None:
-            table = table.take(slice(0, self._batches_left))
-            self._batches_left -= len(table)
-        self._writer.rows(batch_rows(table, style), len(table))
+        self._sink.take(batch_rows(table, style), len(table))
 
     def _undecoded(self, error: KsegError, source: Source) -> None:
         """A batch whose records cannot all be shown; for a checksum, that has been said."""
@@ -255,8 +254,6 @@ class Dump:
 
 
 def _stdin_source() -> Source:
-    from pathlib import Path
-
     return Source(Path("-"), _STDIN)
 
 

@@ -24,9 +24,8 @@ from kseg.cli.options import (
     selection_options,
 )
 from kseg.cli.paths import known_path, partitions
-from kseg.cli.row_writer import RowWriter
-from kseg.cli.rows import RECORD_FIELDS, Style, csv_head
-from kseg.cli.selected import RecordSink
+from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
+from kseg.cli.selected import RowSink, equal_to
 from kseg.errors import NotALogError
 from kseg.files.names import PathKind
 from kseg.log.partition import Log
@@ -105,9 +104,7 @@ class Reader:
         self._asked = asked
         self._style = style
         self._out = out
-        self._sink = RecordSink(
-            RowWriter(out.write), key=asked.key, limit=asked.limit, last=asked.last
-        )
+        self._sink = RowSink(out.write, limit=asked.limit, last=asked.last)
         self._headed = False
 
     def path(self, path: str, selection: Selection) -> None:
@@ -154,7 +151,9 @@ class Reader:
             if style.form == "csv" and not self._headed:
                 self._out.write(csv_head(RECORD_FIELDS, style))
                 self._headed = True
-            self._sink.take(columns, style)
+            key = self._asked.key
+            mask = None if key is None else equal_to(columns["key"], key)
+            self._sink.take(record_rows(columns, style), len(columns), mask)
             if self._sink.full:
                 break
         self._sink.finish()

@@ -1,20 +1,20 @@
-"""Which of the records that come by are written: by key, the first N, the last N."""
+"""Which of the rows that come by are written: by key, the first N, the last N."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kseg.cli.row_writer import RowWriter
-from kseg.cli.rows import RECORD_FIELDS, Field, Style, record_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.format.columns import BinaryColumn, RecordColumns
+    from kseg.cli.rows import Template
+    from kseg.format.columns import BinaryColumn
 
     Mask = npt.NDArray[np.bool_]
 
@@ -35,99 +35,74 @@ def equal_to(column: BinaryColumn, key: bytes) -> Mask:
     return mask
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    columns: RecordColumns
-    style: Style
-    mask: Mask | None
-    count: int
+class RowSink:
+    """Writes rows up to a limit, or holds back the last ones. Not for several threads.
 
-
-class RecordSink:
-    """Takes pieces of records and writes the rows that are wanted. Not for several threads."""
+    What is held back is text, whose size is that of the answer; columns would keep whole pieces of
+    a log for the sake of a few rows.
+    """
 
     def __init__(
         self,
-        writer: RowWriter,
+        write: Callable[[memoryview], object],
         *,
-        key: bytes | None = None,
         limit: int | None = None,
         last: int | None = None,
-        fields: tuple[Field, ...] = RECORD_FIELDS,
     ) -> None:
         """Start with nothing taken.
 
         Args:
-            writer: where rows go.
-            key: only records with exactly this key.
+            write: where text goes; done with the bytes when it returns.
             limit: stop after so many rows.
-            last: hold back rows until `finish`, and write the last so many.
-            fields: the columns of a row.
+            last: hold rows back until `finish`, and write the last so many.
         """
-        self._writer = writer
-        self._key = key
+        self._write = write
         self._left = limit
         self._last = last
-        self._fields = fields
-        self._held: deque[_Held] = deque()
+        self._held: deque[tuple[bytes, int]] = deque()
         self._held_count = 0
-        self.written = 0
+        self._fresh = bytearray()
+        self._writer = RowWriter(write if last is None else self._fresh.extend)
 
     @property
     def full(self) -> bool:
         """Whether no further row will be written."""
         return self._left == 0
 
-    def take(self, columns: RecordColumns, style: Style) -> None:
-        """Write the wanted rows of a piece, or hold them back."""
-        mask = None if self._key is None else equal_to(columns["key"], self._key)
-        count = len(columns) if mask is None else int(np.count_nonzero(mask))
-        if not count:
+    def take(self, template: Template, count: int, mask: Mask | None = None) -> None:
+        """Write the rows of a piece, or hold them back; `mask` leaves some out."""
+        wanted = count if mask is None else int(np.count_nonzero(mask))
+        if not wanted:
             return
-        piece = _Held(columns, style, mask, count)
-        if self._last is not None:
-            self._hold(piece, self._last)
-            return
+        if self._left is not None and wanted > self._left:
+            count, wanted = _end_of(count, mask, self._left), self._left
+        self._writer.rows(template, count, mask=mask)
         if self._left is not None:
-            piece = _first_of(piece, self._left)
-            self._left -= piece.count
-        self._write(piece)
+            self._left -= wanted
+        if self._last is not None:
+            self._hold(wanted, self._last)
 
     def finish(self) -> None:
-        """Write what was held back; the next piece begins another partition."""
+        """Write what was held back; the next rows belong to another partition."""
         surplus = self._held_count - (self._last or 0)
-        for number, piece in enumerate(self._held):
-            self._write(_without_first(piece, surplus) if number == 0 and surplus > 0 else piece)
+        for text, _count in self._held:
+            # A row is a line, and its contents have no line ends that are not escaped.
+            kept = text.split(b"\n", surplus)[-1] if surplus > 0 else text
+            self._write(memoryview(kept))
+            surplus = 0
         self._held.clear()
         self._held_count = 0
 
-    def _hold(self, piece: _Held, last: int) -> None:
-        self._held.append(piece)
-        self._held_count += piece.count
-        while self._held and self._held_count - self._held[0].count >= last:
-            self._held_count -= self._held.popleft().count
-
-    def _write(self, piece: _Held) -> None:
-        template = record_rows(piece.columns, piece.style, self._fields)
-        self._writer.rows(template, len(piece.columns), mask=piece.mask)
-        self.written += piece.count
+    def _hold(self, count: int, last: int) -> None:
+        self._held.append((bytes(self._fresh), count))
+        self._fresh.clear()
+        self._held_count += count
+        while self._held and self._held_count - self._held[0][1] >= last:
+            self._held_count -= self._held.popleft()[1]
 
 
-def _mask_of(piece: _Held) -> Mask:
-    if piece.mask is not None:
-        return piece.mask.copy()
-    return np.ones(len(piece.columns), np.bool_)
-
-
-def _first_of(piece: _Held, count: int) -> _Held:
-    if piece.count <= count:
-        return piece
-    mask = _mask_of(piece)
-    mask[np.flatnonzero(mask)[count:]] = False
-    return _Held(piece.columns, piece.style, mask, count)
-
-
-def _without_first(piece: _Held, count: int) -> _Held:
-    mask = _mask_of(piece)
-    mask[np.flatnonzero(mask)[:count]] = False
-    return _Held(piece.columns, piece.style, mask, piece.count - count)
+def _end_of(count: int, mask: Mask | None, wanted: int) -> int:
+    """The row behind the first `wanted` rows that count."""
+    if mask is None:
+        return min(count, wanted)
+    return int(np.flatnonzero(mask)[wanted - 1]) + 1 if wanted else 0

@@ -8,6 +8,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kseg import _text
 
@@ -227,6 +229,32 @@ def test_any_buffer_that_holds_one_row_gives_the_same_text(style: int) -> None:
     whole = rows(pieces, count)
     for size in (1700, 1801, 4096):
         assert rows(pieces, count, size=size) == whole
+
+
+@given(
+    values=st.lists(st.none() | st.binary(max_size=80) | st.text(max_size=40).map(str.encode)),
+    style=st.sampled_from([_text.BASE64, _text.HEX, _text.UTF8]),
+    size=st.integers(600, 3000),
+)
+def test_any_values_through_any_buffer_read_back(
+    values: list[bytes | None], style: int, size: int
+) -> None:
+    decode = {
+        _text.BASE64: lambda value: base64.b64encode(value).decode(),
+        _text.HEX: bytes.hex,
+        _text.UTF8: lambda value: value.decode("utf-8", "replace"),
+    }[style]
+    pieces = ((_text.BYTES, b"", b"null", style, *binary(values)), (_text.TEXT, b"\n"))
+    lines = rows(pieces, len(values), size=size).split(b"\n")[:-1]
+    assert [json.loads(line) for line in lines] == [
+        None if value is None else decode(value) for value in values
+    ]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_any_integers_read_back(values: list[int]) -> None:
+    pieces = ((_text.INT, b" ", b"", np.array(values, np.int64), None),)
+    assert rows(pieces, len(values)).decode().split() == [str(value) for value in values]
 
 
 def test_a_row_that_does_not_fit_is_not_begun() -> None:

@@ -112,6 +112,8 @@ def test_batches_are_listed(kseg: Kseg, orders: Path) -> None:
         (["--offset", "3..6"], [2]),
         (["--offset", "6.."], [6]),
         (["--limit", "2"], [0, 2]),
+        (["--last", "2"], [2, 6]),
+        (["--last", "1", "--offset", "..6"], [2]),
         (["--time", "1760000006000.."], [6]),
     ],
 )
@@ -251,6 +253,13 @@ def test_text_names_each_file_of_a_directory(kseg: Kseg, orders: Path) -> None:
     assert lines[7] == f"# {orders / '00000000000000000006.log'}"
     assert lines[1].startswith('offset=0 timestamp=2025-10-09T08:53:20.000Z key="key 0" value=')
     assert len(lines) == 12
+
+
+def test_text_of_the_last_rows_names_the_partition(kseg: Kseg, orders: Path) -> None:
+    for words in (["--last", "5"], ["--last", "5", "--offset", "1.."]):
+        lines = kseg("dump", *words, orders).text.splitlines()
+        assert lines[0] == f"# {orders}"
+        assert [line.split()[0] for line in lines[1:]] == [f"offset={n}" for n in range(5, 10)]
 
 
 def test_text_of_one_file_has_no_title(kseg: Kseg, orders: Path) -> None:
