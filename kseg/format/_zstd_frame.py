@@ -35,7 +35,6 @@ _WINDOW_KEPT_MAX = 8 << 20
 _FIRST_READ = 1 << 16
 #: Ordinary data shrinks less than this; what shrinks more pays with a few copies while growing.
 _USUAL_EXPANSION = 8
-_ONE_SHOT_MAX = 1 << 20
 
 _local = threading.local()
 
@@ -45,14 +44,12 @@ class _Extent(NamedTuple):
 
     output_max: int
     window_max: int
-    is_single: bool  # one frame and no content size: what Kafka writes
 
 
 class _FrameHeader(NamedTuple):
     size: int
     window: int
     trailer_bytes: int
-    sized: bool
 
 
 def inflate(data: memoryview, arena: Arena) -> None:
@@ -65,32 +62,19 @@ def inflate(data: memoryview, arena: Arena) -> None:
     """
     extent = _walk(data)
     decompressor = _decompressor(extent.window_max)
-    # Not the declared size but what the input could hold bounds what is taken at first.
+    start = arena.used
     size = min(extent.output_max + 1, _USUAL_EXPANSION * len(data) + _FIRST_READ)
     try:
-        if extent.is_single and size <= min(arena.room, _ONE_SHOT_MAX):
-            arena.append(decompressor.decompress(data, size))
-        else:
-            _inflate_stream(decompressor, data, arena, size)
-    except _library().ZstdError:
-        # The one-shot call also complains when the output is longer than `size`.
-        try:
-            _inflate_stream(decompressor, data, arena, size)
-        except _library().ZstdError as error:
-            raise DecompressionError(f"zstd: {error}") from error
-
-
-def _inflate_stream(decompressor: Any, data: memoryview, arena: Arena, size: int) -> None:
-    """Read the frames as a stream, first `size` bytes, then as many as there were before."""
-    start = arena.used
-    with decompressor.stream_reader(data, read_across_frames=True) as reader:
-        while True:
-            space = arena.free(min(size, arena.room + 1))
-            written = reader.readinto(space)
-            arena.commit(written)
-            if written < len(space):
-                return
-            size = max(_FIRST_READ, arena.used - start)
+        with decompressor.stream_reader(data, read_across_frames=True) as reader:
+            while True:
+                space = arena.free(min(size, arena.room + 1))
+                written = reader.readinto(space)
+                arena.commit(written)
+                if written < len(space):
+                    return
+                size = max(_FIRST_READ, arena.used - start)
+    except _library().ZstdError as error:
+        raise DecompressionError(f"zstd: {error}") from error
 
 
 def _walk(data: memoryview) -> _Extent:
@@ -99,15 +83,12 @@ def _walk(data: memoryview) -> _Extent:
     Raises:
         DecompressionError: the last frame is cut short, or the bytes there start no frame.
     """
-    position = output_max = window_max = frames = 0
-    sized = False
+    position = output_max = window_max = 0
     while position < len(data):
-        frames += 1
         head = bytes(data[position : position + _HEADER_BYTES_MAX])
         number = int.from_bytes(head[:4], "little")
         if number & ~0xF == _SKIPPABLE and len(head) >= 8:
             position = _within(data, position + 8 + int.from_bytes(head[4:8], "little"))
-            sized = True
             continue
         if number != _MAGIC:
             raise DecompressionError(f"zstd: no frame at byte {position}")
@@ -116,8 +97,7 @@ def _walk(data: memoryview) -> _Extent:
         position = _within(data, end + header.trailer_bytes)
         output_max += output
         window_max = max(window_max, header.window)
-        sized = sized or header.sized
-    return _Extent(output_max, window_max, frames == 1 and not sized)
+    return _Extent(output_max, window_max)
 
 
 def _read_header(head: bytes) -> _FrameHeader:
@@ -135,7 +115,7 @@ def _read_header(head: bytes) -> _FrameHeader:
     else:
         window = (1 << 10 + (window_byte >> 3)) // 8 * (8 + (window_byte & 7))
     size += content_size_bytes
-    return _FrameHeader(size, window, 4 if descriptor & 0x04 else 0, content_size_bytes > 0)
+    return _FrameHeader(size, window, 4 if descriptor & 0x04 else 0)
 
 
 def _walk_blocks(data: memoryview, position: int, window: int) -> tuple[int, int]:
