@@ -7,9 +7,10 @@ examined anywhere and in any order, and none needs another's result.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from os import PathLike
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from kseg.files.names import (
     list_data_directory,
     list_partition,
 )
+
+
+_Listing = Callable[[Path], PartitionFiles]
 
 
 class UnitKind(Enum):
@@ -78,13 +82,14 @@ def plan(paths: Iterable[str | PathLike[str]]) -> list[Unit]:
         OSError: a path is missing or cannot be listed.
     """
     units: dict[tuple[UnitKind, str], Unit] = {}
+    list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
     for path in paths:
-        for unit in _units_of(path):
+        for unit in _units_of(path, list_once):
             units.setdefault((unit.kind, unit.path), unit)
     return list(units.values())
 
 
-def _units_of(path: str | PathLike[str]) -> Iterator[Unit]:
+def _units_of(path: str | PathLike[str], listing: _Listing) -> Iterator[Unit]:
     known = classify_path(path)
     if known.kind is PathKind.DATA_DIRECTORY:
         yield from _of_data_directory(known.path)
@@ -92,7 +97,7 @@ def _units_of(path: str | PathLike[str]) -> Iterator[Unit]:
         yield from _of_partition(list_partition(known.path))
     else:
         assert known.file is not None
-        yield from _of_file(NamedFile(known.file, known.path))
+        yield from _of_file(NamedFile(known.file, known.path), listing)
 
 
 def _of_data_directory(path: Path) -> Iterator[Unit]:
@@ -134,11 +139,11 @@ def _of_segment(
     )
 
 
-def _of_file(entry: NamedFile) -> Iterator[Unit]:
+def _of_file(entry: NamedFile, listing: _Listing) -> Iterator[Unit]:
     """A file by itself; an index is examined with its log, if that lies beside it."""
     kind, offset = entry.name.kind, entry.name.base_offset
     if entry.name.suffix is None and offset is not None and kind in _OF_SEGMENTS:
-        segments = list_partition(entry.path.absolute().parent).segments
+        segments = listing(entry.path.absolute().parent).segments
         for segment in segments:
             if segment.base_offset == offset:
                 is_last = segment is segments[-1]
