@@ -1,7 +1,7 @@
 """Magic 0 and 1 and Kafka 0.7, one claim a row: what a message and a set must give or refuse.
 
 The claims are those of Kafka's LegacyRecordTest, SimpleLegacyRecordTest,
-AbstractLegacyRecordBatchTest and 0.7's ByteBufferMessageSetTest, and rules that only the code tells.
+AbstractLegacyRecordBatchTest and 0.7's ByteBufferMessageSetTest, and rules that only code tells.
 """
 
 from __future__ import annotations
