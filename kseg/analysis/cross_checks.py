@@ -19,16 +19,18 @@ def check_across(examined: Examined, found: Findings) -> None:
     by_partition: dict[str, list[SegmentSummary]] = defaultdict(list)
     for segment in examined.segments:
         by_partition[segment.partition].append(segment)
-    ends = {}
+    ends = {}  # nobody knows where a log ends whose last batches are damaged
     for path, segments in by_partition.items():
         segments.sort(key=lambda segment: segment.base_offset)
         _check_segments(segments, found)
-        ends[path] = _end_offset(segments)
+        if segments[-1].whole:
+            ends[path] = _end_offset(segments)
     for partition in examined.partitions:
         segments = by_partition.get(partition.path, [])
         if segments and not segments[0].kafka07:
-            _check_snapshots(partition, ends[partition.path], segments, found)
-            _check_epochs(partition, ends[partition.path], segments, found)
+            end = ends.get(partition.path)
+            _check_snapshots(partition, end, found)
+            _check_epochs(partition, end, segments, found)
     keys = {partition.path: partition.key for partition in examined.partitions}
     for checkpoint in examined.checkpoints:
         _check_offsets(checkpoint, ends, keys, found)
@@ -61,18 +63,17 @@ def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None
             )
 
 
-def _check_snapshots(
-    partition: PartitionSummary, end: int, segments: Sequence[SegmentSummary], found: Findings
-) -> None:
-    if not segments[-1].whole:
-        return
+def _check_snapshots(partition: PartitionSummary, end: int | None, found: Findings) -> None:
     for path, offset in partition.snapshots:
-        if offset > end:
+        if end is not None and offset > end:
             found.add("snapshot-ahead", path, f"the log ends at offset {end}", offset=offset)
 
 
 def _check_epochs(
-    partition: PartitionSummary, end: int, segments: Sequence[SegmentSummary], found: Findings
+    partition: PartitionSummary,
+    end: int | None,
+    segments: Sequence[SegmentSummary],
+    found: Findings,
 ) -> None:
     """Each change of epoch in the log must be what the checkpoint says of that offset."""
     # As Kafka takes them: one that falls displaces those before it.
@@ -87,7 +88,7 @@ def _check_epochs(
     epochs = partition.epochs
     if epochs is None:
         return
-    if epochs and epochs[-1][1] > end and segments[-1].whole:
+    if epochs and end is not None and epochs[-1][1] > end:
         found.add(
             "epochs-ahead",
             partition.epochs_path,

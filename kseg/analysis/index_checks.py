@@ -169,9 +169,11 @@ class TimeIndexChecks:
         at = np.searchsorted(running, offsets)
         before = np.concatenate(([self._latest], latest))[at]
         late = before > timestamps
-        in_gap = offsets < table.base_offset[at]
+        # Beside a damaged batch nobody knows which entries were its own.
+        told = table.bad_crc_count == 0
+        in_gap = (offsets < table.base_offset[at]) & told
         # Magic 0 has no time, yet Kafka 0.10 indexed its producers' times.
-        known = (table.magic[at] > 0) & (table.crc_ok[at] != 0) & ~late & ~in_gap
+        known = (table.magic[at] > 0) & told & ~late & ~in_gap
         other = (table.max_timestamp[at] != timestamps) & known
         for mask, code, why in (
             (late, "time-index-late", "has later records before it"),

@@ -60,6 +60,7 @@ class LogChecks:
         epochs: (leader epoch, first offset) where the epoch changes.
         batches, records: counted so far.
         magics_seen: bit n is set where magic n occurs.
+        bad_crc_count: batches that do not match their checksums.
     """
 
     path: str
@@ -74,6 +75,7 @@ class LogChecks:
     batches: int = 0
     records: int = 0
     magics_seen: int = 0
+    bad_crc_count: int = 0
     _workspace: Workspace = field(default_factory=Workspace)
 
     def feed(self, table: BatchTable) -> None:
@@ -82,6 +84,7 @@ class LogChecks:
         self.magics_seen |= table.magics_seen
         good = table
         if table.bad_crc_count:
+            self.bad_crc_count += table.bad_crc_count
             bad = table.crc_ok == 0
             self._report_bad_crc(table.take(bad))
             good = table.take(~bad)

@@ -52,7 +52,8 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
                 indexes.feed(table)
             stop = table.stop
             checks.finish(table, size)
-            missing = indexes.finish(stop)
+            # What lies behind a damaged batch may be its own: nobody knows where it ends.
+            missing = indexes.finish(StopReason.BAD_CRC if checks.bad_crc_count else stop)
             if missing:
                 _report_missing_aborts(log, missing, unit, found)
         except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
@@ -64,7 +65,7 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         first_offset=checks.first_offset,
         last_offset=checks.last_offset,
         epochs=tuple(checks.epochs),
-        whole=stop is StopReason.END,
+        whole=stop is StopReason.END and not checks.bad_crc_count,
         magics_seen=checks.magics_seen,
         kafka07=kafka07,
     )

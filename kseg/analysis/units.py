@@ -25,7 +25,6 @@ from kseg.files.names import (
     list_partition,
 )
 
-
 _Listing = Callable[[Path], PartitionFiles]
 
 

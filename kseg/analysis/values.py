@@ -20,7 +20,7 @@ class SegmentSummary:
         base_offset: from its name.
         first_offset, last_offset: of its sound batches; None if it has none.
         epochs: (leader epoch, first offset) where the epoch changes.
-        whole: the walk reached the end of the file.
+        whole: the walk reached the end of the file, past sound batches only.
         magics_seen: bit n is set where magic n occurs.
         kafka07: offsets are positions.
     """
