@@ -1,0 +1,283 @@
+"""Columns: layout, dtypes and ownership, what is asked for and what goes wrong."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kseg.constants import TimestampType
+from kseg.errors import (
+    CorruptRecordError,
+    DecompressionError,
+    InvalidRecordError,
+    KsegError,
+    LimitExceededError,
+)
+from kseg.format import columns
+from kseg.format.columns import (
+    FIELDS,
+    BinaryColumn,
+    HeadersColumn,
+    Record,
+    RecordColumns,
+    Request,
+    Workspace,
+    decode,
+)
+from kseg.format.header import scan
+from tests.builders import (
+    GZIP,
+    LZ4,
+    batch,
+    deflate,
+    message07,
+    messages07,
+    record,
+    records_of,
+)
+
+DTYPES = {
+    "position": np.int64,
+    "base_offset": np.int64,
+    "offset": np.int64,
+    "next_offset": np.int64,
+    "timestamp": np.int64,
+    "timestamp_type": np.int8,
+    "magic": np.int8,
+    "codec": np.int8,
+    "producer_id": np.int64,
+    "producer_epoch": np.int16,
+    "sequence": np.int32,
+    "leader_epoch": np.int32,
+    "transactional": np.bool_,
+    "control": np.bool_,
+    "delete_horizon_ms": np.int64,
+    "valid": np.bool_,
+    "control_type": np.int8,
+}
+THREE = [
+    record(b"one", key=b"k", headers=[(b"h", b"x"), (b"h", None)], timestamp=7),
+    record(None, key=None, timestamp=8),
+    record(b"", key=b"", timestamp=9),
+]
+LOG = batch(THREE, base_offset=40)
+
+
+def read(data: bytes, **request: Any) -> list[RecordColumns]:
+    """Every piece."""
+    table = scan(data, on_bad_crc="note", kafka07=bool(request.pop("kafka07", False)))
+    return list(decode(memoryview(data), table, Request(**request)))
+
+
+def arrays_of(column: Any) -> list[Any]:
+    if isinstance(column, BinaryColumn):
+        return [column.offsets, column.data, column.validity]
+    if isinstance(column, HeadersColumn):
+        return [column.offsets, *arrays_of(column.keys), *arrays_of(column.values)]
+    return [column]
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [0, GZIP])
+def test_every_field_has_its_dtype_and_length_in_every_format(magic: int, codec: int) -> None:
+    plain = [record(b"v", timestamp=1)] * 3
+    data = records_of(plain, magic=magic, codec=codec)
+    for piece in read(data, fields=FIELDS):
+        assert piece.fields == FIELDS
+        for name in FIELDS:
+            assert len(piece[name]) == len(piece)
+            if name in DTYPES:
+                assert piece[name].dtype == DTYPES[name], name
+
+
+def test_no_array_can_be_written_nor_points_into_the_file() -> None:
+    (piece,) = read(LOG, fields=FIELDS)
+    lent = np.frombuffer(LOG, np.uint8)
+    for name in FIELDS:
+        for array in arrays_of(piece[name]):
+            if array is not None:
+                assert not array.flags.writeable, name
+                assert not np.shares_memory(array, lent), name
+
+
+def test_columns_outlive_the_bytes_they_were_read_from() -> None:
+    buffer = bytearray(LOG)
+    (piece,) = decode(memoryview(buffer), scan(buffer), Request(fields=("key", "value")))
+    buffer[:] = bytes(len(buffer))
+    assert list(piece.value) == [b"one", None, b""]
+    assert list(piece.key) == [b"k", None, b""]
+
+
+def test_binary_columns_keep_null_and_empty_apart() -> None:
+    (piece,) = read(LOG)
+    value = piece.value
+    assert (value.offsets.tolist(), value.data.tobytes()) == ([0, 3, 3, 3], b"one")
+    assert (value.null_count, value.is_valid().tolist()) == (1, [True, False, True])
+    assert value.validity.tolist() == [0b101]
+    assert value.sizes().tolist() == [3, -1, 0]
+    assert [value[0], value[1], value[2]] == [b"one", None, b""]
+    with pytest.raises(IndexError):
+        value[3]
+
+
+def test_without_nulls_there_is_no_validity() -> None:
+    (piece,) = read(batch([record(b"a", key=b"b")] * 9))
+    assert piece.key.validity is None
+    assert piece.value.validity is None
+    assert piece.headers.values.validity is None
+
+
+def test_headers_keep_order_duplicates_and_null_values() -> None:
+    (piece,) = read(LOG)
+    assert piece.headers.offsets.tolist() == [0, 2, 2, 2]
+    assert list(piece.headers) == [((b"h", b"x"), (b"h", None)), (), ()]
+    assert piece.headers.keys.null_count == 0
+
+
+def test_columns_are_found_by_name() -> None:
+    (piece,) = read(LOG, fields=("offset", "value"))
+    assert piece["offset"] is piece.offset
+    assert piece.fields == ("offset", "value")
+    with pytest.raises(KeyError):
+        piece["key"]
+    with pytest.raises(AttributeError, match="key"):
+        piece.key  # noqa: B018
+
+
+def test_columns_survive_pickling_read_only() -> None:
+    (piece,) = read(LOG, fields=FIELDS)
+    copy = pickle.loads(pickle.dumps(piece))
+    assert list(copy.headers) == list(piece.headers)
+    assert copy.offset.tolist() == piece.offset.tolist()
+    for name in FIELDS:
+        assert not any(
+            array is not None and array.flags.writeable for array in arrays_of(copy[name])
+        )
+
+
+def test_records_are_objects_for_people() -> None:
+    (piece,) = read(LOG, fields=columns.RECORD_FIELDS)
+    first = next(piece.records())
+    headers = ((b"h", b"x"), (b"h", None))
+    assert first == Record(40, 7, TimestampType.CREATE_TIME, b"k", b"one", headers)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"fields": ("offset", "colour")}, "no field colour"),
+        ({"rows_max": 0}, "at least one"),
+        ({"bytes_max": 0}, "at least one"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Request(**wrong)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_record_larger_than_a_piece_is_a_piece_of_its_own(magic: int) -> None:
+    sizes = [1, 500, 1, 1]
+    data = records_of([record(bytes(size)) for size in sizes], magic=magic, codec=LZ4)
+    pieces = read(data, fields=("offset", "value"), bytes_max=10)
+    assert [piece.value.sizes().tolist() for piece in pieces] == [[1], [500], [1, 1]]
+
+
+def test_pieces_may_end_inside_a_batch_and_batches_share_pieces() -> None:
+    data = batch(THREE) + batch(THREE, base_offset=3) + batch(THREE, base_offset=6)
+    pieces = read(data, fields=("offset",), rows_max=4)
+    assert [piece.offset.tolist() for piece in pieces] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+
+
+def test_nothing_in_range_is_no_piece() -> None:
+    assert read(LOG, offset_start=100) == []
+    assert read(LOG, timestamp_start=10) == []
+    assert read(b"") == []
+    assert read(batch(last_offset_delta=5)) == []
+
+
+# Faults
+
+BAD_RECORD = batch(body=b"\x00", count=1, base_offset=70)
+BAD_CODEC = batch(THREE, base_offset=80, codec=0, attributes=GZIP)
+BAD_CRC = batch(THREE, base_offset=90, crc=1)
+
+FAULTS: dict[str, tuple[bytes, type[KsegError], int]] = {
+    "structure": (BAD_RECORD, InvalidRecordError, 70),
+    "codec": (BAD_CODEC, DecompressionError, 80),
+    "checksum": (BAD_CRC, CorruptRecordError, 90),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_comes_after_the_records_in_front_of_it(fault: str) -> None:
+    bad, kind, offset = FAULTS[fault]
+    data = LOG + bad + LOG
+    table = scan(data, on_bad_crc="note")
+    pieces = decode(memoryview(data), table, Request(fields=("offset",)))
+    assert next(pieces).offset.tolist() == [40, 41, 42]
+    with pytest.raises(kind) as caught:
+        next(pieces)
+    assert (caught.value.position, caught.value.offset) == (len(LOG), offset)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_can_be_reported_and_the_rest_read(fault: str) -> None:
+    bad, kind, _ = FAULTS[fault]
+    data = LOG + bad + LOG
+    seen: list[KsegError] = []
+    table = scan(data, on_bad_crc="note")
+    request = Request(fields=("offset",))
+    pieces = decode(memoryview(data), table, request, on_error=seen.append)
+    assert [offset for piece in pieces for offset in piece.offset.tolist()] == [40, 41, 42] * 2
+    assert [type(error) for error in seen] == [kind]
+
+
+def test_records_of_a_bad_checksum_are_marked_where_they_are_wanted() -> None:
+    (piece,) = read(LOG + BAD_CRC, fields=("offset", "valid"), verify_crc=False)
+    assert piece.offset.tolist() == [40, 41, 42, 90, 91, 92]
+    assert piece.valid.tolist() == [True] * 3 + [False] * 3
+
+
+def test_a_bad_record_is_named_by_its_place_in_the_batch() -> None:
+    good = batch([record(b"v")])[61:]
+    data = batch(body=good + b"\x00", count=2, base_offset=5)
+    with pytest.raises(InvalidRecordError, match="record 1") as caught:
+        read(data)
+    assert (caught.value.record_index, caught.value.offset) == (1, 5)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [GZIP, 2, LZ4, 4])
+def test_no_batch_inflates_beyond_the_bound(magic: int, codec: int) -> None:
+    if codec == 4 and magic < 2:
+        codec = GZIP
+    data = records_of([record(bytes(100_000))], magic=magic, codec=codec)
+    with pytest.raises((LimitExceededError, DecompressionError)):
+        read(data, inflated_max=5000)
+    assert len(read(data, inflated_max=200_000)) == 1
+
+
+def test_a_count_that_lies_takes_no_memory() -> None:
+    data = batch(body=b"", count=2**31 - 1)
+    with pytest.raises(InvalidRecordError):
+        read(data)
+
+
+def test_sets_of_0_7_nest_only_so_deep() -> None:
+    nested = messages07([b"x"])
+    for _ in range(30):
+        nested = message07(deflate(GZIP, nested), codec=GZIP)
+    with pytest.raises(LimitExceededError, match="nested"):
+        read(nested, kafka07=True)
+
+
+def test_a_workspace_is_used_again() -> None:
+    workspace = Workspace()
+    data = records_of(THREE, magic=1, codec=GZIP)
+    for _ in range(3):
+        pieces = decode(memoryview(data), scan(data), Request(), workspace=workspace)
+        assert [list(piece.value) for piece in pieces] == [[b"one", None, b""]]

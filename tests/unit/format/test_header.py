@@ -1,0 +1,197 @@
+"""Headers: the walk's arguments, the table's views, what it says when it stops."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kseg.constants import Compression, StopReason, TimestampType
+from kseg.errors import CorruptRecordError
+from kseg.format.header import (
+    FIELDS,
+    BatchTable,
+    checksum_rule,
+    crc_error,
+    decrement_sequence,
+    increment_sequence,
+    scan,
+    stop_error,
+)
+from tests.builders import GZIP, ZSTD, batch, control_batch, message, messages07, record, wrapper
+
+FIRST = batch([record(b"a"), record(b"b")], codec=ZSTD, leader_epoch=4)
+SECOND = control_batch(1, base_offset=2, producer_id=9, coordinator_epoch=5)
+THIRD = wrapper([record(b"x"), record(b"y")], magic=1, codec=GZIP, base_offset=10)
+LOG = FIRST + SECOND + THIRD
+BAD = FIRST[:-1] + bytes([FIRST[-1] ^ 1])
+
+
+def test_one_header_has_the_names_of_every_field() -> None:
+    header = scan(LOG)[0]
+    assert [getattr(header, name) for name in FIELDS] == scan(LOG).rows[0].tolist()
+    assert header.compression is Compression.ZSTD
+    assert header.timestamp_type is TimestampType.CREATE_TIME
+    assert (header.last_offset, header.next_offset, header.record_count) == (1, 2, 2)
+
+
+def test_a_column_is_a_view_of_the_rows() -> None:
+    table = scan(LOG)
+    for index, name in enumerate(FIELDS):
+        column = getattr(table, name)
+        assert column.base is not None
+        assert column.tolist() == table.rows[:, index].tolist()
+        assert column.dtype == np.int64
+
+
+def test_rows_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        scan(LOG).position[0] = 1
+
+
+def test_an_unknown_column_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="colour"):
+        scan(LOG).colour  # noqa: B018
+
+
+def test_control_batches_carry_type_and_coordinator_epoch() -> None:
+    table = scan(LOG)
+    assert table.is_control.tolist() == [False, True, False]
+    assert table.control_type.tolist() == [-1, 1, -1]
+    assert table.coordinator_epoch.tolist() == [-1, 5, -1]
+
+
+def test_a_compressed_legacy_set_does_not_tell_count_and_base() -> None:
+    header = scan(THIRD)[0]
+    assert (header.base_offset, header.last_offset, header.record_count) == (-1, 11, -1)
+
+
+def test_what_was_seen_is_summed_up() -> None:
+    table = scan(LOG)
+    assert table.magics_seen == 0b110
+    assert table.attributes_seen & 0x20
+    assert table.bad_crc_count == 0
+
+
+@pytest.mark.parametrize(
+    "chosen", [slice(1, None), np.array([1, 2]), np.array([False, True, True])]
+)
+def test_a_choice_of_rows_is_a_table(chosen: Any) -> None:
+    table = scan(LOG)[chosen]
+    assert isinstance(table, BatchTable)
+    assert table.last_offset.tolist() == [2, 11]
+    assert not table.rows.flags.writeable
+
+
+def test_a_table_survives_pickling_read_only() -> None:
+    table = pickle.loads(pickle.dumps(scan(LOG)))
+    assert table.rows.tolist() == scan(LOG).rows.tolist()
+    assert (table.stop, table.end_position) == (StopReason.END, len(LOG))
+    assert not table.rows.flags.writeable
+
+
+def test_a_limit_ends_the_walk_before_a_batch_that_starts_there() -> None:
+    table = scan(LOG, limit=len(FIRST) + 1)
+    assert (len(table), table.stop) == (2, StopReason.LIMIT)
+    assert table.end_position == len(FIRST) + len(SECOND)
+    at_batch = scan(LOG, limit=len(FIRST))
+    assert (len(at_batch), at_batch.stop) == (1, StopReason.LIMIT)
+
+
+def test_a_bound_on_batches_ends_the_walk() -> None:
+    table = scan(LOG, batches_max=2)
+    assert (len(table), table.stop) == (2, StopReason.LIMIT)
+    rest = scan(LOG, start=table.end_position)
+    assert (len(rest), rest.stop, rest.position[0]) == (1, StopReason.END, table.end_position)
+
+
+def test_a_batch_beyond_the_window_asks_for_its_bytes() -> None:
+    window = LOG[: len(FIRST) + 40]
+    table = scan(window, file_end=len(LOG))
+    assert (len(table), table.stop, table.needed) == (1, StopReason.LIMIT, len(SECOND))
+    assert scan(window).stop is StopReason.TORN_TAIL
+
+
+def test_positions_count_from_the_file_s_start() -> None:
+    table = scan(LOG, base=1000)
+    assert table.position.tolist() == [1000, 1000 + len(FIRST), 1000 + len(FIRST + SECOND)]
+    assert table.end_position == 1000 + len(LOG)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [{"base": -1}, {"base": 5, "start": 4}, {"start": len(LOG) + 1}, {"file_end": len(LOG) - 1}],
+)
+def test_places_outside_the_bytes_are_refused(where: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="fit the data"):
+        scan(LOG, **where)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("on_bad_crc", "count", "crc_ok", "stop"),
+    [
+        ("stop", 1, [1], StopReason.BAD_CRC),
+        ("note", 3, [1, 0, 1], StopReason.END),
+        ("ignore", 3, [-1, -1, -1], StopReason.END),
+    ],
+)
+def test_a_bad_checksum_stops_is_noted_or_is_not_looked_at(
+    on_bad_crc: str, count: int, crc_ok: list[int], stop: StopReason
+) -> None:
+    table = scan(FIRST + BAD + FIRST, on_bad_crc=on_bad_crc)
+    assert len(table) == count
+    assert table.crc_ok.tolist() == crc_ok
+    assert table.stop is stop
+    assert table.bad_crc_count == crc_ok.count(0)
+
+
+def test_the_end_of_a_walk_becomes_an_error_with_its_place() -> None:
+    error = stop_error(scan(FIRST + b"\0" * 8 + b"\xff" * 40))
+    assert isinstance(error, CorruptRecordError)
+    assert (error.position, error.stop) == (len(FIRST), StopReason.BAD_LENGTH)
+
+
+def test_a_bad_checksum_becomes_an_error_that_says_what_is_stored() -> None:
+    header = scan(BAD, on_bad_crc="note")[0]
+    error = crc_error(header)
+    assert f"{header.crc:#010x}" in str(error)
+    assert (error.position, error.offset, error.stop) == (0, 0, StopReason.BAD_CRC)
+
+
+@pytest.mark.parametrize(
+    ("data", "kafka07", "covered_at"),
+    [
+        (FIRST, False, 21),
+        (message(record(b"v"), magic=1), False, 16),
+        (messages07([b"v"]), True, 10),
+        (messages07([b"v"], magic=0), True, 9),
+    ],
+    ids=["magic 2", "magic 1", "0.7 magic 1", "0.7 magic 0"],
+)
+def test_each_format_has_its_own_checksum(data: bytes, kafka07: bool, covered_at: int) -> None:
+    rule = checksum_rule(data[:61], kafka07=kafka07)
+    assert rule.covered_at == covered_at
+    assert rule.function(data[covered_at:]) == rule.stored(data[:61])
+
+
+@pytest.mark.parametrize(
+    ("sequence", "by", "after"),
+    [(5, 5, 10), (2**31 - 1, 1, 0), (2**31 - 6, 10, 4)],
+)
+def test_sequences_wrap_both_ways(sequence: int, by: int, after: int) -> None:
+    assert increment_sequence(sequence, by) == after
+    assert decrement_sequence(after, by) == sequence
+
+
+@pytest.mark.parametrize("base", [-7, -1, 0, 2**31 - 2])
+def test_the_last_sequence_of_a_column_is_that_of_its_header(base: int) -> None:
+    table = scan(batch([record()] * 4, producer_id=1, base_sequence=base))
+    assert table.last_sequence.tolist() == [table[0].last_sequence]
+
+
+@pytest.mark.parametrize("length", range(61))
+def test_no_cut_of_a_header_is_read_past(length: int) -> None:
+    exact = bytes(bytearray(FIRST[:length]))
+    assert len(scan(exact)) == 0
