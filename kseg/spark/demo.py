@@ -107,7 +107,8 @@ def summarise_by_spark(path: str | PathLike[str], *, cores: int = 2) -> Summary:
         MissingExtraError: pyspark is not installed, or too old.
         KsegError: Java is missing or too old, or Spark did not start.
     """
-    with quiet_spark(cores) as spark:
+    # A job this short ends before the JVM's second compiler has paid for itself.
+    with quiet_spark(cores, java_options="-XX:TieredStopAtLevel=1") as spark:
         frame = spark.read.format("kseg").load(os.path.abspath(fspath(path)))
         sums = frame.selectExpr(
             "count(*) AS records",
@@ -124,7 +125,7 @@ def summarise_by_spark(path: str | PathLike[str], *, cores: int = 2) -> Summary:
 
 
 @contextmanager
-def quiet_spark(cores: int) -> Iterator[SparkSession]:
+def quiet_spark(cores: int, *, java_options: str = "") -> Iterator[SparkSession]:
     """A Spark on this machine that prints nothing and knows kseg's source; stopped at the end.
 
     Raises:
@@ -145,8 +146,7 @@ def quiet_spark(cores: int) -> Iterator[SparkSession]:
         SparkSession.builder.master(f"local[{cores}]")
         .appName("kseg")
         .config("spark.ui.enabled", "false")
-        # A job this short ends before the second compiler has paid for itself.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        .config("spark.driver.extraJavaOptions", java_options)
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -260,6 +263,35 @@ def test_a_cut_inside_a_batch_is_noticed(orders: Path) -> None:
     assert caught.value.path == str(log)
     rows = read(log, "offset", index="auto", targetPartitionBytes=str(size // 4))
     assert rows.column(0).to_pylist() == list(range(100))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(
+    index=st.one_of(
+        st.binary(max_size=200),
+        st.lists(st.tuples(st.integers(-2, 105), st.integers(-2, 2500)), max_size=12).map(
+            lambda entries: b"".join(struct.pack(">ii", *entry) for entry in entries)
+        ),
+    ),
+    times=st.one_of(
+        st.binary(max_size=200),
+        st.lists(st.tuples(st.integers(-2, 205), st.integers(-2, 105)), max_size=12).map(
+            lambda entries: b"".join(struct.pack(">qi", *entry) for entry in entries)
+        ),
+    ),
+    target=st.integers(1, 3000),
+    start=st.integers(0, 210),
+)
+def test_no_index_makes_rows_come_or_go(
+    orders: Path, index: bytes, times: bytes, target: int, start: int
+) -> None:
+    for base in (0, 100):
+        (orders / f"{base:020d}.index").write_bytes(index)
+        (orders / f"{base:020d}.timeindex").write_bytes(times)
+    for name in ("startingOffsets", "startingTimestamp"):
+        given_bounds = {name: str(start), "targetPartitionBytes": str(target)}
+        rows = read(orders, "offset", **given_bounds)
+        assert rows.column(0).to_pylist() == list(range(start, 200))
 
 
 def test_what_is_appended_after_planning_is_left_alone(orders: Path) -> None:
