@@ -22,7 +22,7 @@ from kseg.errors import NotALogError
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import MappedFile
 from kseg.format.arena import Arena
-from kseg.format.bodies import take_bodies
+from kseg.format.bodies import END, START, each_bodies
 from kseg.format.columns import INFLATED_BYTES_MAX, Request, Workspace, decode
 
 _RUNS_MIN = 3
@@ -201,19 +201,16 @@ def _inflate(codec: Compression, logs: Sequence[Path]) -> tuple[int, int, int]:
         with LogFile.open(path) as file:
             for tile in file.walk(on_bad_crc="ignore"):
                 table = tile.table.take(tile.table.codec == codec)
-                first = 0
-                while first < len(table):
-                    bodies = take_bodies(
-                        tile.data,
-                        table,
-                        first,
-                        base=tile.base,
-                        arena=arena,
-                        inflated_max=INFLATED_BYTES_MAX,
-                        refuse_bad_crc=False,
-                    )
-                    first = bodies.batch_end
-                    inflated += arena.used
+                pieces = each_bodies(
+                    tile.data,
+                    table,
+                    base=tile.base,
+                    arena=arena,
+                    inflated_max=INFLATED_BYTES_MAX,
+                    refuse_bad_crc=False,
+                )
+                for bodies in pieces:
+                    inflated += int((bodies.rows[:, END] - bodies.rows[:, START]).sum())
                 batches += len(table)
                 stored += int(table.size.sum())
     return batches, stored, inflated

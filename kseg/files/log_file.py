@@ -14,6 +14,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from kseg.constants import StopReason
 from kseg.errors import NotALogError
 from kseg.files.mapping import MappedFile, Mapping
@@ -208,15 +210,16 @@ def _check_zeros(file: MappedFile, table: BatchTable, how: _How) -> BatchTable:
     """A window saw only zeros to its end; a tail of zeros must be so to the file's end."""
     for position in range(table.end_position, how.size, WINDOW_BYTES):
         window = file.read(position, min(WINDOW_BYTES, how.size - position))
-        if any(window[:1]) or window[1:] != window[:-1]:
+        if np.frombuffer(window, np.uint8).any():
             return table.ended(StopReason.BAD_LENGTH)
     return table
 
 
 def _check_large(file: MappedFile, position: int, size: int, how: _How) -> BatchTable | None:
-    """Check a large batch in windows, so that a lying length takes no memory; None if sound."""
-    if how.on_bad_crc == "ignore":
-        return None
+    """Check a large batch in windows, so that a lying length takes no memory; None if sound.
+
+    Also where checksums are to be ignored: then a wrong one leaves the header, without the records.
+    """
     head = file.read(position, HEAD_BYTES)
     rule = checksum_rule(head, kafka07=how.kafka07)
     checksum = 0
@@ -227,6 +230,6 @@ def _check_large(file: MappedFile, position: int, size: int, how: _How) -> Batch
     refused = refused_batch(
         bytes(head), position=position, size=size, kafka07=how.kafka07, log_start=how.log_start
     )
-    if how.on_bad_crc == "note":
+    if how.on_bad_crc != "stop":
         return refused
     return replace(refused.take(slice(0)), end_position=position, stop=StopReason.BAD_CRC)

@@ -7,12 +7,13 @@ wrong; refuses to know fields and files.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD, NESTING_MAX, Compression
+from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD, NESTING_MAX, Compression, StopReason
 from kseg.errors import (
     CorruptRecordError,
     FormatError,
@@ -62,6 +63,8 @@ STATE_KEPT = 5
 
 #: A piece inflates no further batch once its arena holds this much.
 ARENA_PIECE_BYTES = 4 << 20
+#: As many messages of Kafka 0.7 are listed at a time.
+MESSAGES_PIECE = 16_384
 #: Smallest records, to bound how many a body can hold: 7 bytes for magic 2, 26 for a message with
 #: its 12 in front.
 RECORD_BYTES_MIN = 7
@@ -76,7 +79,7 @@ class Bodies:
         rows: int64[m, 10], columns as in `FIELDS`; `start` and `end` count from the beginning of
             their source, which is the bytes lent (0) or the arena (1).
         batches: int64[m], the row of each body's batch in the table they come from.
-        batch_end: the first batch of the table that is not covered.
+        batch_end: the first batch of the table that is not covered, or not to its end.
         fault: what is wrong with the batch in front of `batch_end`, which has no body then.
     """
 
@@ -86,30 +89,47 @@ class Bodies:
     fault: KsegError | None = None
 
 
-def take_bodies(
+def each_bodies(
     data: memoryview,
     table: BatchTable,
-    first: int,
     *,
     base: int,
     arena: Arena,
     inflated_max: int,
     refuse_bad_crc: bool,
-) -> Bodies:
-    """Bodies of batches `[first, ...)`: as many as a piece should hold, all of one family.
+) -> Iterator[Bodies]:
+    """The bodies of all batches of a table, as many at a time as a piece should hold.
 
     Args:
         data: the bytes lent; `data[0]` lies at file position `base`.
         table: headers of batches inside `data`.
-        first: the batch to begin with.
         base: file position of `data[0]`.
-        arena: emptied, then filled.
+        arena: filled anew for each piece, or on, where one batch makes several; lent with it.
         inflated_max: no batch may inflate to more bytes.
         refuse_bad_crc: a batch that was noted with a wrong checksum is a fault.
     """
-    arena.clear()
     if table.kafka07:
-        return _take_07(data, table, first, base, arena, inflated_max, refuse_bad_crc)
+        arena.clear()
+        yield from _each_07(data, table, base, arena, inflated_max, refuse_bad_crc)
+        return
+    first = 0
+    while first < len(table):
+        bodies = _take(data, table, first, base, arena, inflated_max, refuse_bad_crc)
+        yield bodies
+        first = bodies.batch_end
+
+
+def _take(
+    data: memoryview,
+    table: BatchTable,
+    first: int,
+    base: int,
+    arena: Arena,
+    inflated_max: int,
+    refuse_bad_crc: bool,
+) -> Bodies:
+    """Bodies of batches `[first, ...)`: as many as a piece should hold, all of one family."""
+    arena.clear()
     end, fault = _run_end(table, first, refuse_bad_crc, base + len(data))
     legacy = bool(table.rows[first, 2] < 2) if end > first else False
     plain = _plain_messages if legacy else _plain_batches
@@ -220,44 +240,77 @@ def _wrapper_value(entry: memoryview, kind: int) -> memoryview:
 # --------------------------------------------------------------------------------------
 
 
-def _take_07(
+def _each_07(
+    data: memoryview, table: BatchTable, base: int, arena: Arena, inflated_max: int, refuse: bool
+) -> Iterator[Bodies]:
+    """One body a message: the payload; those of a compressed set share its batch."""
+    first = 0
+    while first < len(table):
+        end, fault = _run_end(table, first, refuse, base + len(data))
+        yield from _run_07(data, table, first, end, base, arena, inflated_max)
+        if fault is not None:
+            yield _Payloads().taken(end + 1, fault)
+        first = end + (fault is not None)
+
+
+def _run_07(
     data: memoryview,
     table: BatchTable,
     first: int,
+    end: int,
     base: int,
     arena: Arena,
     inflated_max: int,
-    refuse_bad_crc: bool,
-) -> Bodies:
-    """One body a message: the payload; those of a compressed set share its batch."""
-    bodies: list[Int64Array] = []
-    batches: list[Int64Array] = []
-    end, fault = _run_end(table, first, refuse_bad_crc, base + len(data))
+) -> Iterator[Bodies]:
+    """Bodies of sound messages `[first, end)`; a set may take several, a piece may hold several."""
     compressed = np.flatnonzero(table.attributes[first:end]) + first
+    payloads = _Payloads()
     at = first
     for index in [*compressed.tolist(), end]:
-        bodies.append(_payloads(table.rows[at:index], 0, -base))
-        batches.append(np.arange(at, index, dtype=np.int64))
-        if index == end or arena.used >= ARENA_PIECE_BYTES:
-            end, fault = (index, None) if index < end else (end, fault)
-            break
-        header = table[index]
-        start = header.position - base
-        try:
-            inner = _inner_07(
-                data[start : start + header.size], header, arena, inflated_max, depth=1
-            )
-        except (FormatError, LimitExceededError) as error:
-            end, fault = index, at_batch(error, header)
-            break
-        bodies.append(inner)
-        batches.append(np.full(len(inner), index, np.int64))
+        payloads.add(_payload_rows(table.rows[at:index], 0, -base), np.arange(at, index))
         at = index + 1
-    rows = np.concatenate(bodies)
-    return Bodies(rows, np.concatenate(batches), end + (fault is not None), fault)
+        if index == end or arena.used >= ARENA_PIECE_BYTES or payloads.count >= MESSAGES_PIECE:
+            yield payloads.taken(index)
+            arena.clear()
+        if index == end:
+            return
+        header = table[index]
+        entry = data[header.position - base : header.position - base + header.size]
+        try:
+            for rows in _inner_07(entry, arena, arena.used + inflated_max, depth=1):
+                rows[:, BASE_OFFSET] = header.base_offset
+                payloads.add(rows, np.full(len(rows), index, np.int64))
+                if payloads.count >= MESSAGES_PIECE:
+                    yield payloads.taken(index)
+        except (FormatError, LimitExceededError) as error:
+            yield payloads.taken(index + 1, at_batch(error, header))
 
 
-def _payloads(messages: Int64Array, source: int, shift: int) -> Int64Array:
+class _Payloads:
+    """Bodies of 0.7 messages that are gathered until they make a piece."""
+
+    def __init__(self) -> None:
+        self.rows = [_NO_ROWS]
+        self.batches = [_NO_BATCHES]
+        self.count = 0
+
+    def add(self, rows: Int64Array, batches: Int64Array) -> None:
+        self.rows.append(rows)
+        self.batches.append(batches)
+        self.count += len(rows)
+
+    def taken(self, batch_end: int, fault: KsegError | None = None) -> Bodies:
+        """What was gathered, which is forgotten."""
+        rows, batches = np.concatenate(self.rows), np.concatenate(self.batches)
+        _Payloads.__init__(self)
+        return Bodies(rows, batches, batch_end, fault)
+
+
+_NO_ROWS = np.empty((0, len(FIELDS)), np.int64)
+_NO_BATCHES = np.empty(0, np.int64)
+
+
+def _payload_rows(messages: Int64Array, source: int, shift: int) -> Int64Array:
     """Bodies of plain 0.7 messages."""
     rows = np.full((len(messages), len(FIELDS)), -1, np.int64)
     rows[:, SOURCE] = source
@@ -269,37 +322,42 @@ def _payloads(messages: Int64Array, source: int, shift: int) -> Int64Array:
     return rows
 
 
-def _inner_07(
-    entry: memoryview, outer: BatchHeader, arena: Arena, inflated_max: int, *, depth: int
-) -> Int64Array:
-    """Bodies of a compressed 0.7 message, sets within sets unpacked, all at one offset."""
+def _inner_07(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> Iterator[Int64Array]:
+    """Bodies of a compressed 0.7 message, sets within sets unpacked, some thousand at a time.
+
+    The set is inflated whole, its messages are not listed whole: the smallest has 9 bytes.
+    """
     if depth > NESTING_MAX:
         raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")
     kind = entry[5] & 3
     if kind > Compression.SNAPPY:
         raise InvalidRecordError(f"Kafka 0.7 knows no codec {kind}")
-    at = arena.used
-    codec.decompress_into(kind, entry[10:], arena, magic=0, limit=inflated_max - at)
-    inflated = memoryview(bytes(arena.view()[at:]))
-    table = scan(inflated, kafka07=True, batches_max=len(inflated) // 9 + 1)
-    if table.stop.value > 2:
+    position = arena.used
+    codec.decompress_into(kind, entry[10:], arena, magic=0, limit=ceiling - position)
+    end = arena.used
+    whole = False
+    while True:
+        set_left = arena.view()[position:end]
+        table = scan(set_left, base=position, kafka07=True, batches_max=MESSAGES_PIECE)
+        whole = whole or len(table) > 0
+        at = 0
+        for index in [*np.flatnonzero(table.attributes).tolist(), len(table)]:
+            if index > at:
+                yield _payload_rows(table.rows[at:index], 1, 0)
+            if index < len(table):
+                start, size = table.rows[index, :2].tolist()
+                nested = memoryview(bytes(arena.view()[start : start + size]))
+                yield from _inner_07(nested, arena, ceiling, depth=depth + 1)
+            at = index + 1
+        if table.stop is not StopReason.LIMIT:
+            break
+        position = table.end_position
+    if table.stop.value > StopReason.TORN_TAIL.value:
         raise stop_error(table)
-    if len(table) == 0 and table.stop.value:
+    if not whole and table.stop is StopReason.TORN_TAIL:
         raise CorruptRecordError(
             "compressed message whose set is cut before its first message ends"
         )
-    parts: list[Int64Array] = []
-    begin = 0
-    for index in [*np.flatnonzero(table.attributes).tolist(), len(table)]:
-        parts.append(_payloads(table.rows[begin:index], 1, at))
-        if index < len(table):
-            inner = table[index]
-            nested = inflated[inner.position : inner.position + inner.size]
-            parts.append(_inner_07(nested, outer, arena, inflated_max, depth=depth + 1))
-        begin = index + 1
-    rows = np.concatenate(parts)
-    rows[:, BASE_OFFSET] = outer.base_offset
-    return rows
 
 
 # ---- what a kernel found wrong

@@ -25,8 +25,8 @@ from kseg.format.bodies import (
     STATE_FIELDS,
     STATE_KEPT,
     Bodies,
+    each_bodies,
     record_error,
-    take_bodies,
 )
 from kseg.format.header import BatchTable, sequence_after
 from kseg.format.values import (
@@ -201,21 +201,18 @@ def decode(
     """
     workspace = workspace or Workspace()
     table = narrow(table, request)
-    first = 0
-    while first < len(table):
-        bodies = take_bodies(
-            data,
-            table,
-            first,
-            base=base,
-            arena=workspace.arena,
-            inflated_max=request.inflated_max,
-            refuse_bad_crc=request.verify_crc,
-        )
+    pieces = each_bodies(
+        data,
+        table,
+        base=base,
+        arena=workspace.arena,
+        inflated_max=request.inflated_max,
+        refuse_bad_crc=request.verify_crc,
+    )
+    for bodies in pieces:
         yield from _decode_bodies(data, table, bodies, request, workspace, on_error)
         if bodies.fault is not None:
             _report(bodies.fault, on_error)
-        first = bodies.batch_end
 
 
 def _report(error: KsegError, on_error: OnError | None) -> None:

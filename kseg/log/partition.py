@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     OnError = Callable[[KsegError], None]
 
+#: How often a directory is listed whose files go away while it is looked at.
+_LISTINGS_MAX: Final = 8
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 
 
@@ -83,8 +86,7 @@ class Log:
         """
         if classify_path(path).kind is not PathKind.PARTITION:
             raise NotALogError("not a partition directory", path=path)
-        files = list_partition(path)
-        sizes = [os.stat(segment.log).st_size for segment in files.segments]
+        files, sizes = _list(path)
         last = len(sizes) - 1
         infos = tuple(
             SegmentInfo(segment, size, index == last)
@@ -225,22 +227,35 @@ class Log:
 
         Raises:
             FormatError, LimitExceededError: damage, as `Segment.read` says.
+            FileNotFoundError: a segment of the snapshot is gone when its turn comes, as retention
+                and compaction of a live broker do it; `refresh`, and go on from its
+                `log_start_offset` or the last offset seen.
         """
         if isolation not in ISOLATIONS:
             raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
         start = max(self.log_start_offset, start_offset or 0)
         end = 2**63 - 1 if end_offset is None else end_offset
+        ahead = None
         if isolation == "read_committed":
             end = min(end, self.last_stable_offset)
-            where["keep"] = transactions.aborted_ranges(self, start, end).drop
-        return self._read(start, end, fields, where)
+            ahead = transactions.AbortedAhead(self, start, end)
+        return self._read(start, end, fields, ahead, where)
 
     def _read(
-        self, start: int, end: int, fields: tuple[str, ...], where: dict[str, Any]
+        self,
+        start: int,
+        end: int,
+        fields: tuple[str, ...],
+        ahead: transactions.AbortedAhead | None,
+        where: dict[str, Any],
     ) -> Iterator[RecordColumns]:
-        for info in self.segments_from(start):
+        infos = self.segments_from(start)
+        ends = [*(info.base_offset for info in infos[1:]), end]
+        for info, segment_end in zip(infos, ends, strict=True):
             if info.base_offset >= end:
                 return
+            if ahead is not None:
+                where["keep"] = ahead.within(max(start, info.base_offset), segment_end).drop
             with self.open_segment(info) as segment:
                 # Segments that lie wholly inside the range need no comparison a record.
                 inner = start if start > info.base_offset else None
@@ -280,6 +295,20 @@ class Log:
     def __repr__(self) -> str:
         """The path and the number of segments."""
         return f"Log({str(self.path)!r}, {len(self.segments)} segments)"
+
+
+def _list(path: str | PathLike[str]) -> tuple[PartitionFiles, list[int]]:
+    """The files and the sizes of the logs; listed again where retention renamed one meanwhile."""
+    for _ in range(_LISTINGS_MAX - 1):
+        files = list_partition(path)
+        with suppress(FileNotFoundError):
+            return files, _sizes(files)
+    files = list_partition(path)
+    return files, _sizes(files)
+
+
+def _sizes(files: PartitionFiles) -> list[int]:
+    return [os.stat(segment.log).st_size for segment in files.segments]
 
 
 def _end_of(segment: Segment) -> int | None:

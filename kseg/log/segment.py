@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg.constants import StopReason
-from kseg.errors import CorruptIndexError, KsegError, at_path
+from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import Mapping
 from kseg.files.names import list_partition
@@ -239,7 +239,8 @@ class Segment:
         """A place to walk from for `offset`: every batch in front of it holds smaller offsets only.
 
         The index is asked, and believed only if a whole batch with a right checksum lies where it
-        points, at or before the offset. Otherwise the answer is (base offset, 0).
+        points, at or before the offset. Otherwise the answer is (base offset, 0). What this cannot
+        tell from a batch of the log is a batch that lies, as data, in the value of a record.
         """
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07:
@@ -264,18 +265,25 @@ class Segment:
         """A place to walk from for records at or after `timestamp` (ms): those before it are older.
 
         The time index is believed only if the batch it names has the time it says for its largest.
+        That nothing in front of that batch is later, only a walk could tell, and is taken on the
+        entry's word: one that was made to fit its batch in a log whose times go back and forth can
+        hide records. An index of another log, or of garbage, does not fit.
         """
         start = IndexEntry(self.base_offset, 0)
-        if self.kafka07:
+        if self.kafka07 or timestamp <= 0:
             return start
         try:
-            named = self.time_index.lookup(timestamp)
+            # An entry for the very time may name the last of several batches that have it.
+            named = self.time_index.lookup(min(timestamp, INT64_MAX) - 1)
         except CorruptIndexError:
             return start
         if named.timestamp < 0:
             return start
         entry = self.start_for_offset(named.offset)
-        header = self._first_batch_ending_at(named.offset, entry)
+        try:
+            header = self._first_batch_ending_at(named.offset, entry)
+        except CorruptRecordError:
+            return start
         if header is None or header.max_timestamp != named.timestamp:
             return start
         return IndexEntry(named.offset, header.position)
@@ -287,15 +295,26 @@ class Segment:
         return None
 
     def _first_batch_ending_at(self, offset: int, start: IndexEntry) -> BatchHeader | None:
-        """The first batch from `start` on whose last offset is at or past `offset`."""
+        """The first batch from `start` on whose last offset is at or past `offset`.
+
+        Raises:
+            CorruptRecordError: damage lies before any such batch, and might hide it.
+        """
         for tile in self.walk(start=start.position, on_bad_crc="ignore"):
-            found = np.flatnonzero(tile.table.last_offset >= offset)
+            table = tile.table
+            found = np.flatnonzero(table.last_offset >= offset)
             if len(found):
-                return tile.table[int(found[0])]
+                return table[int(found[0])]
+        fault = self.stop_fault(table)
+        if fault is not None:
+            raise fault
         return None
 
     def lookup(self, offset: int) -> BatchLocation | None:
         """The batch that holds `offset`, or the first after it; None if the segment ends before.
+
+        Raises:
+            CorruptRecordError: damage lies between the place the index leads to and the offset.
 
         Source: Kafka LogSegment.translateOffset.
         """

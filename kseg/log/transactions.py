@@ -2,9 +2,12 @@
 
 A data batch says that it belongs to a transaction of its producer; what became of it is said later,
 by a control batch of the same producer. Reading committed records therefore means knowing the
-markers ahead. Segments keep the aborted ones in `.txnindex`; where those files do not cover a
-range, the headers are walked, on and on until each transaction that was open in the range is
-decided. Source: Kafka ProducerStateManager, TransactionIndex, UnifiedLog.
+markers ahead: headers are walked in front of the reader, on and on until each transaction that is
+open where it reads is decided.
+
+`.txnindex` is not asked. It has no checksum, and one that lost an entry looks like one that never
+had it: believed, it would show aborted records. The walk costs little beside the reading that
+follows it over the same bytes. Source: Kafka ProducerStateManager, UnifiedLog.
 """
 
 from __future__ import annotations
@@ -23,7 +26,6 @@ from kseg.format.header import BatchTable
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.files.txn_index import AbortedTxn
     from kseg.log.partition import Log, SegmentInfo
 
 
@@ -106,14 +108,14 @@ class TransactionWalk:
 def last_stable_offset(log: Log) -> int:
     """The first offset of the earliest undecided transaction, else the log's end.
 
-    Begins at the newest sound producer snapshot. Source: Kafka UnifiedLog.lastStableOffset, with
-    the end of the log for the high watermark.
+    Begins at the newest sound producer snapshot; never lies before the log's start. Source: Kafka
+    UnifiedLog.lastStableOffset, with the end of the log for the high watermark.
     """
     start, undecided = _newest_snapshot(log)
     walk = TransactionWalk(undecided)
     for table in _tables_from(log, start):
         walk.feed(table)
-    return min([*walk.open.values(), log.log_end_offset])
+    return max(log.log_start_offset, min([*walk.open.values(), log.log_end_offset]))
 
 
 def _newest_snapshot(log: Log) -> tuple[int, dict[int, int]]:
@@ -135,39 +137,42 @@ def _newest_snapshot(log: Log) -> tuple[int, dict[int, int]]:
     return log.first_offset, {}
 
 
+class AbortedAhead:
+    """Aborted transactions of a log, told to one reader who goes through it from front to back.
+
+    One walk over the headers serves all of the reading; it is never further ahead than it takes to
+    decide what is open where the reader is.
+    """
+
+    __slots__ = ("_end", "_reached", "_tables", "_walk")
+
+    def __init__(self, log: Log, start_offset: int, end_offset: int) -> None:
+        """For a reader of `[start_offset, end_offset)`; nothing is walked yet."""
+        self._tables = _tables_from(log, start_offset)
+        self._walk = TransactionWalk()
+        self._reached = start_offset
+        self._end = end_offset
+
+    def within(self, start_offset: int, end_offset: int) -> AbortedRanges:
+        """Those that touch a stretch, which must not lie in front of the one asked for before."""
+        end = min(end_offset, self._end)
+        while self._reached < end or self._undecided(end):
+            table = next(self._tables, None)
+            if table is None:
+                break
+            self._walk.feed(table, offset_end=self._end)
+            if len(table):
+                self._reached = int(table.last_offset[-1]) + 1
+        self._walk.aborted = [txn for txn in self._walk.aborted if txn[2] >= start_offset]
+        return AbortedRanges.of(self._walk.aborted)
+
+    def _undecided(self, end: int) -> bool:
+        return any(first < end for first in self._walk.open.values())
+
+
 def aborted_ranges(log: Log, start_offset: int, end_offset: int) -> AbortedRanges:
     """The aborted transactions that matter to a reader of `[start_offset, end_offset)`."""
-    indexed = _from_indexes(log, start_offset, end_offset)
-    if indexed is not None:
-        return AbortedRanges.of(
-            (txn.producer_id, txn.first_offset, txn.last_offset) for txn in indexed
-        )
-    walk = TransactionWalk()
-    for table in _tables_from(log, start_offset):
-        walk.feed(table, offset_end=end_offset)
-        past = len(table) > 0 and int(table.last_offset[-1]) >= end_offset
-        if past and not walk.open:
-            break
-    return AbortedRanges.of(walk.aborted)
-
-
-def _from_indexes(log: Log, start_offset: int, end_offset: int) -> list[AbortedTxn] | None:
-    """What the `.txnindex` files say, if there is one each up to an entry that closes the range."""
-    found: list[AbortedTxn] = []
-    for info in log.segments_from(start_offset):
-        if info.files.txn_index is None:
-            return None
-        try:
-            with log.open_segment(info) as segment:
-                index = segment.txn_index
-                index.check(info.base_offset)
-        except CorruptIndexError:
-            return None
-        transactions, complete = index.collect_aborted(start_offset, end_offset)
-        found.extend(transactions)
-        if complete:
-            return found
-    return None
+    return AbortedAhead(log, start_offset, end_offset).within(start_offset, end_offset)
 
 
 def _tables_from(log: Log, offset: int) -> Iterator[BatchTable]:
@@ -189,4 +194,11 @@ def infos_from(segments: tuple[SegmentInfo, ...], offset: int) -> tuple[SegmentI
     return segments[max(first, 0) :]
 
 
-__all__ = ["AbortedRanges", "TransactionWalk", "aborted_ranges", "infos_from", "last_stable_offset"]
+__all__ = [
+    "AbortedAhead",
+    "AbortedRanges",
+    "TransactionWalk",
+    "aborted_ranges",
+    "infos_from",
+    "last_stable_offset",
+]
