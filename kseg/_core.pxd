@@ -189,9 +189,11 @@ cdef inline const uint8_t *body_bytes(const Lent *lent, int64_t index,
 cdef inline int64_t last_before(int64_t end) noexcept nogil:
     """The last value in front of an exclusive end.
 
-    The largest number stands for no end at all, since a timestamp may well be the largest number.
+    The largest number stands for no end at all, since a timestamp may well be the largest number. Nothing lies in
+    front of the smallest.
     """
-    return end if end == <int64_t>0x7FFFFFFFFFFFFFFF else end - 1
+    cdef int64_t largest = 0x7FFFFFFFFFFFFFFF
+    return end if end == largest or end == -largest - 1 else end - 1
 
 
 cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil
