@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from enum import IntEnum
 
 from kseg.cli.escapes import printable
@@ -65,9 +64,13 @@ def report(error: BaseException, *, debug: bool) -> Exit:
     if code is Exit.INTERRUPTED:
         return code
     if debug:
+        import traceback  # rarely wanted, and slow to load
+
         traceback.print_exception(error)
     hint = ""
-    if code is Exit.BUG:
+    if code is Exit.FOUND:
+        hint = "; 'kseg verify' tells more, 'kseg dump' shows what can be read"
+    elif code is Exit.BUG:
         hint = "; this is a bug in kseg" + ("" if debug else ", --debug shows where")
     complain(f"kseg: {one_line(error)}{hint}")
     return code
