@@ -453,6 +453,5 @@ def crc_error(header: BatchHeader) -> CorruptRecordError:
     short = header.magic >= 2 and header.size < BATCH_HEADER_BYTES
     stop = StopReason.BAD_LENGTH if short else StopReason.BAD_CRC
     reason = _STOP_TEXT[stop] if short else f"{_STOP_TEXT[stop]} {header.crc:#010x}"
-    return CorruptRecordError(
-        reason, position=header.position, offset=header.base_offset, stop=stop
-    )
+    offset = header.base_offset if header.base_offset >= 0 else header.last_offset
+    return CorruptRecordError(reason, position=header.position, offset=offset, stop=stop)

@@ -350,3 +350,14 @@ def test_lines_of_a_fixture_equal_what_kafka_read(kseg: Kseg, txn: Path) -> None
     rows = kseg("dump", "--format", "jsonl", txn).rows
     shown = [{name: row[name] for name in want} for row, want in zip(rows, expected, strict=True)]
     assert shown == expected
+
+
+def test_a_damaged_wrapper_is_named_by_the_offset_that_its_header_has(
+    kseg: Kseg, tmp_path: Path
+) -> None:
+    data = bytearray(wrapper([record(b"a"), record(b"b")], magic=1, codec=GZIP, base_offset=8))
+    data[12] ^= 1  # the checksum
+    ran = kseg("dump", "--format", "jsonl", write_segment(tmp_path, 8, bytes(data)))
+    assert ran.code == 1
+    assert ", offset 9: " in ran.err
+    assert [(row["offset"], row["valid"]) for row in ran.rows] == [(8, False), (9, False)]
