@@ -291,7 +291,12 @@ cdef extern from "records.h" nogil:
         const uint8_t *headers
         int32_t header_count
 
+    enum:
+        RECORD_AHEAD "KSEG_RECORD_AHEAD"
+
     int _parse "kseg_parse_record"(const uint8_t *p, const uint8_t *end, Located *r) noexcept
+    bint _parse_plain "kseg_parse_plain_record"(const uint8_t *p, const uint8_t *end,
+                                                Located *r) noexcept
 
 
 cdef struct Header:
@@ -414,7 +419,8 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
     cdef int64_t base_timestamp = body[BODY_BASE_TIMESTAMP]
     cdef int64_t append_time = body[BODY_MAX_TIMESTAMP]
     cdef bint log_append = body[BODY_LOG_APPEND] != 0
-    cdef int64_t offset, timestamp, size, room = out.bytes_max - _bytes_found(state)
+    cdef bint bounded
+    cdef int64_t offset, timestamp, room = out.bytes_max - _bytes_found(state)
     cdef int64_t key_bytes = 0, key_nulls = 0, value_bytes = 0, value_nulls = 0
     cdef int64_t headers[4]
     cdef int64_t totals[4]
@@ -423,22 +429,22 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
     cdef Located r
     headers[0] = headers[1] = headers[2] = headers[3] = 0
     totals[0] = totals[1] = totals[2] = totals[3] = 0
+    # Where neither bound can be reached inside this body, no record is held against them.
+    bounded = count - record > out.rows_max - rows or end - p > room
     while record < count:
         here = p
         stop = _record_end(&p, end, record == count - 1, &status)
         if stop == NULL:
             break
-        status = _parse(p, stop, &r)
-        if status != RECORD_OK:
-            break
-        size = r.key_size if r.key_size > 0 else 0
-        size += r.value_size if r.value_size > 0 else 0
-        if r.header_count:
-            headers[0] = headers[1] = headers[2] = headers[3] = 0
-            status = _walk_headers(r.headers, stop, r.header_count, headers)
+        if end - stop < RECORD_AHEAD or not _parse_plain(p, stop, &r):
+            status = _parse(p, stop, &r)
             if status != RECORD_OK:
                 break
-            size += headers[1] + headers[2]
+            if r.header_count:
+                headers[0] = headers[1] = headers[2] = headers[3] = 0
+                status = _walk_headers(r.headers, stop, r.header_count, headers)
+                if status != RECORD_OK:
+                    break
         offset = add64(base_offset, r.offset_delta)
         timestamp = append_time if log_append else add64(base_timestamp, r.timestamp_delta)
         p = stop
@@ -446,12 +452,15 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
         if out.filtered and not (out.offset_min <= offset <= out.offset_max
                                  and out.timestamp_min <= timestamp <= out.timestamp_max):
             continue
-        room -= size
-        if rows == out.rows_max or (room < 0 and rows > 0):
-            record -= 1
-            p = here
-            full = 1
-            break
+        if bounded:
+            room -= r.key_size if r.key_size > 0 else 0
+            room -= r.value_size if r.value_size > 0 else 0
+            room -= headers[1] + headers[2] if r.header_count else 0
+            if rows == out.rows_max or (room < 0 and rows > 0):
+                record -= 1
+                p = here
+                full = 1
+                break
         if out.offsets != NULL:
             out.offsets[rows] = offset
         if out.timestamps != NULL:
