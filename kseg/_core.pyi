@@ -1,9 +1,8 @@
 """What Python sees of the read kernels; what they do is said in `_core.pyx`."""
 
-from typing_extensions import Buffer
-
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Buffer
 
 _Int64 = npt.NDArray[np.int64]
 _Int32 = npt.NDArray[np.int32]
