@@ -12,7 +12,7 @@ from kseg.files.log_file import LogFile
 from kseg.spark.filters import Narrowing
 from kseg.spark.listing import SegmentEntry, list_logs
 from kseg.spark.options import parse_options
-from kseg.spark.plan import SPLITS_PER_TASK_MAX, Plan, find_cuts, make_plan
+from kseg.spark.plan import Plan, find_cuts, make_plan
 
 
 def plan(*paths: Path, narrowing: Narrowing | None = None, **options: str) -> Plan:
@@ -208,10 +208,13 @@ def test_small_segments_share_tasks_up_to_the_target(tmp_path: Path) -> None:
     assert all(sum(split.split_bytes for split in task) <= 128 << 20 for task in made.tasks)
 
 
-def test_a_task_lists_a_bounded_number_of_segments(tmp_path: Path) -> None:
-    for base_offset in range(SPLITS_PER_TASK_MAX + 1):
+def test_a_task_lists_a_bounded_number_of_segments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kseg.spark.plan.SPLITS_PER_TASK_MAX", 5)
+    for base_offset in range(11):
         segment(tmp_path / "tiny-0", base_offset, 1)
-    assert [len(task) for task in plan(tmp_path).tasks] == [SPLITS_PER_TASK_MAX, 1]
+    assert [len(task) for task in plan(tmp_path).tasks] == [5, 5, 1]
 
 
 def test_empty_segments_are_read_by_nobody(tmp_path: Path) -> None:
