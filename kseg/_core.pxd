@@ -31,6 +31,7 @@ cdef enum:
     HEADER_TO_MAGIC = 17
     MESSAGE_SIZE_MIN = 14
     HEADER_BYTES = 61
+    CRC_COVERS_FROM = 21
 
     ATTRIBUTE_CODEC = 0x07
     ATTRIBUTE_LOG_APPEND = 0x08
@@ -91,6 +92,7 @@ cdef enum:
     BODY_COUNT
     BODY_EAGER
     BODY_MAGIC
+    BODY_CRC
     BODY_FIELDS
 
 # State of a locate that may stop in the middle of a batch; the order is that of
@@ -143,6 +145,7 @@ cdef enum:
     MESSAGE_OFFSET
     MESSAGE_NESTED
     MESSAGE_MAGIC
+    BATCH_CRC
 
 cdef inline const uint8_t *pointer_to(const uint8_t[::1] data) noexcept nogil:
     # An empty view has no first byte to point at; nothing is read through the result then.

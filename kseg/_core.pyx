@@ -504,6 +504,19 @@ cdef int64_t _bytes_found(const int64_t *state) noexcept nogil:
             + state[STATE_HEADER_VALUE_BYTES])
 
 
+cdef int _check_batch(const Lent *lent, const int64_t *body, const uint8_t *start,
+                      int64_t size) noexcept nogil:
+    """Compare the checksum of a plain batch, which covers part of the header in front of its body."""
+    cdef int64_t covered = HEADER_BYTES - CRC_COVERS_FROM
+    if body[BODY_SOURCE] or body[BODY_START] < covered:
+        return BATCH_CRC
+    if size == 0:
+        start = lent.view + body[BODY_START]
+    if kseg_crc32c(0, start - covered, size + covered) != <uint32_t>body[BODY_CRC]:
+        return BATCH_CRC
+    return RECORD_OK
+
+
 cdef int _locate(const Lent *lent, int64_t *first_row, const Sink *out,
                  int64_t *state) noexcept nogil:
     cdef int64_t saved[STATE_FIELDS]
@@ -518,6 +531,11 @@ cdef int _locate(const Lent *lent, int64_t *first_row, const Sink *out,
         start = body_bytes(lent, state[STATE_BODY], &size)
         if start == NULL or not 0 <= state[STATE_POSITION] <= size:
             return -1
+        if body[BODY_CRC] >= 0 and not state[STATE_RECORD]:
+            # Checked here and not by the walk, the batch is in the cache when it is parsed.
+            state[STATE_STATUS] = _check_batch(lent, body, start, size)
+            if state[STATE_STATUS] != RECORD_OK:
+                break
         if body[BODY_COUNT] < 0:
             state[STATE_STATUS] = RECORD_COUNT_NEGATIVE
             break
@@ -567,7 +585,7 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
         state: int64[STATE_FIELDS]: where to go on (body, record, position, checked), and what was
             found: rows, status, byte totals. Clear all but the first four before going on.
 
-    The records before a bad one are kept, but those of an eager (compressed) body only if all of it
+    A body that carries a checksum is held against it first. The records before a bad one are kept, but those of an eager (compressed) body only if all of it
     is sound.
     Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator.
     """

@@ -103,13 +103,13 @@ cdef inline int64_t _timestamp(const uint8_t *p, const int64_t *body) noexcept n
     return body[BODY_MAX_TIMESTAMP] if body[BODY_LOG_APPEND] == 1 else load_i64(p + 18)
 
 
-cdef int _message(const uint8_t *p, int64_t size, bint inner, bint check_crc) noexcept nogil:
+cdef int _message(const uint8_t *p, int64_t size, bint inner, bint check) noexcept nogil:
     """Whether a message may be given at all."""
     if p[16] > 1:
         return MESSAGE_MAGIC
     if inner and p[17] & ATTRIBUTE_CODEC:
         return MESSAGE_NESTED
-    if inner and check_crc and crc32_of(p + 16, size - 16) != load_u32(p + 12):
+    if check and crc32_of(p + 16, size - 16) != load_u32(p + 12):
         return MESSAGE_CRC
     return RECORD_OK
 
@@ -119,6 +119,7 @@ cdef int _locate_body(const uint8_t *start, const uint8_t *end, const int64_t *b
     """As in `_core`: 1 where the sink is full, 0 at the body's end or a fault."""
     cdef const uint8_t *p = start + state[STATE_POSITION]
     cdef bint inner = body[BODY_EAGER] != 0
+    cdef bint check = out.check_crc if inner else body[BODY_CRC] >= 0
     cdef int64_t size, offset, timestamp, used, key_size, value_size
     cdef int64_t rows = state[STATE_ROWS]
     cdef int32_t span[SPAN_FIELDS]
@@ -129,7 +130,7 @@ cdef int _locate_body(const uint8_t *start, const uint8_t *end, const int64_t *b
         if size <= 0:
             state[STATE_STATUS] = MESSAGE_SIZE if size < 0 else RECORD_OK
             break
-        state[STATE_STATUS] = _message(p, size, inner, out.check_crc)
+        state[STATE_STATUS] = _message(p, size, inner, check)
         if state[STATE_STATUS] == RECORD_OK:
             state[STATE_STATUS] = _parse(p, size, span, start)
         if state[STATE_STATUS] != RECORD_OK:
@@ -206,8 +207,8 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
     wrapper is its inflated set, with `eager` set.
 
     Args:
-        check_crc: compare the checksum of each message inside a wrapper; the walk has compared
-            those outside.
+        check_crc: compare the checksum of each message inside a wrapper; that of a plain one is
+            compared if its body carries it.
         first_offsets: int64[m], written: absolute offset of the first message of each body that was
             entered.
 

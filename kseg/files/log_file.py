@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.
 TILE_BYTES: Final = 2 << 20
+#: Batches of a tile at the most: a table is allocated for so many, and used again from the heap.
+TILE_BATCHES: Final = 8_192
 #: Bytes of a window of a file that is not mapped; fits the second-level cache.
 WINDOW_BYTES: Final = 512 << 10
 #: A batch larger than this is checked in windows before it is taken into memory whole.
@@ -168,6 +170,7 @@ class _How:
             policy=self.policy,
             kafka07=self.kafka07,
             log_start=self.log_start,
+            batches_max=TILE_BATCHES,
         )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from kseg import _core
 from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD, NESTING_MAX, Compression, StopReason
 from kseg.errors import (
     CorruptRecordError,
@@ -42,6 +43,7 @@ FIELDS = (
     "count",
     "eager",
     "magic",
+    "crc",
 )
 (
     SOURCE,
@@ -54,6 +56,7 @@ FIELDS = (
     COUNT,
     EAGER,
     MAGIC,
+    CRC,
 ) = range(len(FIELDS))
 #: int64[14] that a locating kernel goes on from: body, record, position, checked, shift, then what
 #: it found: rows, status, key bytes, key nulls, value bytes, value nulls, headers, header name
@@ -76,8 +79,9 @@ class Bodies:
     """The records of a run of batches that one kernel can locate.
 
     Attributes:
-        rows: int64[m, 10], columns as in `FIELDS`; `start` and `end` count from the beginning of
-            their source, which is the bytes lent (0) or the arena (1).
+        rows: int64[m, 11], columns as in `FIELDS`; `start` and `end` count from the beginning of
+            their source, which is the bytes lent (0) or the arena (1); `crc` is the checksum that
+            the kernel has still to compare, -1 where there is none.
         batches: int64[m], the row of each body's batch in the table they come from.
         batch_end: the first batch of the table that is not covered, or not to its end.
         fault: what is wrong with the batch in front of `batch_end`, which has no body then.
@@ -106,7 +110,8 @@ def each_bodies(
         base: file position of `data[0]`.
         arena: filled anew for each piece, or on, where one batch makes several; lent with it.
         inflated_max: no batch may inflate to more bytes.
-        refuse_bad_crc: a batch that was noted with a wrong checksum is a fault.
+        refuse_bad_crc: a batch with a wrong checksum is a fault; one that the walk did not look at
+            is compared here, or by the kernel that locates its records.
     """
     if table.kafka07:
         arena.clear()
@@ -134,11 +139,15 @@ def _take(
     legacy = bool(table.rows[first, 2] < 2) if end > first else False
     plain = _plain_messages if legacy else _plain_batches
     rows = plain(table, first, end, base)
+    if refuse_bad_crc:
+        rows[:, CRC] = np.where(table.crc_ok[first:end] < 0, table.crc[first:end], -1)
     if table.attributes_seen & 7:
         taken, refused = _inflate(data, rows, legacy, arena, inflated_max)
         if taken < len(rows):
             rows, end, fault = rows[:taken], first + taken, None
-        if refused is not None:
+        if isinstance(refused, _MismatchError):
+            fault = crc_error(table[end])
+        elif refused is not None:
             fault = at_batch(refused, table[end])
     batches = np.arange(first, end, dtype=np.int64)
     return Bodies(rows, batches, end + (fault is not None), fault)
@@ -182,6 +191,7 @@ def _plain_batches(table: BatchTable, first: int, end: int, base: int) -> Int64A
     rows[:, COUNT] = chosen[:, 13]
     rows[:, EAGER] = attributes & 7
     rows[:, MAGIC] = chosen[:, 2]
+    rows[:, CRC] = -1
     return rows
 
 
@@ -203,15 +213,32 @@ def _inflate(
     for index in np.flatnonzero((rows[:, EAGER] != 0) & (rows[:, COUNT] > 0)).tolist():
         if arena.used >= ARENA_PIECE_BYTES:
             return index, None
-        start, end, kind, magic = rows[index, [START, END, EAGER, MAGIC]].tolist()
+        _, start, end, _, _, _, _, _, kind, magic, crc = rows[index].tolist()
         try:
+            if crc >= 0:
+                _compare_crc(data, start, end, crc, legacy)
             body = _wrapper_value(data[start:end], kind) if legacy else data[start:end]
             at = arena.used
             codec.decompress_into(kind, body, arena, magic=magic, limit=inflated_max)
         except (FormatError, LimitExceededError) as error:
             return index, error
-        rows[index, [SOURCE, START, END]] = 1, at, arena.used
+        row = rows[index]
+        row[SOURCE], row[START], row[END], row[CRC] = 1, at, arena.used, -1
     return len(rows), None
+
+
+class _MismatchError(FormatError):
+    """A checksum that the walk left alone is wrong; the batch's header makes the real error."""
+
+
+def _compare_crc(data: memoryview, start: int, end: int, crc: int, legacy: bool) -> None:
+    """Hold a compressed batch against its checksum before its codec sees it."""
+    if legacy:
+        computed = _core.crc32(data[start + 16 : end])
+    else:
+        computed = _core.crc32c(data[start - BATCH_HEADER_BYTES + 21 : end])
+    if computed != crc:
+        raise _MismatchError("")
 
 
 def _wrapper_value(entry: memoryview, kind: int) -> memoryview:
@@ -383,10 +410,14 @@ _RECORD_TEXT = {
     17: "a message of a magic that its set cannot hold",
 }
 _CORRUPT = {12, 13}
+_MESSAGE_CRC, _BATCH_CRC = 13, 18
 
 
 def record_error(status: int, header: BatchHeader, record_index: int) -> FormatError:
     """The error for a record that a locating kernel refused."""
+    plain = not header.codec
+    if status == _BATCH_CRC or (status == _MESSAGE_CRC and plain):
+        return crc_error(header)
     kind = CorruptRecordError if status in _CORRUPT else InvalidRecordError
     reason = _RECORD_TEXT[status]
     return at_batch(kind(reason, record_index=record_index), header)

@@ -177,6 +177,7 @@ def decode(
     request: Request,
     *,
     base: int = 0,
+    source: str | None = None,
     workspace: Workspace | None = None,
     on_error: OnError | None = None,
 ) -> Iterator[RecordColumns]:
@@ -188,6 +189,7 @@ def decode(
         table: headers from `scan`, narrowed or not.
         request: which records and fields.
         base: file position of `data[0]`.
+        source: what the columns shall call the file.
         workspace: memory to use again.
         on_error: called with each fault instead of raising it; the batch's other records are lost,
             the next go on.
@@ -210,7 +212,8 @@ def decode(
         refuse_bad_crc=request.verify_crc,
     )
     for bodies in pieces:
-        yield from _decode_bodies(data, table, bodies, request, workspace, on_error)
+        for arrays, rows in _decode_bodies(data, table, bodies, request, workspace, on_error):
+            yield RecordColumns(rows, arrays, source)
         if bodies.fault is not None:
             _report(bodies.fault, on_error)
 
@@ -245,7 +248,7 @@ def _decode_bodies(
     request: Request,
     workspace: Workspace,
     on_error: OnError | None,
-) -> Iterator[RecordColumns]:
+) -> Iterator[tuple[dict[str, Any], int]]:
     """Locate and gather until every body is used up."""
     state = np.zeros(STATE_FIELDS, np.int64)
     left = _records_bound(table, bodies)
@@ -255,7 +258,7 @@ def _decode_bodies(
         )
         if located.rows:
             left -= located.rows
-            yield _build(data, table, bodies, request, workspace, located)
+            yield _build(data, table, bodies, request, workspace, located), located.rows
         status = located.state[6]
         if status:
             body, record = located.state[0:2]
@@ -363,10 +366,10 @@ def _build(
     request: Request,
     workspace: Workspace,
     located: _Located,
-) -> RecordColumns:
+) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     gather = _Gather(data, workspace.arena.view(), bodies, located)
-    shared = _Shared(table, bodies, located)
+    shared: _Shared | None = None
     for name in request.fields:
         if name == "offset":
             column: Any = located.offsets[: located.rows]
@@ -377,10 +380,11 @@ def _build(
         elif name == "headers":
             column = gather.headers()
         else:
+            shared = shared or _Shared(table, bodies, located)
             column = shared.column(name)
         freeze(column)
         arrays[name] = column
-    return RecordColumns(located.rows, arrays)
+    return arrays
 
 
 class _Gather:

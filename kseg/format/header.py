@@ -56,7 +56,7 @@ DELETE_HORIZON = 0x40
 #: Smallest entry: 12 of offset and size, 14 of message.
 _ENTRY_BYTES_MIN = 26
 _WALK_FIELDS = 7
-_VERIFY = {"ignore": 0, "stop": 1, "note": 2}
+_VERIFY = {"ignore": 0, "defer": 0, "stop": 1, "note": 2}
 _POLICY = {"strict": 0, "file": 1}
 _INT32_MAX = 2**31 - 1
 
@@ -344,8 +344,8 @@ def scan(
         file_end: the file's size; the end of `data` if None. A batch that is cut by the end of
             `data` but not of the file ends the walk with LIMIT, and `needed` says how many bytes it
             wants.
-        on_bad_crc: "stop" in front of a batch whose checksum is wrong, "note" it in `crc_ok`, or
-            "ignore" checksums.
+        on_bad_crc: "stop" in front of a batch whose checksum is wrong, "note" it in `crc_ok`,
+            "ignore" checksums, or "defer" them to whoever decodes (the same, but for the reader).
         policy: "strict", or "file" for what Kafka's own file reader accepts: any magic, and an end
             of file that leaves 17 bytes or fewer.
         batches_max: end with LIMIT after so many batches.

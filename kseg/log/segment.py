@@ -440,7 +440,7 @@ class Segment:
         source = str(self.path)
         report = None if on_error is None else _naming(self.path, on_error)
         table: BatchTable | None = None
-        on_bad_crc = "note" if request.verify_crc else "ignore"
+        on_bad_crc = "defer" if request.verify_crc else "ignore"
         for tile in self.walk(start=start, limit=limit, on_bad_crc=on_bad_crc):
             table = tile.table
             kept = table if keep is None else keep(table)
@@ -449,12 +449,12 @@ class Segment:
                 kept,
                 request,
                 base=tile.base,
+                source=source,
                 workspace=workspace,
                 on_error=report,
             )
             try:
-                for columns in pieces:
-                    yield replace(columns, source=source)
+                yield from pieces
             except KsegError as error:
                 raise at_path(error, self.path) from None
             if len(table) and int(table.base_offset[-1]) >= request.offset_end:
