@@ -60,7 +60,7 @@ typedef struct {
 static Field castagnoli = {.polynomial = 0x82F63B78u};
 static Field ieee = {.polynomial = 0xEDB88320u};
 
-/* ---- Constants, worked out at start: about 0.1 ms. ---- */
+/* ---- Constants, worked out at start: about a quarter of a millisecond. ---- */
 
 static uint32_t times_x(uint32_t element, uint32_t polynomial) {
     return (element >> 1) ^ ((element & 1) != 0 ? polynomial : 0);
@@ -345,6 +345,14 @@ FOR_AVX2 INLINE uint32_t finish_256(const Field *field, __m256i block, const uin
     return finish_128(field, joined, data, size);
 }
 
+/* Log files are read through maps, batch after batch: the next kilobyte but a few is on its way
+ * while this one is folded. Addresses past the data are hints only, and read nothing. */
+INLINE void fetch_ahead(const uint8_t *data, int size) {
+    for (int i = 0; i < size; i += 64) {
+        __builtin_prefetch((const void *)((uintptr_t)data + FETCH_AHEAD + (uintptr_t)i));
+    }
+}
+
 /* WIDE_BYTES_MIN or more: eight registers, then half as many until one is left; each step takes its
  * share of the rest, so that no tail is long. */
 FOR_AVX2 INLINE uint32_t sum_256(const Field *field, uint32_t value, const uint8_t *data,
@@ -356,6 +364,7 @@ FOR_AVX2 INLINE uint32_t sum_256(const Field *field, uint32_t value, const uint8
     __m128i start = _mm_cvtsi32_si128((int)~value);
     blocks[0] = _mm256_xor_si256(blocks[0], _mm256_zextsi128_si256(start));
     for (data += 256, size -= 256; size >= 256; data += 256, size -= 256) {
+        fetch_ahead(data, 256);
         fold_each_256(blocks, 8, field->fold[4], data);
     }
     fold_each_256(blocks, 4, field->fold[3], blocks + 4);
@@ -414,6 +423,7 @@ FOR_AVX512 INLINE uint32_t sum_512(const Field *field, uint32_t value, const uin
     __m128i start = _mm_cvtsi32_si128((int)~value);
     blocks[0] = _mm512_xor_si512(blocks[0], _mm512_zextsi128_si512(start));
     for (data += 512, size -= 512; size >= 512; data += 512, size -= 512) {
+        fetch_ahead(data, 512);
         fold_each_512(blocks, 8, field->fold[5], data);
     }
     fold_each_512(blocks, 4, field->fold[4], blocks + 4);
