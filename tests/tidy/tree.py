@@ -15,7 +15,7 @@ FOLDERS = ("kseg", "pyspark_kseg", "tests", "bench", "docs", "tools", ".ci")
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function of a source file, by its first line (1-based) and its length in lines."""
+    """One function of a source file: its first line (1-based), its length without the docstring."""
 
     path: str
     name: str
@@ -55,9 +55,15 @@ def python_functions(path: Path) -> Iterator[Function]:
     """Every function of a Python file, nested ones and methods included."""
     for node in ast.walk(module(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            lines = _height(node)
             documented = ast.get_docstring(node) is not None
+            if documented:
+                lines -= _height(node.body[0])
             yield Function(name(path), node.name, node.lineno, lines, documented)
+
+
+def _height(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 CYTHON_HEAD = re.compile(r"^(\s*)(?:c?p?def)\s(?!class\s|extern\s|enum|struct|union)[^=#]*?(\w+)\(")
@@ -84,5 +90,12 @@ def cython_functions(path: Path) -> Iterator[Function]:
             end += 1
         while end > body and not lines[end - 1].strip():
             end -= 1
-        documented = body < end and lines[body].lstrip().startswith(('"""', 'r"""'))
-        yield Function(name(path), head.group(2), start + 1, end - start, documented)
+        docstring = _docstring_lines(lines[body:end])
+        yield Function(name(path), head.group(2), start + 1, end - start - docstring, docstring > 0)
+
+
+def _docstring_lines(body: list[str]) -> int:
+    """How many lines of a function's body are its docstring."""
+    text = "\n".join(body)
+    docstring = re.match(r'\s*r?"""(.*?)"""', text, re.DOTALL)
+    return 0 if docstring is None else docstring.group().lstrip("\n").count("\n") + 1
