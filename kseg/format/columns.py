@@ -143,9 +143,9 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
     """The batches that can hold a record of the request, told by their headers."""
     keep: Array | None = None
     if not request.whole:
-        keep = (table.last_offset >= request.offset_start) & (
-            table.base_offset <= request.offset_end
-        )
+        keep = table.last_offset >= request.offset_start
+        if request.offset_end != INT64_MAX:
+            keep &= table.base_offset < request.offset_end
         if request.timestamp_start != INT64_MIN:
             keep &= table.max_timestamp >= request.timestamp_start
     if not request.control and table.attributes_seen & 0x20:
