@@ -43,6 +43,7 @@ enum {
     FOLD_LEVELS = 6,     /* distances 16, 32, 64, 128, 256, 512 bytes */
     STRIDE_LONG = 4096,  /* bytes per stream of the three-way sum; a page each suits prefetchers */
     STRIDE_SHORT = 64,
+    FETCH_AHEAD = 2048, /* how far in front of the fold the next bytes are asked for */
     WIDE_BYTES_MIN = 512, /* below this, joining eight wide registers costs more than they gain */
 };
 
@@ -345,8 +346,8 @@ FOR_AVX2 INLINE uint32_t finish_256(const Field *field, __m256i block, const uin
     return finish_128(field, joined, data, size);
 }
 
-/* Log files are read through maps, batch after batch: the next kilobyte but a few is on its way
- * while this one is folded. Addresses past the data are hints only, and read nothing. */
+/* Logs are read batch after batch through maps: what comes next is on its way while this is folded.
+ * An address past the data is a hint only, and reads nothing. */
 INLINE void fetch_ahead(const uint8_t *data, int size) {
     for (int i = 0; i < size; i += 64) {
         __builtin_prefetch((const void *)((uintptr_t)data + FETCH_AHEAD + (uintptr_t)i));
