@@ -291,12 +291,9 @@ cdef extern from "records.h" nogil:
         const uint8_t *headers
         int32_t header_count
 
-    enum:
-        RECORD_AHEAD "KSEG_RECORD_AHEAD"
-
     int _parse "kseg_parse_record"(const uint8_t *p, const uint8_t *end, Located *r) noexcept
-    bint _parse_plain "kseg_parse_plain_record"(const uint8_t *p, const uint8_t *end,
-                                                Located *r) noexcept
+    const uint8_t *_plain_record "kseg_plain_record"(const uint8_t *p, const uint8_t *end,
+                                                     Located *r) noexcept
 
 
 cdef struct Header:
@@ -432,12 +429,13 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
     # Where neither bound can be reached inside this body, no record is held against them.
     bounded = count - record > out.rows_max - rows or end - p > room
     while record < count:
-        here = p
-        stop = _record_end(&p, end, record == count - 1, &status)
-        if stop == NULL:
-            break
-        if end - stop < RECORD_AHEAD or not _parse_plain(p, stop, &r):
-            status = _parse(p, stop, &r)
+        stop = _plain_record(p, end, &r)
+        if stop == NULL or (stop != end and record == count - 1):
+            here = p
+            stop = _record_end(&here, end, record == count - 1, &status)
+            if stop == NULL:
+                break
+            status = _parse(here, stop, &r)
             if status != RECORD_OK:
                 break
             if r.header_count:
@@ -447,6 +445,7 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
                     break
         offset = add64(base_offset, r.offset_delta)
         timestamp = append_time if log_append else add64(base_timestamp, r.timestamp_delta)
+        here = p
         p = stop
         record += 1
         if out.filtered and not (out.offset_min <= offset <= out.offset_max
@@ -473,10 +472,14 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
             span[SPAN_VALUE_SIZE] = r.value_size
             span[SPAN_HEADERS] = <int32_t>(r.headers - start)
             span[SPAN_HEADER_COUNT] = r.header_count
-        key_bytes += r.key_size if r.key_size > 0 else 0
-        key_nulls += r.key_size < 0
-        value_bytes += r.value_size if r.value_size > 0 else 0
-        value_nulls += r.value_size < 0
+        if r.key_size >= 0:
+            key_bytes += r.key_size
+        else:
+            key_nulls += 1
+        if r.value_size >= 0:
+            value_bytes += r.value_size
+        else:
+            value_nulls += 1
         if r.header_count:
             totals[0] += headers[0]
             totals[1] += headers[1]

@@ -110,16 +110,26 @@ static inline __attribute__((always_inline)) const uint8_t *kseg_varlong(const u
     return p;
 }
 
-/* Copies `size` bytes. Short ones go as one block of fixed size where both sides have room for it (the caller keeps
- * 64 spare bytes behind the destination), which costs less than asking how many there are. */
-static inline void kseg_copy(uint8_t *to, const uint8_t *from, size_t size, size_t readable) {
+/* Copies `size` bytes. Up to a few hundred go as blocks of fixed size where both sides have room for it (the caller
+ * keeps 64 spare bytes behind the destination), which costs less than asking how many there are. */
+static inline __attribute__((always_inline)) void kseg_copy(uint8_t *to, const uint8_t *from, size_t size,
+                                                            size_t readable) {
     if (KSEG_LIKELY(readable >= 64)) {
-        if (size <= 16) {
-            memcpy(to, from, 16);
+        if (size <= 32) {
+            memcpy(to, from, 32);
             return;
         }
         if (size <= 64) {
             memcpy(to, from, 64);
+            return;
+        }
+        if (size <= 256) {
+            memcpy(to, from, 64);
+            if (size > 128)
+                memcpy(to + 64, from + 64, 64);
+            if (size > 192)
+                memcpy(to + 128, from + 128, 64);
+            memcpy(to + size - 64, from + size - 64, 64);
             return;
         }
     }

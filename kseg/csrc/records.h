@@ -72,57 +72,72 @@ static inline __attribute__((always_inline)) int kseg_parse_record(const uint8_t
     return KSEG_RECORD_OK;
 }
 
-/* The same without a check in front of each number, for a record that at least KSEG_RECORD_AHEAD readable bytes
- * follow: its five numbers take 30 bytes at the most, so none is read past them wherever the record pretends to end.
- * Answers 0 where anything is unusual or wrong; the careful form then says what. */
-enum { KSEG_RECORD_AHEAD = 48 };
-
-#define KSEG_NUMBER(raw)                                                                                       \
+/* A whole record of the common shape, its length included: small numbers, no negative ones but null (-1), no headers.
+ * The end of the record, or NULL where anything is unusual or wrong; the careful form above then says what.
+ *
+ * The first five numbers take 11 bytes at the most, so sixteen readable ones need no further check; the rest is held
+ * against the record's own end. */
+#define KSEG_SMALL(raw)                                                                                        \
     raw = *p++;                                                                                                \
     if (!KSEG_LIKELY(raw < 0x80)) {                                                                            \
-        uint64_t byte_ = *p++;                                                                                 \
-        raw = (raw & 0x7f) | (byte_ << 7);                                                                     \
-        if (!KSEG_LIKELY(byte_ < 0x80)) {                                                                      \
-            byte_ = *p++;                                                                                      \
-            raw = (raw & 0x3fff) | (byte_ << 14);                                                              \
-            if (byte_ >= 0x80) {                                                                               \
-                byte_ = *p++;                                                                                  \
-                raw = (raw & 0x1fffff) | (byte_ << 21);                                                        \
-                if (byte_ >= 0x80)                                                                             \
-                    return 0;                                                                                  \
-            }                                                                                                  \
-        }                                                                                                      \
+        uint32_t next_ = *p++;                                                                                 \
+        if (!KSEG_LIKELY(next_ < 0x80))                                                                        \
+            return NULL;                                                                                       \
+        raw = (raw & 0x7f) | (next_ << 7);                                                                     \
     }
 
-static inline __attribute__((always_inline)) int kseg_parse_plain_record(const uint8_t *p, const uint8_t *end,
-                                                                         kseg_record *r) {
-    uint64_t raw;
+static inline __attribute__((always_inline)) const uint8_t *kseg_plain_record(const uint8_t *p, const uint8_t *end,
+                                                                              kseg_record *r) {
+    uint32_t raw;
+    if (!KSEG_LIKELY(end - p >= 16))
+        return NULL;
+    KSEG_SMALL(raw)
+    const uint8_t *stop = p + (raw >> 1);
+    if (!KSEG_LIKELY(!(raw & 1) && (int64_t)(raw >> 1) <= end - p && raw >= 14))
+        return NULL;
     p += 1;
-    KSEG_NUMBER(raw)
-    r->timestamp_delta = (int64_t)((raw >> 1) ^ (0u - (raw & 1)));
-    KSEG_NUMBER(raw)
-    r->offset_delta = (int32_t)((raw >> 1) ^ (0u - (raw & 1)));
-    KSEG_NUMBER(raw)
-    r->key_size = (int32_t)((raw >> 1) ^ (0u - (raw & 1)));
+    raw = *p++;
+    if (!KSEG_LIKELY(raw < 0x80)) {
+        uint32_t next = *p++;
+        raw = (raw & 0x7f) | (next << 7);
+        if (!KSEG_LIKELY(next < 0x80)) {
+            next = *p++;
+            raw = (raw & 0x3fff) | (next << 14);
+            if (!KSEG_LIKELY(next < 0x80))
+                return NULL;
+        }
+    }
+    r->timestamp_delta = (int32_t)((raw >> 1) ^ (0u - (raw & 1)));
+    KSEG_SMALL(raw)
+    r->offset_delta = (int32_t)(raw >> 1);
+    if (!KSEG_LIKELY(!(raw & 1)))
+        return NULL;
+    KSEG_SMALL(raw)
     r->key = p;
-    if (r->key_size > 0) {
-        if (r->key_size > end - p)
-            return 0;
-        p += r->key_size;
+    r->key_size = (int32_t)(raw >> 1);
+    if (!KSEG_LIKELY(!(raw & 1))) {
+        if (raw != 1)
+            return NULL;
+        r->key_size = -1;
+        raw = 0;
     }
-    KSEG_NUMBER(raw)
-    r->value_size = (int32_t)((raw >> 1) ^ (0u - (raw & 1)));
+    if (!KSEG_LIKELY(stop - p >= (int64_t)(raw >> 1) + 2))
+        return NULL;
+    p += raw >> 1;
+    KSEG_SMALL(raw)
     r->value = p;
-    if (r->value_size > 0) {
-        if (r->value_size > end - p)
-            return 0;
-        p += r->value_size;
+    r->value_size = (int32_t)(raw >> 1);
+    if (!KSEG_LIKELY(!(raw & 1))) {
+        if (raw != 1)
+            return NULL;
+        r->value_size = -1;
+        raw = 0;
     }
-    r->headers = p + 1;
+    r->headers = stop;
     r->header_count = 0;
-    return *p == 0 && p + 1 == end;
+    return KSEG_LIKELY(p + (raw >> 1) + 1 == stop && stop[-1] == 0) ? stop : NULL;
 }
 
-#undef KSEG_NUMBER
+#undef KSEG_SMALL
 
 #endif
