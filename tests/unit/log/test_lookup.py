@@ -1,0 +1,299 @@
+"""Offsets and times are found where they are, whatever the indexes say or have become."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kseg import CorruptRecordError, Log, OffsetOutOfRangeError, Segment
+from kseg.log.segment import RecordLocation
+from tests.builders import batch, messages, record, wrapper, write_segment
+from tests.unit.files.index_bytes import offset_index, time_index
+from tests.unit.log.brute import Whole, copy_partition, partitions_of, sound_segments
+
+
+def found_at(location: RecordLocation | None) -> tuple[int, int] | None:
+    return None if location is None else (location.offset, location.timestamp)
+
+
+def check(whole: Whole, offsets: list[int], times: list[int]) -> None:
+    """Both lookups against the long way."""
+    with Segment.open(whole.path, mapping="always") as segment:
+        for offset in offsets:
+            got = segment.lookup(offset)
+            assert (got and got.position) == whole.batch_of(offset), f"offset {offset}"
+        for time in times:
+            got_time = found_at(segment.lookup_time(time))
+            assert got_time == whole.record_at(time), f"time {time}"
+
+
+def test_every_offset_and_time_of_every_fixture_is_found(fixture_case: Path) -> None:
+    for directory in partitions_of(fixture_case):
+        for whole in sound_segments(directory):
+            check(whole, whole.offsets_to_ask(50), whole.times_to_ask(10))
+
+
+# ---- indexes that have become something else
+# ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a breaker knows of the segment whose indexes it breaks."""
+
+    whole: Whole
+    others: list[Path]
+
+    @property
+    def index(self) -> Path:
+        return self.whole.path.with_suffix(".index")
+
+    @property
+    def time_index(self) -> Path:
+        return self.whole.path.with_suffix(".timeindex")
+
+    @property
+    def base_offset(self) -> int:
+        return int(self.whole.path.stem)
+
+    @property
+    def offset_entries(self) -> list[tuple[int, int]]:
+        """An entry for each batch, as a broker would write with the smallest interval."""
+        table = self.whole.table
+        relative = np.maximum(table.last_offset - self.base_offset, 0)
+        return list(zip(relative.tolist(), table.position.tolist(), strict=True))
+
+    @property
+    def time_entries(self) -> list[tuple[int, int]]:
+        """An entry for each batch that is later than all before it."""
+        table = self.whole.table
+        latest, entries = -1, []
+        for time, last in zip(
+            table.max_timestamp.tolist(), table.last_offset.tolist(), strict=True
+        ):
+            if time > latest:
+                entries.append((time, last - self.base_offset))
+                latest = time
+        return entries
+
+
+Breaker = Callable[[Place], None]
+
+
+def deleted(place: Place) -> None:
+    place.index.unlink(missing_ok=True)
+    place.time_index.unlink(missing_ok=True)
+
+
+def emptied(place: Place) -> None:
+    place.index.write_bytes(b"")
+    place.time_index.write_bytes(b"")
+
+
+def zeros(place: Place) -> None:
+    place.index.write_bytes(bytes(80))
+    place.time_index.write_bytes(bytes(120))
+
+
+def ones(place: Place) -> None:
+    place.index.write_bytes(b"\xff" * 80)
+    place.time_index.write_bytes(b"\x7f" * 120)
+
+
+def random_bytes(place: Place) -> None:
+    dice = random.Random(place.base_offset)
+    place.index.write_bytes(dice.randbytes(163))
+    place.time_index.write_bytes(dice.randbytes(243))
+
+
+def swapped(place: Place) -> None:
+    offset_index(place.index, place.offset_entries[::-1])
+    time_index(place.time_index, place.time_entries[::-1])
+
+
+def in_the_middle(place: Place) -> None:
+    offset_index(place.index, [(offset, at + 7) for offset, at in place.offset_entries])
+    time_index(place.time_index, [(time - 1, offset) for time, offset in place.time_entries])
+
+
+def past_the_end(place: Place) -> None:
+    end = place.whole.table.end_position
+    offset_index(place.index, [(offset, at + end) for offset, at in place.offset_entries])
+    time_index(
+        place.time_index, [(time, 2**31 - 1 - offset) for time, offset in place.time_entries]
+    )
+
+
+def of_another_segment(place: Place) -> None:
+    for other in place.others:
+        for mine, suffix in ((place.index, ".index"), (place.time_index, ".timeindex")):
+            theirs = other.with_suffix(suffix)
+            if theirs.exists():
+                mine.write_bytes(theirs.read_bytes())
+
+
+def too_late(place: Place) -> None:
+    """Rising entries, each of which points at a batch some batches on."""
+    entries, times = place.offset_entries, place.time_entries
+    pairs = zip(entries, entries[3:], strict=False)
+    offset_index(place.index, [(offset, at) for (offset, _), (_, at) in pairs])
+    later = zip(times, times[2:], strict=False)
+    time_index(place.time_index, [(time, offset) for (time, _), (_, offset) in later])
+
+
+def too_early(place: Place) -> None:
+    entries, times = place.offset_entries, place.time_entries
+    pairs = zip(entries[3:], entries, strict=False)
+    offset_index(place.index, [(offset, at) for (offset, _), (_, at) in pairs])
+    earlier = zip(times[2:], times, strict=False)
+    time_index(place.time_index, [(time, offset) for (time, _), (_, offset) in earlier])
+
+
+BREAKERS: list[Breaker] = [
+    deleted,
+    emptied,
+    zeros,
+    ones,
+    random_bytes,
+    swapped,
+    in_the_middle,
+    past_the_end,
+    of_another_segment,
+    too_late,
+    too_early,
+]
+
+
+def test_broken_indexes_change_no_answer(fixture_case: Path, tmp_path: Path) -> None:
+    for directory in partitions_of(fixture_case)[:2]:
+        copy = copy_partition(directory, tmp_path)
+        wholes = [whole for whole in sound_segments(copy) if whole.path.suffix == ".log"]
+        for whole in wholes[:2]:
+            place = Place(whole, [other.path for other in wholes if other is not whole])
+            for breaker in BREAKERS:
+                breaker(place)
+                check(whole, whole.offsets_to_ask(5), whole.times_to_ask(3))
+
+
+# ---- rules, one by one
+# ---------------------------------------------------------------------------------
+
+
+def test_a_time_leads_to_the_first_of_several_batches_that_have_it(tmp_path: Path) -> None:
+    parts = [
+        batch([record(timestamp=time)], base_offset=at) for at, time in enumerate([5, 9, 9, 9])
+    ]
+    path = write_segment(tmp_path, 0, *parts)
+    # One append of three batches under log append time: the entry names the last of them.
+    time_index(path.with_suffix(".timeindex"), [(5, 0), (9, 3)])
+    with Segment.open(path) as segment:
+        assert found_at(segment.lookup_time(9)) == (1, 9)
+        (piece,) = segment.read(start_timestamp=9, fields=("offset",))
+    assert piece.offset.tolist() == [1, 2, 3]
+
+
+def test_a_time_lookup_knows_bounds_and_messages_without_time(tmp_path: Path) -> None:
+    old = messages([record(b"none")], magic=0)
+    new = batch([record(timestamp=7), record(timestamp=6), record(timestamp=8)], base_offset=1)
+    path = write_segment(tmp_path, 0, old, new)
+    with Segment.open(path) as segment:
+        assert found_at(segment.lookup_time(0)) == (1, 7)
+        assert found_at(segment.lookup_time(-(2**63))) == (1, 7)
+        assert found_at(segment.lookup_time(6, start_offset=2)) == (2, 6)
+        assert segment.lookup_time(9) is None
+        assert segment.lookup_time(2**63 - 1) is None
+
+
+def test_a_lookup_names_the_batch_and_the_entry_that_led_there(tmp_path: Path) -> None:
+    parts = [batch([record(timestamp=at)] * 2, base_offset=2 * at) for at in range(6)]
+    path = write_segment(tmp_path, 0, *parts)
+    start = 3 * len(parts[0])
+    offset_index(path.with_suffix(".index"), [(7, start)])
+    with Segment.open(path) as segment:
+        found = segment.lookup(9)
+        assert found is not None
+        assert (found.segment, found.position, found.size) == (
+            path,
+            4 * len(parts[0]),
+            len(parts[0]),
+        )
+        assert (found.base_offset, found.last_offset, found.max_timestamp) == (8, 9, 4)
+        assert found.index_entry == (7, start)
+        before = segment.lookup(3)
+        assert before is not None
+        assert before.index_entry is None
+
+
+def test_a_wrapper_is_found_by_each_of_its_offsets(tmp_path: Path) -> None:
+    parts = [
+        wrapper([record(b"a"), record(b"b")], magic=0, codec=1, base_offset=at) for at in (0, 2, 4)
+    ]
+    path = write_segment(tmp_path, 0, *parts)
+    offset_index(path.with_suffix(".index"), [(2, len(parts[0]))])
+    with Segment.open(path) as segment:
+        found = [segment.lookup(offset) for offset in range(7)]
+    starts = [0, len(parts[0]), len(parts[0]) + len(parts[1])]
+    assert [at and at.position for at in found] == [
+        *(start for start in starts for _ in range(2)),
+        None,
+    ]
+
+
+def test_damage_in_front_of_an_offset_is_an_error_not_a_later_answer(tmp_path: Path) -> None:
+    bad = bytearray(batch([record()], base_offset=1))
+    bad[16] = 9
+    path = write_segment(
+        tmp_path, 0, batch([record()]), bytes(bad), batch([record()], base_offset=2)
+    )
+    write_segment(tmp_path, 3, batch([record()], base_offset=3))
+    with Log.open(tmp_path) as log:
+        assert log.lookup(0).position == 0
+        assert log.lookup(3).position == 0
+        with pytest.raises(CorruptRecordError) as caught:
+            log.lookup(2)
+    assert caught.value.path == str(path)
+    assert caught.value.position == len(batch([record()]))
+
+
+def test_an_index_leads_past_damage(tmp_path: Path) -> None:
+    bad = bytearray(batch([record()], base_offset=1))
+    bad[16] = 9
+    parts = [batch([record()]), bytes(bad), batch([record(timestamp=4)], base_offset=2)]
+    path = write_segment(tmp_path, 0, *parts)
+    offset_index(path.with_suffix(".index"), [(2, 2 * len(parts[0]))])
+    with Segment.open(path) as segment:
+        found = segment.lookup(2)
+        assert found is not None
+        assert found.base_offset == 2
+        (piece,) = segment.read(start_offset=2, fields=("offset",))
+        assert piece.offset.tolist() == [2]
+
+
+def test_offsets_outside_the_log_are_out_of_range(tmp_path: Path) -> None:
+    write_segment(tmp_path, 5, batch([record(), record()], base_offset=5))
+    write_segment(tmp_path, 7, batch([record()], base_offset=9))
+    with Log.open(tmp_path) as log:
+        assert log.lookup(7).base_offset == 9  # compaction left a gap
+        for offset in (-1, 0, 4, 10, 2**63 - 1):
+            with pytest.raises(OffsetOutOfRangeError, match="5 to 9") as caught:
+                log.lookup(offset)
+            assert caught.value.offset == offset
+
+
+def test_lookups_cross_segments(tmp_path: Path) -> None:
+    for base in range(0, 12, 3):
+        parts = [
+            batch([record(timestamp=100 * at)], base_offset=at) for at in range(base, base + 3)
+        ]
+        write_segment(tmp_path, base, *parts)
+    write_segment(tmp_path, 12)
+    with Log.open(tmp_path) as log:
+        assert [log.lookup(offset).base_offset for offset in range(12)] == list(range(12))
+        times = [found_at(log.lookup_time(time)) for time in range(50, 1150, 100)]
+        assert times == [(at, 100 * at) for at in range(1, 12)]
+        assert log.lookup_time(1101) is None

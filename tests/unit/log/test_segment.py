@@ -1,0 +1,402 @@
+"""Segment: what a read gives, in pieces of any size, by any range, mapped or through windows."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kseg import CorruptRecordError, InvalidRecordError, LimitExceededError, NotALogError, Segment
+from kseg.constants import StopReason
+from kseg.files import log_file
+from kseg.format.columns import FIELDS
+from tests.builders import (
+    COMMIT,
+    GZIP,
+    LZ4,
+    SNAPPY,
+    ZSTD,
+    batch,
+    control_batch,
+    messages,
+    record,
+    records_of,
+    wrapper,
+    write_segment,
+)
+from tests.unit.files.foreign import holding
+from tests.unit.log.brute import rows
+
+HOW = ("always", "never")
+
+
+def mixed() -> list[bytes]:
+    """Offsets 0 to 23, every format and codec, times that go back and forth, one marker."""
+    parts, offset = [], 0
+    kinds = [(0, 0), (0, GZIP), (1, 0), (1, SNAPPY), (2, 0), (2, LZ4), (2, ZSTD), (2, GZIP)]
+    for magic, codec in kinds:
+        given = [
+            record(
+                b"v%d" % at * (at + 1),
+                key=None if at % 3 else b"k%d" % at,
+                timestamp=1000 + (at * 7) % 11,
+                offset=at,
+                headers=[(b"h", b"x%d" % at), (b"n", None)] if magic == 2 and at % 2 else (),
+            )
+            for at in range(offset, offset + 3)
+        ]
+        parts.append(records_of(given, magic=magic, codec=codec, base_offset=offset))
+        offset += 3
+        if magic == 2 and codec == LZ4:
+            parts.append(control_batch(COMMIT, base_offset=offset))
+            offset += 1
+    return parts
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_segment(tmp_path, 0, *mixed())
+
+
+def read(path: Path, mapping: Any = "always", **where: Any) -> list[dict[str, Any]]:
+    with Segment.open(path, mapping=mapping) as segment:
+        return rows(segment.read(fields=FIELDS, **where))
+
+
+def test_ranges_of_offsets_and_times_give_what_lies_in_them(path: Path) -> None:
+    everything = read(path)
+    offsets = (None, 0, 1, 4, 5, 13, 17, 25, 26, 99)
+    for mapping in HOW:
+        for start in offsets:
+            for end in offsets:
+                wanted = [
+                    row
+                    for row in everything
+                    if (start or 0) <= row["offset"] < (2**40 if end is None else end)
+                ]
+                assert read(path, mapping, start_offset=start, end_offset=end) == wanted
+        for start, end in [(-1, 0), (0, None), (1003, None), (None, 1004), (1002, 1009), (9, 3)]:
+            least, most = -(2**40) if start is None else start, 2**40 if end is None else end
+            wanted = [row for row in everything if least <= row["timestamp"] < most]
+            assert read(path, mapping, start_timestamp=start, end_timestamp=end) == wanted
+
+
+@pytest.mark.parametrize("mapping", HOW)
+@pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000])
+def test_pieces_keep_their_bounds_and_lose_nothing(path: Path, mapping: Any, bound: int) -> None:
+    everything = read(path)
+    with Segment.open(path, mapping=mapping) as segment:
+        by_rows = list(segment.read(fields=FIELDS, max_rows=bound))
+        by_bytes = list(segment.read(fields=FIELDS, max_bytes=bound))
+        counted = list(segment.read(fields=("offset",), max_rows=bound))
+    assert max(map(len, by_rows)) <= bound
+    for piece in by_bytes:
+        data = [
+            piece.key.data,
+            piece.value.data,
+            piece.headers.keys.data,
+            piece.headers.values.data,
+        ]
+        assert len(piece) == 1 or max(map(len, data)) <= bound
+    assert rows(by_rows) == rows(by_bytes) == everything
+    assert [at for piece in counted for at in piece.offset.tolist()] == [
+        row["offset"] for row in everything
+    ]
+
+
+def test_splits_at_batch_starts_part_the_records_exactly(path: Path) -> None:
+    everything = read(path, control=True)
+    with Segment.open(path) as segment:
+        starts = segment.batches().position.tolist()
+    size = path.stat().st_size
+    for mapping in HOW:
+        for middle in starts:
+            first = read(path, mapping, control=True, end_position=middle)
+            second = read(path, mapping, control=True, start_position=middle)
+            assert first + second == everything
+        ends = [*starts[1:], size]
+        single = [
+            read(path, mapping, control=True, start_position=start, end_position=end)
+            for start, end in zip(starts, ends, strict=True)
+        ]
+        assert [row for part in single for row in part] == everything
+        # An end inside a batch belongs to the one that starts before it.
+        assert read(path, mapping, control=True, end_position=starts[2] + 1) == [
+            row for row in everything if row["position"] <= starts[2]
+        ]
+
+
+def test_markers_are_given_only_if_asked_for(path: Path) -> None:
+    with_markers, without = read(path, control=True), read(path)
+    assert [row for row in with_markers if not row["control"]] == without
+    (marker,) = [row for row in with_markers if row["control"]]
+    assert marker["control_type"] == "COMMIT"
+
+
+def test_keep_leaves_out_batches_by_their_headers(path: Path) -> None:
+    with Segment.open(path) as segment:
+        pieces = segment.read(
+            fields=("offset", "magic"), keep=lambda table: table.take(table.magic < 2)
+        )
+        assert {int(magic) for piece in pieces for magic in piece.magic} == {0, 1}
+
+
+def test_a_segment_gives_objects_and_names_its_file(path: Path) -> None:
+    with Segment.open(path) as segment:
+        objects = list(segment.records(start_offset=13, end_offset=15))
+        assert [(r.offset, r.key, r.value) for r in objects] == [
+            (13, None, b"v13" * 14),
+            (14, None, b"v14" * 15),
+        ]
+        assert objects[0].headers == ((b"h", b"x13"), (b"n", None))
+        piece = next(segment.read())
+        assert piece.source == str(path)
+        assert piece.fields == ("offset", "timestamp", "key", "value", "headers")
+        assert repr(segment) == f"Segment({str(path)!r}, size={segment.size})"
+
+
+def test_several_reads_of_a_segment_may_run_at_once(path: Path) -> None:
+    with Segment.open(path) as segment:
+        both = zip(
+            segment.read(fields=("offset",), max_rows=1),
+            segment.read(fields=("offset",), max_rows=1, start_offset=1),
+            strict=False,
+        )
+        pairs = [(int(one.offset[0]), int(other.offset[0])) for one, other in both]
+    assert pairs[:3] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_columns_are_read_only_and_stay_so_through_pickle(path: Path) -> None:
+    with Segment.open(path) as segment:
+        table = segment.batches()
+        *_, piece = segment.read(fields=FIELDS)
+    for again in (piece, pickle.loads(pickle.dumps(piece))):
+        parts: list[np.ndarray] = []
+        for column in again.arrays.values():
+            if isinstance(column, np.ndarray):
+                parts.append(column)
+            elif hasattr(column, "keys"):
+                for inner in (column.keys, column.values):
+                    parts += [inner.offsets, inner.data]
+                parts.append(column.offsets)
+            else:
+                parts += [column.offsets, column.data]
+        assert len(parts) > 20
+        assert not any(part.flags.writeable for part in parts)
+        assert rows([again]) == rows([piece])
+        assert (again.source, again.length) == (piece.source, piece.length)
+    copied = pickle.loads(pickle.dumps(table))
+    assert not copied.rows.flags.writeable
+    assert list(copied) == list(table)
+    assert (copied.stop, copied.end_position) == (table.stop, table.end_position)
+
+
+def test_a_walk_pickles_the_error_it_ends_with(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 0, batch([record()], crc=1))
+    with Segment.open(path) as segment, pytest.raises(CorruptRecordError) as caught:
+        list(segment.read())
+    error = caught.value
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is CorruptRecordError
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+    assert (again.path, again.position, again.offset) == (str(path), 0, 0)
+    assert again.stop is StopReason.BAD_CRC
+
+
+# ---- ends and damage
+# ---------------------------------------------------------------------------------
+
+ONE, TWO, THREE = (batch([record(b"x" * 20)], base_offset=at) for at in range(3))
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+#: What follows a whole batch, why a walk ends, and whether that is fine at the end of a log.
+TAILS = {
+    "nothing": (b"", StopReason.END, True),
+    "half a batch": (TWO[:40], StopReason.TORN_TAIL, True),
+    "half a head": (TWO[:9], StopReason.TORN_TAIL, True),
+    "zeros": (bytes(300), StopReason.ZERO_TAIL, True),
+    "zeros, then more": (bytes(300) + b"\x01", StopReason.BAD_LENGTH, False),
+    "a bad length": (TWO[:8] + b"\x00\x00\x00\x07" + TWO[12:], StopReason.BAD_LENGTH, False),
+    "a bad magic": (TWO[:16] + b"\x07" + TWO[17:], StopReason.BAD_MAGIC, False),
+}
+
+
+@pytest.mark.parametrize("mapping", HOW)
+@pytest.mark.parametrize("name", TAILS)
+def test_a_tail_is_benign_only_at_the_end_of_the_log(
+    tmp_path: Path, mapping: Any, name: str
+) -> None:
+    tail, stop, fine_at_end = TAILS[name]
+    path = write_segment(tmp_path, 0, ONE, tail)
+    for is_last in (True, False):
+        fine = stop is StopReason.END or (is_last and fine_at_end)
+        errors: list[Any] = []
+        with Segment.open(path, mapping=mapping, is_last=is_last) as segment:
+            assert segment.batches().stop is stop
+            assert segment.batches().end_position == len(ONE)
+            assert rows(segment.read(fields=("offset",), on_error=errors.append)) == [{"offset": 0}]
+            if fine:
+                assert rows(segment.read(fields=("offset",))) == [{"offset": 0}]
+            else:
+                with pytest.raises(CorruptRecordError) as caught:
+                    list(segment.read())
+                errors.append(caught.value)
+        told = [(error.path, error.position, error.stop) for error in errors]
+        assert told == ([] if fine else [(str(path), len(ONE), stop)] * 2)
+
+
+def test_whether_a_segment_is_the_last_is_looked_up(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 0, ONE, TWO[:-1])
+    with Segment.open(path) as segment:
+        assert segment.is_last
+        assert rows(segment.read(fields=("offset",))) == [{"offset": 0}]
+    write_segment(tmp_path, 1, TWO)
+    with Segment.open(path) as segment:
+        assert not segment.is_last
+        with pytest.raises(CorruptRecordError, match="incomplete"):
+            list(segment.read())
+
+
+@pytest.mark.parametrize("mapping", HOW)
+def test_damaged_batches_are_passed_over_if_somebody_listens(tmp_path: Path, mapping: Any) -> None:
+    cut = batch([record(), record()], base_offset=1, count=3)
+    bomb = batch([record(bytes(5000))], base_offset=3, codec=GZIP)
+    path = write_segment(tmp_path, 0, flipped(ONE, 70), cut, THREE, bomb, flipped(TWO, 75), ONE)
+    errors: list[Any] = []
+    with Segment.open(path, mapping=mapping) as segment:
+        got = rows(segment.read(fields=("offset",), on_error=errors.append, inflated_max=4000))
+    assert [row["offset"] for row in got][-2:] == [2, 0]
+    kinds = [CorruptRecordError, InvalidRecordError, LimitExceededError, CorruptRecordError]
+    assert [type(error) for error in errors] == kinds
+    assert {error.path for error in errors} == {str(path)}
+    assert [error.offset for error in errors] == [0, 1, 3, 1]
+    assert [error.position for error in errors] == sorted(error.position for error in errors)
+
+
+@pytest.mark.parametrize("mapping", HOW)
+def test_damage_is_raised_after_the_records_before_it(tmp_path: Path, mapping: Any) -> None:
+    path = write_segment(tmp_path, 0, ONE, TWO, flipped(THREE, 70))
+    got = []
+    with Segment.open(path, mapping=mapping) as segment:
+        reading = segment.read(fields=("offset",))
+        got += rows([next(reading)])
+        with pytest.raises(CorruptRecordError) as caught:
+            next(reading)
+        assert [row["offset"] for row in got] == [0, 1]
+        assert caught.value.position == 2 * len(ONE)
+        # Not if nobody comes that far, nor if checksums do not matter.
+        assert len(rows(segment.read(end_offset=2))) == 2
+        assert len(rows(segment.read(fields=("offset",), verify_crc=False))) == 3
+
+
+def test_batches_stops_in_front_of_a_wrong_checksum_unless_told_not_to(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 0, ONE, flipped(TWO, 70), THREE)
+    for mapping in HOW:
+        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
+            checked, plain = segment.batches(), segment.batches(verify=False)
+        assert (len(checked), checked.stop) == (1, StopReason.BAD_CRC)
+        assert checked.end_position == len(ONE)
+        assert (len(plain), plain.stop) == (3, StopReason.END)
+        assert plain.crc_ok.tolist() == [-1, -1, -1]
+
+
+def test_tables_of_many_tiles_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_segment(tmp_path, 0, *mixed() * 3)
+    with Segment.open(path, mapping="always") as segment:
+        whole = segment.batches()
+    monkeypatch.setattr(log_file, "TILE_BYTES", 100)
+    monkeypatch.setattr(log_file, "WINDOW_BYTES", 100)
+    for mapping in HOW:
+        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
+            table = segment.batches()
+            assert len(list(segment.walk())) > 5
+        assert (table.rows == whole.rows).all()
+        assert not table.rows.flags.writeable
+        for name in ("stop", "end_position", "attributes_seen", "magics_seen", "bad_crc_count"):
+            assert getattr(table, name) == getattr(whole, name)
+
+
+# ---- files
+# ---------------------------------------------------------------------------------
+
+
+def test_only_names_of_logs_are_opened(tmp_path: Path) -> None:
+    for name in ("00000000000000000000.index", "notes.txt", "99999999999999999999.log"):
+        (tmp_path / name).write_bytes(ONE)
+        with pytest.raises(NotALogError):
+            Segment.open(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        Segment.open(tmp_path / "00000000000000000009.log")
+    (tmp_path / "00000000000000000007.log").mkdir()
+    with pytest.raises(IsADirectoryError):
+        Segment.open(tmp_path / "00000000000000000007.log")
+
+
+def test_a_deleted_segment_still_reads_with_its_own_indexes(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 4, batch([record()], base_offset=4), suffix=".log.deleted")
+    with Segment.open(path) as segment:
+        assert segment.base_offset == 4
+        assert segment.offset_index.missing
+        found = segment.lookup(4)
+        assert found is not None
+        assert found.position == 0
+
+
+def test_an_empty_segment_has_nothing(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 7)
+    for mapping in HOW:
+        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
+            assert len(segment.batches()) == 0
+            assert list(segment.read()) == []
+            assert segment.lookup(7) is None
+            assert segment.lookup_time(0) is None
+            assert len(segment.txn_index) == 0
+
+
+def test_a_size_bounds_what_is_read(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 0, ONE, TWO, THREE)
+    for mapping in HOW:
+        with Segment.open(path, mapping=mapping, size=2 * len(ONE) + 20) as segment:  # type: ignore[arg-type]
+            assert segment.size == 2 * len(ONE) + 20
+            assert len(rows(segment.read())) == 2
+            assert segment.batches().stop is StopReason.TORN_TAIL
+        with Segment.open(path, mapping=mapping, size=2**40) as segment:  # type: ignore[arg-type]
+            assert segment.size == 3 * len(ONE)
+
+
+def test_a_directory_that_another_process_holds_is_not_mapped(tmp_path: Path) -> None:
+    path = write_segment(tmp_path / "orders-0", 0, ONE)
+    (tmp_path / ".lock").touch()
+    with Segment.open(path) as segment:
+        assert segment.mapped
+    with holding(tmp_path), Segment.open(path) as segment:
+        assert not segment.mapped
+        assert len(rows(segment.read())) == 1
+
+
+def test_wrappers_and_messages_without_time_have_minus_one(tmp_path: Path) -> None:
+    path = write_segment(
+        tmp_path, 0, messages([record()], magic=0), wrapper([record()], magic=0, codec=1, offset=1)
+    )
+    assert [(row["timestamp"], row["timestamp_type"]) for row in read(path)] == [
+        (-1, "NoTimestampType")
+    ] * 2
+
+
+def test_arguments_that_make_no_sense_are_refused(path: Path) -> None:
+    with Segment.open(path) as segment:
+        with pytest.raises(ValueError, match="no field price"):
+            segment.read(fields=("offset", "price"))
+        for name in ("max_rows", "max_bytes"):
+            with pytest.raises(ValueError, match="at least one"):
+                segment.read(**{name: 0})
+    with pytest.raises(ValueError, match="mapping is one of"):
+        Segment.open(path, mapping="often")  # type: ignore[arg-type]
