@@ -192,7 +192,7 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
             refused = _check_large(file, position, wanted, how)
             if refused is not None:
                 yield Tile(memoryview(b""), position, refused)
-                if refused.stop is not StopReason.LIMIT or refused.end_position >= limit:
+                if refused.stop is not StopReason.LIMIT or limit <= refused.end_position < how.size:
                     return
                 position, wanted = refused.end_position, WINDOW_BYTES
                 continue
@@ -235,4 +235,5 @@ def _check_large(file: MappedFile, position: int, size: int, how: _How) -> Batch
     )
     if how.on_bad_crc != "stop":
         return refused
-    return replace(refused.take(slice(0)), end_position=position, stop=StopReason.BAD_CRC)
+    nothing = replace(refused.take(slice(0)), attributes_seen=0, magics_seen=0, bad_crc_count=0)
+    return replace(nothing, end_position=position, stop=StopReason.BAD_CRC, needed=size)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg.errors import KsegError, NotALogError
+from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
 from kseg.files.names import PartitionName, PathKind, classify_path, list_data_directory
 from kseg.format.columns import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX, RecordColumns
@@ -205,13 +206,21 @@ def _sources(path: Path) -> Iterator[ScanSource]:
     if known.kind is PathKind.FILE:
         if known.file is None or not known.file.kind.holds_batches:
             raise NotALogError("not a file of batches", path=path)
-        yield _source(path, is_file=True, name=known.partition)
+        yield _source(path, is_file=True, name=_partition_around(path))
     elif known.kind is PathKind.PARTITION:
         yield _source(path, is_file=False, name=known.partition)
     else:
         for directory in list_data_directory(path).partitions:
             if directory.name is None or directory.name.suffix is None:
                 yield _source(directory.path, is_file=False, name=directory.name)
+
+
+def _partition_around(file: Path) -> PartitionName | None:
+    """The partition that a file's directory is named for."""
+    try:
+        return parse_partition_dir(file.absolute().parent.name)
+    except NotALogError:
+        return None
 
 
 def _source(path: Path, *, is_file: bool, name: PartitionName | None) -> ScanSource:

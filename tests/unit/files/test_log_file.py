@@ -1,0 +1,244 @@
+"""LogFile: tiles of any size show the same batches, and a lying length takes no memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kseg import CorruptRecordError, NotALogError, Segment
+from kseg.constants import StopReason
+from kseg.files import log_file
+from kseg.files.log_file import LogFile, Tile
+from tests.builders import (
+    GZIP,
+    batch,
+    message07,
+    messages,
+    messages07,
+    record,
+    wrapper,
+    write_segment,
+)
+from tests.unit.log.brute import rows
+
+#: What stands for a window and a large batch here.
+WINDOW = 200
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_file, "WINDOW_BYTES", WINDOW)
+    monkeypatch.setattr(log_file, "TILE_BYTES", 2 * WINDOW)
+    monkeypatch.setattr(log_file, "BATCH_BYTES_TRUSTED", WINDOW)
+
+
+def sized(size: int, offset: int = 0) -> bytes:
+    """A batch of about so many bytes."""
+    return batch([record(b"v" * (size - 75))], base_offset=offset)
+
+
+SMALL, LARGE, HUGE = sized(100), sized(350, 1), sized(1000, 2)
+
+
+def tiles(path: Path, mapping: Any = "never", **where: Any) -> list[Tile]:
+    with LogFile.open(path, mapping) as file:
+        return [Tile(memoryview(bytes(t.data)), t.base, t.table) for t in file.walk(**where)]
+
+
+def seen(found: list[Tile]) -> tuple[list[int], int, StopReason]:
+    """Positions of the batches, where the walk ended and why."""
+    positions = [at for tile in found for at in tile.table.position.tolist()]
+    return positions, found[-1].table.end_position, found[-1].table.stop
+
+
+def test_batches_of_every_size_are_lent_whole(tmp_path: Path) -> None:
+    parts = [SMALL, HUGE, SMALL, LARGE, LARGE, SMALL, HUGE]
+    path = write_segment(tmp_path, 0, *parts)
+    starts = [sum(map(len, parts[:at])) for at in range(len(parts))]
+    for mapping in ("never", "always"):
+        found = tiles(path, mapping)
+        assert seen(found) == (starts, sum(map(len, parts)), StopReason.END)
+        assert {tile.table.stop for tile in found[:-1]} == {StopReason.LIMIT}
+        for tile in found:
+            for at, size in zip(tile.table.position, tile.table.size, strict=True):
+                lent = bytes(tile.data[at - tile.base : at - tile.base + size])
+                assert lent == parts[starts.index(at)]
+        assert {int(ok) for tile in found for ok in tile.table.crc_ok} == {1}
+
+
+def test_a_walk_begins_and_ends_where_it_is_told(tmp_path: Path) -> None:
+    parts = [SMALL, HUGE, LARGE, SMALL]
+    path = write_segment(tmp_path, 0, *parts)
+    starts = [sum(map(len, parts[:at])) for at in range(5)]
+    for mapping in ("never", "always"):
+        for first in range(5):
+            for limit in range(first, 5):
+                got = seen(tiles(path, mapping, start=starts[first], limit=starts[limit]))
+                assert got[0] == starts[first:limit]
+                inside = seen(tiles(path, mapping, start=starts[first], limit=starts[limit] + 1))
+                assert inside[0] == starts[first : min(limit + 1, 4)]
+        cut = seen(tiles(path, mapping, end=starts[3] + 20))
+        assert cut == (starts[:3], starts[3], StopReason.TORN_TAIL)
+        assert seen(tiles(path, mapping, start=10**9)) == ([], starts[4], StopReason.END)
+
+
+def flip(data: bytes, at: int = -1) -> bytes:
+    place = at % len(data)
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def lie(data: bytes, size: int) -> bytes:
+    """The batch with another size in its head, and a checksum that no longer fits."""
+    return data[:8] + (size - 12).to_bytes(4, "big") + data[12:]
+
+
+REST = SMALL * 20
+#: A large batch that is not what it says: of the log's formats, and whether it is Kafka 0.7's.
+LARGE_LIES: dict[str, tuple[bytes, bool]] = {
+    "a flipped byte": (flip(HUGE), False),
+    "a length that lies": (lie(SMALL, 11 * len(SMALL)) + REST, False),
+    "a length that lies, to the end": (lie(SMALL, len(SMALL) + len(REST)) + REST, False),
+    "a message": (flip(messages([record(bytes(900))], magic=1)), False),
+    "a message of magic 0": (flip(messages([record(bytes(900))], magic=0)), False),
+    "a wrapper": (flip(wrapper([record(bytes(range(256)) * 40)], magic=1, codec=GZIP)), False),
+    "a message of 0.7": (flip(message07(bytes(900))), True),
+    "a message of 0.7 and magic 0": (flip(message07(bytes(900), magic=0)), True),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_LIES)
+@pytest.mark.parametrize("on_bad_crc", ["stop", "note", "ignore"])
+def test_a_large_batch_that_lies_is_shown_by_its_header_alone(
+    tmp_path: Path, name: str, on_bad_crc: str
+) -> None:
+    data, kafka07 = LARGE_LIES[name]
+    path = write_segment(tmp_path, 0, data, suffix=".kafka" if kafka07 else ".log")
+    mapped = tiles(path, "always", on_bad_crc=on_bad_crc)
+    windowed = tiles(path, "never", on_bad_crc=on_bad_crc)
+    assert seen(windowed) == seen(mapped)
+    assert max(len(tile.data) for tile in windowed) <= WINDOW
+    rows_windowed = np.concatenate([tile.table.rows for tile in windowed])
+    rows_mapped = np.concatenate([tile.table.rows for tile in mapped])
+    crc_ok = mapped[0].table.crc_ok
+    if on_bad_crc == "ignore":  # what is too large to be believed is looked at all the same
+        assert rows_windowed[0, 14] == 0
+        assert set(rows_mapped[:, 14]) == {-1}
+        rows_windowed, rows_mapped = (
+            np.delete(one, 14, axis=1) for one in (rows_windowed, rows_mapped)
+        )
+    elif on_bad_crc == "note":
+        assert crc_ok[0] == 0
+        assert sum(tile.table.bad_crc_count for tile in windowed) == 1
+    else:
+        assert seen(windowed) == ([], 0, StopReason.BAD_CRC)
+        for name in ("needed", "attributes_seen", "magics_seen", "bad_crc_count"):
+            assert getattr(windowed[-1].table, name) == getattr(mapped[-1].table, name), name
+    assert (rows_windowed == rows_mapped).all()
+
+
+@pytest.mark.parametrize("name", LARGE_LIES)
+def test_readers_report_a_large_batch_that_lies_and_go_on(tmp_path: Path, name: str) -> None:
+    data, kafka07 = LARGE_LIES[name]
+    tail = message07(b"tail") if kafka07 else SMALL
+    path = write_segment(tmp_path, 0, data, tail, suffix=".kafka" if kafka07 else ".log")
+    answers = []
+    for mapping in ("always", "never"):
+        errors: list[Any] = []
+        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
+            got = rows(segment.read(fields=("offset", "value"), on_error=errors.append))
+        answers.append((got, [str(error) for error in errors]))
+        assert errors[0].position == 0
+        assert errors[0].stop is StopReason.BAD_CRC
+        # Without checksums a window still shows no record of it, a map whatever is left.
+        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
+            list(segment.read(verify_crc=False, on_error=errors.append))
+    assert answers[0] == answers[1]
+    assert answers[0][0][-1]["value"] == (b"tail" if kafka07 else b"v" * 25)
+
+
+ZEROS: dict[str, tuple[bytes, StopReason]] = {
+    "shorter than a head": (bytes(11), StopReason.ZERO_TAIL),
+    "shorter than a window": (bytes(150), StopReason.ZERO_TAIL),
+    "many windows": (bytes(5000), StopReason.ZERO_TAIL),
+    "many windows, then one": (bytes(5000) + b"\x01", StopReason.BAD_LENGTH),
+    "one in the second window": (bytes(450) + b"\x80" + bytes(5000), StopReason.BAD_LENGTH),
+    "a batch behind": (bytes(700) + SMALL, StopReason.BAD_LENGTH),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_a_tail_is_zero_only_if_it_is_to_the_end(tmp_path: Path, name: str) -> None:
+    tail, stop = ZEROS[name]
+    for front in (b"", SMALL, SMALL + LARGE):
+        path = write_segment(tmp_path, 0, front, tail)
+        for mapping in ("never", "always"):
+            _, end, why = seen(tiles(path, mapping))
+            assert (end, why) == (len(front), stop)
+
+
+def test_one_batch_is_looked_at_by_its_position(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 0, SMALL, HUGE, flip(SMALL))
+    for mapping in ("never", "always"):
+        with LogFile.open(path, mapping) as file:  # type: ignore[arg-type]
+            found = [file.batch_at(at) for at in (0, len(SMALL), len(SMALL) + len(HUGE))]
+            assert [table.crc_ok.tolist() for table in found] == [[1], [1], [0]]
+            assert len(file.batch_at(3)) == 0
+            assert file.batch_at(file.size).stop is StopReason.END
+
+
+def test_a_file_that_shrinks_between_windows_is_an_error(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 0, *[SMALL] * 20)
+    with LogFile.open(path, "never") as file:
+        walk = file.walk()
+        assert len(next(walk).table) == 2
+        with path.open("r+b") as other:
+            other.truncate(350)
+        with pytest.raises(CorruptRecordError, match="shrank") as caught:
+            list(walk)
+        assert caught.value.path == str(path)
+        assert file.refresh() == 350
+        assert seen([Tile(t.data, t.base, t.table) for t in file.walk()])[2] is StopReason.TORN_TAIL
+
+
+def test_a_file_that_grows_is_read_to_where_it_ended_until_refreshed(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 0, SMALL)
+    for mapping in ("never", "always"):
+        path.write_bytes(SMALL)
+        with LogFile.open(path, mapping) as file:  # type: ignore[arg-type]
+            with path.open("ab") as other:
+                other.write(SMALL)
+            assert [len(tile.table) for tile in file.walk()] == [1]
+            assert file.refresh() == file.size == 2 * len(SMALL)
+            assert sum(len(tile.table) for tile in file.walk()) == 2
+
+
+def test_names_tell_base_offset_and_era(tmp_path: Path) -> None:
+    for base, suffix, kafka07 in [(7, ".log", False), (2**62, ".log", False), (9, ".kafka", True)]:
+        path = write_segment(tmp_path, base, b"", suffix=suffix)
+        with LogFile.open(path) as file:
+            assert (file.base_offset, file.kafka07, file.size) == (base, kafka07, 0)
+            assert file.mapped
+    for name in ("x.txt", f"{0:020d}.index"):
+        (tmp_path / name).touch()
+        with pytest.raises(NotALogError, match="file of batches"):
+            LogFile.open(tmp_path / name)
+
+
+def test_a_set_of_07_that_is_larger_than_a_window_is_lent_whole(tmp_path: Path) -> None:
+    data = messages07([b"x" * 50] * 40, codec=GZIP) + messages07([b"y" * 300])
+    path = write_segment(tmp_path, 0, data, suffix=".kafka")
+    for mapping in ("never", "always"):
+        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
+            got = [r.value for r in segment.records()]
+        assert got == [b"x" * 50] * 40 + [b"y" * 300]
+
+
+def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
+    file = LogFile.open(write_segment(tmp_path, 0, SMALL))
+    file.close()
+    file.close()
+    with pytest.raises(ValueError, match="closed"):
+        list(file.walk())

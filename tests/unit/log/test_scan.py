@@ -1,0 +1,204 @@
+"""scan: many sources as one stream, begun anew each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kseg
+from kseg import CorruptRecordError, KsegError, LimitExceededError, NotALogError, scan
+from kseg.format.columns import FIELDS
+from tests.builders import ABORT, GZIP, batch, control_batch, record, write_segment
+from tests.unit.log.brute import partitions_of, rows
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """`orders` with two partitions, `users` with one, one deleted; offsets count from 0 in each."""
+    root = tmp_path / "data"
+    for name in ("orders-0", "orders-10", "orders-9", "users-0", "gone-0." + "a" * 32 + "-delete"):
+        parts = [
+            batch(
+                [record(f"{name}:{at}".encode(), timestamp=1000 * at + by) for by in range(2)],
+                base_offset=2 * at,
+            )
+            for at in range(4)
+        ]
+        write_segment(root / name, 0, *parts[:2])
+        write_segment(root / name, 4, *parts[2:])
+    return root
+
+
+def values(found: kseg.Scan) -> list[str]:
+    return [value.decode() for piece in found for value in piece.value]
+
+
+def test_a_data_directory_is_read_partition_by_partition(data: Path) -> None:
+    found = scan(data)
+    assert found.fields == (
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "key",
+        "value",
+        "headers",
+    )
+    pieces = list(found)
+    seen = list(dict.fromkeys((piece.topic, piece.partition) for piece in pieces))
+    assert sorted(seen) == [("orders", 0), ("orders", 9), ("orders", 10), ("users", 0)]
+    assert len(values(found)) == 4 * 8
+    for piece in pieces:
+        assert piece.source is not None
+        assert Path(piece.source).parent.name == f"{piece.topic}-{piece.partition}"
+
+
+def test_topics_and_partitions_choose(data: Path) -> None:
+    def chosen(**where: Any) -> set[str]:
+        return {source.path.name for source in scan(data, **where).sources}
+
+    assert chosen(topics=["orders"]) == {"orders-0", "orders-9", "orders-10"}
+    assert chosen(partitions=[0]) == {"orders-0", "users-0"}
+    assert chosen(topics=["orders", "users"], partitions=[9, 0]) == {
+        "orders-0",
+        "orders-9",
+        "users-0",
+    }
+    with pytest.raises(NotALogError, match="no partition is left"):
+        chosen(topics=["nothing"])
+
+
+def test_paths_may_be_files_partitions_and_directories_at_once(data: Path) -> None:
+    file = data / "users-0" / f"{4:020d}.log"
+    found = scan([file, data / "orders-0", str(data / "orders-9")])
+    texts = values(found)
+    assert texts[:4] == [f"users-0:{at}" for at in (2, 2, 3, 3)]
+    assert len(texts) == 4 + 8 + 8
+    assert [source.is_file for source in found.sources] == [True, False, False]
+    assert next((s.topic, s.partition) for s in found.sources) == ("users", 0)
+    assert scan(file).fields == kseg.scan(data / "users-0").fields
+    assert "topic" not in scan(file).fields
+
+
+def test_bounds_hold_in_every_source(data: Path) -> None:
+    found = scan(data, offset=(3, 6), fields=("offset",))
+    offsets = [row["offset"] for row in rows(found)]
+    assert offsets == [3, 4, 5] * 4
+    times = scan(data / "orders-0", time=(1001, 3001), fields=("offset", "timestamp"))
+    assert [row["timestamp"] for row in rows(times)] == [1001, 2000, 2001, 3000]
+    both = scan(data / "orders-0", time=(1001, None), offset=(None, 4), fields=("offset",))
+    assert [row["offset"] for row in rows(both)] == [3]
+
+
+def test_each_iteration_begins_anew_and_lazily(data: Path) -> None:
+    found = scan(data / "orders-0", max_rows=3)
+    first, second = iter(found), iter(found)
+    assert next(first).offset.tolist() == next(second).offset.tolist()
+    assert [len(piece) for piece in found] == [len(piece) for piece in found]
+    lazy = scan(data / "users-0")
+    for path in (data / "users-0").iterdir():
+        path.unlink()
+    with pytest.raises(KsegError):
+        list(lazy)
+
+
+def test_fields_of_place_alone_still_count_records(data: Path) -> None:
+    found = scan(data / "orders-9", fields=("topic", "partition"))
+    assert sum(len(piece) for piece in found) == 8
+    with pytest.raises(ValueError, match=r"no field price; there are: .*topic"):
+        scan(data, fields=("offset", "price"))
+
+
+def test_pieces_are_the_same_by_any_mapping(fixture_case: Path) -> None:
+    for directory in partitions_of(fixture_case)[:3]:
+        results = []
+        for mapping in ("always", "never"):
+            found = scan(directory, fields=FIELDS, on_corrupt="skip", mapping=mapping)  # type: ignore[arg-type]
+            read = rows(found)
+            results.append((read, [(type(e), str(e)) for e in found.errors]))
+        assert results[0] == results[1]
+
+
+def test_faults_are_kept_and_forgotten_by_the_next_iteration(data: Path) -> None:
+    path = data / "orders-0" / f"{0:020d}.log"
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    path.write_bytes(whole[: half + 70] + b"?!" + whole[half + 72 :])
+    (data / "users-0" / f"{0:020d}.log").write_bytes(whole[:-5])
+    found = scan(data, on_corrupt="skip", topics=["orders", "users"])
+    for _ in range(2):
+        assert len(values(found)) == 4 * 8 - 4
+        assert {(error.path, error.position) for error in found.errors} == {
+            (str(path), half),
+            (str(data / "users-0" / path.name), half),
+        }
+    with pytest.raises(CorruptRecordError):
+        list(scan(data))
+    path.write_bytes(whole)
+    (data / "users-0" / path.name).write_bytes(whole)
+    assert len(values(found)) == 4 * 8
+    assert found.errors == []
+
+
+def test_checksums_may_be_left_alone(data: Path) -> None:
+    path = data / "orders-0" / f"{0:020d}.log"
+    whole = bytearray(path.read_bytes())
+    whole[-2] ^= 1  # in the last value, whose header says nothing of it
+    path.write_bytes(whole)
+    assert len(values(scan(path, verify_crc=False))) == 4
+    found = scan(path, verify_crc=False, fields=("valid",))
+    assert [piece.valid.tolist() for piece in found] == [[True] * 4]  # nobody looked
+
+
+def test_headers_alone_come_as_tables(data: Path) -> None:
+    tables = list(scan([data / "orders-0", data / "users-0" / f"{4:020d}.log"]).batches())
+    assert sum(len(table) for table in tables) == 6
+    assert {int(ok) for table in tables for ok in table.crc_ok} == {1}
+
+
+def test_markers_and_isolation(tmp_path: Path) -> None:
+    aborted = batch([record(b"no")], base_offset=1, producer_id=1, transactional=True)
+    parts = [batch([record(b"yes")]), aborted, control_batch(ABORT, base_offset=2)]
+    write_segment(tmp_path / "t-0", 0, *parts)
+    assert values(scan(tmp_path / "t-0", isolation="read_committed")) == ["yes"]
+    assert values(scan(tmp_path / "t-0")) == ["yes", "no"]
+    with_markers = scan(tmp_path / "t-0", control=True, fields=("offset", "control"))
+    assert [row["control"] for row in rows(with_markers)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"isolation": "dirty"}, "isolation is one of"),
+        ({"on_corrupt": "ignore"}, "on_corrupt is raise or skip"),
+    ],
+)
+def test_arguments_that_are_none_of_their_values_are_refused(
+    data: Path, where: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        scan(data, **where)
+
+
+def test_paths_that_are_nothing_are_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        scan(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotALogError, match="empty"):
+        scan(tmp_path / "empty")
+    with pytest.raises(NotALogError):
+        scan([])
+    (data / "orders-0" / f"{0:020d}.index").touch()
+    with pytest.raises(NotALogError, match="not a file of batches"):
+        scan(data / "orders-0" / f"{0:020d}.index")
+
+
+def test_a_bomb_is_refused_where_a_reader_sets_a_limit(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 0, batch([record(bytes(100_000))], codec=GZIP))
+    with kseg.Segment.open(path) as segment:
+        with pytest.raises(LimitExceededError) as caught:
+            list(segment.read(inflated_max=50_000))
+        assert (caught.value.path, caught.value.position) == (str(path), 0)
+        assert len(list(segment.read(inflated_max=200_000))) == 1
