@@ -140,9 +140,14 @@ def increment_sequence(sequence: int, by: int) -> int:
 
     Source: Kafka DefaultRecordBatch.incrementSequence.
     """
-    if sequence > _INT32_MAX - by:
-        return by - (_INT32_MAX - sequence) - 1
-    return sequence + by
+    if sequence > _int32(_INT32_MAX - by):
+        return _int32(by - (_INT32_MAX - sequence) - 1)
+    return _int32(sequence + by)
+
+
+def _int32(value: int) -> int:
+    """The low 32 bits: Java's arithmetic, which shows where a damaged batch counts backwards."""
+    return (value + 2**31) % 2**32 - 2**31
 
 
 def decrement_sequence(sequence: int, by: int) -> int:
@@ -284,7 +289,8 @@ def sequence_after(base: Int64Array, delta: Int64Array) -> Int64Array:
 def _increment_sequences(base: Int64Array, delta: Int64Array) -> Int64Array:
     """`increment_sequence` for columns."""
     after = base + delta
-    return np.where(base > _INT32_MAX - delta, after - (_INT32_MAX + 1), after)
+    wraps = base > (_INT32_MAX - delta).astype(np.int32)
+    return np.where(wraps, after - (_INT32_MAX + 1), after).astype(np.int32).astype(np.int64)
 
 
 def _table(
