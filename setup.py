@@ -59,8 +59,10 @@ def extension(name: str, *sources: str) -> Extension:
 NO_KERNELS = os.environ.get("KSEG_NO_KERNELS") == "1"
 KERNELS = [
     extension("_core", "kseg/csrc/crc.c"),
+    extension("_index"),
     extension("_legacy"),
     extension("_text"),
+    extension("_frames"),
 ]
 
 setup(

@@ -1,4 +1,4 @@
-"""LZ4 frames exactly as Kafka's own reader takes them; the blocks are the library's job.
+"""LZ4 frames exactly as Kafka's own reader takes them: `_frames` walks, the library does blocks.
 
     frame       magic u32 (04 22 4D 18), FLG, BD, [content size u64], HC, block*, end mark
     FLG         version 01 (bits 7-6), block independence (5), block checksum (4),
@@ -15,33 +15,34 @@ LZ4 frame format 1.5.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, lru_cache
-from struct import Struct
+from functools import cache
 from types import ModuleType
-from typing import NamedTuple
 
+from kseg._frames import lz4_block, lz4_header, xxh32_short
 from kseg.errors import DecompressionError
 from kseg.format.arena import Arena
 
 _MAGIC = b"\x04\x22\x4d\x18"
-_WORD = Struct("<I")
-_STORED = 0x8000_0000
 _FLAG_INDEPENDENT = 0x20
 _FLAG_BLOCK_CHECKSUM = 0x10
 _FLAG_CONTENT_SIZE = 0x08
-_FLAG_CONTENT_CHECKSUM = 0x04
-_FLAGS_RESERVED = 0x03
 #: One byte of an LZ4 block adds at most 255 bytes of output.
 _EXPANSION_MAX = 255
-
-
-class _Descriptor(NamedTuple):
-    """What a frame says about itself."""
-
-    flags: int
-    block_code: int
-    block_bytes_max: int
-    end: int  # position of the first block
+_HEADER_TEXT = {
+    1: "no frame header",
+    2: "unsupported frame flags 0x{flags:02x}",
+    3: "dependent blocks are not supported",
+    4: "unsupported block size byte 0x{block_byte:02x}",
+    5: "frame header cut short",
+    6: "frame header checksum does not match",
+}
+#: What `_frames.lz4_block` answers for a block stored as is, for the end mark, and for faults.
+_STORED, _END = 1, 2
+_BLOCK_TEXT = {
+    3: "the frame ends without an end mark",
+    4: "block of {size} bytes, {allowed} allowed",
+    5: "the frame is cut short",
+}
 
 
 def inflate(data: memoryview, arena: Arena, *, magic: int) -> None:
@@ -56,51 +57,45 @@ def inflate(data: memoryview, arena: Arena, *, magic: int) -> None:
         DecompressionError: the frame breaks a rule of Kafka's reader.
         LimitExceededError: the arena's ceiling.
     """
-    if len(data) < 7:
-        raise DecompressionError("lz4: no frame header")
-    header = bytes(data[: 15 if data[4] & _FLAG_CONTENT_SIZE else 7])
-    descriptor = _read_descriptor(header, magic > 0)
-    if descriptor.flags & _FLAG_BLOCK_CHECKSUM:
-        _inflate_checked_blocks(data, arena, descriptor)
+    status, flags, block_byte = lz4_header(data, magic > 0)
+    if status:
+        text = _HEADER_TEXT[status].format(flags=flags, block_byte=block_byte)
+        raise DecompressionError(f"lz4: {text}")
+    if flags & _FLAG_BLOCK_CHECKSUM:
+        _inflate_checked_blocks(data, arena, flags, block_byte)
     else:
-        _inflate_blocks(data, arena, descriptor)
+        _inflate_blocks(data, arena, flags, _block_bytes_max(block_byte))
 
 
-@lru_cache(maxsize=64)  # one kind of frame fills a log
-def _read_descriptor(header: bytes, verify: bool) -> _Descriptor:
-    if header[:4] != _MAGIC:
-        raise DecompressionError("lz4: no frame header")
-    flags, block_byte = header[4], header[5]
-    if flags >> 6 != 1 or flags & _FLAGS_RESERVED:
-        raise DecompressionError(f"lz4: unsupported frame flags 0x{flags:02x}")
-    if not flags & _FLAG_INDEPENDENT:
-        raise DecompressionError("lz4: dependent blocks are not supported")
-    block_code = block_byte >> 4
-    if block_byte & 0x8F or block_code < 4:
-        raise DecompressionError(f"lz4: unsupported block size byte 0x{block_byte:02x}")
-    end = 15 if flags & _FLAG_CONTENT_SIZE else 7
-    if len(header) < end:
-        raise DecompressionError("lz4: frame header cut short")
-    # Kafka wrote, and 0.8 and 0.9 clients still send, a wrong checksum in magic 0.
-    if verify and header[end - 1] != header_checksum(header[4 : end - 1]):
-        raise DecompressionError("lz4: frame header checksum does not match")
-    return _Descriptor(flags, block_code, 1 << (2 * block_code + 8), end)
+def _block_bytes_max(block_byte: int) -> int:
+    return 1 << ((block_byte >> 3) + 8)
 
 
-def _inflate_blocks(data: memoryview, arena: Arena, descriptor: _Descriptor) -> None:
+def _inflate_blocks(data: memoryview, arena: Arena, flags: int, block_bytes_max: int) -> None:
     cramjam = _cramjam()
     decode = cramjam.lz4.decompress_block_into
-    for start, end, stored in _blocks(data, descriptor):
-        block = data[start:end]
-        if stored:
-            arena.append(block)
-        else:
-            capacity = min(descriptor.block_bytes_max, _EXPANSION_MAX * len(block))
+    end = 15 if flags & _FLAG_CONTENT_SIZE else 7
+    while True:
+        status, start, end = lz4_block(data, end, flags, block_bytes_max)
+        if not status:
+            capacity = _EXPANSION_MAX * (end - start)
+            if capacity > block_bytes_max:
+                capacity = block_bytes_max
             try:
-                size = decode(block, arena.free(capacity), output_len=capacity)
+                size = decode(data[start:end], arena.free(capacity), output_len=capacity)
             except cramjam.DecompressionError as error:
                 raise DecompressionError(f"lz4: bad block at byte {start}") from error
             arena.commit(size)
+        elif status == _STORED:
+            arena.append(data[start:end])
+        elif status == _END:
+            return
+        else:
+            raise _block_error(status, end - start, block_bytes_max)
+
+
+def _block_error(status: int, size: int, allowed: int) -> DecompressionError:
+    return DecompressionError(f"lz4: {_BLOCK_TEXT[status].format(size=size, allowed=allowed)}")
 
 
 @cache
@@ -110,23 +105,23 @@ def _cramjam() -> ModuleType:
     return cramjam
 
 
-def _inflate_checked_blocks(data: memoryview, arena: Arena, descriptor: _Descriptor) -> None:
+def _inflate_checked_blocks(data: memoryview, arena: Arena, flags: int, block_byte: int) -> None:
     """Blocks that carry a checksum, which Kafka never writes: the library's frame reader checks it.
 
     It is given a header of our own, without what Kafka does not check (content size and checksum).
     """
     from lz4 import frame
 
-    flags = 0x40 | _FLAG_INDEPENDENT | _FLAG_BLOCK_CHECKSUM
-    header = bytes((flags, descriptor.block_code << 4))
+    header = bytes((0x40 | _FLAG_INDEPENDENT | _FLAG_BLOCK_CHECKSUM, block_byte))
     context = frame.create_decompression_context()
     frame.decompress_chunk(context, _MAGIC + header + bytes((header_checksum(header),)))
-    for start, end, _ in _blocks(data, descriptor):
+    block_bytes_max = _block_bytes_max(block_byte)
+    for start, end in _checked_blocks(data, flags, block_bytes_max):
         entry = data[start - 4 : end + 4]
         try:
             # One byte more than a block can hold, so that its checksum is read in this call.
             output, consumed, _ = frame.decompress_chunk(
-                context, entry, max_length=descriptor.block_bytes_max + 1
+                context, entry, max_length=block_bytes_max + 1
             )
         except RuntimeError as error:
             raise DecompressionError(f"lz4: bad block at byte {start}") from error
@@ -135,32 +130,21 @@ def _inflate_checked_blocks(data: memoryview, arena: Arena, descriptor: _Descrip
         arena.append(output)
 
 
-def _blocks(data: memoryview, descriptor: _Descriptor) -> Iterator[tuple[int, int, bool]]:
-    """Start and end of each block's bytes, and whether they are stored; all of them present.
-
-    Raises:
-        DecompressionError: a block is too large or cut short, or the end mark is missing.
-    """
-    flags, _, block_bytes_max, position = descriptor
-    trailer_bytes = 4 if flags & _FLAG_BLOCK_CHECKSUM else 0
-    while len(data) - position >= 4:
-        (word,) = _WORD.unpack_from(data, position)
-        size = word & ~_STORED
-        position += 4
-        if not size:
-            trailer_bytes = 4 if flags & _FLAG_CONTENT_CHECKSUM else 0
-        elif size > block_bytes_max:
-            raise DecompressionError(f"lz4: block of {size} bytes, {block_bytes_max} allowed")
-        if size + trailer_bytes > len(data) - position:
-            raise DecompressionError("lz4: the frame is cut short")
-        if not size:
+def _checked_blocks(
+    data: memoryview, flags: int, block_bytes_max: int
+) -> Iterator[tuple[int, int]]:
+    """Start and end of each block's bytes, all of them and their checksums present."""
+    position = 15 if flags & _FLAG_CONTENT_SIZE else 7
+    while True:
+        status, start, end = lz4_block(data, position, flags, block_bytes_max)
+        if status == _END:
             return
-        yield position, position + size, word >= _STORED
-        position += size + trailer_bytes
-    raise DecompressionError("lz4: the frame ends without an end mark")
+        if status > _END:
+            raise _block_error(status, end - start, block_bytes_max)
+        yield start, end
+        position = end + 4
 
 
-@lru_cache(maxsize=64)
 def header_checksum(descriptor: bytes) -> int:
     """The HC byte of a frame descriptor: FLG, BD and the content size if there is one.
 
@@ -171,30 +155,4 @@ def header_checksum(descriptor: bytes) -> int:
     return xxh32_short(descriptor) >> 8 & 0xFF
 
 
-def xxh32_short(data: bytes) -> int:
-    """The xxHash32, seed 0, of fewer than 16 bytes: the part of the algorithm without lanes.
-
-    Source: xxHash specification, steps 1, 4, 5 and 6.
-    """
-    assert len(data) < 16
-    prime1, prime2, prime3, prime4, prime5 = (
-        0x9E3779B1,
-        0x85EBCA77,
-        0xC2B2AE3D,
-        0x27D4EB2F,
-        0x165667B1,
-    )
-    mask = 0xFFFF_FFFF
-    value = (prime5 + len(data)) & mask
-    words = len(data) // 4 * 4
-    for at in range(0, words, 4):
-        value = (value + int.from_bytes(data[at : at + 4], "little") * prime3) & mask
-        value = (value << 17 | value >> 15) & mask
-        value = value * prime4 & mask
-    for byte in data[words:]:
-        value = (value + byte * prime5) & mask
-        value = (value << 11 | value >> 21) & mask
-        value = value * prime1 & mask
-    value = (value ^ value >> 15) * prime2 & mask
-    value = (value ^ value >> 13) * prime3 & mask
-    return value ^ value >> 16
+__all__ = ["header_checksum", "inflate", "xxh32_short"]

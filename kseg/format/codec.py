@@ -1,8 +1,8 @@
 """Inflate what a batch or a wrapper message holds, as strictly and as loosely as Kafka's reader.
 
 Every size is bounded: by the caller's limit, by what the input can become at most, and by what was
-really produced. Libraries are loaded on first use and work with the GIL released. The frames of lz4
-and zstd are walked in modules of their own; gzip members and xerial snappy streams are walked here.
+really produced. Libraries are loaded on first use and work with the GIL released. lz4 and zstd
+have modules of their own; gzip members and xerial snappy streams are dealt with here.
 
 Source: Kafka CompressionType, Compression and the streams they wrap.
 """
@@ -13,7 +13,9 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
+from typing import NoReturn
 
+from kseg._frames import snappy_chunk
 from kseg.constants import Compression
 from kseg.errors import DecompressionError, InvalidRecordError, UnsupportedFormatError
 from kseg.format import _lz4_frame, _zstd_frame
@@ -32,10 +34,15 @@ _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 0x04, 0x08, 0x10, 0x0
 #: rest it keeps after the end of a member (`unused_data`) is never longer than this.
 _GZIP_PIECE_BYTES = 1 << 14
 
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER_BYTES = 16
+#: What `_frames.snappy_chunk` answers at the end of a stream, and for faults.
+_SNAPPY_END = 1
+_SNAPPY_TEXT = {
+    2: "chunk of {number} bytes, {left} left",
+    3: "a further header is cut short",
+    4: "a further header has version {number}",
+}
 #: The densest element of a snappy block: 3 bytes that copy 64.
-_SNAPPY_EXPANSION = (64, 3)
+_SNAPPY_OUTPUT_BYTES, _SNAPPY_INPUT_BYTES = 64, 3
 
 
 def decompress(codec: int, data: Data, *, magic: int, limit: int) -> memoryview:
@@ -82,7 +89,8 @@ def decompress_into(codec: int, data: Data, arena: Arena, *, magic: int, limit: 
     """
     start, ceiling = arena.used, arena.ceiling
     inflate = _choose(codec, magic)
-    arena.ceiling = min(ceiling, start + limit)
+    if start + limit < ceiling:
+        arena.ceiling = start + limit
     try:
         inflate(_flat(data), arena, magic)
     except ImportError as error:
@@ -98,15 +106,16 @@ def decompress_into(codec: int, data: Data, arena: Arena, *, magic: int, limit: 
 
 
 def _choose(codec: int, magic: int) -> Callable[[memoryview, Arena, int], None]:
-    if codec not in _INFLATERS:
+    inflate = _INFLATERS.get(codec)
+    if inflate is None:
         raise InvalidRecordError(f"no codec has the number {codec}")
-    if codec == Compression.ZSTD and magic < 2:
+    if magic < 2 and codec == Compression.ZSTD:
         raise InvalidRecordError(f"zstd does not exist in magic {magic}")
-    return _INFLATERS[codec]
+    return inflate
 
 
 def _flat(data: Data) -> memoryview:
-    view = memoryview(data)
+    view = data if isinstance(data, memoryview) else memoryview(data)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
@@ -162,9 +171,12 @@ def _inflate_member(data: memoryview, start: int, body: int, arena: Arena) -> in
 
 def _gzip_body(data: memoryview, start: int) -> int | None:
     """Where the deflate stream of the member at `start` begins; None if no header is there."""
-    if data[start : start + 3] != _GZIP_HEADER[:3] or len(data) - start < 10:
+    head = bytes(data[start : start + 10])
+    if head[:3] != _GZIP_HEADER[:3] or len(head) < 10:
         return None
-    flags, position = data[start + 3], start + 10
+    flags, position = head[3], start + 10
+    if not flags:
+        return position if position < len(data) else None
     if flags & _GZIP_EXTRA:
         position += 2 + int.from_bytes(data[position : position + 2], "little")
     for field in (_GZIP_NAME, _GZIP_COMMENT):
@@ -206,50 +218,33 @@ def _inflate_snappy(data: memoryview, arena: Arena, magic: int) -> None:
     """Append the chunks of one or more xerial streams, or one raw block."""
     if not len(data):
         raise DecompressionError("snappy: no bytes at all")
-    if len(data) < _XERIAL_HEADER_BYTES or data[:8] != _XERIAL_MAGIC:
-        _inflate_block(data, arena)
-        return
-    position = _XERIAL_HEADER_BYTES
-    # One to three bytes where a chunk length should be are the end of the stream as well.
-    while len(data) - position >= 4:
-        size = int.from_bytes(data[position : position + 4], "big", signed=True)
-        if data[position : position + 4] == _XERIAL_MAGIC[:4]:
-            if not _is_further_header(data[position : position + _XERIAL_HEADER_BYTES]):
-                return
-            position += _XERIAL_HEADER_BYTES
-            continue
-        position += 4
-        if size < 0 or size > len(data) - position:
-            raise DecompressionError(f"snappy: chunk of {size} bytes, {len(data) - position} left")
-        _inflate_block(data[position : position + size], arena)
-        position += size
-
-
-def _is_further_header(header: memoryview) -> bool:
-    """Judge a further xerial header; one whose magic is wrong after four bytes ends the stream."""
-    if len(header) < _XERIAL_HEADER_BYTES:
-        raise DecompressionError("snappy: a further header is cut short")
-    if header[:8] != _XERIAL_MAGIC:
-        return False
-    version = int.from_bytes(header[8:12], "big", signed=True)
-    if version < 1:
-        raise DecompressionError(f"snappy: a further header has version {version}")
-    return True
-
-
-def _inflate_block(block: memoryview, arena: Arena) -> None:
     cramjam = _cramjam()
+    decode = cramjam.snappy.decompress_raw_into
+    end = 0
     try:
-        size = cramjam.snappy.decompress_raw_len(block)
-        output, input_bytes = _SNAPPY_EXPANSION
-        if size * input_bytes > output * len(block):
-            raise DecompressionError(f"snappy: {len(block)} bytes cannot hold {size}")
-        arena.claim(size)
-        if cramjam.snappy.decompress_raw_into(block, arena.free(size)) != size:
-            raise DecompressionError("snappy: the block ends early")
+        while True:
+            status, start, end, size = snappy_chunk(data, end)
+            if status:
+                break
+            block = data[start:end]
+            if size < 0:
+                size = cramjam.snappy.decompress_raw_len(block)
+            if size * _SNAPPY_INPUT_BYTES > _SNAPPY_OUTPUT_BYTES * (end - start):
+                raise DecompressionError(f"snappy: {end - start} bytes cannot hold {size}")
+            if size > arena.room:
+                arena.claim(size)
+            if decode(block, arena.free(size)) != size:
+                raise DecompressionError("snappy: the block ends early")
+            arena.commit(size)
     except cramjam.DecompressionError as error:
         raise DecompressionError(f"snappy: {error}") from error
-    arena.commit(size)
+    if status > _SNAPPY_END:
+        _refuse_stream(status, end - start, len(data) - start)
+
+
+def _refuse_stream(status: int, number: int, left: int) -> NoReturn:
+    text = _SNAPPY_TEXT[status].format(number=number, left=left)
+    raise DecompressionError(f"snappy: {text}")
 
 
 @cache

@@ -1,0 +1,334 @@
+"""Walks over what stands around compressed bytes: LZ4 frames, Zstandard frames, xerial streams.
+
+The contract is that of `_core`: borrowed input, nothing allocated on its word, a status instead of
+an exception. What the blocks hold is a library's job, what a status means is `kseg.format`'s.
+
+Integers are little-endian, but for xerial's. Layouts stand in `kseg/format/_lz4_frame.py`,
+`_zstd_frame.py` and `codec.py`. Source: Kafka Lz4BlockInputStream, RFC 8878 3.1, SnappyInputStream.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+# Every read below is behind a comparison of its end with the buffer's.
+
+
+cdef inline uint32_t _u32(const uint8_t *p) noexcept nogil:
+    return p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24
+
+
+cdef inline uint32_t _u32_big(const uint8_t *p) noexcept nogil:
+    return <uint32_t>p[0] << 24 | <uint32_t>p[1] << 16 | <uint32_t>p[2] << 8 | p[3]
+
+
+# ---- LZ4 -----------------------------------------------------------------------------------------
+
+cdef enum:
+    LZ4_INDEPENDENT = 0x20
+    LZ4_BLOCK_CHECKSUM = 0x10
+    LZ4_CONTENT_SIZE = 0x08
+    LZ4_CONTENT_CHECKSUM = 0x04
+    LZ4_RESERVED = 0x03
+    LZ4_STORED = 0x80000000
+
+cdef enum:
+    LZ4_OK = 0
+    LZ4_NO_HEADER = 1
+    LZ4_FLAGS = 2
+    LZ4_DEPENDENT = 3
+    LZ4_BLOCK_CODE = 4
+    LZ4_HEADER_CUT = 5
+    LZ4_HEADER_CHECKSUM = 6
+
+cdef enum:
+    LZ4_BLOCK = 0
+    LZ4_BLOCK_STORED = 1
+    LZ4_END = 2
+    LZ4_NO_END = 3
+    LZ4_TOO_LARGE = 4
+    LZ4_CUT = 5
+
+cdef uint32_t PRIME1 = 0x9E3779B1, PRIME2 = 0x85EBCA77, PRIME3 = 0xC2B2AE3D
+cdef uint32_t PRIME4 = 0x27D4EB2F, PRIME5 = 0x165667B1
+
+
+cdef inline uint32_t _rotated(uint32_t value, int by) noexcept nogil:
+    return value << by | value >> (32 - by)
+
+
+cdef uint32_t _xxh32_short(const uint8_t *p, int64_t size) noexcept nogil:
+    """The xxHash32, seed 0, of fewer than 16 bytes: the part of the algorithm without lanes."""
+    cdef uint32_t value = PRIME5 + <uint32_t>size
+    cdef int64_t left = size
+    while left >= 4:
+        value = _rotated(value + _u32(p) * PRIME3, 17) * PRIME4
+        p += 4
+        left -= 4
+    while left:
+        value = _rotated(value + p[0] * PRIME5, 11) * PRIME1
+        p += 1
+        left -= 1
+    value = (value ^ value >> 15) * PRIME2
+    value = (value ^ value >> 13) * PRIME3
+    return value ^ value >> 16
+
+
+def xxh32_short(data):
+    """The xxHash32, seed 0, of fewer than 16 bytes.
+
+    Source: xxHash specification, steps 1, 4, 5 and 6.
+    """
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        if buffer.len >= 16:
+            raise ValueError("16 bytes or more")
+        return _xxh32_short(<const uint8_t *>buffer.buf, buffer.len)
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef int _lz4_header(const uint8_t *p, int64_t size, bint verify) noexcept nogil:
+    cdef int64_t end
+    if size < 7 or memcmp(p, b"\x04\x22\x4d\x18", 4) != 0:
+        return LZ4_NO_HEADER
+    if p[4] >> 6 != 1 or p[4] & LZ4_RESERVED:
+        return LZ4_FLAGS
+    if not p[4] & LZ4_INDEPENDENT:
+        return LZ4_DEPENDENT
+    if p[5] & 0x8F or p[5] >> 4 < 4:
+        return LZ4_BLOCK_CODE
+    end = 15 if p[4] & LZ4_CONTENT_SIZE else 7
+    if size < end:
+        return LZ4_HEADER_CUT
+    # Kafka wrote, and 0.8 and 0.9 clients still send, a wrong checksum in magic 0.
+    if verify and p[end - 1] != (_xxh32_short(p + 4, end - 5) >> 8 & 0xFF):
+        return LZ4_HEADER_CHECKSUM
+    return LZ4_OK
+
+
+def lz4_header(data, bint verify):
+    """Judge the descriptor of the frame that `data` begins with.
+
+    Args:
+        data: the frame; read only.
+        verify: compare the header's checksum.
+
+    Returns:
+        (status, flags, block byte), both bytes 0 where there is no header at all.
+    """
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    cdef const uint8_t *p = <const uint8_t *>buffer.buf
+    cdef int status = _lz4_header(p, buffer.len, verify)
+    cdef int flags = 0, block_byte = 0
+    if status != LZ4_NO_HEADER:
+        flags, block_byte = p[4], p[5]
+    PyBuffer_Release(&buffer)
+    return status, flags, block_byte
+
+
+def lz4_block(data, int64_t position, int flags, int64_t block_bytes_max):
+    """Find the block whose size stands at `position`.
+
+    Args:
+        data: the frame; read only.
+        position: behind the descriptor, or the last block and its checksum.
+        flags: the frame's, as `lz4_header` answers them.
+        block_bytes_max: no block may have more.
+
+    Returns:
+        (status, start, end) of its bytes, all of them inside `data` (LZ4_BLOCK, LZ4_BLOCK_STORED);
+        or why there is none, `end - start` the size announced.
+    """
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    cdef int status = LZ4_NO_END
+    cdef int64_t size = 0, trailer_bytes = 4 if flags & LZ4_BLOCK_CHECKSUM else 0
+    cdef uint32_t word
+    if position >= 0 and buffer.len - position >= 4:
+        word = _u32(<const uint8_t *>buffer.buf + position)
+        size = word & ~<uint32_t>LZ4_STORED
+        position += 4
+        status = LZ4_BLOCK_STORED if word & LZ4_STORED else LZ4_BLOCK
+        if size == 0:
+            status = LZ4_END
+            trailer_bytes = 4 if flags & LZ4_CONTENT_CHECKSUM else 0
+        if size > block_bytes_max:
+            status = LZ4_TOO_LARGE
+        elif size + trailer_bytes > buffer.len - position:
+            status = LZ4_CUT
+    PyBuffer_Release(&buffer)
+    return status, position, position + size
+
+
+# ---- Zstandard -----------------------------------------------------------------------------------
+
+cdef enum:
+    ZSTD_MAGIC = 0xFD2FB528
+    ZSTD_SKIPPABLE = 0x184D2A50
+    ZSTD_BLOCK_BYTES_MAX = 1 << 17
+
+cdef enum:
+    ZSTD_OK = 0
+    ZSTD_CUT = 1
+    ZSTD_NO_FRAME = 2
+
+
+cdef struct Extent:
+    int64_t position
+    int64_t output_max
+    int64_t window_max
+
+
+cdef int64_t _zstd_header(const uint8_t *p, int64_t left, int64_t *window) noexcept nogil:
+    """Bytes in front of a frame's blocks, -1 where they are cut; the window it asks for."""
+    cdef int64_t size, content_bytes
+    cdef uint64_t content = 0
+    if left < 6:
+        return -1
+    content_bytes = (p[4] >> 5 & 1) if p[4] < 0x40 else 1 << (p[4] >> 6)
+    size = (5 if p[4] & 0x20 else 6) + ((1 << (p[4] & 3)) >> 1)
+    if left < size + content_bytes:
+        return -1
+    if p[4] & 0x20:  # its window is all of its content
+        memcpy(&content, p + size, content_bytes)
+        window[0] = INT64_MAX if content > <uint64_t>INT64_MAX else <int64_t>content
+    else:
+        window[0] = (<int64_t>1 << (10 + (p[5] >> 3))) // 8 * (8 + (p[5] & 7))
+    return size + content_bytes
+
+
+cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept nogil:
+    """Step over the frame at `extent.position`; a status."""
+    cdef int64_t at = extent.position, window = 0, header, block_bytes
+    cdef const uint8_t *p = data + at
+    cdef uint32_t number, word = 0
+    cdef bint checksum
+    if size - at < 4:
+        return ZSTD_NO_FRAME
+    number = _u32(p)
+    if number & ~<uint32_t>0xF == ZSTD_SKIPPABLE and size - at >= 8:
+        extent.position = at + 8 + _u32(p + 4)
+        return ZSTD_OK if extent.position <= size else ZSTD_CUT
+    if number != ZSTD_MAGIC:
+        return ZSTD_NO_FRAME
+    header = _zstd_header(p, size - at, &window)
+    if header < 0:
+        return ZSTD_CUT
+    checksum = (p[4] & 0x04) != 0
+    at += header
+    block_bytes = min(max(window, 256), <int64_t>ZSTD_BLOCK_BYTES_MAX)
+    while not word & 1:
+        if size - at < 3:
+            return ZSTD_CUT
+        p = data + at
+        word = p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16
+        at += 3 + (1 if word & 6 == 2 else word >> 3)
+        extent.output_max += block_bytes
+    extent.position = at + (4 if checksum else 0)
+    extent.window_max = max(extent.window_max, window)
+    return ZSTD_OK if extent.position <= size else ZSTD_CUT
+
+
+def zstd_extent(data):
+    """Find the end of every frame, block by block.
+
+    Args:
+        data: frames, skippable ones among them, and nothing else; read only.
+
+    Returns:
+        (status, position, output_max, window_max): where the frame at fault begins; the most bytes
+        all blocks can become; the largest window a frame asks for.
+    """
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    cdef Extent extent
+    cdef int status = ZSTD_OK
+    cdef int64_t position = 0
+    extent.position = extent.output_max = extent.window_max = 0
+    with nogil:
+        while status == ZSTD_OK and extent.position < buffer.len:
+            position = extent.position
+            status = _zstd_frame(<const uint8_t *>buffer.buf, buffer.len, &extent)
+    PyBuffer_Release(&buffer)
+    return status, position, extent.output_max, extent.window_max
+
+
+# ---- xerial snappy -------------------------------------------------------------------------------
+
+cdef enum:
+    XERIAL_HEADER_BYTES = 16
+
+cdef enum:
+    SNAPPY_BLOCK = 0
+    SNAPPY_END = 1
+    SNAPPY_CHUNK = 2
+    SNAPPY_HEADER_CUT = 3
+    SNAPPY_VERSION = 4
+
+
+cdef int64_t _snappy_size(const uint8_t *p, int64_t left) noexcept nogil:
+    """The uncompressed size in front of a block; -1 where it is no number of five bytes or less."""
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(5 if left > 5 else <int>left):
+        value |= <uint64_t>(p[i] & 0x7F) << (7 * i)
+        if p[i] < 0x80:
+            return <int64_t>value if value >> 32 == 0 else -1
+    return -1
+
+
+cdef int _snappy_chunk(const uint8_t *p, int64_t size, int64_t *start,
+                       int64_t *end) noexcept nogil:
+    """Find the chunk at `start`; further headers of the stream are passed over."""
+    cdef int64_t at = start[0]
+    if at == 0:
+        end[0] = size
+        if size < XERIAL_HEADER_BYTES or memcmp(p, b"\x82SNAPPY\x00", 8) != 0:
+            return SNAPPY_BLOCK if size else SNAPPY_END
+        at = XERIAL_HEADER_BYTES
+    # One to three bytes where a chunk length should be are the end of the stream as well.
+    while size - at >= 4:
+        start[0] = at + 4
+        end[0] = at + 4 + <int32_t>_u32_big(p + at)
+        if memcmp(p + at, b"\x82SNA", 4) == 0:
+            if size - at < XERIAL_HEADER_BYTES:
+                return SNAPPY_HEADER_CUT
+            if memcmp(p + at, b"\x82SNAPPY\x00", 8) != 0:
+                return SNAPPY_END
+            end[0] = start[0] + <int32_t>_u32_big(p + at + 8)
+            if end[0] <= start[0]:
+                return SNAPPY_VERSION
+            at += XERIAL_HEADER_BYTES
+        elif not start[0] <= end[0] <= size:
+            return SNAPPY_CHUNK
+        else:
+            return SNAPPY_BLOCK
+    return SNAPPY_END
+
+
+def snappy_chunk(data, int64_t position):
+    """Find the next chunk of a xerial stream; what does not begin as one is one raw block.
+
+    Args:
+        data: the stream; read only.
+        position: 0, then the last chunk's end.
+
+    Returns:
+        (status, start, end, size): the chunk's bytes, inside `data`, and the size it announces, -1
+        where the library should be asked; or why there is none, `end - start` being the length or
+        the version that is wrong.
+    """
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    cdef const uint8_t *p = <const uint8_t *>buffer.buf
+    cdef int64_t start = position, end = position, size = -1
+    cdef int status = SNAPPY_END
+    if position >= 0:
+        status = _snappy_chunk(p, buffer.len, &start, &end)
+    if status == SNAPPY_BLOCK:
+        size = _snappy_size(p + start, end - start)
+    PyBuffer_Release(&buffer)
+    return status, start, end, size
