@@ -63,15 +63,3 @@ def gather_headers(
     values: _UInt8,
     validity: _UInt8,
 ) -> None: ...
-def bisect_entries(
-    data: Buffer, entry_bytes: int, key_at: int, key_bytes: int, count: int, target: int
-) -> int: ...
-def bisect_entries_many(
-    data: Buffer,
-    entry_bytes: int,
-    key_at: int,
-    key_bytes: int,
-    count: int,
-    targets: _Int64,
-    out: _Int64,
-) -> None: ...

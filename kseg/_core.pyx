@@ -1,4 +1,4 @@
-"""Read kernels: checksums, the walk over batches, location and gathering of records, index bisect.
+"""Read kernels: checksums, the walk over batches, location and gathering of records.
 
 Each is a function over buffers that the caller owns: input is borrowed for the call, output arrays
 come allocated, the loop runs without the GIL, and bad bytes end the loop with a status instead of
@@ -7,7 +7,7 @@ an exception. Layouts and status codes stand in `_core.pxd`; what they mean to p
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 cdef extern from "crc.h" nogil:
     uint32_t kseg_crc32c(uint32_t value, const uint8_t *data, size_t size) noexcept
@@ -18,9 +18,6 @@ cdef extern from "crc.h" nogil:
     int kseg_crc_select(const char *name) noexcept
     const char *kseg_crc_selected() noexcept
     void kseg_crc_init() noexcept
-
-cdef extern from *:
-    void prefetch "__builtin_prefetch"(const void *address) noexcept nogil
 
 cdef extern from "stdint.h":
     int64_t INT64_MIN
@@ -398,6 +395,80 @@ cdef struct Sink:
     bint filtered
 
 
+cdef const uint8_t *_careful(const uint8_t *p, const uint8_t *end, bint last, Located *r,
+                             int64_t *headers, int *status) noexcept nogil:
+    """One record of any shape, its headers too; its end, or NULL and what is wrong with it."""
+    cdef const uint8_t *stop = _record_end(&p, end, last, status)
+    if stop == NULL:
+        return NULL
+    status[0] = _parse(p, stop, r)
+    if status[0] == RECORD_OK and r.header_count:
+        headers[0] = headers[1] = headers[2] = headers[3] = 0
+        status[0] = _walk_headers(r.headers, stop, r.header_count, headers)
+    return stop if status[0] == RECORD_OK else NULL
+
+
+cdef inline void _write_row(const Sink *out, int64_t row, const uint8_t *start, const Located *r,
+                            int64_t offset, int64_t timestamp) noexcept nogil:
+    """What is wanted of one record; `row` is below `rows_max`, which each output has room for."""
+    cdef int32_t *span
+    if out.offsets != NULL:
+        out.offsets[row] = offset
+    if out.timestamps != NULL:
+        out.timestamps[row] = timestamp
+    if out.spans != NULL:
+        span = out.spans + row * SPAN_FIELDS
+        span[SPAN_KEY] = <int32_t>(r.key - start)
+        span[SPAN_KEY_SIZE] = r.key_size
+        span[SPAN_VALUE] = <int32_t>(r.value - start)
+        span[SPAN_VALUE_SIZE] = r.value_size
+        span[SPAN_HEADERS] = <int32_t>(r.headers - start)
+        span[SPAN_HEADER_COUNT] = r.header_count
+
+
+cdef struct Found:
+    int64_t key_bytes
+    int64_t key_nulls
+    int64_t value_bytes
+    int64_t value_nulls
+    int64_t headers[4]
+
+
+cdef inline void _count(Found *found, const Located *r, const int64_t *headers) noexcept nogil:
+    if r.key_size >= 0:
+        found.key_bytes += r.key_size
+    else:
+        found.key_nulls += 1
+    if r.value_size >= 0:
+        found.value_bytes += r.value_size
+    else:
+        found.value_nulls += 1
+    if r.header_count:
+        found.headers[0] += headers[0]
+        found.headers[1] += headers[1]
+        found.headers[2] += headers[2]
+        found.headers[3] += headers[3]
+
+
+cdef void _add_found(int64_t *state, const Found *found) noexcept nogil:
+    state[STATE_KEY_BYTES] += found.key_bytes
+    state[STATE_KEY_NULLS] += found.key_nulls
+    state[STATE_VALUE_BYTES] += found.value_bytes
+    state[STATE_VALUE_NULLS] += found.value_nulls
+    state[STATE_HEADERS] += found.headers[0]
+    state[STATE_HEADER_KEY_BYTES] += found.headers[1]
+    state[STATE_HEADER_VALUE_BYTES] += found.headers[2]
+    state[STATE_HEADER_VALUE_NULLS] += found.headers[3]
+
+
+cdef inline int64_t _record_bytes(const Located *r, const int64_t *headers) noexcept nogil:
+    """Bytes of key, value and headers that a record brings into a piece."""
+    cdef int64_t used = headers[1] + headers[2] if r.header_count else 0
+    used += r.key_size if r.key_size > 0 else 0
+    used += r.value_size if r.value_size > 0 else 0
+    return used
+
+
 cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *body,
                       const Sink *sink, int64_t *state) noexcept nogil:
     """Locate the records of one body from `state` on; 1 where the sink is full, 0 at the body's end
@@ -407,97 +478,48 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
     pointer for one that may change what lies behind another.
     """
     cdef Sink out = sink[0]
+    cdef Found found
+    cdef Located r
+    cdef int64_t headers[4]
     cdef const uint8_t *p = start + state[STATE_POSITION]
     cdef const uint8_t *end = start + body_size
     cdef const uint8_t *stop
-    cdef const uint8_t *here
     cdef int64_t record = state[STATE_RECORD], count = body[BODY_COUNT], rows = state[STATE_ROWS]
     cdef int64_t base_offset = body[BODY_BASE_OFFSET]
     cdef int64_t base_timestamp = body[BODY_BASE_TIMESTAMP]
     cdef int64_t append_time = body[BODY_MAX_TIMESTAMP]
     cdef bint log_append = body[BODY_LOG_APPEND] != 0
-    cdef bint bounded
     cdef int64_t offset, timestamp, room = out.bytes_max - _bytes_found(state)
-    cdef int64_t key_bytes = 0, key_nulls = 0, value_bytes = 0, value_nulls = 0
-    cdef int64_t headers[4]
-    cdef int64_t totals[4]
-    cdef int32_t *span
-    cdef int status = RECORD_OK, full = 0
-    cdef Located r
-    headers[0] = headers[1] = headers[2] = headers[3] = 0
-    totals[0] = totals[1] = totals[2] = totals[3] = 0
     # Where neither bound can be reached inside this body, no record is held against them.
-    bounded = count - record > out.rows_max - rows or end - p > room
+    cdef bint bounded = count - record > out.rows_max - rows or end - p > room
+    cdef int status = RECORD_OK, full = 0
+    memset(&found, 0, sizeof(found))
+    memset(headers, 0, sizeof(headers))
     while record < count:
         stop = _plain_record(p, end, &r)
         if stop == NULL or (stop != end and record == count - 1):
-            here = p
-            stop = _record_end(&here, end, record == count - 1, &status)
+            stop = _careful(p, end, record == count - 1, &r, headers, &status)
             if stop == NULL:
                 break
-            status = _parse(here, stop, &r)
-            if status != RECORD_OK:
-                break
-            if r.header_count:
-                headers[0] = headers[1] = headers[2] = headers[3] = 0
-                status = _walk_headers(r.headers, stop, r.header_count, headers)
-                if status != RECORD_OK:
-                    break
         offset = add64(base_offset, r.offset_delta)
         timestamp = append_time if log_append else add64(base_timestamp, r.timestamp_delta)
-        here = p
+        if not out.filtered or (out.offset_min <= offset <= out.offset_max
+                                and out.timestamp_min <= timestamp <= out.timestamp_max):
+            if bounded:
+                room -= _record_bytes(&r, headers)
+                if rows == out.rows_max or (room < 0 and rows > 0):
+                    full = 1
+                    break
+            _write_row(&out, rows, start, &r, offset, timestamp)
+            _count(&found, &r, headers)
+            rows += 1
         p = stop
         record += 1
-        if out.filtered and not (out.offset_min <= offset <= out.offset_max
-                                 and out.timestamp_min <= timestamp <= out.timestamp_max):
-            continue
-        if bounded:
-            room -= r.key_size if r.key_size > 0 else 0
-            room -= r.value_size if r.value_size > 0 else 0
-            room -= headers[1] + headers[2] if r.header_count else 0
-            if rows == out.rows_max or (room < 0 and rows > 0):
-                record -= 1
-                p = here
-                full = 1
-                break
-        if out.offsets != NULL:
-            out.offsets[rows] = offset
-        if out.timestamps != NULL:
-            out.timestamps[rows] = timestamp
-        if out.spans != NULL:
-            span = out.spans + rows * SPAN_FIELDS
-            span[SPAN_KEY] = <int32_t>(r.key - start)
-            span[SPAN_KEY_SIZE] = r.key_size
-            span[SPAN_VALUE] = <int32_t>(r.value - start)
-            span[SPAN_VALUE_SIZE] = r.value_size
-            span[SPAN_HEADERS] = <int32_t>(r.headers - start)
-            span[SPAN_HEADER_COUNT] = r.header_count
-        if r.key_size >= 0:
-            key_bytes += r.key_size
-        else:
-            key_nulls += 1
-        if r.value_size >= 0:
-            value_bytes += r.value_size
-        else:
-            value_nulls += 1
-        if r.header_count:
-            totals[0] += headers[0]
-            totals[1] += headers[1]
-            totals[2] += headers[2]
-            totals[3] += headers[3]
-        rows += 1
     state[STATE_RECORD] = record
     state[STATE_POSITION] = p - start if full else 0
     state[STATE_ROWS] = rows
     state[STATE_STATUS] = status
-    state[STATE_KEY_BYTES] += key_bytes
-    state[STATE_KEY_NULLS] += key_nulls
-    state[STATE_VALUE_BYTES] += value_bytes
-    state[STATE_VALUE_NULLS] += value_nulls
-    state[STATE_HEADERS] += totals[0]
-    state[STATE_HEADER_KEY_BYTES] += totals[1]
-    state[STATE_HEADER_VALUE_BYTES] += totals[2]
-    state[STATE_HEADER_VALUE_NULLS] += totals[3]
+    _add_found(state, &found)
     return full
 
 
@@ -509,7 +531,7 @@ cdef int64_t _bytes_found(const int64_t *state) noexcept nogil:
 
 cdef int _check_batch(const Lent *lent, const int64_t *body, const uint8_t *start,
                       int64_t size) noexcept nogil:
-    """Compare the checksum of a plain batch, which covers part of the header in front of its body."""
+    """Compare the checksum of a plain batch, which covers part of the header before its body."""
     cdef int64_t covered = HEADER_BYTES - CRC_COVERS_FROM
     if body[BODY_SOURCE] or body[BODY_START] < covered:
         return BATCH_CRC
@@ -588,8 +610,9 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
         state: int64[STATE_FIELDS]: where to go on (body, record, position, checked), and what was
             found: rows, status, byte totals. Clear all but the first four before going on.
 
-    A body that carries a checksum is held against it first. The records before a bad one are kept, but those of an eager (compressed) body only if all of it
-    is sound.
+    A body that carries a checksum is held against it first. The records before a bad one are kept,
+    but those of an eager (compressed) body only if all of it is sound.
+
     Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator.
     """
     if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or bounds.shape[0] != 4:
@@ -804,106 +827,3 @@ def gather_headers(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
         fault = _gather_headers(&lent, &first_row[0], places, &lists[0], &out)
     if fault:
         raise ValueError("spans do not fit bodies or outputs")
-
-
-# ---- bisect over index files ---------------------------------------------------------------------
-
-cdef inline int64_t _key(const uint8_t *entry, int key_bytes) noexcept nogil:
-    return load_i64(entry) if key_bytes == 8 else load_i32(entry)
-
-
-cdef inline int64_t _floor_slot(const uint8_t *first_key, int64_t entry_bytes, int key_bytes,
-                                int64_t count, int64_t target) noexcept nogil:
-    """Slot of the greatest key <= target, -1 for none: halving without a branch on the
-    comparison.
-    """
-    cdef int64_t low = 0, half, quarter, left = count
-    if count == 0 or _key(first_key, key_bytes) > target:
-        return -1
-    while left > 1:
-        half = left >> 1
-        # Both places that the next step may look at, since which one hangs on a load under way.
-        quarter = (left - half) >> 1
-        prefetch(first_key + (low + quarter) * entry_bytes)
-        prefetch(first_key + (low + half + quarter) * entry_bytes)
-        low += half * (_key(first_key + (low + half) * entry_bytes, key_bytes) <= target)
-        left -= half
-    return low
-
-
-cdef int _check_index(Py_ssize_t size, int entry_bytes, int key_at, int key_bytes,
-                      int64_t count) except -1:
-    if key_bytes not in (4, 8) or key_at < 0 or entry_bytes < key_at + key_bytes:
-        raise ValueError("entry_bytes, key_at and key_bytes do not fit each other")
-    if count < 0 or count > size // entry_bytes:
-        raise ValueError("count is larger than the data")
-    return 0
-
-
-def bisect_entries(data, int entry_bytes, int key_at, int key_bytes, int64_t count, int64_t target):
-    """Slot of the greatest entry whose key is at most `target`; -1 where there is none.
-
-    Args:
-        data: at least `count * entry_bytes` bytes of entries whose keys ascend.
-        entry_bytes: bytes of one entry.
-        key_at: position of the key within an entry.
-        key_bytes: 4 or 8; keys are signed and big-endian.
-        count: how many entries to search.
-        target: the key looked for.
-
-    Source: Kafka AbstractIndex.indexSlotRangeFor (its warm section is a matter of cost only).
-    """
-    cdef Py_buffer buffer
-    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
-    try:
-        _check_index(buffer.len, entry_bytes, key_at, key_bytes, count)
-        return _floor_slot(<const uint8_t *>buffer.buf + key_at, entry_bytes, key_bytes, count,
-                           target)
-    finally:
-        PyBuffer_Release(&buffer)
-
-
-cdef enum:
-    LANES = 16
-
-
-cdef void _floor_lanes(const uint8_t *first_key, int64_t entry_bytes, int key_bytes, int64_t count,
-                       const int64_t *targets, int64_t *out) noexcept nogil:
-    """Sixteen searches in lockstep, so that their cache misses overlap."""
-    cdef int64_t low[LANES]
-    cdef int64_t left = count, half, key
-    cdef int lane
-    for lane in range(LANES):
-        low[lane] = 0
-    while left > 1:
-        half = left >> 1
-        for lane in range(LANES):
-            key = _key(first_key + (low[lane] + half) * entry_bytes, key_bytes)
-            low[lane] += half * (key <= targets[lane])
-        left -= half
-    for lane in range(LANES):
-        out[lane] = low[lane] if _key(first_key, key_bytes) <= targets[lane] else -1
-
-
-def bisect_entries_many(const uint8_t[::1] data, int entry_bytes, int key_at, int key_bytes,
-                        int64_t count, const int64_t[::1] targets, int64_t[::1] out):
-    """`bisect_entries` for many targets at once.
-
-    Args:
-        data, entry_bytes, key_at, key_bytes, count: as for `bisect_entries`.
-        targets: int64[n], in any order.
-        out: int64[n], written: a slot for each target, -1 for none.
-    """
-    _check_index(data.shape[0], entry_bytes, key_at, key_bytes, count)
-    if out.shape[0] != targets.shape[0]:
-        raise ValueError("out and targets differ in length")
-    cdef int64_t i = 0, n = targets.shape[0]
-    cdef const uint8_t *first_key = pointer_to(data) + key_at
-    with nogil:
-        # In bounds: i + LANES <= n in the first loop, i < n in the second; slots stay below count.
-        while count and i + LANES <= n:
-            _floor_lanes(first_key, entry_bytes, key_bytes, count, &targets[i], &out[i])
-            i += LANES
-        while i < n:
-            out[i] = _floor_slot(first_key, entry_bytes, key_bytes, count, targets[i])
-            i += 1

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kseg._core import bisect_entries, bisect_entries_many
+from kseg._index import bisect_entries, bisect_entries_many
 from kseg.constants import NO_TIMESTAMP
 from kseg.files.index_file import CLOSED, IndexFile
 from kseg.files.mapping import Mapping

@@ -351,7 +351,8 @@ def scan(
             `data` but not of the file ends the walk with LIMIT, and `needed` says how many bytes it
             wants.
         on_bad_crc: "stop" in front of a batch whose checksum is wrong, "note" it in `crc_ok`,
-            "ignore" checksums, or "defer" them to whoever decodes (the same, but for the reader).
+            "ignore" checksums, or "defer" them to whoever decodes (not for Kafka
+            0.7, where they are noted).
         policy: "strict", or "file" for what Kafka's own file reader accepts: any magic, and an end
             of file that leaves 17 bytes or fewer.
         batches_max: end with LIMIT after so many batches.
@@ -380,7 +381,7 @@ def scan(
         "start": first,
         "limit": 2**63 - 1 if limit is None else limit,
         "file_end": end if file_end is None else file_end,
-        "verify": _VERIFY[on_bad_crc],
+        "verify": _VERIFY["note" if kafka07 and on_bad_crc == "defer" else on_bad_crc],
     }
     if kafka07:
         _legacy.scan_messages_07(data, **where, log_start=log_start, rows=rows, walk=walk)

@@ -1,0 +1,20 @@
+"""What Python sees of the index kernels; what they do is said in `_index.pyx`."""
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+_Int64 = npt.NDArray[np.int64]
+
+def bisect_entries(
+    data: Buffer, entry_bytes: int, key_at: int, key_bytes: int, count: int, target: int
+) -> int: ...
+def bisect_entries_many(
+    data: Buffer,
+    entry_bytes: int,
+    key_at: int,
+    key_bytes: int,
+    count: int,
+    targets: _Int64,
+    out: _Int64,
+) -> None: ...
