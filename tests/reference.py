@@ -25,21 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from struct import unpack_from
 
-from tests.reference_codecs import RefusedError, crc32, crc32c, inflate
-
-__all__ = [
-    "Batch",
-    "Record",
-    "RefusedError",
-    "Walk",
-    "control_type",
-    "increment_sequence",
-    "read_uvarint",
-    "read_varint",
-    "read_varlong",
-    "records",
-    "walk",
-]
+from tests.reference_codecs import RefusedError as RefusedError
+from tests.reference_codecs import crc32, crc32c, inflate
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
