@@ -30,7 +30,7 @@ _FIRST_READ = 1 << 16
 #: Ordinary data shrinks less than this; what shrinks more pays with a few copies while growing.
 _USUAL_EXPANSION = 8
 
-_local = threading.local()
+_kept = threading.local()
 
 
 def inflate(data: memoryview, arena: Arena) -> None:
@@ -45,8 +45,8 @@ def inflate(data: memoryview, arena: Arena) -> None:
     if status:
         raise DecompressionError(_CUT if status == 1 else f"zstd: no frame at byte {position}")
     decompressor = _decompressor(window_max)
-    start, room = arena.used, arena.room
-    size = min(output_max, room, _USUAL_EXPANSION * len(data) + _FIRST_READ) + 1
+    start = arena.used
+    size = min(output_max, arena.room, _USUAL_EXPANSION * len(data) + _FIRST_READ) + 1
     reader = decompressor.stream_reader(data, read_across_frames=True)
     try:
         while True:
@@ -62,15 +62,26 @@ def inflate(data: memoryview, arena: Arena) -> None:
 def _decompressor(window: int) -> Any:
     """This thread's decompressor: one shared by two threads crashes the process.
 
-    A kept one is 1.5 times as fast for small batches. It is asked for its process, since a child
-    after a fork must not go on in memory that its parent may have been changing.
+    A kept one is 1.5 times as fast for small batches. A child after a fork makes its own, since it
+    must not go on in memory that its parent may have been changing.
     """
     new = _library().ZstdDecompressor
     if window > _WINDOW_KEPT_MAX:
         return new()
-    if getattr(_local, "pid", None) != os.getpid():
-        _local.pid, _local.decompressor = os.getpid(), new()
-    return _local.decompressor
+    try:
+        return _kept.decompressor
+    except AttributeError:
+        _kept.decompressor = new()
+        return _kept.decompressor
+
+
+def _forget() -> None:
+    _kept.__dict__.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child has one thread only, the one that forked.
+    os.register_at_fork(after_in_child=_forget)
 
 
 @cache

@@ -78,16 +78,21 @@ class Arena:
 
     def commit(self, size: int) -> None:
         """Count `size` bytes of the space last lent by `free` as used, ceiling permitting."""
-        if size > self.ceiling - self.used:
+        used = self.used + size
+        if used > self.ceiling:
             self.claim(size)
-        self.used += size
+        self.used = used
 
     def append(self, data: bytes | memoryview) -> None:
         """Copy `data` behind what is there, ceiling permitting."""
         size = len(data)
-        self.claim(size)
-        self.free(size)[:] = data
-        self.used += size
+        start, end = self.used, self.used + size
+        if end > self.ceiling:
+            self.claim(size)
+        if end > len(self._bytes):
+            self.reserve(size)
+        self._view[start:end] = data
+        self.used = end
 
     def view(self) -> memoryview:
         """The used bytes, read only; they stay until `clear`, also when the arena grows."""

@@ -162,7 +162,7 @@ def _inflate_member(data: memoryview, start: int, body: int, arena: Arena) -> in
                 raise DecompressionError("gzip: the stream is cut short")
             piece = data[position : position + _GZIP_PIECE_BYTES]
             # One byte more than allowed: the arena refuses it.
-            arena.append(inflater.decompress(piece, arena.room + 1))
+            arena.append(inflater.decompress(piece, arena.ceiling - arena.used + 1))
             position += len(piece)
     except library.error as error:
         raise DecompressionError(f"gzip: {error}") from error
@@ -231,7 +231,7 @@ def _inflate_snappy(data: memoryview, arena: Arena, magic: int) -> None:
                 size = cramjam.snappy.decompress_raw_len(block)
             if size * _SNAPPY_INPUT_BYTES > _SNAPPY_OUTPUT_BYTES * (end - start):
                 raise DecompressionError(f"snappy: {end - start} bytes cannot hold {size}")
-            if size > arena.room:
+            if size > arena.ceiling - arena.used:
                 arena.claim(size)
             if decode(block, arena.free(size)) != size:
                 raise DecompressionError("snappy: the block ends early")
