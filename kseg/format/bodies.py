@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from kseg import _core
+from kseg import _core, _frames
 from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD, NESTING_MAX, Compression, StopReason
 from kseg.errors import (
     CorruptRecordError,
@@ -23,7 +23,7 @@ from kseg.errors import (
     LimitExceededError,
 )
 from kseg.format import codec
-from kseg.format.header import LOG_APPEND, BatchTable, crc_error, scan, stop_error
+from kseg.format.header import CODEC_MASK, BatchTable, crc_error, scan, stop_error
 
 if TYPE_CHECKING:
     from kseg.format.arena import Arena
@@ -68,10 +68,10 @@ STATE_KEPT = 5
 ARENA_PIECE_BYTES = 4 << 20
 #: As many messages of Kafka 0.7 are listed at a time.
 MESSAGES_PIECE = 16_384
-#: Smallest records, to bound how many a body can hold: 7 bytes for magic 2, 26 for a message with
-#: its 12 in front.
-RECORD_BYTES_MIN = 7
-MESSAGE_BYTES_MIN = 26
+#: `BatchTable.magics_seen` of a table without older batches.
+_ONLY_MAGIC_2 = 1 << 2
+#: What inflating has to know of a body.
+_INFLATE_FIELDS = [START, END, EAGER, MAGIC, CRC]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,12 +84,14 @@ class Bodies:
             the kernel has still to compare, -1 where there is none.
         batches: int64[m], the row of each body's batch in the table they come from.
         batch_end: the first batch of the table that is not covered, or not to its end.
+        legacy: the batches are of magic 0 and 1.
         fault: what is wrong with the batch in front of `batch_end`, which has no body then.
     """
 
     rows: Int64Array
     batches: Int64Array
     batch_end: int
+    legacy: bool = False
     fault: KsegError | None = None
 
 
@@ -136,12 +138,11 @@ def _take(
     """Bodies of batches `[first, ...)`: as many as a piece should hold, all of one family."""
     arena.clear()
     end, fault = _run_end(table, first, refuse_bad_crc, base + len(data))
-    legacy = bool(table.rows[first, 2] < 2) if end > first else False
-    plain = _plain_messages if legacy else _plain_batches
-    rows = plain(table, first, end, base)
-    if refuse_bad_crc:
-        rows[:, CRC] = np.where(table.crc_ok[first:end] < 0, table.crc[first:end], -1)
-    if table.attributes_seen & 7:
+    headers = table.rows[first:end]
+    legacy = table.magics_seen != _ONLY_MAGIC_2 and end > first and bool(headers[0, 2] < 2)
+    rows = np.empty((end - first, len(FIELDS)), np.int64)
+    _frames.plain_bodies(headers, base, refuse_bad_crc, rows)
+    if table.attributes_seen & CODEC_MASK:
         taken, refused = _inflate(data, rows, legacy, arena, inflated_max)
         if taken < len(rows):
             rows, end, fault = rows[:taken], first + taken, None
@@ -150,7 +151,7 @@ def _take(
         elif refused is not None:
             fault = at_batch(refused, table[end])
     batches = np.arange(first, end, dtype=np.int64)
-    return Bodies(rows, batches, end + (fault is not None), fault)
+    return Bodies(rows, batches, end + (fault is not None), legacy, fault)
 
 
 def _run_end(
@@ -176,55 +177,33 @@ def _run_end(
     return end, None
 
 
-def _plain_batches(table: BatchTable, first: int, end: int, base: int) -> Int64Array:
-    """Bodies of magic 2 batches as they lie in the file."""
-    rows = np.empty((end - first, len(FIELDS)), np.int64)
-    chosen = table.rows[first:end]
-    attributes = chosen[:, 7]
-    rows[:, SOURCE] = 0
-    rows[:, START] = chosen[:, 0] + (BATCH_HEADER_BYTES - base)
-    rows[:, END] = chosen[:, 0] + chosen[:, 1] - base
-    rows[:, BASE_OFFSET] = chosen[:, 3]
-    rows[:, BASE_TIMESTAMP] = chosen[:, 8]
-    rows[:, MAX_TIMESTAMP] = chosen[:, 9]
-    rows[:, TIMESTAMP_TYPE] = (attributes & LOG_APPEND) >> 3
-    rows[:, COUNT] = chosen[:, 13]
-    rows[:, EAGER] = attributes & 7
-    rows[:, MAGIC] = chosen[:, 2]
-    rows[:, CRC] = -1
-    return rows
-
-
-def _plain_messages(table: BatchTable, first: int, end: int, base: int) -> Int64Array:
-    """Bodies of magic 0 and 1 entries, offset and size included."""
-    rows = _plain_batches(table, first, end, base)
-    chosen = table.rows[first:end]
-    rows[:, START] = chosen[:, 0] - base
-    rows[:, BASE_OFFSET] = chosen[:, 4]
-    rows[:, TIMESTAMP_TYPE] = table.timestamp_type[first:end]
-    rows[:, COUNT] = 1
-    return rows
-
-
 def _inflate(
     data: memoryview, rows: Int64Array, legacy: bool, arena: Arena, inflated_max: int
 ) -> tuple[int, KsegError | None]:
     """Put compressed bodies into the arena; how many were taken, and why not the next one."""
-    for index in np.flatnonzero((rows[:, EAGER] != 0) & (rows[:, COUNT] > 0)).tolist():
+    chosen = np.flatnonzero((rows[:, EAGER] != 0) & (rows[:, COUNT] > 0))
+    places = rows[chosen][:, _INFLATE_FIELDS].tolist()
+    taken, refused = len(rows), None
+    bounds = [arena.used]
+    for start, end, kind, magic, crc in places:
         if arena.used >= ARENA_PIECE_BYTES:
-            return index, None
-        _, start, end, _, _, _, _, _, kind, magic, crc = rows[index].tolist()
+            taken = int(chosen[len(bounds) - 1])
+            break
         try:
             if crc >= 0:
                 _compare_crc(data, start, end, crc, legacy)
             body = _wrapper_value(data[start:end], kind) if legacy else data[start:end]
-            at = arena.used
             codec.decompress_into(kind, body, arena, magic=magic, limit=inflated_max)
         except (FormatError, LimitExceededError) as error:
-            return index, error
-        row = rows[index]
-        row[SOURCE], row[START], row[END], row[CRC] = 1, at, arena.used, -1
-    return len(rows), None
+            taken, refused = int(chosen[len(bounds) - 1]), error
+            break
+        bounds.append(arena.used)
+    done = chosen[: len(bounds) - 1]
+    rows[done, SOURCE] = 1
+    rows[done, START] = bounds[:-1]
+    rows[done, END] = bounds[1:]
+    rows[done, CRC] = -1
+    return taken, refused
 
 
 class _MismatchError(FormatError):
@@ -330,7 +309,7 @@ class _Payloads:
         """What was gathered, which is forgotten."""
         rows, batches = np.concatenate(self.rows), np.concatenate(self.batches)
         _Payloads.__init__(self)
-        return Bodies(rows, batches, batch_end, fault)
+        return Bodies(rows, batches, batch_end, fault=fault)
 
 
 _NO_ROWS = np.empty((0, len(FIELDS)), np.int64)

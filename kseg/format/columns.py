@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg import _core, _legacy
+from kseg import _core, _frames, _legacy
 from kseg.constants import ControlType
 from kseg.errors import KsegError
 from kseg.format.arena import Arena
 from kseg.format.bodies import (
-    COUNT,
+    BASE_OFFSET,
     END,
-    MESSAGE_BYTES_MIN,
-    RECORD_BYTES_MIN,
     START,
     STATE_FIELDS,
     STATE_KEPT,
@@ -154,15 +152,38 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
     return table if keep is None or keep.all() else table.take(keep)
 
 
+class _Plan:
+    """What a request means for the kernels; made once a reader."""
+
+    __slots__ = ("bounds", "bytes_max", "request", "wants_offset", "wants_spans", "wants_timestamp")
+
+    def __init__(self, request: Request) -> None:
+        fields = set(request.fields)
+        self.request = request
+        self.bounds = request.bounds
+        self.bytes_max = min(request.bytes_max, _COLUMN_BYTES_MAX)
+        self.wants_offset = not fields.isdisjoint(("offset", "sequence"))
+        self.wants_timestamp = "timestamp" in fields
+        self.wants_spans = not fields.isdisjoint(("key", "value", "headers"))
+
+
 class Workspace:
     """Memory that a reader uses again for each piece; belongs to one reader in one thread."""
 
-    __slots__ = ("arena", "spans")
+    __slots__ = ("_plan", "arena", "spans")
 
     def __init__(self) -> None:
         """Start empty."""
         self.arena = Arena()
         self.spans = np.empty((0, _SPAN_FIELDS), np.int32)
+        self._plan: _Plan | None = None
+
+    def plan(self, request: Request) -> _Plan:
+        """The plan for a request; the last one is kept."""
+        plan = self._plan
+        if plan is None or plan.request is not request:
+            plan = self._plan = _Plan(request)
+        return plan
 
     def spans_for(self, rows: int) -> npt.NDArray[np.int32]:
         """int32[rows, 6], contents undefined."""
@@ -202,6 +223,7 @@ def decode(
             front of it.
     """
     workspace = workspace or Workspace()
+    plan = workspace.plan(request)
     table = narrow(table, request)
     pieces = each_bodies(
         data,
@@ -212,7 +234,7 @@ def decode(
         refuse_bad_crc=request.verify_crc,
     )
     for bodies in pieces:
-        for arrays, rows in _decode_bodies(data, table, bodies, request, workspace, on_error):
+        for arrays, rows in _decode_bodies(data, table, bodies, plan, workspace, on_error):
             yield RecordColumns(rows, arrays, source)
         if bodies.fault is not None:
             _report(bodies.fault, on_error)
@@ -230,7 +252,7 @@ class _Located:
 
     rows: int
     first_row: Array
-    first_offsets: Array
+    first_offsets: Array | None  # of the records, where the bodies do not say them
     offsets: Array
     timestamps: Array
     spans: Array
@@ -245,86 +267,78 @@ def _decode_bodies(
     data: memoryview,
     table: BatchTable,
     bodies: Bodies,
-    request: Request,
+    plan: _Plan,
     workspace: Workspace,
     on_error: OnError | None,
 ) -> Iterator[tuple[dict[str, Any], int]]:
     """Locate and gather until every body is used up."""
+    count = len(bodies.rows)
+    if not count:
+        return
     state = np.zeros(STATE_FIELDS, np.int64)
-    left = _records_bound(table, bodies)
-    while state[0] < len(bodies.rows):
-        located = _locate(
-            data, table, bodies, request, workspace, state, min(left, request.rows_max)
-        )
+    arena = workspace.arena.view()
+    # More records cannot lie in the bodies, whatever their headers count.
+    left = count if table.kafka07 else _frames.records_bound(bodies.rows)
+    while True:
+        rows_max = min(left, plan.request.rows_max)
+        if table.kafka07:
+            located = _locate_07(bodies, plan.request, state)
+        else:
+            located = _locate(data, arena, bodies, plan, workspace, state, rows_max)
         if located.rows:
             left -= located.rows
-            yield _build(data, table, bodies, request, workspace, located), located.rows
+            yield _build(data, arena, table, bodies, plan.request, located), located.rows
+        body, record = located.state[0:2]
         status = located.state[6]
         if status:
-            body, record = located.state[0:2]
             header = table[int(bodies.batches[body])]
             _report(record_error(status, header, record), on_error)
             state[:] = 0
-            state[0] = body + 1
+            body += 1
+            state[0] = body
+        if body >= count:
+            return
         state[STATE_KEPT:] = 0
-
-
-def _records_bound(table: BatchTable, bodies: Bodies) -> int:
-    """More records than this cannot lie in the bodies, whatever their headers count."""
-    rows = bodies.rows
-    sizes = rows[:, END] - rows[:, START]
-    if table.kafka07:
-        return len(rows)
-    if len(bodies.batches) and table.rows[bodies.batches[0], 2] < 2:
-        return int((sizes // MESSAGE_BYTES_MIN).sum())
-    return int(np.minimum(np.maximum(rows[:, COUNT], 0), sizes // RECORD_BYTES_MIN).sum())
 
 
 def _locate(
     data: memoryview,
-    table: BatchTable,
+    arena: memoryview,
     bodies: Bodies,
-    request: Request,
+    plan: _Plan,
     workspace: Workspace,
     state: Array,
     rows_max: int,
 ) -> _Located:
-    fields = request.fields
-    if table.kafka07:
-        return _locate_07(bodies, request, state)
-    wants_offset = "offset" in fields or "sequence" in fields
-    offsets = np.empty(rows_max, np.int64) if wants_offset else _EMPTY
-    timestamps = np.empty(rows_max, np.int64) if "timestamp" in fields else _EMPTY
-    wants_spans = "key" in fields or "value" in fields or "headers" in fields
-    spans = workspace.spans_for(rows_max) if wants_spans else _NO_SPANS
+    offsets = np.empty(rows_max, np.int64) if plan.wants_offset else _EMPTY
+    timestamps = np.empty(rows_max, np.int64) if plan.wants_timestamp else _EMPTY
+    spans = workspace.spans_for(rows_max) if plan.wants_spans else _NO_SPANS
     first_row = np.empty(len(bodies.rows) + 1, np.int64)
-    first_offsets = bodies.rows[:, 3]
+    first_offsets: Array | None = None
     arguments: dict[str, Any] = {
-        "bounds": request.bounds,
+        "bounds": plan.bounds,
         "rows_max": rows_max,
-        "bytes_max": min(request.bytes_max, _COLUMN_BYTES_MAX),
+        "bytes_max": plan.bytes_max,
         "offsets": offsets,
         "timestamps": timestamps,
         "spans": spans,
         "first_row": first_row,
         "state": state,
     }
-    arena = workspace.arena.view()
-    if table.rows[bodies.batches[0], 2] < 2:
-        first_offsets = first_offsets.copy()
+    if bodies.legacy:
+        first_offsets = bodies.rows[:, BASE_OFFSET].copy()
         _legacy.locate_messages(
             data,
             arena,
             bodies.rows,
-            check_crc=request.verify_crc,
+            check_crc=plan.request.verify_crc,
             first_offsets=first_offsets,
             **arguments,
         )
     else:
         _core.locate_records(data, arena, bodies.rows, **arguments)
     found = state.tolist()
-    rows = found[5]
-    return _Located(rows, first_row, first_offsets, offsets, timestamps, spans, found)
+    return _Located(found[5], first_row, first_offsets, offsets, timestamps, spans, found)
 
 
 def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
@@ -332,7 +346,7 @@ def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
     rows = bodies.rows
     begin = int(state[0])
     sizes = rows[begin:, END] - rows[begin:, START]
-    keep = (rows[begin:, 3] >= request.offset_start) & (rows[begin:, 3] < request.offset_end)
+    keep = (rows[begin:, BASE_OFFSET] >= request.offset_start) & (rows[begin:, BASE_OFFSET] < request.offset_end)
     keep &= request.timestamp_start <= -1 < request.timestamp_end
     used = np.cumsum(np.where(keep, sizes, 0))
     fits = (np.cumsum(keep) <= request.rows_max) & (used <= request.bytes_max)
@@ -345,13 +359,13 @@ def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
     spans = np.zeros((count, _SPAN_FIELDS), np.int32)
     spans[:, 1] = -1
     spans[:, 3] = sizes[:taken][chosen]
-    offsets = rows[begin : begin + taken, 3][chosen]
+    offsets = rows[begin : begin + taken, BASE_OFFSET][chosen]
     state[0] = begin + taken
     found = [0] * STATE_FIELDS
     found[0], found[5] = begin + taken, count
     found[8], found[9] = count, int(spans[:, 3].sum())
     return _Located(
-        count, first_row, rows[:, 3], offsets, np.full(count, -1, np.int64), spans, found
+        count, first_row, None, offsets, np.full(count, -1, np.int64), spans, found
     )
 
 
@@ -361,14 +375,14 @@ def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
 
 def _build(
     data: memoryview,
+    arena: memoryview,
     table: BatchTable,
     bodies: Bodies,
     request: Request,
-    workspace: Workspace,
     located: _Located,
 ) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
-    gather = _Gather(data, workspace.arena.view(), bodies, located)
+    gather = _Gather(data, arena, bodies, located)
     shared: _Shared | None = None
     for name in request.fields:
         if name == "offset":
@@ -447,6 +461,7 @@ class _Shared:
     def __init__(self, table: BatchTable, bodies: Bodies, located: _Located):
         self.counts = np.diff(located.first_row)
         self.table = table.take(bodies.batches)
+        self.bodies = bodies
         self.located = located
 
     def spread(self, values: Array, dtype: type) -> Array:
@@ -460,7 +475,10 @@ class _Shared:
             return self.spread(values(self.table), dtype)
         offsets = self.located.offsets[: self.located.rows]
         if name == "base_offset":
-            return self.spread(self.located.first_offsets, np.int64)
+            first_offsets = self.located.first_offsets
+            if first_offsets is None:
+                first_offsets = self.bodies.rows[:, BASE_OFFSET]
+            return self.spread(first_offsets, np.int64)
         if name == "next_offset":
             return self.spread(self._next_offsets(), np.int64)
         if name == "sequence":
