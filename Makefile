@@ -4,7 +4,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 SOURCES := setup.py $(wildcard kseg/*.pyx kseg/*.pxd kseg/csrc/*.[ch])
 KERNELS = $(patsubst kseg/%.pyx,kseg.%,$(wildcard kseg/*.pyx))
-PYTEST = $(PY) -m pytest -p no:benchmark -n 2 --dist loadgroup
+# By file: Spark is then started in one process only.
+PYTEST = $(PY) -m pytest -p no:benchmark -n 2 --dist loadfile
 SECONDS ?= 60
 ARGS ?=
 

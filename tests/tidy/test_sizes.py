@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tests.tidy import tree
 
 LINES_MAX = {".py": 500, ".pyx": 900, ".pxd": 900}
@@ -14,6 +16,7 @@ def test_files_keep_their_size() -> None:
     assert [f"{tree.name(p)}: {n}" for p, n in sizes.items() if n > LINES_MAX[p.suffix]] == []
 
 
+@cache
 def functions() -> list[tree.Function]:
     python = [f for path in tree.files(".py") for f in tree.python_functions(path)]
     cython = [f for path in tree.files(".pyx", ".pxd") for f in tree.cython_functions(path)]
