@@ -55,8 +55,7 @@ _SPAN_FIELDS = 6
 _SPAN_KEY, _SPAN_VALUE = 0, 2
 
 
-# ---- what to decode
-# ---------------------------------------------------------------------------------
+# ---- what to decode ------------------------------------------------------------------------------
 
 #: Fields that every record of a batch shares: column of the table, or a way to get one, and dtype.
 _BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
@@ -125,10 +124,9 @@ class Request:
 
     @property
     def bounds(self) -> npt.NDArray[np.int64]:
-        """int64[4] as the kernels take it."""
-        return np.array(
-            [self.offset_start, self.offset_end, self.timestamp_start, self.timestamp_end], np.int64
-        )
+        """int64[4] as the kernels take it; `narrow` has seen to what lies beyond 64 bits."""
+        given = (self.offset_start, self.offset_end, self.timestamp_start, self.timestamp_end)
+        return np.array([min(max(at, INT64_MIN), INT64_MAX) for at in given], np.int64)
 
     @property
     def whole(self) -> bool:
@@ -223,7 +221,6 @@ def decode(
             front of it.
     """
     workspace = workspace or Workspace()
-    plan = workspace.plan(request)
     table = narrow(table, request)
     pieces = each_bodies(
         data,
@@ -234,7 +231,7 @@ def decode(
         refuse_bad_crc=request.verify_crc,
     )
     for bodies in pieces:
-        for arrays, rows in _decode_bodies(data, table, bodies, plan, workspace, on_error):
+        for arrays, rows in _decode_bodies(data, table, bodies, request, workspace, on_error):
             yield RecordColumns(rows, arrays, source)
         if bodies.fault is not None:
             _report(bodies.fault, on_error)
@@ -267,7 +264,7 @@ def _decode_bodies(
     data: memoryview,
     table: BatchTable,
     bodies: Bodies,
-    plan: _Plan,
+    request: Request,
     workspace: Workspace,
     on_error: OnError | None,
 ) -> Iterator[tuple[dict[str, Any], int]]:
@@ -275,19 +272,20 @@ def _decode_bodies(
     count = len(bodies.rows)
     if not count:
         return
+    plan = workspace.plan(request)
     state = np.zeros(STATE_FIELDS, np.int64)
     arena = workspace.arena.view()
     # More records cannot lie in the bodies, whatever their headers count.
     left = count if table.kafka07 else _frames.records_bound(bodies.rows)
     while True:
-        rows_max = min(left, plan.request.rows_max)
+        rows_max = min(left, request.rows_max)
         if table.kafka07:
-            located = _locate_07(bodies, plan.request, state)
+            located = _locate_07(bodies, request, state)
         else:
             located = _locate(data, arena, bodies, plan, workspace, state, rows_max)
         if located.rows:
             left -= located.rows
-            yield _build(data, arena, table, bodies, plan.request, located), located.rows
+            yield _build(data, arena, table, bodies, request, located), located.rows
         body, record = located.state[0:2]
         status = located.state[6]
         if status:
@@ -346,7 +344,8 @@ def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
     rows = bodies.rows
     begin = int(state[0])
     sizes = rows[begin:, END] - rows[begin:, START]
-    keep = (rows[begin:, BASE_OFFSET] >= request.offset_start) & (rows[begin:, BASE_OFFSET] < request.offset_end)
+    starts = rows[begin:, BASE_OFFSET]
+    keep = (starts >= request.offset_start) & (starts < request.offset_end)
     keep &= request.timestamp_start <= -1 < request.timestamp_end
     used = np.cumsum(np.where(keep, sizes, 0))
     fits = (np.cumsum(keep) <= request.rows_max) & (used <= request.bytes_max)
@@ -359,18 +358,15 @@ def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
     spans = np.zeros((count, _SPAN_FIELDS), np.int32)
     spans[:, 1] = -1
     spans[:, 3] = sizes[:taken][chosen]
-    offsets = rows[begin : begin + taken, BASE_OFFSET][chosen]
+    offsets = starts[:taken][chosen]
     state[0] = begin + taken
     found = [0] * STATE_FIELDS
     found[0], found[5] = begin + taken, count
     found[8], found[9] = count, int(spans[:, 3].sum())
-    return _Located(
-        count, first_row, None, offsets, np.full(count, -1, np.int64), spans, found
-    )
+    return _Located(count, first_row, None, offsets, np.full(count, -1, np.int64), spans, found)
 
 
-# ---- building the columns
-# ---------------------------------------------------------------------------
+# ---- building the columns ------------------------------------------------------------------------
 
 
 def _build(

@@ -245,7 +245,7 @@ class Segment:
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07:
             return start
-        wanted = offset
+        wanted = min(offset, INT64_MAX)
         try:
             for _ in range(_ENTRIES_TRIED_MAX):
                 entry = self.offset_index.lookup(wanted)

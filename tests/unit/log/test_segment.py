@@ -28,6 +28,7 @@ from tests.builders import (
     write_segment,
 )
 from tests.unit.files.foreign import holding
+from tests.unit.files.index_bytes import offset_index, time_index
 from tests.unit.log.brute import rows
 
 HOW = ("always", "never")
@@ -82,6 +83,29 @@ def test_ranges_of_offsets_and_times_give_what_lies_in_them(path: Path) -> None:
             least, most = -(2**40) if start is None else start, 2**40 if end is None else end
             wanted = [row for row in everything if least <= row["timestamp"] < most]
             assert read(path, mapping, start_timestamp=start, end_timestamp=end) == wanted
+
+
+def test_bounds_beyond_64_bits_bound_nothing_or_leave_nothing(tmp_path: Path) -> None:
+    last = 2**63 - 1
+    parts = [batch([record(timestamp=5)], base_offset=at) for at in (last - 2, last - 1, last)]
+    path = write_segment(tmp_path, last - 2, *parts)
+    offset_index(path.with_suffix(".index"), [(1, len(parts[0]))])
+    time_index(path.with_suffix(".timeindex"), [(5, 0)])
+    for far in (2**63, 2**64, 2**90):
+        assert len(read(path, end_offset=far, end_timestamp=far)) == 3
+        assert len(read(path, start_offset=-far, start_timestamp=-far)) == 3
+        for where in ("start_offset", "start_timestamp"):
+            assert read(path, **{where: far}) == []
+        for where in ("end_offset", "end_timestamp"):
+            assert read(path, **{where: -far}) == []
+        with Segment.open(path) as segment:
+            assert segment.lookup(far) is None
+            assert segment.lookup_time(far) is None
+            first = segment.lookup(-far)
+            assert first is not None
+            assert first.position == 0
+    assert [row["offset"] for row in read(path, start_offset=last)] == [last]
+    assert len(read(path, end_offset=last)) == 3  # the largest number is no bound
 
 
 @pytest.mark.parametrize("mapping", HOW)
