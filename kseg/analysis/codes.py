@@ -24,6 +24,7 @@ class Code:
 _RECOVER = "look at what `kseg recover` would do; restore the partition from a replica if you can"
 _REINDEX = "rebuild with `kseg reindex`, or delete the file: a broker rebuilds it after a crash"
 _REPLICA = "restore the partition from a replica; `kseg dump` shows what can still be read"
+_LOST = "the log was longer once: take what is missing from a replica, else a broker mends it"
 _NOTHING = "nothing to do: a broker mends it when it starts"
 _RESTART = "a broker mends it when it starts after a crash; `kseg recover` does the same"
 _WRITER = "find out who wrote the batch; consumers may refuse it"
@@ -77,11 +78,11 @@ CODES: dict[str, Code] = {
     "snapshot-crc": Code("error", "a producer snapshot does not match its checksum", _RESTART),
     "snapshot-format": Code("error", "a producer snapshot is cut short or not one", _RESTART),
     "snapshot-offset": Code("error", "a snapshot tells of offsets beyond its own", _RESTART),
-    "snapshot-ahead": Code("warning", "a snapshot lies beyond the end of the log", _NOTHING),
+    "snapshot-ahead": Code("error", "a snapshot lies beyond the end of the log", _LOST),
     "epochs-format": Code("error", "leader-epoch-checkpoint cannot be read", _REPLICA),
     "epochs-missing": Code("error", "leader-epoch-checkpoint is gone", _RESTART),
     "epochs-order": Code("warning", "leader epochs in the checkpoint do not ascend", _RESTART),
-    "epochs-ahead": Code("warning", "leader epochs beyond the end of the log", _NOTHING),
+    "epochs-ahead": Code("error", "leader epochs beyond the end of the log", _LOST),
     "epochs-wrong": Code("error", "leader epochs contradict the log's batches", _RESTART),
     "metadata-format": Code("error", "partition.metadata cannot be read", _REPLICA),
     "properties-format": Code("error", "meta.properties cannot be read", "restore the file"),

@@ -66,7 +66,13 @@ def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None
 def _check_snapshots(partition: PartitionSummary, end: int | None, found: Findings) -> None:
     for path, offset in partition.snapshots:
         if end is not None and offset > end:
-            found.add("snapshot-ahead", path, f"the log ends at offset {end}", offset=offset)
+            found.add(
+                "snapshot-ahead",
+                path,
+                f"the log ends at offset {end}",
+                offset=offset,
+                severity="warning" if partition.live else None,
+            )
 
 
 def _check_epochs(
@@ -94,6 +100,7 @@ def _check_epochs(
             partition.epochs_path,
             f"epoch {epochs[-1][0]} starts at {epochs[-1][1]}, the log ends at {end}",
             offset=epochs[-1][1],
+            severity="warning" if partition.live else None,
         )
     starts = [start for _, start in epochs]
     for epoch, offset in changes:

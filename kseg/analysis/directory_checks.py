@@ -19,6 +19,7 @@ from kseg.analysis.index_checks import (
 from kseg.analysis.values import CheckpointSummary, Examined, PartitionSummary
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import checkpoints, metadata, producer_snapshot
+from kseg.files.mapping import held_by_another
 from kseg.files.names import (
     FileKind,
     NamedFile,
@@ -55,6 +56,7 @@ def examine_partition(path: str) -> Examined:
         epochs=epochs,
         snapshots=tuple(snapshots),
         bare=not (snapshots or known),
+        live=held_by_another(os.path.join(path, ".")),
     )
     paths = [*known, *(Path(snapshot) for snapshot, _ in snapshots)]
     return Examined(

@@ -40,13 +40,14 @@ _NONE: Final = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class IndexPlace:
-    """Which index file, of which segment."""
+    """Which index file, of which segment; `live` while another process may be writing both."""
 
     path: str
     base_offset: int
     is_last: bool
     size: int
     mapping: Mapping
+    live: bool = False
 
 
 class OffsetIndexChecks:
@@ -86,10 +87,14 @@ class OffsetIndexChecks:
             self._last_offset = max(self._last_offset, int(running[-1]))
 
     def finish(self, stop: StopReason) -> None:
-        """Judge what points beyond the last batch; nobody knows behind damage."""
+        """Judge what points beyond the last batch; nobody knows behind damage.
+
+        Logs are written before their indexes, so such an entry says that the log was longer once;
+        or that its writer has gone on since we looked.
+        """
         if stop is StopReason.END or (self._place.is_last and stop in _TAILS):
             left = np.arange(self._next, len(self._positions))
-            self._report("index-points-nowhere", left, "beyond the end of the log", mild=True)
+            self._report("index-points-nowhere", left, "beyond the end of the log")
 
     def _compare(self, table: BatchTable, running: Int64Array, chosen: slice) -> None:
         positions, offsets = self._positions[chosen], self._offsets[chosen]
@@ -103,7 +108,7 @@ class OffsetIndexChecks:
         past = (offsets <= before) | (offsets < table.base_offset[at])
         self._report("index-offset", numbers[past], "behind batches that hold it")
 
-    def _report(self, code: str, numbers: Int64Array, why: str, *, mild: bool = False) -> None:
+    def _report(self, code: str, numbers: Int64Array, why: str) -> None:
         self._found.count_more(code, self._place.path, len(numbers) - PER_CODE_MAX)
         for number in numbers[:PER_CODE_MAX].tolist():
             offset, position = int(self._offsets[number]), int(self._positions[number])
@@ -113,7 +118,7 @@ class OffsetIndexChecks:
                 f"entry {number} sends offset {offset} to position {position}, {why}",
                 position=number * offset_index.ENTRY_BYTES,
                 offset=offset,
-                severity="warning" if mild and self._place.is_last else None,
+                severity="warning" if self._place.live and self._place.is_last else None,
             )
 
 
@@ -160,7 +165,10 @@ class TimeIndexChecks:
         """Judge what lies beyond the last batch; nobody knows behind damage."""
         if stop is StopReason.END or (self._place.is_last and stop in _TAILS):
             left = np.arange(self._next, len(self._offsets))
-            self._report("time-index-points-nowhere", left, "lies beyond the end of the log")
+            live = self._place.live and self._place.is_last
+            self._report(
+                "time-index-points-nowhere", left, "lies beyond the end of the log", mild=live
+            )
 
     def _compare(
         self, table: BatchTable, running: Int64Array, latest: Int64Array, chosen: slice

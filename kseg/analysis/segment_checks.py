@@ -23,6 +23,7 @@ from kseg.analysis.values import Examined, SegmentSummary
 from kseg.constants import StopReason
 from kseg.errors import CorruptRecordError
 from kseg.files.log_file import LogFile
+from kseg.files.mapping import held_by_another
 from kseg.format.header import FIELDS, TRANSACTIONAL
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ class _Indexes:
         self._time: TimeIndexChecks | None = None
         base = unit.base_offset or 0
         self._base, self._unit, self._mapping = base, unit, mapping
-        log = IndexPlace(unit.path, base, unit.is_last, log_bytes, mapping)
+        self._live = held_by_another(unit.path)
+        log = IndexPlace(unit.path, base, unit.is_last, log_bytes, mapping, self._live)
         if unit.index is not None:
             self._offset = OffsetIndexChecks(self._place(unit.index), found)
         elif unit.partition is not None and log_bytes and not unit.path.endswith(".kafka"):
@@ -140,7 +142,7 @@ class _Indexes:
         size = os.stat(path).st_size
         self.files += 1
         self.bytes += size
-        return IndexPlace(path, self._base, self._unit.is_last, size, self._mapping)
+        return IndexPlace(path, self._base, self._unit.is_last, size, self._mapping, self._live)
 
     def feed(self, table: BatchTable) -> None:
         """Compare with the batches of a table."""

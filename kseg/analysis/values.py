@@ -47,6 +47,7 @@ class PartitionSummary:
         epochs: (epoch, start offset) as Kafka has them after loading; None if it cannot be read.
         snapshots: path and offset of each producer snapshot.
         bare: nothing but segments is there, as in a copy of them.
+        live: another process holds the data directory, and may write while we look.
     """
 
     path: str
@@ -55,6 +56,7 @@ class PartitionSummary:
     epochs: tuple[tuple[int, int], ...] | None
     snapshots: tuple[tuple[str, int], ...]
     bare: bool
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)

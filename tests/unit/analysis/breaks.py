@@ -240,7 +240,6 @@ BREAKS = {
         "index-points-nowhere",
         LAST_INDEX,
         0,
-        "warning",
     ),
     "an index past its offset": Break(
         written(0, ".index", index((3, AT[2]))), "index-offset", INDEX, 0
@@ -323,7 +322,6 @@ BREAKS = {
         "snapshot-ahead",
         "orders-0/00000000000000000050.snapshot",
         None,
-        "warning",
     ),
     "epochs that are none": Break(text(EPOCHS, "0\n2\nzero 0\n"), "epochs-format", EPOCHS, 4),
     "no epochs": Break(lambda data: (data.root / EPOCHS).unlink(), "epochs-missing", "orders-0"),
@@ -331,7 +329,7 @@ BREAKS = {
         text(EPOCHS, "0\n3\n5 0\n0 0\n1 5\n"), "epochs-order", EPOCHS, None, "warning"
     ),
     "epochs beyond the log": Break(
-        text(EPOCHS, "0\n3\n0 0\n1 5\n2 12\n"), "epochs-ahead", EPOCHS, None, "warning"
+        text(EPOCHS, "0\n3\n0 0\n1 5\n2 12\n"), "epochs-ahead", EPOCHS, None
     ),
     "epochs of another log": Break(text(EPOCHS, "0\n2\n0 0\n1 6\n"), "epochs-wrong", EPOCHS),
     "no topic id": Break(
