@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kseg import _core, _frames, _legacy
-from kseg.constants import ControlType
 from kseg.errors import KsegError
 from kseg.format.arena import Arena
 from kseg.format.bodies import (
@@ -26,7 +25,7 @@ from kseg.format.bodies import (
     each_bodies,
     record_error,
 )
-from kseg.format.header import BatchTable, sequence_after
+from kseg.format.shared import BATCH_FIELDS, Shared
 from kseg.format.values import (
     RECORD_FIELDS,
     BinaryColumn,
@@ -38,6 +37,8 @@ from kseg.format.values import (
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from kseg.format.header import BatchTable
 
     Array = npt.NDArray[Any]
     OnError = Callable[[KsegError], None]
@@ -57,20 +58,6 @@ _SPAN_KEY, _SPAN_VALUE = 0, 2
 
 # ---- what to decode ------------------------------------------------------------------------------
 
-#: Fields that every record of a batch shares: column of the table, or a way to get one, and dtype.
-_BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
-    "position": (lambda t: t.position, np.int64),
-    "magic": (lambda t: t.magic, np.int8),
-    "codec": (lambda t: t.codec, np.int8),
-    "timestamp_type": (lambda t: np.where(t.kafka07, -1, t.timestamp_type), np.int8),
-    "producer_id": (lambda t: t.producer_id, np.int64),
-    "producer_epoch": (lambda t: t.producer_epoch, np.int16),
-    "leader_epoch": (lambda t: t.leader_epoch, np.int32),
-    "transactional": (lambda t: t.is_transactional, np.bool_),
-    "control": (lambda t: t.is_control, np.bool_),
-    "delete_horizon_ms": (lambda t: t.delete_horizon_ms, np.int64),
-    "valid": (lambda t: t.crc_ok != 0, np.bool_),
-}
 _RECORD_LEVEL = (
     "base_offset",
     "offset",
@@ -83,7 +70,7 @@ _RECORD_LEVEL = (
     "control_type",
 )
 #: Every field that can be asked for.
-FIELDS = (*_BATCH_FIELDS, *_RECORD_LEVEL)
+FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
 #: What is decoded if nobody says otherwise.
 FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
 
@@ -379,7 +366,7 @@ def _build(
 ) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
     gather = _Gather(data, arena, bodies, located)
-    shared: _Shared | None = None
+    shared: Shared | None = None
     for name in request.fields:
         if name == "offset":
             column: Any = located.offsets[: located.rows]
@@ -390,11 +377,19 @@ def _build(
         elif name == "headers":
             column = gather.headers()
         else:
-            shared = shared or _Shared(table, bodies, located)
+            shared = shared or _share(table, bodies, located)
             column = shared.column(name)
         freeze(column)
         arrays[name] = column
     return arrays
+
+
+def _share(table: BatchTable, bodies: Bodies, located: _Located) -> Shared:
+    first_offsets = located.first_offsets
+    if first_offsets is None:
+        first_offsets = bodies.rows[:, BASE_OFFSET]
+    offsets = located.offsets[: located.rows]
+    return Shared(table.take(bodies.batches), np.diff(located.first_row), first_offsets, offsets)
 
 
 class _Gather:
@@ -449,47 +444,6 @@ def _empty_binary(rows: int, total: int, nulls: int) -> BinaryColumn:
 
 def _trimmed(column: BinaryColumn, total: int) -> BinaryColumn:
     return BinaryColumn(column.offsets, column.data[:total], column.validity, column.null_count)
-
-
-class _Shared:
-    """Columns whose values come from the batch, or from it and the record's offset."""
-
-    def __init__(self, table: BatchTable, bodies: Bodies, located: _Located):
-        self.counts = np.diff(located.first_row)
-        self.table = table.take(bodies.batches)
-        self.bodies = bodies
-        self.located = located
-
-    def spread(self, values: Array, dtype: type) -> Array:
-        """One value a batch becomes one a record."""
-        return np.repeat(values.astype(dtype, copy=False), self.counts)
-
-    def column(self, name: str) -> Array:
-        """A field by name."""
-        if name in _BATCH_FIELDS:
-            values, dtype = _BATCH_FIELDS[name]
-            return self.spread(values(self.table), dtype)
-        offsets = self.located.offsets[: self.located.rows]
-        if name == "base_offset":
-            first_offsets = self.located.first_offsets
-            if first_offsets is None:
-                first_offsets = self.bodies.rows[:, BASE_OFFSET]
-            return self.spread(first_offsets, np.int64)
-        if name == "next_offset":
-            return self.spread(self._next_offsets(), np.int64)
-        if name == "sequence":
-            bases = self.spread(self.table.base_sequence, np.int64)
-            deltas = offsets - self.spread(self.table.base_offset, np.int64)
-            return sequence_after(bases, deltas).astype(np.int32)
-        types = self.table.control_type
-        known = (types >= 0) & (types <= int(ControlType.KRAFT_VOTERS))
-        types = np.where(known & self.table.is_control, types, int(ControlType.UNKNOWN))
-        return self.spread(types, np.int8)
-
-    def _next_offsets(self) -> Array:
-        """The offset after the batch; in Kafka 0.7, where the next outermost message starts."""
-        step = self.table.size if self.table.kafka07 else 1
-        return np.asarray(self.table.last_offset + step)
 
 
 __all__ = [
