@@ -63,7 +63,7 @@ class Recycler:
         return self._fresh(size)[:size].view(dtype)
 
     def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
-        """New memory, remembered if it is not too much; unused memory that is too small makes way."""
+        """New memory, remembered if not too much; unused memory that is too small makes way."""
         memory = np.empty(size + size // 8 & ~7, np.uint8)
         self._kept = [kept for kept in self._kept if sys.getrefcount(kept) != _UNUSED]
         self._kept_bytes = sum(map(len, self._kept))
