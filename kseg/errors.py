@@ -69,7 +69,8 @@ class KsegError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle with every attribute, so that worker processes report fully."""
-        return (_rebuild, (type(self), self.reason, self.__dict__.copy()))
+        # ImportError keeps a path of its own, outside of the dictionary.
+        return (_rebuild, (type(self), self.reason, {**self.__dict__, "path": self.path}))
 
 
 _ErrorT = TypeVar("_ErrorT", bound=KsegError)
@@ -77,7 +78,8 @@ _ErrorT = TypeVar("_ErrorT", bound=KsegError)
 
 def _rebuild(kind: type[_ErrorT], reason: str, state: dict[str, object]) -> _ErrorT:
     error = kind(reason)
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 

@@ -23,7 +23,8 @@ from kseg.files.mapping import Mapping
 from kseg.files.names import PartitionFiles, PathKind, SegmentFiles, classify_path, list_partition
 from kseg.format.columns import FIELDS_DEFAULT, RECORD_FIELDS, Record, RecordColumns
 from kseg.log import transactions
-from kseg.log.segment import BatchLocation, RecordLocation, Segment
+from kseg.log.locations import BatchLocation, RecordLocation
+from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
     from types import TracebackType

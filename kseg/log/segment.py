@@ -9,7 +9,7 @@ in the middle of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +39,7 @@ from kseg.format.columns import (
     decode,
 )
 from kseg.format.header import BatchHeader, BatchTable, stop_error
+from kseg.log.locations import BatchLocation, RecordLocation
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -50,29 +51,6 @@ _BENIGN = (StopReason.END, StopReason.LIMIT)
 _BENIGN_AT_END = (*_BENIGN, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 #: Index entries tried before a lookup walks from the start of the segment.
 _ENTRIES_TRIED_MAX = 4
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLocation:
-    """Where a batch lies, and the index entry that led there; None if none did."""
-
-    segment: Path
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    index_entry: IndexEntry | None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordLocation:
-    """The record that a time leads to, and the batch that holds it."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
-    batch: BatchLocation
 
 
 class Segment:
