@@ -12,6 +12,7 @@ import numpy.typing as npt
 from kseg.errors import LimitExceededError
 
 NO_CEILING = 2**62
+_NOTHING = memoryview(b"")
 
 _CAPACITY_FIRST = 1 << 16
 #: A larger buffer is given back on `clear`, so that one huge batch does not hold memory for good.
@@ -96,7 +97,7 @@ class Arena:
 
     def view(self) -> memoryview:
         """The used bytes, read only; they stay until `clear`, also when the arena grows."""
-        return self._view[: self.used].toreadonly()
+        return self._view[: self.used].toreadonly() if self.used else _NOTHING
 
     def array(self) -> npt.NDArray[np.uint8]:
         """The used bytes as uint8[used], read only, under the same terms as `view`."""

@@ -74,7 +74,7 @@ _ONLY_MAGIC_2 = 1 << 2
 _INFLATE_FIELDS = [START, END, EAGER, MAGIC, CRC]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # frozen ones take longer to make
 class Bodies:
     """The records of a run of batches that one kernel can locate.
 
@@ -139,9 +139,9 @@ def _take(
     arena.clear()
     end, fault = _run_end(table, first, refuse_bad_crc, base + len(data))
     headers = table.rows[first:end]
-    legacy = table.magics_seen != _ONLY_MAGIC_2 and end > first and bool(headers[0, 2] < 2)
     rows = np.empty((end - first, len(FIELDS)), np.int64)
     _frames.plain_bodies(headers, base, refuse_bad_crc, rows)
+    legacy = table.magics_seen != _ONLY_MAGIC_2 and end > first and bool(headers[0, 2] < 2)
     if table.attributes_seen & CODEC_MASK:
         taken, refused = _inflate(data, rows, legacy, arena, inflated_max)
         if taken < len(rows):

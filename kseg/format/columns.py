@@ -218,8 +218,8 @@ def decode(
         refuse_bad_crc=request.verify_crc,
     )
     for bodies in pieces:
-        for arrays, rows in _decode_bodies(data, table, bodies, request, workspace, on_error):
-            yield RecordColumns(rows, arrays, source)
+        if len(bodies.rows):
+            yield from _decode_bodies(data, table, bodies, request, workspace, source, on_error)
         if bodies.fault is not None:
             _report(bodies.fault, on_error)
 
@@ -253,12 +253,11 @@ def _decode_bodies(
     bodies: Bodies,
     request: Request,
     workspace: Workspace,
+    source: str | None,
     on_error: OnError | None,
-) -> Iterator[tuple[dict[str, Any], int]]:
+) -> Iterator[RecordColumns]:
     """Locate and gather until every body is used up."""
     count = len(bodies.rows)
-    if not count:
-        return
     plan = workspace.plan(request)
     state = np.zeros(STATE_FIELDS, np.int64)
     arena = workspace.arena.view()
@@ -272,10 +271,10 @@ def _decode_bodies(
             located = _locate(data, arena, bodies, plan, workspace, state, rows_max)
         if located.rows:
             left -= located.rows
-            yield _build(data, arena, table, bodies, request, located), located.rows
+            arrays = _build(data, arena, table, bodies, request, located)
+            yield RecordColumns(located.rows, arrays, source)
         body, record = located.state[0:2]
-        status = located.state[6]
-        if status:
+        if status := located.state[6]:
             header = table[int(bodies.batches[body])]
             _report(record_error(status, header, record), on_error)
             state[:] = 0
@@ -365,17 +364,16 @@ def _build(
     located: _Located,
 ) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
-    gather = _Gather(data, arena, bodies, located)
+    gather: _Gather | None = None
     shared: Shared | None = None
     for name in request.fields:
         if name == "offset":
             column: Any = located.offsets[: located.rows]
         elif name == "timestamp":
             column = located.timestamps[: located.rows]
-        elif name in ("key", "value"):
-            column = gather.binary(name)
-        elif name == "headers":
-            column = gather.headers()
+        elif name in ("key", "value", "headers"):
+            gather = gather or _Gather(data, arena, bodies, located)
+            column = gather.headers() if name == "headers" else gather.binary(name)
         else:
             shared = shared or _share(table, bodies, located)
             column = shared.column(name)
@@ -401,49 +399,42 @@ class _Gather:
 
     def binary(self, name: str) -> BinaryColumn:
         """The key or value column."""
-        rows = self.located.rows
-        span, found = (_SPAN_KEY, 7) if name == "key" else (_SPAN_VALUE, 9)
-        total, nulls = self.located.state[found : found + 2]
-        column = _empty_binary(rows, total, nulls)
-        _core.gather_bytes(*self.source, span, column.offsets, column.data, _validity(column))
-        return _trimmed(column, total)
+        rows, state = self.located.rows, self.located.state
+        span, total, nulls = (
+            (_SPAN_KEY, *state[7:9]) if name == "key" else (_SPAN_VALUE, *state[9:11])
+        )
+        offsets, data, validity = _empty_binary(rows, total, nulls)
+        _core.gather_bytes(*self.source, span, offsets, data, validity)
+        return _binary(offsets, data[:total], validity, nulls)
 
     def headers(self) -> HeadersColumn:
         """The headers column."""
         rows = self.located.rows
         count, key_bytes, value_bytes, value_nulls = self.located.state[11:15]
         lists = np.empty(rows + 1, np.int32)
-        keys = _empty_binary(count, key_bytes, 0)
-        values = _empty_binary(count, value_bytes, value_nulls)
+        key_offsets, keys, no_bits = _empty_binary(count, key_bytes, 0)
+        value_offsets, values, validity = _empty_binary(count, value_bytes, value_nulls)
         _core.gather_headers(
-            *self.source,
-            lists,
-            keys.offsets,
-            keys.data,
-            values.offsets,
-            values.data,
-            _validity(values),
+            *self.source, lists, key_offsets, keys, value_offsets, values, validity
         )
-        return HeadersColumn(lists, _trimmed(keys, key_bytes), _trimmed(values, value_bytes))
+        return HeadersColumn(
+            lists,
+            _binary(key_offsets, keys[:key_bytes], no_bits, 0),
+            _binary(value_offsets, values[:value_bytes], validity, value_nulls),
+        )
 
 
 _NO_BITS = np.empty(0, np.uint8)
 
 
-def _validity(column: BinaryColumn) -> npt.NDArray[np.uint8]:
-    return _NO_BITS if column.validity is None else column.validity
+def _empty_binary(rows: int, total: int, nulls: int) -> tuple[Array, Array, Array]:
+    """Offsets, data and validity to be filled, with the spare bytes that the kernels want."""
+    validity = np.zeros((rows + 7) // 8, np.uint8) if nulls else _NO_BITS
+    return np.empty(rows + 1, np.int32), np.empty(total + _COPY_SLACK, np.uint8), validity
 
 
-def _empty_binary(rows: int, total: int, nulls: int) -> BinaryColumn:
-    """A column to be filled, with the spare bytes that the kernels want."""
-    validity = np.zeros((rows + 7) // 8, np.uint8) if nulls else None
-    return BinaryColumn(
-        np.empty(rows + 1, np.int32), np.empty(total + _COPY_SLACK, np.uint8), validity, nulls
-    )
-
-
-def _trimmed(column: BinaryColumn, total: int) -> BinaryColumn:
-    return BinaryColumn(column.offsets, column.data[:total], column.validity, column.null_count)
+def _binary(offsets: Array, data: Array, validity: Array, nulls: int) -> BinaryColumn:
+    return BinaryColumn(offsets, data, validity if nulls else None, nulls)
 
 
 __all__ = [

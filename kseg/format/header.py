@@ -55,10 +55,13 @@ DELETE_HORIZON = 0x40
 
 #: Smallest entry: 12 of offset and size, 14 of message.
 _ENTRY_BYTES_MIN = 26
+_ROW_FIELDS = len(FIELDS)
 _WALK_FIELDS = 7
+_STOPS = tuple(StopReason)
 _VERIFY = {"ignore": 0, "defer": 0, "stop": 1, "note": 2}
 _POLICY = {"strict": 0, "file": 1}
 _INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +217,17 @@ class BatchTable:
 
     def take(self, index: slice | npt.NDArray[Any]) -> BatchTable:
         """The chosen rows; what is said about the walk stays."""
-        return _table(
-            self.rows[index],
-            end_position=self.end_position,
-            stop=self.stop,
-            needed=self.needed,
-            attributes_seen=self.attributes_seen,
-            magics_seen=self.magics_seen,
-            bad_crc_count=self.bad_crc_count,
-            kafka07=self.kafka07,
+        rows = self.rows[index]
+        rows.flags.writeable = False
+        return BatchTable(
+            rows,
+            self.end_position,
+            self.stop,
+            self.needed,
+            self.attributes_seen,
+            self.magics_seen,
+            self.bad_crc_count,
+            self.kafka07,
         )
 
     def ended(self, stop: StopReason) -> BatchTable:
@@ -293,38 +298,13 @@ def _increment_sequences(base: Int64Array, delta: Int64Array) -> Int64Array:
     return np.where(wraps, after - (_INT32_MAX + 1), after).astype(np.int32).astype(np.int64)
 
 
-def _table(
-    rows: Int64Array,
-    *,
-    end_position: int,
-    stop: StopReason,
-    needed: int,
-    attributes_seen: int,
-    magics_seen: int,
-    bad_crc_count: int,
-    kafka07: bool,
-) -> BatchTable:
-    rows.flags.writeable = False
-    return BatchTable(
-        rows, end_position, stop, needed, attributes_seen, magics_seen, bad_crc_count, kafka07
-    )
-
-
-def _table_from(rows: Int64Array, walk: list[int], *, kafka07: bool) -> BatchTable:
+def _table_from(rows: Int64Array, walk: list[int], kafka07: bool) -> BatchTable:
     """A table from what a walking kernel wrote; rows beyond the count are left behind."""
     count, end, stop, needed, attributes, magics, bad = walk
     # A view would keep the whole capacity alive, so a mostly empty one is copied.
     kept = rows[:count] if count * 2 > len(rows) else rows[:count].copy()
-    return _table(
-        kept,
-        end_position=end,
-        stop=StopReason(stop),
-        needed=needed,
-        attributes_seen=attributes,
-        magics_seen=magics,
-        bad_crc_count=bad,
-        kafka07=kafka07,
-    )
+    kept.flags.writeable = False
+    return BatchTable(kept, end, _STOPS[stop], needed, attributes, magics, bad, kafka07)
 
 
 def scan(
@@ -374,20 +354,23 @@ def scan(
     # row a 9th of them.)
     smallest = 9 if kafka07 else _ENTRY_BYTES_MIN
     capacity = max(0, min(batches_max, (stop - first) // smallest + 1))
-    rows = np.empty((capacity, len(FIELDS)), np.int64)
+    rows = np.empty((capacity, _ROW_FIELDS), np.int64)
     walk = np.empty(_WALK_FIELDS, np.int64)
-    where = {
+    where: dict[str, Any] = {
         "base": base,
         "start": first,
-        "limit": 2**63 - 1 if limit is None else limit,
+        "limit": _INT64_MAX if limit is None else limit,
         "file_end": end if file_end is None else file_end,
-        "verify": _VERIFY["note" if kafka07 and on_bad_crc == "defer" else on_bad_crc],
+        "rows": rows,
+        "walk": walk,
     }
     if kafka07:
-        _legacy.scan_messages_07(data, **where, log_start=log_start, rows=rows, walk=walk)
+        verify = _VERIFY["note" if on_bad_crc == "defer" else on_bad_crc]
+        _legacy.scan_messages_07(data, **where, verify=verify, log_start=log_start)
     else:
-        _core.scan_batches(data, **where, policy=_POLICY[policy], rows=rows, walk=walk)
-    return _table_from(rows, walk.tolist(), kafka07=kafka07)
+        verify = _VERIFY[on_bad_crc]
+        _core.scan_batches(data, **where, verify=verify, policy=_POLICY[policy])
+    return _table_from(rows, walk.tolist(), kafka07)
 
 
 @dataclass(frozen=True, slots=True)
