@@ -14,19 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from kseg.constants import ControlType
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import producer_snapshot
-from kseg.format.header import BatchTable
+from kseg.format.header import COLUMN, BatchTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.log.partition import Log, SegmentInfo
+
+
+_OFFSET_MAX: Final = 2**63 - 1
+#: What a transaction is followed by.
+_TOLD: Final = [COLUMN[name] for name in ("producer_id", "base_offset", "control_type")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,13 +96,12 @@ class TransactionWalk:
             return
         control = table.is_control
         relevant = (table.producer_id >= 0) & (control | table.is_transactional)
-        for index in np.flatnonzero(relevant).tolist():
-            producer_id, offset = int(table.producer_id[index]), int(table.base_offset[index])
-            if not control[index]:
+        chosen = table.rows[relevant][:, _TOLD].tolist()
+        for (producer_id, offset, kind), marks in zip(chosen, control[relevant], strict=True):
+            if not marks:
                 if offset_end is None or offset < offset_end:
                     self.open.setdefault(producer_id, offset)
                 continue
-            kind = int(table.control_type[index])
             if kind not in (ControlType.ABORT, ControlType.COMMIT):
                 continue  # emptied by compaction, or a marker of another sort
             first = self.open.pop(producer_id, None)
@@ -159,12 +163,19 @@ class AbortedAhead:
         while self._reached < end or self._undecided(end):
             table = next(self._tables, None)
             if table is None:
+                self._hide_undecided()
                 break
             self._walk.feed(table, offset_end=self._end)
             if len(table):
                 self._reached = int(table.last_offset[-1]) + 1
         self._walk.aborted = [txn for txn in self._walk.aborted if txn[2] >= start_offset]
         return AbortedRanges.of(self._walk.aborted)
+
+    def _hide_undecided(self) -> None:
+        """At the log's end: what no marker decides is not committed, as where damage took it."""
+        for producer_id, first in self._walk.open.items():
+            self._walk.aborted.append((producer_id, first, _OFFSET_MAX))
+        self._walk.open.clear()
 
     def _undecided(self, end: int) -> bool:
         return any(first < end for first in self._walk.open.values())

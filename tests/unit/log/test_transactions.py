@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kseg import Log, scan
+from kseg import CorruptRecordError, Log, scan
 from kseg.constants import StopReason
 from kseg.format import header
 from kseg.log.transactions import AbortedAhead, AbortedRanges, aborted_ranges
@@ -241,7 +241,7 @@ def test_random_transactions_are_told_as_a_consumer_tells_them(tmp_path: Path, s
         assert log.last_stable_offset == consumer.last_stable_offset
         assert log.log_end_offset == consumer.end_offset
         ranges = aborted_ranges(log, 0, consumer.end_offset)
-        assert len(ranges) == len(consumer.aborted)
+        assert len(ranges) == len(consumer.aborted) + len(consumer.undecided)
     dice = random.Random(seed)
     assert committed(directory) == consumer.offsets()
     for _ in range(8):
@@ -295,7 +295,24 @@ def test_a_marker_without_data_and_one_of_another_kind_decide_nothing(tmp_path: 
     write(tmp_path, (0, [data(0, 1), other, emptied, marker(ABORT, 3, 9), data(4, -1)]))
     with Log.open(tmp_path) as log:
         assert log.last_stable_offset == 0
-        assert len(aborted_ranges(log, 0, 5)) == 0
+        hidden = aborted_ranges(log, 0, 5).ranges
+        assert {key: pairs.tolist() for key, pairs in hidden.items()} == {1: [[0, 2**63 - 1]]}
+
+
+def test_data_whose_marker_was_lost_to_damage_is_not_shown(tmp_path: Path) -> None:
+    lost = bytearray(marker(ABORT, 1, 1))
+    lost[16] = 9
+    write(tmp_path, (0, [data(0, 1), bytes(lost)]), (2, [data(2, -1)]))
+    assert committed(tmp_path) == []
+    # A sound snapshot knows that it was decided, but not how.
+    (tmp_path / f"{2:020d}.snapshot").write_bytes(snapshot())
+    errors: list[Exception] = []
+    with Log.open(tmp_path) as log:
+        assert log.last_stable_offset == 3
+    assert committed(tmp_path, on_error=errors.append) == [2]
+    assert len(errors) == 1
+    with pytest.raises(CorruptRecordError):
+        committed(tmp_path)
 
 
 def test_a_snapshot_saves_the_walk_and_tells_of_transactions_in_front_of_it(
