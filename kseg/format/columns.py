@@ -25,6 +25,7 @@ from kseg.format.bodies import (
     each_bodies,
     record_error,
 )
+from kseg.format.recycle import Recycler
 from kseg.format.shared import BATCH_FIELDS, Shared
 from kseg.format.values import (
     RECORD_FIELDS,
@@ -155,12 +156,13 @@ class _Plan:
 class Workspace:
     """Memory that a reader uses again for each piece; belongs to one reader in one thread."""
 
-    __slots__ = ("_plan", "arena", "spans")
+    __slots__ = ("_plan", "arena", "empty", "spans")
 
     def __init__(self) -> None:
         """Start empty."""
         self.arena = Arena()
         self.spans = np.empty((0, _SPAN_FIELDS), np.int32)
+        self.empty = Recycler().empty
         self._plan: _Plan | None = None
 
     def plan(self, request: Request) -> _Plan:
@@ -269,12 +271,15 @@ def _decode_bodies(
             located = _locate_07(bodies, request, state)
         else:
             located = _locate(data, arena, bodies, plan, workspace, state, rows_max)
-        if located.rows:
-            left -= located.rows
-            arrays = _build(data, arena, table, bodies, request, located)
-            yield RecordColumns(located.rows, arrays, source)
-        body, record = located.state[0:2]
-        if status := located.state[6]:
+        body, record, rows, status = (located.state[index] for index in (0, 1, 5, 6))
+        if rows:
+            left -= rows
+            arrays = _build(data, arena, table, bodies, request, workspace, located)
+            yield RecordColumns(rows, arrays, source)
+            del arrays
+        # Nothing here may hold the columns' memory when the next piece asks for some.
+        del located
+        if status:
             header = table[int(bodies.batches[body])]
             _report(record_error(status, header, record), on_error)
             state[:] = 0
@@ -294,8 +299,8 @@ def _locate(
     state: Array,
     rows_max: int,
 ) -> _Located:
-    offsets = np.empty(rows_max, np.int64) if plan.wants_offset else _EMPTY
-    timestamps = np.empty(rows_max, np.int64) if plan.wants_timestamp else _EMPTY
+    offsets = workspace.empty(rows_max, np.int64) if plan.wants_offset else _EMPTY
+    timestamps = workspace.empty(rows_max, np.int64) if plan.wants_timestamp else _EMPTY
     spans = workspace.spans_for(rows_max) if plan.wants_spans else _NO_SPANS
     first_row = np.empty(len(bodies.rows) + 1, np.int64)
     first_offsets: Array | None = None
@@ -361,6 +366,7 @@ def _build(
     table: BatchTable,
     bodies: Bodies,
     request: Request,
+    workspace: Workspace,
     located: _Located,
 ) -> dict[str, Any]:
     arrays: dict[str, Any] = {}
@@ -372,7 +378,7 @@ def _build(
         elif name == "timestamp":
             column = located.timestamps[: located.rows]
         elif name in ("key", "value", "headers"):
-            gather = gather or _Gather(data, arena, bodies, located)
+            gather = gather or _Gather(data, arena, bodies, located, workspace)
             column = gather.headers() if name == "headers" else gather.binary(name)
         else:
             shared = shared or _share(table, bodies, located)
@@ -393,9 +399,17 @@ def _share(table: BatchTable, bodies: Bodies, located: _Located) -> Shared:
 class _Gather:
     """Copies located bytes into Arrow's layout."""
 
-    def __init__(self, data: memoryview, arena: memoryview, bodies: Bodies, located: _Located):
+    def __init__(
+        self,
+        data: memoryview,
+        arena: memoryview,
+        bodies: Bodies,
+        located: _Located,
+        workspace: Workspace,
+    ):
         self.source = (data, arena, bodies.rows, located.first_row, located.spans)
         self.located = located
+        self.new = workspace.empty
 
     def binary(self, name: str) -> BinaryColumn:
         """The key or value column."""
@@ -403,7 +417,7 @@ class _Gather:
         span, total, nulls = (
             (_SPAN_KEY, *state[7:9]) if name == "key" else (_SPAN_VALUE, *state[9:11])
         )
-        offsets, data, validity = _empty_binary(rows, total, nulls)
+        offsets, data, validity = self._empty_binary(rows, total, nulls)
         _core.gather_bytes(*self.source, span, offsets, data, validity)
         return _binary(offsets, data[:total], validity, nulls)
 
@@ -411,9 +425,9 @@ class _Gather:
         """The headers column."""
         rows = self.located.rows
         count, key_bytes, value_bytes, value_nulls = self.located.state[11:15]
-        lists = np.empty(rows + 1, np.int32)
-        key_offsets, keys, no_bits = _empty_binary(count, key_bytes, 0)
-        value_offsets, values, validity = _empty_binary(count, value_bytes, value_nulls)
+        lists = self.new(rows + 1, np.int32)
+        key_offsets, keys, no_bits = self._empty_binary(count, key_bytes, 0)
+        value_offsets, values, validity = self._empty_binary(count, value_bytes, value_nulls)
         _core.gather_headers(
             *self.source, lists, key_offsets, keys, value_offsets, values, validity
         )
@@ -423,14 +437,13 @@ class _Gather:
             _binary(value_offsets, values[:value_bytes], validity, value_nulls),
         )
 
+    def _empty_binary(self, rows: int, total: int, nulls: int) -> tuple[Array, Array, Array]:
+        """Offsets, data and validity to be filled, with the spare bytes that the kernels want."""
+        validity = np.zeros((rows + 7) // 8, np.uint8) if nulls else _NO_BITS
+        return self.new(rows + 1, np.int32), self.new(total + _COPY_SLACK, np.uint8), validity
+
 
 _NO_BITS = np.empty(0, np.uint8)
-
-
-def _empty_binary(rows: int, total: int, nulls: int) -> tuple[Array, Array, Array]:
-    """Offsets, data and validity to be filled, with the spare bytes that the kernels want."""
-    validity = np.zeros((rows + 7) // 8, np.uint8) if nulls else _NO_BITS
-    return np.empty(rows + 1, np.int32), np.empty(total + _COPY_SLACK, np.uint8), validity
 
 
 def _binary(offsets: Array, data: Array, validity: Array, nulls: int) -> BinaryColumn:
