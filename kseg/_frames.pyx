@@ -244,6 +244,7 @@ cdef struct Extent:
     int64_t position
     int64_t output_max
     int64_t window_max
+    int64_t sized  # whether a frame declares its content's size, or is skippable
 
 
 cdef int64_t _zstd_header(const uint8_t *p, int64_t left, int64_t *window) noexcept nogil:
@@ -275,6 +276,7 @@ cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept
     number = _u32(p)
     if number & ~<uint32_t>0xF == ZSTD_SKIPPABLE and size - at >= 8:
         extent.position = at + 8 + _u32(p + 4)
+        extent.sized = 1
         return ZSTD_OK if extent.position <= size else ZSTD_CUT
     if number != ZSTD_MAGIC:
         return ZSTD_NO_FRAME
@@ -282,6 +284,7 @@ cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept
     if header < 0:
         return ZSTD_CUT
     checksum = (p[4] & 0x04) != 0
+    extent.sized |= p[4] >> 5 != 0
     at += header
     block_bytes = min(max(window, 256), <int64_t>ZSTD_BLOCK_BYTES_MAX)
     while not word & 1:
@@ -303,21 +306,23 @@ def zstd_extent(data):
         data: frames, skippable ones among them, and nothing else; read only.
 
     Returns:
-        (status, position, output_max, window_max): where the frame at fault begins; the most bytes
-        all blocks can become; the largest window a frame asks for.
+        (status, position, output_max, window_max, single): where the frame at fault begins; the
+        most bytes all blocks can become; the largest window a frame asks for; whether there is just
+        one frame, which does not say how much it holds.
     """
     cdef Py_buffer buffer
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     cdef Extent extent
     cdef int status = ZSTD_OK
     cdef int64_t position = 0
-    extent.position = extent.output_max = extent.window_max = 0
+    extent.position = extent.output_max = extent.window_max = extent.sized = 0
     with nogil:
         while status == ZSTD_OK and extent.position < buffer.len:
             position = extent.position
             status = _zstd_frame(<const uint8_t *>buffer.buf, buffer.len, &extent)
     PyBuffer_Release(&buffer)
-    return status, position, extent.output_max, extent.window_max
+    cdef bint single = extent.position > 0 == position and not extent.sized
+    return status, position, extent.output_max, extent.window_max, single
 
 
 # ---- xerial snappy -------------------------------------------------------------------------------

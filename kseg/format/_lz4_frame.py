@@ -45,7 +45,7 @@ _BLOCK_TEXT = {
 }
 
 
-def inflate(data: memoryview, arena: Arena, *, magic: int) -> None:
+def inflate(data: memoryview, arena: Arena, magic: int) -> None:
     """Append what one LZ4 frame holds; what follows its end mark is ignored.
 
     Args:

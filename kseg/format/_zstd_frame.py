@@ -27,13 +27,15 @@ _CUT = "zstd: the frame is cut short"
 #: A decompressor that has met a larger window holds that much memory: it is not kept.
 _WINDOW_KEPT_MAX = 8 << 20
 _FIRST_READ = 1 << 16
+#: A lone frame that cannot become more is inflated in one call, which spares making a reader.
+_AT_ONCE_MAX = 1 << 18
 #: Ordinary data shrinks less than this; what shrinks more pays with a few copies while growing.
 _USUAL_EXPANSION = 8
 
 _kept = threading.local()
 
 
-def inflate(data: memoryview, arena: Arena) -> None:
+def inflate(data: memoryview, arena: Arena, magic: int = 2) -> None:
     """Append what the frames hold, one after another; no frame at all is empty output.
 
     Raises:
@@ -41,22 +43,30 @@ def inflate(data: memoryview, arena: Arena) -> None:
             refuses the contents.
         LimitExceededError: the arena's ceiling.
     """
-    status, position, output_max, window_max = zstd_extent(data)
+    status, position, output_max, window_max, single = zstd_extent(data)
     if status:
         raise DecompressionError(_CUT if status == 1 else f"zstd: no frame at byte {position}")
     decompressor = _decompressor(window_max)
+    try:
+        if single and output_max <= _AT_ONCE_MAX and output_max <= arena.ceiling - arena.used:
+            # What one frame of few blocks can become at most bounds what is allocated.
+            arena.append(decompressor.decompress(data, output_max))
+        else:
+            _stream(decompressor, data, arena, output_max)
+    except _library().ZstdError as error:
+        raise DecompressionError(f"zstd: {error}") from error
+
+
+def _stream(decompressor: Any, data: memoryview, arena: Arena, output_max: int) -> None:
     start = arena.used
     size = min(output_max, arena.room, _USUAL_EXPANSION * len(data) + _FIRST_READ) + 1
     reader = decompressor.stream_reader(data, read_across_frames=True)
-    try:
-        while True:
-            written = reader.readinto(arena.free(size))
-            arena.commit(written)
-            if written < size:
-                return
-            size = min(max(_FIRST_READ, arena.used - start), arena.room + 1)
-    except _library().ZstdError as error:
-        raise DecompressionError(f"zstd: {error}") from error
+    while True:
+        written = reader.readinto(arena.free(size))
+        arena.commit(written)
+        if written < size:
+            return
+        size = min(max(_FIRST_READ, arena.used - start), arena.room + 1)
 
 
 def _decompressor(window: int) -> Any:

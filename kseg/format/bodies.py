@@ -64,8 +64,9 @@ FIELDS = (
 STATE_FIELDS = 15
 STATE_KEPT = 5
 
-#: A piece inflates no further batch once its arena holds this much.
-ARENA_PIECE_BYTES = 4 << 20
+#: A piece inflates no further batch once its arena holds this much: little enough to be in the
+#: second-level cache still when its records are gathered.
+ARENA_PIECE_BYTES = 1 << 20
 #: As many messages of Kafka 0.7 are listed at a time.
 MESSAGES_PIECE = 16_384
 #: `BatchTable.magics_seen` of a table without older batches.

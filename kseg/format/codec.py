@@ -123,14 +123,6 @@ def _copy(data: memoryview, arena: Arena, magic: int) -> None:
     arena.append(data)
 
 
-def _inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
-    _lz4_frame.inflate(data, arena, magic=magic)
-
-
-def _inflate_zstd(data: memoryview, arena: Arena, magic: int) -> None:
-    _zstd_frame.inflate(data, arena)
-
-
 # gzip: RFC 1952, read as java.util.zip.GZIPInputStream reads it.
 
 
@@ -258,6 +250,6 @@ _INFLATERS: dict[int, Callable[[memoryview, Arena, int], None]] = {
     Compression.NONE: _copy,
     Compression.GZIP: _inflate_gzip,
     Compression.SNAPPY: _inflate_snappy,
-    Compression.LZ4: _inflate_lz4,
-    Compression.ZSTD: _inflate_zstd,
+    Compression.LZ4: _lz4_frame.inflate,
+    Compression.ZSTD: _zstd_frame.inflate,
 }
