@@ -179,10 +179,14 @@ def test_a_length_that_lies_in_a_sparse_file_takes_no_memory(tmp_path: Path) -> 
         length = SPARSE_BYTES - len(whole) - 12
         lying = whole + honest[:8] + length.to_bytes(4, "big") + honest[12:]
         paths.append(files.sparse(tmp_path / str(codec), lying, SPARSE_BYTES))
-    assert capped(LIES, *paths).split("\n") == [
-        "1 BAD_CRC | 1 BAD_CRC | 1 BAD_CRC 2",
-        "1 BAD_CRC | 1 BAD_CRC 2",
-    ] * 2
+    assert (
+        capped(LIES, *paths).split("\n")
+        == [
+            "1 BAD_CRC | 1 BAD_CRC | 1 BAD_CRC 2",
+            "1 BAD_CRC | 1 BAD_CRC 2",
+        ]
+        * 2
+    )
 
 
 def test_zeros_to_the_end_of_a_sparse_file_take_no_memory(tmp_path: Path) -> None:
