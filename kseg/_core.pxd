@@ -192,8 +192,8 @@ cdef inline const uint8_t *body_bytes(const Lent *lent, int64_t index,
 cdef inline int64_t last_before(int64_t end) noexcept nogil:
     """The last value in front of an exclusive end.
 
-    The largest number stands for no end at all, since a timestamp may well be the largest number. Nothing lies in
-    front of the smallest.
+    The largest number stands for no end at all, since a timestamp may well be the largest number.
+    Nothing lies in front of the smallest.
     """
     cdef int64_t largest = 0x7FFFFFFFFFFFFFFF
     return end if end == largest or end == -largest - 1 else end - 1
