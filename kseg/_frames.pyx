@@ -321,7 +321,7 @@ def zstd_extent(data):
             position = extent.position
             status = _zstd_frame(<const uint8_t *>buffer.buf, buffer.len, &extent)
     PyBuffer_Release(&buffer)
-    cdef bint single = extent.position > 0 == position and not extent.sized
+    cdef bint single = status == ZSTD_OK and extent.position > 0 == position and not extent.sized
     return status, position, extent.output_max, extent.window_max, single
 
 

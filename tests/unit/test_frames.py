@@ -1,0 +1,81 @@
+"""The kernels in front of a codec: places outside the bytes are answered, never read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zstandard
+
+from kseg import _frames
+from kseg.format.bodies import FIELDS as BODY_FIELDS
+from kseg.format.header import FIELDS as ROW_FIELDS
+
+LZ4 = bytes.fromhex("04224d18 60 40 82")
+LZ4_NO_END, SNAPPY_END, ZSTD_CUT = 3, 1, 1
+CONTENT = b"not much " * 20
+
+
+@pytest.mark.parametrize("position", [-(2**63), -1, 4, 7, 8, 2**63 - 1])
+def test_no_lz4_block_begins_where_four_bytes_are_not_left(position: int) -> None:
+    assert _frames.lz4_block(LZ4, position, 0x60, 1 << 16)[0] == LZ4_NO_END
+
+
+@pytest.mark.parametrize("position", [-(2**63), -1, 17, 20, 2**63 - 1])
+def test_no_snappy_chunk_begins_where_four_bytes_are_not_left(position: int) -> None:
+    stream = b"\x82SNAPPY\x00" + bytes(12)
+    assert _frames.snappy_chunk(stream, position)[0] == SNAPPY_END
+
+
+@pytest.mark.parametrize("size", [b"\x80" * 5 + b"\x00", b"\xff\xff\xff\xff\x1f", b"\x80", b""])
+def test_an_unusual_snappy_size_is_left_to_the_library(size: bytes) -> None:
+    stream = b"\x82SNAPPY\x00" + bytes(8) + len(size).to_bytes(4, "big") + size
+    assert _frames.snappy_chunk(stream, 16) == (0, 20, 20 + len(size), -1)
+
+
+@pytest.mark.parametrize("data", [bytes(16), bytes(40)])
+def test_only_short_input_is_hashed(data: bytes) -> None:
+    with pytest.raises(ValueError, match="16 bytes"):
+        _frames.xxh32_short(data)
+
+
+@pytest.mark.parametrize(
+    ("sized", "frames", "single"),
+    [(False, 1, True), (True, 1, False), (False, 2, False), (False, 0, False)],
+)
+def test_only_a_lone_zstd_frame_without_a_size_is_single(
+    sized: bool, frames: int, single: bool
+) -> None:
+    frame = zstandard.ZstdCompressor(write_content_size=sized).compress(CONTENT)
+    status, _, output_max, _, answer = _frames.zstd_extent(frame * frames)
+    assert (status, answer) == (0, single)
+    assert output_max >= len(CONTENT) * frames
+
+
+def test_a_cut_zstd_frame_is_never_single() -> None:
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(CONTENT)
+    for end in range(6, len(frame)):
+        status, position, *_, single = _frames.zstd_extent(frame[:end])
+        assert (status, position, single) == (ZSTD_CUT, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "bodies"),
+    [
+        ((2, len(ROW_FIELDS)), (1, len(BODY_FIELDS))),
+        ((2, len(ROW_FIELDS) - 1), (2, len(BODY_FIELDS))),
+        ((2, len(ROW_FIELDS)), (2, len(BODY_FIELDS) + 1)),
+    ],
+)
+def test_bodies_that_do_not_fit_their_headers_are_refused(
+    rows: tuple[int, int], bodies: tuple[int, int]
+) -> None:
+    with pytest.raises(ValueError, match=r"width|length"):
+        _frames.plain_bodies(np.zeros(rows, np.int64), 0, True, np.zeros(bodies, np.int64))
+
+
+def test_no_count_in_a_header_raises_the_bound_above_what_the_bytes_can_hold() -> None:
+    bodies = np.zeros((3, len(BODY_FIELDS)), np.int64)
+    bodies[:, BODY_FIELDS.index("end")] = 70
+    bodies[:, BODY_FIELDS.index("magic")] = 2
+    bodies[:, BODY_FIELDS.index("count")] = [-5, 4, 2**31 - 1]
+    assert _frames.records_bound(bodies) == 0 + 4 + 10
