@@ -73,6 +73,10 @@ MESSAGES_PIECE = 16_384
 _ONLY_MAGIC_2 = 1 << 2
 #: What inflating has to know of a body.
 _INFLATE_FIELDS = [START, END, EAGER, MAGIC, CRC]
+_INFLATE_AHEAD = 64
+#: The checksum of an entry or a batch, and from where on it is taken, told from the body's start.
+_LEGACY_CRC = (_core.crc32, 16)
+_BATCH_CRC = (_core.crc32c, 21 - BATCH_HEADER_BYTES)
 
 
 @dataclass(slots=True, eq=False)  # frozen ones take longer to make
@@ -183,42 +187,39 @@ def _inflate(
 ) -> tuple[int, KsegError | None]:
     """Put compressed bodies into the arena; how many were taken, and why not the next one."""
     chosen = np.flatnonzero((rows[:, EAGER] != 0) & (rows[:, COUNT] > 0))
-    places = rows[chosen][:, _INFLATE_FIELDS].tolist()
-    taken, refused = len(rows), None
-    bounds = [arena.used]
-    for start, end, kind, magic, crc in places:
-        if arena.used >= ARENA_PIECE_BYTES:
-            taken = int(chosen[len(bounds) - 1])
-            break
-        try:
-            if crc >= 0:
-                _compare_crc(data, start, end, crc, legacy)
+    checksum, covered_at = _LEGACY_CRC if legacy else _BATCH_CRC
+    decompress, ends = codec.decompress_into, [arena.used]
+    refused: KsegError | None = None
+    try:
+        for start, end, kind, magic, crc in _places(rows, chosen):
+            if arena.used >= ARENA_PIECE_BYTES:
+                break
+            # What the walk left alone is compared before the codec sees it.
+            if crc >= 0 and checksum(data[start + covered_at : end]) != crc:
+                raise _MismatchError("")
             body = _wrapper_value(data[start:end], kind) if legacy else data[start:end]
-            codec.decompress_into(kind, body, arena, magic=magic, limit=inflated_max)
-        except (FormatError, LimitExceededError) as error:
-            taken, refused = int(chosen[len(bounds) - 1]), error
-            break
-        bounds.append(arena.used)
-    done = chosen[: len(bounds) - 1]
+            decompress(kind, body, arena, magic=magic, limit=inflated_max)
+            ends.append(arena.used)
+    except (FormatError, LimitExceededError) as error:
+        refused = error
+    count = len(ends) - 1
+    done = chosen[:count]
     rows[done, SOURCE] = 1
-    rows[done, START] = bounds[:-1]
-    rows[done, END] = bounds[1:]
+    rows[done, START] = ends[:-1]
+    rows[done, END] = ends[1:]
     rows[done, CRC] = -1
-    return taken, refused
+    return int(chosen[count]) if count < len(chosen) else len(rows), refused
+
+
+def _places(rows: Int64Array, chosen: Int64Array) -> Iterator[list[int]]:
+    """What inflating has to know of each chosen body, a few at a time: a piece may end early."""
+    for first in range(0, len(chosen), _INFLATE_AHEAD):
+        ahead = chosen[first : first + _INFLATE_AHEAD, None]
+        yield from rows[ahead, _INFLATE_FIELDS].tolist()
 
 
 class _MismatchError(FormatError):
     """A checksum that the walk left alone is wrong; the batch's header makes the real error."""
-
-
-def _compare_crc(data: memoryview, start: int, end: int, crc: int, legacy: bool) -> None:
-    """Hold a compressed batch against its checksum before its codec sees it."""
-    if legacy:
-        computed = _core.crc32(data[start + 16 : end])
-    else:
-        computed = _core.crc32c(data[start - BATCH_HEADER_BYTES + 21 : end])
-    if computed != crc:
-        raise _MismatchError("")
 
 
 def _wrapper_value(entry: memoryview, kind: int) -> memoryview:
@@ -390,13 +391,13 @@ _RECORD_TEXT = {
     17: "a message of a magic that its set cannot hold",
 }
 _CORRUPT = {12, 13}
-_MESSAGE_CRC, _BATCH_CRC = 13, 18
+_MESSAGE_MISMATCH, _BATCH_MISMATCH = 13, 18
 
 
 def record_error(status: int, header: BatchHeader, record_index: int) -> FormatError:
     """The error for a record that a locating kernel refused."""
     plain = not header.codec
-    if status == _BATCH_CRC or (status == _MESSAGE_CRC and plain):
+    if status == _BATCH_MISMATCH or (status == _MESSAGE_MISMATCH and plain):
         return crc_error(header)
     kind = CorruptRecordError if status in _CORRUPT else InvalidRecordError
     reason = _RECORD_TEXT[status]
