@@ -11,6 +11,10 @@ LegacyRecord.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+cdef extern from "stdint.h" nogil:
+    int64_t INT64_MIN
+    int64_t INT64_MAX
+
 cdef extern from "bytes.h" nogil:
     int16_t load_i16 "kseg_i16"(const uint8_t *p) noexcept
     int32_t load_i32 "kseg_i32"(const uint8_t *p) noexcept
@@ -195,8 +199,55 @@ cdef inline int64_t last_before(int64_t end) noexcept nogil:
     The largest number stands for no end at all, since a timestamp may well be the largest number.
     Nothing lies in front of the smallest.
     """
-    cdef int64_t largest = 0x7FFFFFFFFFFFFFFF
-    return end if end == largest or end == -largest - 1 else end - 1
+    return end if end == INT64_MAX or end == INT64_MIN else end - 1
+
+
+# Where located records go, and which of them: NULL where a column is not wanted.
+cdef struct Sink:
+    int64_t *offsets
+    int64_t *timestamps
+    int32_t *spans
+    int64_t rows_max
+    int64_t bytes_max
+    int64_t offset_min
+    int64_t offset_max
+    int64_t timestamp_min
+    int64_t timestamp_max
+    bint filtered
+    bint check_crc
+
+
+cdef inline Sink sink_of(const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max,
+                         int64_t[::1] offsets, int64_t[::1] timestamps,
+                         int32_t[:, ::1] spans) noexcept:
+    cdef Sink out
+    out.offsets = &offsets[0] if offsets.shape[0] else NULL
+    out.timestamps = &timestamps[0] if timestamps.shape[0] else NULL
+    out.spans = &spans[0, 0] if spans.shape[0] else NULL
+    out.rows_max, out.bytes_max = rows_max, bytes_max
+    out.offset_min, out.offset_max = bounds[0], last_before(bounds[1])
+    out.timestamp_min, out.timestamp_max = bounds[2], last_before(bounds[3])
+    out.filtered = not (bounds[0] == INT64_MIN and bounds[1] == INT64_MAX
+                        and bounds[2] == INT64_MIN and bounds[3] == INT64_MAX)
+    out.check_crc = False
+    return out
+
+
+cdef inline int check_request(const int64_t[:, ::1] bodies, const int64_t[::1] bounds,
+                              int64_t rows_max, int64_t[::1] offsets, int64_t[::1] timestamps,
+                              int32_t[:, ::1] spans, int64_t[::1] first_row,
+                              int64_t[::1] state) except -1:
+    """Refuse arguments of a locating kernel that do not fit each other."""
+    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or bounds.shape[0] != 4:
+        raise ValueError("bodies, spans or bounds has the wrong width")
+    if state.shape[0] != STATE_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
+        raise ValueError("state or first_row has the wrong length")
+    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0:
+        raise ValueError("state or rows_max out of range")
+    for wanted in (offsets.shape[0], timestamps.shape[0], spans.shape[0]):
+        if wanted and wanted < rows_max:
+            raise ValueError("an output is shorter than rows_max")
+    return 0
 
 
 cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil

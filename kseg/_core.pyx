@@ -19,10 +19,6 @@ cdef extern from "crc.h" nogil:
     const char *kseg_crc_selected() noexcept
     void kseg_crc_init() noexcept
 
-cdef extern from "stdint.h":
-    int64_t INT64_MIN
-    int64_t INT64_MAX
-
 cdef enum:
     GIL_BYTES = 4096  # below this, giving the GIL up costs more than the checksum
     POLICY_FILE = 1
@@ -382,19 +378,6 @@ cdef int _check_records(const uint8_t *p, const uint8_t *end, int64_t record,
     return RECORD_OK
 
 
-cdef struct Sink:
-    int64_t *offsets
-    int64_t *timestamps
-    int32_t *spans
-    int64_t rows_max
-    int64_t bytes_max
-    int64_t offset_min
-    int64_t offset_max
-    int64_t timestamp_min
-    int64_t timestamp_max
-    bint filtered
-
-
 cdef const uint8_t *_careful(const uint8_t *p, const uint8_t *end, bint last, Located *r,
                              int64_t *headers, int *status) noexcept nogil:
     """One record of any shape, its headers too; its end, or NULL and what is wrong with it."""
@@ -615,25 +598,8 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
 
     Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator.
     """
-    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or bounds.shape[0] != 4:
-        raise ValueError("bodies, spans or bounds has the wrong width")
-    if state.shape[0] != STATE_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
-        raise ValueError("state or first_row has the wrong length")
-    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0:
-        raise ValueError("state or rows_max out of range")
-    for wanted in (offsets.shape[0], timestamps.shape[0], spans.shape[0]):
-        if wanted and wanted < rows_max:
-            raise ValueError("an output is shorter than rows_max")
-    cdef Sink out
-    out.offsets = &offsets[0] if offsets.shape[0] else NULL
-    out.timestamps = &timestamps[0] if timestamps.shape[0] else NULL
-    out.spans = &spans[0, 0] if spans.shape[0] else NULL
-    out.rows_max = rows_max
-    out.bytes_max = bytes_max
-    out.offset_min, out.offset_max = bounds[0], last_before(bounds[1])
-    out.timestamp_min, out.timestamp_max = bounds[2], last_before(bounds[3])
-    out.filtered = not (bounds[0] == INT64_MIN and bounds[1] == INT64_MAX and bounds[2] == INT64_MIN
-                        and bounds[3] == INT64_MAX)
+    check_request(bodies, bounds, rows_max, offsets, timestamps, spans, first_row, state)
+    cdef Sink out = sink_of(bounds, rows_max, bytes_max, offsets, timestamps, spans)
     cdef Lent lent = lend(view, arena, bodies)
     cdef int fault
     with nogil:

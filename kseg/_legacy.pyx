@@ -13,21 +13,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from kseg._core cimport *
 
 
-# ---- records of magic 0 and 1
-# ----------------------------------------------------------------------
-
-cdef struct Sink:
-    int64_t *offsets
-    int64_t *timestamps
-    int32_t *spans
-    int64_t rows_max
-    int64_t bytes_max
-    int64_t offset_min
-    int64_t offset_max
-    int64_t timestamp_min
-    int64_t timestamp_max
-    bint check_crc
-
+# ---- records of magic 0 and 1 --------------------------------------------------------------------
 
 cdef inline int64_t _entry(const uint8_t *p, const uint8_t *end) noexcept nogil:
     """Bytes of the entry at `p`; 0 where an incomplete one ends the set, -1 where its size is
@@ -214,25 +200,10 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
 
     The others are as there. Source: Kafka AbstractLegacyRecordBatch, LegacyRecord.
     """
-    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or bounds.shape[0] != 4:
-        raise ValueError("bodies, spans or bounds has the wrong width")
-    if state.shape[0] != STATE_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
-        raise ValueError("state or first_row has the wrong length")
-    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0:
-        raise ValueError("state or rows_max out of range")
+    check_request(bodies, bounds, rows_max, offsets, timestamps, spans, first_row, state)
     if first_offsets.shape[0] != bodies.shape[0]:
         raise ValueError("first_offsets has the wrong length")
-    for wanted in (offsets.shape[0], timestamps.shape[0], spans.shape[0]):
-        if wanted and wanted < rows_max:
-            raise ValueError("an output is shorter than rows_max")
-    cdef Sink out
-    out.offsets = &offsets[0] if offsets.shape[0] else NULL
-    out.timestamps = &timestamps[0] if timestamps.shape[0] else NULL
-    out.spans = &spans[0, 0] if spans.shape[0] else NULL
-    out.rows_max = rows_max
-    out.bytes_max = bytes_max
-    out.offset_min, out.offset_max = bounds[0], last_before(bounds[1])
-    out.timestamp_min, out.timestamp_max = bounds[2], last_before(bounds[3])
+    cdef Sink out = sink_of(bounds, rows_max, bytes_max, offsets, timestamps, spans)
     out.check_crc = check_crc
     cdef Lent lent = lend(view, arena, bodies)
     cdef int fault
@@ -245,8 +216,7 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
         raise ValueError("a body lies outside its source")
 
 
-# ---- the walk over Kafka 0.7's messages
-# ------------------------------------------------------------
+# ---- the walk over Kafka 0.7's messages ----------------------------------------------------------
 
 cdef enum:
     LENGTH_BYTES_07 = 4

@@ -87,8 +87,7 @@ def stream(
     return reader.__arrow_c_stream__(requested_schema)
 
 
-# ---- one column
-# --------------------------------------------------------------------------------------
+# ---- one column ----------------------------------------------------------------------------------
 
 
 def binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.Array:

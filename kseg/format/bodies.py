@@ -244,8 +244,7 @@ def _wrapper_value(entry: memoryview, kind: int) -> memoryview:
     return entry[at + 4 : at + 4 + length]
 
 
-# ---- Kafka 0.7
-# --------------------------------------------------------------------------------------
+# ---- Kafka 0.7 -----------------------------------------------------------------------------------
 
 
 def _each_07(
@@ -368,8 +367,7 @@ def _inner_07(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> I
         )
 
 
-# ---- what a kernel found wrong
-# ----------------------------------------------------------------------
+# ---- what a kernel found wrong -------------------------------------------------------------------
 
 _RECORD_TEXT = {
     1: "the record count is negative",

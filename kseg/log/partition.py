@@ -99,8 +99,7 @@ class Log:
         """A new snapshot of the same directory."""
         return Log.open(self.path, mapping=self._mapping)
 
-    # ---- what it is
-    # --------------------------------------------------------------------------------
+    # ---- what it is ------------------------------------------------------------------------------
 
     @property
     def topic(self) -> str | None:
@@ -160,8 +159,7 @@ class Log:
             return ()
         return checkpoints.read_leader_epochs(self.files.leader_epochs).effective
 
-    # ---- segments
-    # ----------------------------------------------------------------------------------
+    # ---- segments --------------------------------------------------------------------------------
 
     def open_segment(self, info: SegmentInfo) -> Segment:
         """Open one segment of the snapshot, no further than the snapshot goes."""
@@ -171,8 +169,7 @@ class Log:
         """The segment that can hold `offset`, and those after it."""
         return transactions.infos_from(self.segments, offset)
 
-    # ---- finding
-    # -----------------------------------------------------------------------------------
+    # ---- finding ---------------------------------------------------------------------------------
 
     def lookup(self, offset: int) -> BatchLocation:
         """The batch that holds `offset`, or the first after it where compaction has left a gap.
@@ -204,8 +201,7 @@ class Log:
                 return found
         return None
 
-    # ---- reading
-    # -----------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------
 
     def read(
         self,
@@ -274,8 +270,7 @@ class Log:
 
         return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
 
-    # ---- life
-    # --------------------------------------------------------------------------------------
+    # ---- life ------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Nothing is held between reads; for the symmetry of `with`."""
