@@ -19,14 +19,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "BatchHeader": "kseg.format.header",
     "BatchTable": "kseg.format.header",
-    "BinaryColumn": "kseg.format.columns",
+    "BinaryColumn": "kseg.format.values",
     "Compression": "kseg.constants",
     "ControlType": "kseg.constants",
     "CorruptIndexError": "kseg.errors",
     "CorruptRecordError": "kseg.errors",
     "DecompressionError": "kseg.errors",
     "FormatError": "kseg.errors",
-    "HeadersColumn": "kseg.format.columns",
+    "HeadersColumn": "kseg.format.values",
     "InvalidRecordError": "kseg.errors",
     "KsegError": "kseg.errors",
     "LimitExceededError": "kseg.errors",
@@ -34,8 +34,8 @@ _HOMES = {
     "MissingExtraError": "kseg.errors",
     "NotALogError": "kseg.errors",
     "OffsetOutOfRangeError": "kseg.errors",
-    "Record": "kseg.format.columns",
-    "RecordColumns": "kseg.format.columns",
+    "Record": "kseg.format.values",
+    "RecordColumns": "kseg.format.values",
     "Scan": "kseg.log.scan",
     "Segment": "kseg.log.segment",
     "StopReason": "kseg.constants",
@@ -89,8 +89,8 @@ if TYPE_CHECKING:
         OffsetOutOfRangeError,
         UnsupportedFormatError,
     )
-    from kseg.format.columns import BinaryColumn, HeadersColumn, Record, RecordColumns
     from kseg.format.header import BatchHeader, BatchTable
+    from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumns
     from kseg.log.partition import Log
     from kseg.log.scan import Scan, scan
     from kseg.log.segment import Segment

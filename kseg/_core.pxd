@@ -202,8 +202,17 @@ cdef inline int64_t last_before(int64_t end) noexcept nogil:
     return end if end == INT64_MAX or end == INT64_MIN else end - 1
 
 
+# A binary column that is filled while its records are located: bytes behind what `offsets` says.
+cdef struct Column:
+    int32_t *offsets
+    uint8_t *data
+    uint8_t *validity
+
+
 # Where located records go, and which of them: NULL where a column is not wanted.
 cdef struct Sink:
+    Column key
+    Column value
     int64_t *offsets
     int64_t *timestamps
     int32_t *spans
@@ -221,6 +230,8 @@ cdef inline Sink sink_of(const int64_t[::1] bounds, int64_t rows_max, int64_t by
                          int64_t[::1] offsets, int64_t[::1] timestamps,
                          int32_t[:, ::1] spans) noexcept:
     cdef Sink out
+    out.key.offsets, out.key.data, out.key.validity = NULL, NULL, NULL
+    out.value = out.key
     out.offsets = &offsets[0] if offsets.shape[0] else NULL
     out.timestamps = &timestamps[0] if timestamps.shape[0] else NULL
     out.spans = &spans[0, 0] if spans.shape[0] else NULL

@@ -38,6 +38,8 @@ def locate_records(
     spans: _Int32,
     first_row: _Int64,
     state: _Int64,
+    keys: tuple[_Int32, _UInt8, _UInt8] | None = None,
+    values: tuple[_Int32, _UInt8, _UInt8] | None = None,
 ) -> None: ...
 def gather_bytes(
     view: Buffer,

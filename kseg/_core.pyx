@@ -20,6 +20,7 @@ cdef extern from "crc.h" nogil:
     void kseg_crc_init() noexcept
 
 cdef enum:
+    COPY_SLACK = 64  # spare bytes behind a column's data, so that short values go as blocks
     GIL_BYTES = 4096  # below this, giving the GIL up costs more than the checksum
     POLICY_FILE = 1
     VERIFY_STOP = 1
@@ -409,6 +410,16 @@ cdef inline void _write_row(const Sink *out, int64_t row, const uint8_t *start, 
         span[SPAN_HEADER_COUNT] = r.header_count
 
 
+cdef inline void _append(Column *column, int64_t row, int64_t used, const uint8_t *data,
+                         int64_t size, const uint8_t *end) noexcept nogil:
+    """One value behind the `used` bytes of a column, which has room for all bytes of all bodies."""
+    if size >= 0:
+        copy_bytes(column.data + used, data, size, end - data)
+        used += size
+        column.validity[row >> 3] |= <uint8_t>(1 << (row & 7))
+    column.offsets[row + 1] = <int32_t>used
+
+
 cdef struct Found:
     int64_t key_bytes
     int64_t key_nulls
@@ -475,6 +486,7 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
     cdef int64_t offset, timestamp, room = out.bytes_max - _bytes_found(state)
     # Where neither bound can be reached inside this body, no record is held against them.
     cdef bint bounded = count - record > out.rows_max - rows or end - p > room
+    cdef int64_t key_start = state[STATE_KEY_BYTES], value_start = state[STATE_VALUE_BYTES]
     cdef int status = RECORD_OK, full = 0
     memset(&found, 0, sizeof(found))
     memset(headers, 0, sizeof(headers))
@@ -494,6 +506,11 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
                     full = 1
                     break
             _write_row(&out, rows, start, &r, offset, timestamp)
+            if out.key.data != NULL:
+                _append(&out.key, rows, key_start + found.key_bytes, r.key, r.key_size, end)
+            if out.value.data != NULL:
+                _append(&out.value, rows, value_start + found.value_bytes, r.value, r.value_size,
+                        end)
             _count(&found, &r, headers)
             rows += 1
         p = stop
@@ -570,12 +587,37 @@ cdef int _locate(const Lent *lent, int64_t *first_row, const Sink *out,
     return 0
 
 
+cdef int _take_column(Column *column, const int64_t[:, ::1] bodies, int64_t rows_max,
+                      tuple arrays) except -1:
+    """Borrow a column to be filled; the caller holds its arrays for the length of the call.
+
+    Keys and values of all records fit into the bytes of all bodies. That is held against the column
+    here, and not once a record.
+    """
+    cdef int32_t[::1] offsets = arrays[0]
+    cdef uint8_t[::1] data = arrays[1]
+    cdef uint8_t[::1] validity = arrays[2]
+    cdef int64_t i, size, room = data.shape[0] - COPY_SLACK
+    for i in range(bodies.shape[0]):
+        size = sub64(bodies[i, BODY_END], bodies[i, BODY_START])
+        if size < 0 or size > room:
+            raise ValueError("a column has no room for the bytes of the bodies")
+        room -= size
+    if offsets.shape[0] < rows_max + 1 or validity.shape[0] < (rows_max + 7) // 8 or room < 0:
+        raise ValueError("a column has no room for rows_max")
+    column.offsets, column.data = &offsets[0], &data[0]
+    column.validity = &validity[0] if validity.shape[0] else NULL
+    offsets[0] = 0
+    return 0
+
+
 def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
                    *, const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max,
                    int64_t[::1] offsets, int64_t[::1] timestamps, int32_t[:, ::1] spans,
-                   int64_t[::1] first_row, int64_t[::1] state):
+                   int64_t[::1] first_row, int64_t[::1] state, tuple keys=None,
+                   tuple values=None):
     """Parse the records of magic 2 bodies and note offsets, timestamps and where keys, values and
-    headers lie.
+    headers lie; or copy keys and values at once, while they are in the nearest cache.
 
     Args:
         view: source 0 of the bodies; read only.
@@ -593,6 +635,9 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
         state: int64[STATE_FIELDS]: where to go on (body, record, position, checked), and what was
             found: rows, status, byte totals. Clear all but the first four before going on.
 
+        keys, values: None, or offsets int32[rows_max + 1], data uint8[bytes of all bodies + 64] and
+            validity uint8[(rows_max + 7) // 8], zeroed by the caller: the column, written.
+
     A body that carries a checksum is held against it first. The records before a bad one are kept,
     but those of an eager (compressed) body only if all of it is sound.
 
@@ -600,6 +645,10 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
     """
     check_request(bodies, bounds, rows_max, offsets, timestamps, spans, first_row, state)
     cdef Sink out = sink_of(bounds, rows_max, bytes_max, offsets, timestamps, spans)
+    if keys is not None:
+        _take_column(&out.key, bodies, rows_max, keys)
+    if values is not None:
+        _take_column(&out.value, bodies, rows_max, values)
     cdef Lent lent = lend(view, arena, bodies)
     cdef int fault
     with nogil:
@@ -641,10 +690,6 @@ cdef int _gather(const Lent *lent, const int64_t *first_row, const int32_t *span
             if validity != NULL and size >= 0:
                 _mark_valid(validity, row)
     return 0
-
-
-cdef enum:
-    COPY_SLACK = 64
 
 
 cdef int _check_located(const int64_t[:, ::1] bodies, const int64_t[::1] first_row,

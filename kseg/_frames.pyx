@@ -73,6 +73,16 @@ def records_bound(const int64_t[:, ::1] bodies):
     return bound
 
 
+def bytes_bound(const int64_t[:, ::1] bodies):
+    """Bytes of all bodies: more than these their keys and values cannot have."""
+    if bodies.shape[1] != BODY_FIELDS:
+        raise ValueError("bodies has the wrong width")
+    cdef int64_t i, bound = 0
+    for i in range(bodies.shape[0]):
+        bound += max(sub64(bodies[i, BODY_END], bodies[i, BODY_START]), 0)
+    return bound
+
+
 # ---- frames --------------------------------------------------------------------------------------
 
 # Every read below is behind a comparison of its end with the buffer's.

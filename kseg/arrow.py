@@ -18,7 +18,7 @@ from kseg.extras import require
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kseg.format.columns import BinaryColumn, HeadersColumn, RecordColumns
+    from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 else:
     pa = require("pyarrow", extra="arrow")
 

@@ -18,8 +18,9 @@ from kseg.errors import (
     KsegError,
     LimitExceededError,
 )
-from kseg.format.columns import Request, Workspace, decode
+from kseg.format.columns import Workspace, decode
 from kseg.format.header import CODEC_MASK, CONTROL
+from kseg.format.request import Request
 
 if TYPE_CHECKING:
     import numpy.typing as npt

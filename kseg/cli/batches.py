@@ -13,8 +13,9 @@ import numpy as np
 from kseg.cli.options import Range
 from kseg.cli.rows import UNKNOWN
 from kseg.files.log_file import LogFile
-from kseg.format.columns import Request, decode
+from kseg.format.columns import decode
 from kseg.format.header import CODEC_MASK, COLUMN
+from kseg.format.request import Request
 
 if TYPE_CHECKING:
     import numpy.typing as npt

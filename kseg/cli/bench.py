@@ -23,7 +23,8 @@ from kseg.files.log_file import LogFile
 from kseg.files.mapping import MappedFile
 from kseg.format.arena import Arena
 from kseg.format.bodies import END, START, each_bodies
-from kseg.format.columns import INFLATED_BYTES_MAX, Request, Workspace, decode
+from kseg.format.columns import Workspace, decode
+from kseg.format.request import INFLATED_BYTES_MAX, Request
 
 _RUNS_MIN = 3
 _WINDOW_BYTES = 1 << 20

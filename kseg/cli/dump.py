@@ -37,8 +37,9 @@ from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, at_path
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.names import FileKind, FileName
-from kseg.format.columns import INT64_MAX, INT64_MIN, Request, Workspace, decode
+from kseg.format.columns import Workspace, decode
 from kseg.format.header import crc_error, stop_error
+from kseg.format.request import INT64_MAX, INT64_MIN, Request
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable

@@ -30,7 +30,7 @@ from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
-    from kseg.format.columns import RecordColumns
+    from kseg.format.values import RecordColumns
 
 _PLACE_FIELDS = ("topic", "partition")
 

@@ -17,7 +17,7 @@ from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.extras import require
 
 if TYPE_CHECKING:
-    from kseg.format.columns import RecordColumns
+    from kseg.format.values import RecordColumns
 
     Write = Callable[[RecordColumns], None]
 

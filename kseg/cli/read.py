@@ -32,7 +32,7 @@ from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
-    from kseg.format.columns import RecordColumns
+    from kseg.format.values import RecordColumns
 
 
 @click.command()

@@ -17,8 +17,8 @@ from kseg.constants import Compression, ControlType, TimestampType
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.format.columns import BinaryColumn, HeadersColumn, RecordColumns
     from kseg.format.header import BatchTable
+    from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 
 Piece = tuple[Any, ...]
 Template = tuple[Piece, ...]

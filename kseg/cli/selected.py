@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.cli.rows import Template
-    from kseg.format.columns import BinaryColumn
+    from kseg.format.values import BinaryColumn
 
     Mask = npt.NDArray[np.bool_]
 

@@ -26,7 +26,16 @@ from kseg.format.bodies import (
     record_error,
 )
 from kseg.format.recycle import Recycler
-from kseg.format.shared import BATCH_FIELDS, Shared
+from kseg.format.request import (
+    BYTES_MAX,
+    FIELDS,
+    FIELDS_DEFAULT,
+    INFLATED_BYTES_MAX,
+    ROWS_MAX,
+    Request,
+    narrow,
+)
+from kseg.format.shared import Shared
 from kseg.format.values import (
     RECORD_FIELDS,
     BinaryColumn,
@@ -44,104 +53,27 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
     OnError = Callable[[KsegError], None]
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-#: Default bounds of one piece.
-ROWS_MAX = 65_536
-BYTES_MAX = 16 << 20
-#: A batch may inflate to this much before it is refused. Kafka's own bound is its 32-bit positions.
-INFLATED_BYTES_MAX = 2**31 - 1
 #: Arrow's binary offsets are 32-bit.
 _COLUMN_BYTES_MAX = 2**31 - 1
 _COPY_SLACK = 64
+#: Keys and values of bodies up to this size are copied while they are located.
+_AT_ONCE_BYTES_MAX = 4 << 20
 _SPAN_FIELDS = 6
 _SPAN_KEY, _SPAN_VALUE = 0, 2
-
-
-# ---- what to decode ------------------------------------------------------------------------------
-
-_RECORD_LEVEL = (
-    "base_offset",
-    "offset",
-    "next_offset",
-    "timestamp",
-    "key",
-    "value",
-    "headers",
-    "sequence",
-    "control_type",
-)
-#: Every field that can be asked for.
-FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
-#: What is decoded if nobody says otherwise.
-FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Which records, which fields of them, and how much at a time.
-
-    Attributes:
-        fields: names out of `FIELDS`.
-        offset_start, offset_end: records with `offset_start <= offset < offset_end`.
-        timestamp_start, timestamp_end: the same for timestamps in ms; magic 0 has -1.
-        rows_max, bytes_max: bounds of one piece; a record larger than `bytes_max` is a piece of its
-            own.
-        control: give control records too. A consumer never sees them.
-        verify_crc: refuse batches, and messages inside compressed ones, whose checksum is wrong.
-        inflated_max: refuse batches that inflate to more bytes.
-    """
-
-    fields: tuple[str, ...] = FIELDS_DEFAULT
-    offset_start: int = INT64_MIN
-    offset_end: int = INT64_MAX
-    timestamp_start: int = INT64_MIN
-    timestamp_end: int = INT64_MAX
-    rows_max: int = ROWS_MAX
-    bytes_max: int = BYTES_MAX
-    control: bool = False
-    verify_crc: bool = True
-    inflated_max: int = INFLATED_BYTES_MAX
-
-    def __post_init__(self) -> None:
-        """Refuse what makes no sense, by name."""
-        unknown = [name for name in self.fields if name not in FIELDS]
-        if unknown:
-            raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(FIELDS)}")
-        if self.rows_max < 1 or self.bytes_max < 1:
-            raise ValueError("a piece holds at least one row and one byte")
-
-    @property
-    def bounds(self) -> npt.NDArray[np.int64]:
-        """int64[4] as the kernels take it; `narrow` has seen to what lies beyond 64 bits."""
-        given = (self.offset_start, self.offset_end, self.timestamp_start, self.timestamp_end)
-        return np.array([min(max(at, INT64_MIN), INT64_MAX) for at in given], np.int64)
-
-    @property
-    def whole(self) -> bool:
-        """Whether no record is passed over for its offset or time."""
-        least = self.offset_start == self.timestamp_start == INT64_MIN
-        return least and self.offset_end == self.timestamp_end == INT64_MAX
-
-
-def narrow(table: BatchTable, request: Request) -> BatchTable:
-    """The batches that can hold a record of the request, told by their headers."""
-    keep: Array | None = None
-    if not request.whole:
-        keep = table.last_offset >= request.offset_start
-        if request.offset_end != INT64_MAX:
-            keep &= table.base_offset < request.offset_end
-        if request.timestamp_start != INT64_MIN:
-            keep &= table.max_timestamp >= request.timestamp_start
-    if not request.control and table.attributes_seen & 0x20:
-        data = ~table.is_control
-        keep = data if keep is None else keep & data
-    return table if keep is None or keep.all() else table.take(keep)
 
 
 class _Plan:
     """What a request means for the kernels; made once a reader."""
 
-    __slots__ = ("bounds", "bytes_max", "request", "wants_offset", "wants_spans", "wants_timestamp")
+    __slots__ = (
+        "binary",
+        "bounds",
+        "bytes_max",
+        "request",
+        "wants_headers",
+        "wants_offset",
+        "wants_timestamp",
+    )
 
     def __init__(self, request: Request) -> None:
         fields = set(request.fields)
@@ -150,7 +82,8 @@ class _Plan:
         self.bytes_max = min(request.bytes_max, _COLUMN_BYTES_MAX)
         self.wants_offset = not fields.isdisjoint(("offset", "sequence"))
         self.wants_timestamp = "timestamp" in fields
-        self.wants_spans = not fields.isdisjoint(("key", "value", "headers"))
+        self.wants_headers = "headers" in fields
+        self.binary = tuple(name for name in ("key", "value") if name in fields)
 
 
 class Workspace:
@@ -243,6 +176,7 @@ class _Located:
     timestamps: Array
     spans: Array
     state: list[int]
+    columns: dict[str, tuple[Array, Array, Array]]  # keys and values that are copied already
 
 
 _EMPTY = np.empty(0, np.int64)
@@ -301,7 +235,9 @@ def _locate(
 ) -> _Located:
     offsets = workspace.empty(rows_max, np.int64) if plan.wants_offset else _EMPTY
     timestamps = workspace.empty(rows_max, np.int64) if plan.wants_timestamp else _EMPTY
-    spans = workspace.spans_for(rows_max) if plan.wants_spans else _NO_SPANS
+    columns = _columns(bodies, plan, workspace, rows_max)
+    wants_spans = plan.wants_headers or len(columns) < len(plan.binary)
+    spans = workspace.spans_for(rows_max) if wants_spans else _NO_SPANS
     first_row = np.empty(len(bodies.rows) + 1, np.int64)
     first_offsets: Array | None = None
     arguments: dict[str, Any] = {
@@ -325,9 +261,33 @@ def _locate(
             **arguments,
         )
     else:
-        _core.locate_records(data, arena, bodies.rows, **arguments)
+        keys, values = columns.get("key"), columns.get("value")
+        _core.locate_records(data, arena, bodies.rows, keys=keys, values=values, **arguments)
     found = state.tolist()
-    return _Located(found[5], first_row, first_offsets, offsets, timestamps, spans, found)
+    return _Located(found[5], first_row, first_offsets, offsets, timestamps, spans, found, columns)
+
+
+def _columns(
+    bodies: Bodies, plan: _Plan, workspace: Workspace, rows_max: int
+) -> dict[str, tuple[Array, Array, Array]]:
+    """Room to copy keys and values into while they are located, for pieces of modest size.
+
+    Their sizes are not known yet, so each gets room for all bytes of all bodies.
+    """
+    if bodies.legacy or not plan.binary:
+        return {}
+    room = _frames.bytes_bound(bodies.rows)
+    if room > _AT_ONCE_BYTES_MAX:
+        return {}
+    new = workspace.empty
+    return {
+        name: (
+            new(rows_max + 1, np.int32),
+            new(room + _COPY_SLACK, np.uint8),
+            np.zeros((rows_max + 7) // 8, np.uint8),
+        )
+        for name in plan.binary
+    }
 
 
 def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
@@ -354,7 +314,8 @@ def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
     found = [0] * STATE_FIELDS
     found[0], found[5] = begin + taken, count
     found[8], found[9] = count, int(spans[:, 3].sum())
-    return _Located(count, first_row, None, offsets, np.full(count, -1, np.int64), spans, found)
+    times = np.full(count, -1, np.int64)
+    return _Located(count, first_row, None, offsets, times, spans, found, {})
 
 
 # ---- building the columns ------------------------------------------------------------------------
@@ -417,6 +378,9 @@ class _Gather:
         span, total, nulls = (
             (_SPAN_KEY, *state[7:9]) if name == "key" else (_SPAN_VALUE, *state[9:11])
         )
+        if name in self.located.columns:
+            offsets, data, validity = self.located.columns[name]
+            return _binary(offsets[: rows + 1], data[:total], validity[: (rows + 7) // 8], nulls)
         offsets, data, validity = self._empty_binary(rows, total, nulls)
         _core.gather_bytes(*self.source, span, offsets, data, validity)
         return _binary(offsets, data[:total], validity, nulls)

@@ -21,7 +21,8 @@ from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import PartitionFiles, PathKind, SegmentFiles, classify_path, list_partition
-from kseg.format.columns import FIELDS_DEFAULT, RECORD_FIELDS, Record, RecordColumns
+from kseg.format.request import FIELDS_DEFAULT
+from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log import transactions
 from kseg.log.locations import BatchLocation, RecordLocation
 from kseg.log.segment import Segment

@@ -12,8 +12,9 @@ from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
 from kseg.files.names import PartitionName, PathKind, classify_path, list_data_directory
-from kseg.format.columns import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX, RecordColumns
 from kseg.format.header import BatchTable
+from kseg.format.request import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX
+from kseg.format.values import RecordColumns
 from kseg.log.partition import ISOLATIONS, Log
 from kseg.log.segment import Segment
 

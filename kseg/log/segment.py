@@ -24,21 +24,18 @@ from kseg.files.names import list_partition
 from kseg.files.offset_index import IndexEntry, OffsetIndex
 from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
-from kseg.format.columns import (
+from kseg.format.columns import Workspace, decode
+from kseg.format.header import BatchHeader, BatchTable, stop_error
+from kseg.format.request import (
     BYTES_MAX,
     FIELDS_DEFAULT,
     INFLATED_BYTES_MAX,
     INT64_MAX,
     INT64_MIN,
-    RECORD_FIELDS,
     ROWS_MAX,
-    Record,
-    RecordColumns,
     Request,
-    Workspace,
-    decode,
 )
-from kseg.format.header import BatchHeader, BatchTable, stop_error
+from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log.locations import BatchLocation, RecordLocation
 
 if TYPE_CHECKING:

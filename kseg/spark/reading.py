@@ -21,7 +21,7 @@ from kseg.spark.rows import RowBuilder
 from kseg.spark.schema import Projection
 
 if TYPE_CHECKING:
-    from kseg.format.columns import RecordColumns
+    from kseg.format.values import RecordColumns
 
     OnError = Callable[[KsegError], None]
 

@@ -20,7 +20,7 @@ from kseg.spark.schema import Projection, arrow_schema
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.format.columns import RecordColumns
+    from kseg.format.values import RecordColumns
     from kseg.spark.plan import Split
 
 _US_PER_MS: Final = 1000

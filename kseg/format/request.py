@@ -1,0 +1,102 @@
+"""What a reader asks for: which records, which fields of them, and how much at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kseg.format.shared import BATCH_FIELDS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.format.header import BatchTable
+
+    Array = npt.NDArray[Any]
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+#: Default bounds of one piece.
+ROWS_MAX = 65_536
+BYTES_MAX = 16 << 20
+#: A batch may inflate to this much before it is refused. Kafka's own bound is its 32-bit positions.
+INFLATED_BYTES_MAX = 2**31 - 1
+
+_RECORD_LEVEL = (
+    "base_offset",
+    "offset",
+    "next_offset",
+    "timestamp",
+    "key",
+    "value",
+    "headers",
+    "sequence",
+    "control_type",
+)
+#: Every field that can be asked for.
+FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
+#: What is decoded if nobody says otherwise.
+FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which records, which fields of them, and how much at a time.
+
+    Attributes:
+        fields: names out of `FIELDS`.
+        offset_start, offset_end: records with `offset_start <= offset < offset_end`.
+        timestamp_start, timestamp_end: the same for timestamps in ms; magic 0 has -1.
+        rows_max, bytes_max: bounds of one piece; a record larger than `bytes_max` is a piece of its
+            own.
+        control: give control records too. A consumer never sees them.
+        verify_crc: refuse batches, and messages inside compressed ones, whose checksum is wrong.
+        inflated_max: refuse batches that inflate to more bytes.
+    """
+
+    fields: tuple[str, ...] = FIELDS_DEFAULT
+    offset_start: int = INT64_MIN
+    offset_end: int = INT64_MAX
+    timestamp_start: int = INT64_MIN
+    timestamp_end: int = INT64_MAX
+    rows_max: int = ROWS_MAX
+    bytes_max: int = BYTES_MAX
+    control: bool = False
+    verify_crc: bool = True
+    inflated_max: int = INFLATED_BYTES_MAX
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, by name."""
+        unknown = [name for name in self.fields if name not in FIELDS]
+        if unknown:
+            raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(FIELDS)}")
+        if self.rows_max < 1 or self.bytes_max < 1:
+            raise ValueError("a piece holds at least one row and one byte")
+
+    @property
+    def bounds(self) -> npt.NDArray[np.int64]:
+        """int64[4] as the kernels take it; `narrow` has seen to what lies beyond 64 bits."""
+        given = (self.offset_start, self.offset_end, self.timestamp_start, self.timestamp_end)
+        return np.array([min(max(at, INT64_MIN), INT64_MAX) for at in given], np.int64)
+
+    @property
+    def whole(self) -> bool:
+        """Whether no record is passed over for its offset or time."""
+        least = self.offset_start == self.timestamp_start == INT64_MIN
+        return least and self.offset_end == self.timestamp_end == INT64_MAX
+
+
+def narrow(table: BatchTable, request: Request) -> BatchTable:
+    """The batches that can hold a record of the request, told by their headers."""
+    keep: Array | None = None
+    if not request.whole:
+        keep = table.last_offset >= request.offset_start
+        if request.offset_end != INT64_MAX:
+            keep &= table.base_offset < request.offset_end
+        if request.timestamp_start != INT64_MIN:
+            keep &= table.max_timestamp >= request.timestamp_start
+    if not request.control and table.attributes_seen & 0x20:
+        data = ~table.is_control
+        keep = data if keep is None else keep & data
+    return table if keep is None or keep.all() else table.take(keep)
