@@ -93,7 +93,7 @@ def test_a_column_without_room_is_refused(
 ) -> None:
     lent = memoryview(batch(SHAPES))
     rows, given = arguments(lent)
-    column = (
+    column: Any = (
         np.empty(offsets, np.int32),
         np.empty(data, np.uint8),
         np.zeros(validity, np.uint8),
