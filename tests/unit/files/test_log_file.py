@@ -32,6 +32,7 @@ WINDOW = 200
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_file, "WINDOW_BYTES", WINDOW)
     monkeypatch.setattr(log_file, "TILE_BYTES", 2 * WINDOW)
+    monkeypatch.setattr(log_file, "CHECKED_TILE_BYTES", 2 * WINDOW)
     monkeypatch.setattr(log_file, "BATCH_BYTES_TRUSTED", WINDOW)
 
 

@@ -336,8 +336,8 @@ def test_tables_of_many_tiles_are_joined(tmp_path: Path, monkeypatch: pytest.Mon
     path = write_segment(tmp_path, 0, *mixed() * 3)
     with Segment.open(path, mapping="always") as segment:
         whole = segment.batches()
-    monkeypatch.setattr(log_file, "TILE_BYTES", 100)
-    monkeypatch.setattr(log_file, "WINDOW_BYTES", 100)
+    for name in ("TILE_BYTES", "CHECKED_TILE_BYTES", "WINDOW_BYTES"):
+        monkeypatch.setattr(log_file, name, 100)
     for mapping in HOW:
         with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
             table = segment.batches()
