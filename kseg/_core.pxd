@@ -202,6 +202,27 @@ cdef inline int64_t last_before(int64_t end) noexcept nogil:
     return end if end == INT64_MAX or end == INT64_MIN else end - 1
 
 
+# What both walks ask of their arguments, and what both answer.
+cdef inline int check_walk(int64_t data_bytes, int64_t base, int64_t start, int64_t file_end,
+                           int64_t[:, ::1] rows, int64_t[::1] walk) except -1:
+    if rows.shape[1] != ROW_FIELDS or walk.shape[0] != WALK_FIELDS:
+        raise ValueError("rows or walk has the wrong width")
+    if not 0 <= base <= start or start > base + data_bytes or file_end < base + data_bytes:
+        raise ValueError("start, base and file_end do not fit the data")
+    return 0
+
+
+cdef inline void write_walk(int64_t *walk, int64_t count, int64_t end, int stop, int64_t needed,
+                            int64_t attributes, int64_t magics, int64_t bad) noexcept nogil:
+    walk[WALK_COUNT] = count
+    walk[WALK_END] = end
+    walk[WALK_STOP] = stop
+    walk[WALK_NEEDED] = needed
+    walk[WALK_ATTRIBUTES] = attributes
+    walk[WALK_MAGICS] = magics
+    walk[WALK_BAD_CRC] = bad
+
+
 # A binary column that is filled while its records are located: bytes behind what `offsets` says.
 cdef struct Column:
     int32_t *offsets

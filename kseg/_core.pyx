@@ -217,10 +217,7 @@ def scan_batches(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_
 
     Source: Kafka ByteBufferLogInputStream, FileLogInputStream, DefaultRecordBatch.ensureValid.
     """
-    if rows.shape[1] != ROW_FIELDS or walk.shape[0] != WALK_FIELDS:
-        raise ValueError("rows or walk has the wrong width")
-    if not 0 <= base <= start or start > base + data.shape[0] or file_end < base + data.shape[0]:
-        raise ValueError("start, base and file_end do not fit the data")
+    check_walk(data.shape[0], base, start, file_end, rows, walk)
     cdef const uint8_t *bytes_ = pointer_to(data)
     cdef int64_t visible_end = base + data.shape[0]
     cdef int64_t capacity = rows.shape[0]
@@ -263,13 +260,7 @@ cdef void _walk(const uint8_t *data, int64_t base, int64_t position, int64_t lim
         position += size
         size = 0
         row += ROW_FIELDS
-    walk[WALK_COUNT] = count
-    walk[WALK_END] = position
-    walk[WALK_STOP] = stop
-    walk[WALK_NEEDED] = size
-    walk[WALK_ATTRIBUTES] = attributes
-    walk[WALK_MAGICS] = magics
-    walk[WALK_BAD_CRC] = bad
+    write_walk(walk, count, position, stop, size, attributes, magics, bad)
 
 
 # ---- locating the records of magic 2 batches -----------------------------------------------------

@@ -289,13 +289,7 @@ cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t 
         position += size
         size = 0
         row += ROW_FIELDS
-    walk[WALK_COUNT] = count
-    walk[WALK_END] = position
-    walk[WALK_STOP] = stop
-    walk[WALK_NEEDED] = size
-    walk[WALK_ATTRIBUTES] = attributes
-    walk[WALK_MAGICS] = magics
-    walk[WALK_BAD_CRC] = bad
+    write_walk(walk, count, position, stop, size, attributes, magics, bad)
 
 
 def scan_messages_07(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit,
@@ -306,10 +300,7 @@ def scan_messages_07(const uint8_t[::1] data, *, int64_t base, int64_t start, in
     Base and last offset of a row are the message's physical start in the log.
     Source: kafka.message.ByteBufferMessageSet and FileMessageSet of 0.7.
     """
-    if rows.shape[1] != ROW_FIELDS or walk.shape[0] != WALK_FIELDS:
-        raise ValueError("rows or walk has the wrong width")
-    if not 0 <= base <= start or start > base + data.shape[0] or file_end < base + data.shape[0]:
-        raise ValueError("start, base and file_end do not fit the data")
+    check_walk(data.shape[0], base, start, file_end, rows, walk)
     cdef const uint8_t *bytes_ = pointer_to(data)
     cdef int64_t visible_end = base + data.shape[0]
     cdef int64_t capacity = rows.shape[0]

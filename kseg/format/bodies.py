@@ -58,7 +58,7 @@ FIELDS = (
     MAGIC,
     CRC,
 ) = range(len(FIELDS))
-#: int64[14] that a locating kernel goes on from: body, record, position, checked, shift, then what
+#: int64[15] that a locating kernel goes on from: body, record, position, checked, shift, then what
 #: it found: rows, status, key bytes, key nulls, value bytes, value nulls, headers, header name
 #: bytes, value bytes, value nulls.
 STATE_FIELDS = 15
