@@ -4,9 +4,15 @@
       FormatError(ValueError)      bytes break the format; .path .position .stop
         CorruptRecordError         Kafka's CorruptRecordException: length, magic or CRC
         InvalidRecordError         Kafka's InvalidRecordException: contents that break a rule
-        UnsupportedFormatError     a magic or codec that kseg does not know, or whose library is
-        missing DecompressionError         the codec refused the bytes
+        UnsupportedFormatError     a magic or codec unknown, not allowed there or not installed
+        DecompressionError         the codec refused the bytes
       CorruptIndexError            index, snapshot or checkpoint fails its check; rebuildable
+      AppendError(ValueError)      the log refuses what is to be appended
+        InvalidTimestampError      outside the bounds, or of the wrong kind; .record_errors
+        RecordTooLargeError        one batch is larger than the largest allowed
+        RecordBatchTooLargeError   all batches of one append are larger than a segment
+        OffsetsOutOfOrderError     batches that bring their offsets are not in order
+      BuilderStateError            a builder used after it was built or aborted
       LimitExceededError           a bound would be passed: inflated size, nesting, memory
       OffsetOutOfRangeError(LookupError)
       NotALogError                 the path holds no Kafka files that kseg can name
@@ -19,7 +25,7 @@ path with `at_path`, so each message is made in one place.
 from __future__ import annotations
 
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from kseg.constants import StopReason
@@ -98,8 +104,21 @@ class CorruptRecordError(FormatError):
     """A length, magic or CRC of a batch or message is wrong (Kafka's CorruptRecordException)."""
 
 
+class RecordFault(NamedTuple):
+    """One record that may not be appended: its zero-based place in its batch, and why."""
+
+    record_index: int
+    reason: str
+
+
 class InvalidRecordError(FormatError):
-    """The contents of a batch break a rule (Kafka's InvalidRecordException)."""
+    """The contents of a batch break a rule (Kafka's InvalidRecordException).
+
+    Attributes:
+        record_errors: each refused record of the batch, where records were refused one by one.
+    """
+
+    record_errors: tuple[RecordFault, ...] = ()
 
 
 class UnsupportedFormatError(FormatError):
@@ -112,6 +131,36 @@ class DecompressionError(FormatError):
 
 class CorruptIndexError(KsegError):
     """An index, snapshot or checkpoint fails its check; it can be rebuilt from the log."""
+
+
+class AppendError(KsegError, ValueError):
+    """The log refuses what is to be appended."""
+
+
+class InvalidTimestampError(AppendError):
+    """A timestamp is out of bounds, or of a kind that the topic does not take.
+
+    Attributes:
+        record_errors: each refused record of the batch, those refused for other reasons among them.
+    """
+
+    record_errors: tuple[RecordFault, ...] = ()
+
+
+class RecordTooLargeError(AppendError):
+    """One batch is larger than the largest allowed (Kafka's RecordTooLargeException)."""
+
+
+class RecordBatchTooLargeError(AppendError):
+    """One append is larger than a segment (Kafka's RecordBatchTooLargeException)."""
+
+
+class OffsetsOutOfOrderError(AppendError):
+    """Batches that bring their own offsets are not in order."""
+
+
+class BuilderStateError(KsegError, RuntimeError):
+    """A builder was used in a state that does not allow it (Kafka's IllegalStateException)."""
 
 
 class LimitExceededError(KsegError):

@@ -1,0 +1,115 @@
+"""What all records of a batch share when it is written; the checks that need no record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kseg.constants import (
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Compression,
+    TimestampType,
+)
+from kseg.errors import InvalidRecordError
+from kseg.format.compress import check_level
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """How a batch is written, besides its records and offsets.
+
+    Attributes:
+        magic: 0, 1 or 2.
+        compression: codec of the batch, or of the wrapper message for magic 0 and 1.
+        level: the codec's level; None for Kafka's default.
+        timestamp_type: create time unless given; magic 0 has none.
+        log_append_time: what every record reports under log append time, in ms.
+        producer_id, producer_epoch, base_sequence: of an idempotent producer; -1 without one.
+        transactional: the records belong to a transaction.
+        control: the records are markers rather than data.
+        leader_epoch: partition leader epoch; -1 from producers.
+        delete_horizon_ms: from when tombstones and markers may go; -1 for none.
+
+    Raises:
+        ValueError: the arguments exclude each other, as in Kafka's builder.
+
+    Source: Kafka MemoryRecordsBuilder's constructor.
+    """
+
+    magic: int = 2
+    compression: Compression = Compression.NONE
+    level: int | None = None
+    timestamp_type: TimestampType | None = None
+    log_append_time: int = NO_TIMESTAMP
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    transactional: bool = False
+    control: bool = False
+    leader_epoch: int = NO_PARTITION_LEADER_EPOCH
+    delete_horizon_ms: int = -1
+
+    def __post_init__(self) -> None:
+        """Refuse what Kafka's builder refuses before its first record."""
+        magic = self.magic
+        if magic not in (0, 1, 2):
+            raise ValueError(f"magic is 0, 1 or 2, not {magic}")
+        object.__setattr__(self, "compression", Compression(self.compression))
+        if self.timestamp_type is None:
+            kind = TimestampType.CREATE_TIME if magic else TimestampType.NO_TIMESTAMP_TYPE
+            object.__setattr__(self, "timestamp_type", kind)
+        elif magic and self.timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
+            raise ValueError(f"magic {magic} has timestamps, so their type must be told")
+        if magic < 2:
+            self._check_old()
+        if self.level is not None:
+            check_level(self.compression, self.level)
+
+    def _check_old(self) -> None:
+        magic = self.magic
+        if self.transactional:
+            raise ValueError(f"magic {magic} has no transactions")
+        if self.control:
+            raise ValueError(f"magic {magic} has no control records")
+        if self.compression == Compression.ZSTD:
+            raise ValueError(f"magic {magic} has no zstd compression")
+        if self.delete_horizon_ms != -1:
+            raise ValueError(f"magic {magic} has no delete horizon")
+
+    @property
+    def has_producer(self) -> bool:
+        """Whether the batch names its producer."""
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Whether base timestamps give the delete horizon."""
+        return self.magic >= 2 and self.delete_horizon_ms >= 0
+
+    @property
+    def is_log_append(self) -> bool:
+        """Whether every record reports the time of its append."""
+        return self.timestamp_type == TimestampType.LOG_APPEND_TIME
+
+    def check_producer(self) -> None:
+        """Refuse producer fields that do not fit each other, as Kafka's builder does on closing.
+
+        Raises:
+            InvalidRecordError: a transaction without producer, a producer without epoch or
+                sequence, or a producer where the format has none.
+
+        Source: Kafka MemoryRecordsBuilder.validateProducerState.
+        """
+        if self.transactional and not self.has_producer:
+            raise InvalidRecordError("a transactional batch needs a producer id")
+        if not self.has_producer:
+            return
+        if self.producer_epoch == NO_PRODUCER_EPOCH:
+            raise InvalidRecordError(f"producer {self.producer_id} has no epoch")
+        if self.base_sequence < 0 and not self.control:
+            raise InvalidRecordError(f"producer {self.producer_id} has no base sequence")
+        if self.magic < 2:
+            raise InvalidRecordError(f"magic {self.magic} has no producer ids")
