@@ -1,8 +1,34 @@
-"""Compress what a batch or a wrapper message holds, in the framings that Kafka writes."""
+"""Compress what a batch or a wrapper message holds, in the framings that Kafka writes.
+
+    gzip     one member: no name, time 0, extra flags 0, system 0xFF
+    snappy   xerial header, then blocks of 32768 bytes, each behind its compressed size (i32)
+    lz4      frame of independent 64 KiB blocks without sizes or checksums; header checksum by magic
+    zstd     one frame, without content size or checksum
+
+What the blocks hold is the libraries' matter, as it is the matter of Kafka's: compare what was
+compressed, never the compressed bytes. Libraries are loaded on first use and work with the GIL
+released. `codec` is the way back.
+
+Source: Kafka CompressionType, GzipCompression, SnappyCompression, Lz4Compression,
+Lz4BlockOutputStream (KafkaLZ4BlockOutputStream once), ZstdCompression.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from struct import Struct
+from types import ModuleType
+from typing import Any
+
+from kseg._core import crc32
 from kseg.constants import Compression
+from kseg.errors import UnsupportedFormatError
+
+Data = bytes | bytearray | memoryview
 
 #: The least and the greatest level of each codec that has levels.
 LEVELS = {
@@ -10,6 +36,66 @@ LEVELS = {
     Compression.LZ4: (1, 17),
     Compression.ZSTD: (-131072, 22),
 }
+#: The level at which Kafka takes lz4's fast compressor; any other level is of the slow one.
+LZ4_FAST_LEVEL = 9
+
+_GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
+_GZIP_TRAILER = Struct("<II")
+_GZIP_DEFAULT = -1
+_RAW_DEFLATE = -15
+_SNAPPY_HEADER = b"\x82SNAPPY\x00" + bytes((0, 0, 0, 1)) * 2
+_SNAPPY_BLOCK_BYTES = 32768
+_SNAPPY_SIZE = Struct(">i")
+#: Magic, FLG 60, BD 40; the header checksum follows, over more than it should be for magic 0.
+_LZ4_DESCRIPTOR = bytes.fromhex("04224d186040")
+_LZ4_CHECKS = {0: b"\x1a", 1: b"\x82", 2: b"\x82"}
+_LZ4_HEADER_BYTES = 7
+_LZ4_BLOCK_BYTES = 1 << 16
+_LZ4_SIZE = Struct("<I")
+_LZ4_STORED = 1 << 31
+_LZ4_END = bytes(4)
+#: The least level at which the library's frame writer is not the fast one.
+_LZ4_SLOW_FRAME_LEVEL = 3
+_ZSTD_DEFAULT = 3
+#: Longer input than this may leave a compressor with more memory than is worth keeping.
+_ZSTD_MODEST_INPUT = 1 << 17
+_ZSTD_KEPT_BYTES_MAX = 8 << 20
+#: Levels for which a thread keeps a compressor; a process seldom has more than one.
+_ZSTD_KEPT_LEVELS_MAX = 8
+
+
+def compress(kind: int, data: Data, *, magic: int = 2, level: int | None = None) -> bytes:
+    """Compress one batch body (magic 2) or one set of inner messages (magic 0 and 1).
+
+    Args:
+        kind: codec, 0 to 4.
+        data: contiguous bytes; none at all give what Kafka writes for an empty stream.
+        magic: of the batch or message around it; 0 has a header checksum of its own for lz4.
+        level: of the codec; None for Kafka's default.
+
+    Returns:
+        The compressed bytes; for codec 0 a copy (or `data` itself where that is `bytes`).
+
+    Raises:
+        ValueError: no such codec, one that this magic does not have, or a level out of range.
+        UnsupportedFormatError: the codec's library is not installed.
+
+    Example:
+        >>> compress(Compression.LZ4, b"to be or not to be")[:7].hex()
+        '04224d18604082'
+    """
+    if level is not None:
+        check_level(kind, level)
+    squeeze = _COMPRESSORS.get(kind)
+    if squeeze is None:
+        raise ValueError(f"no codec has the number {kind}")
+    if magic < 2 and kind == Compression.ZSTD:
+        raise ValueError(f"magic {magic} has no zstd compression")
+    try:
+        return squeeze(data, level, magic)
+    except ImportError as error:
+        name = Compression(kind).label
+        raise UnsupportedFormatError(f"{name} needs a missing library: {error}") from error
 
 
 def check_level(kind: int, level: int) -> None:
@@ -24,3 +110,200 @@ def check_level(kind: int, level: int) -> None:
     least, greatest = LEVELS[Compression(kind)]
     if not least <= level <= greatest and not (kind == Compression.GZIP and level == -1):
         raise ValueError(f"{name} has levels {least} to {greatest}, not {level}")
+
+
+def compression_named(name: str) -> Compression:
+    """The codec of a name, which is in lower case.
+
+    Raises:
+        ValueError: no codec has that name.
+
+    Example:
+        >>> compression_named("zstd")
+        <Compression.ZSTD: 4>
+
+    Source: Kafka CompressionType.forName.
+    """
+    try:
+        return _NAMES[name]
+    except KeyError:
+        raise ValueError(f"no codec is called {name!r}; there are {', '.join(_NAMES)}") from None
+
+
+def topic_compression(setting: str) -> Compression | None:
+    """The codec that a topic's `compression.type` asks for; None: keep the producer's.
+
+    Case does not matter here, and `uncompressed` is another name for no codec.
+
+    Raises:
+        ValueError: no topic may have that setting.
+
+    Example:
+        >>> topic_compression("Uncompressed"), topic_compression("producer")
+        (<Compression.NONE: 0>, None)
+
+    Source: Kafka BrokerCompressionType.forName.
+    """
+    name = setting.lower()
+    if name == "producer":
+        return None
+    if name == "uncompressed":
+        return Compression.NONE
+    if name == "none" or name not in _NAMES:
+        known = ", ".join(["producer", "uncompressed", *list(_NAMES)[1:]])
+        raise ValueError(f"no topic compression is called {setting!r}; there are {known}")
+    return _NAMES[name]
+
+
+def _copy(data: Data, level: int | None, magic: int) -> bytes:
+    return bytes(data)
+
+
+# gzip: RFC 1952. Of the libraries only zlib has the nine levels.
+
+
+def _gzip(data: Data, level: int | None, magic: int) -> bytes:
+    data = _flat(data)
+    body = zlib.compress(data, _GZIP_DEFAULT if level is None else level, _RAW_DEFLATE)
+    trailer = _GZIP_TRAILER.pack(crc32(data), len(data) & 0xFFFFFFFF)
+    return b"".join((_GZIP_HEADER, body, trailer))
+
+
+def _flat(data: Data) -> Data:
+    """Bytes to be counted and cut, whatever their owner takes them for."""
+    if isinstance(data, bytes):
+        return data
+    view = memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+# snappy: the stream of snappy-java ("xerial").
+
+
+def _snappy(data: Data, level: int | None, magic: int) -> bytes:
+    block_of = _cramjam().snappy.compress_raw
+    parts = [_SNAPPY_HEADER]
+    for piece in _pieces(_flat(data), _SNAPPY_BLOCK_BYTES):
+        block = block_of(piece)
+        parts += _SNAPPY_SIZE.pack(len(block)), block
+    return b"".join(parts)
+
+
+def _pieces(data: Data, size: int) -> Iterator[Data]:
+    """Consecutive pieces of this size, the last one maybe shorter; no bytes, no piece."""
+    if 0 < len(data) <= size:
+        yield data
+        return
+    view = memoryview(data)
+    for start in range(0, len(data), size):
+        yield view[start : start + size]
+
+
+@cache
+def _cramjam() -> ModuleType:
+    import cramjam
+
+    return cramjam
+
+
+# lz4: LZ4 frame format 1.5.
+
+
+def _lz4(data: Data, level: int | None, magic: int) -> bytes:
+    if level is None or level == LZ4_FAST_LEVEL:
+        frame = _lz4_writer()(data, 0)
+    elif level >= _LZ4_SLOW_FRAME_LEVEL:
+        frame = _lz4_writer()(data, level)
+    else:
+        return b"".join(_lz4_parts(_flat(data), level, magic))
+    if magic:
+        return frame
+    return b"".join((_LZ4_DESCRIPTOR, _LZ4_CHECKS[magic], frame[_LZ4_HEADER_BYTES:]))
+
+
+@cache
+def _lz4_writer() -> Callable[[Data, int], bytes]:
+    """Kafka's frame from the library's writer, which stores what does not get smaller."""
+    from lz4 import frame
+
+    write = frame.compress
+    block_size = frame.BLOCKSIZE_MAX64KB
+
+    def framed(data: Data, level: int) -> bytes:
+        made: bytes = write(data, level, block_size, False, False, False, False)
+        return made
+
+    return framed
+
+
+def _lz4_parts(data: Data, level: int, magic: int) -> Iterator[Data]:
+    """A frame whose blocks the slow compressor makes at a level that no frame writer gives it."""
+    from lz4 import block
+
+    yield _LZ4_DESCRIPTOR
+    yield _LZ4_CHECKS[magic]
+    for piece in _pieces(data, _LZ4_BLOCK_BYTES):
+        made = block.compress(piece, "high_compression", compression=level, store_size=False)
+        if len(made) < len(piece):
+            yield _LZ4_SIZE.pack(len(made))
+            yield made
+        else:
+            yield _LZ4_SIZE.pack(len(piece) | _LZ4_STORED)
+            yield piece
+    yield _LZ4_END
+
+
+# zstd: RFC 8878.
+
+_kept = threading.local()
+
+
+def _zstd(data: Data, level: int | None, magic: int) -> bytes:
+    if level is None:
+        level = _ZSTD_DEFAULT
+    compressor = _compressor(level)
+    made: bytes = compressor.compress(data)
+    if len(data) > _ZSTD_MODEST_INPUT and compressor.memory_size() > _ZSTD_KEPT_BYTES_MAX:
+        del _kept.compressors[level]
+    return made
+
+
+def _compressor(level: int) -> Any:
+    """This thread's compressor of a level: one shared by two threads crashes the process.
+
+    Making one costs as much as compressing a small batch. A child after a fork makes its own.
+    """
+    try:
+        return _kept.compressors[level]
+    except (AttributeError, KeyError):
+        kept = _kept.__dict__.setdefault("compressors", {})
+    if len(kept) >= _ZSTD_KEPT_LEVELS_MAX:
+        kept.clear()
+    kept[level] = _zstandard().ZstdCompressor(level=level, write_content_size=False)
+    return kept[level]
+
+
+def _forget() -> None:
+    _kept.__dict__.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child has one thread only, the one that forked.
+    os.register_at_fork(after_in_child=_forget)
+
+
+@cache
+def _zstandard() -> ModuleType:
+    import zstandard
+
+    return zstandard
+
+
+_NAMES = {kind.label: kind for kind in Compression}
+_COMPRESSORS: dict[int, Callable[[Data, int | None, int], bytes]] = {
+    Compression.NONE: _copy,
+    Compression.GZIP: _gzip,
+    Compression.SNAPPY: _snappy,
+    Compression.LZ4: _lz4,
+    Compression.ZSTD: _zstd,
+}
