@@ -57,6 +57,8 @@ _LZ4_END = bytes(4)
 #: The least level at which the library's frame writer is not the fast one.
 _LZ4_SLOW_FRAME_LEVEL = 3
 _ZSTD_DEFAULT = 3
+#: What the library makes of nothing: a frame that does tell its size, in one block that is empty.
+_ZSTD_EMPTY = bytes.fromhex("28b52ffd2000010000")
 #: Longer input than this may leave a compressor with more memory than is worth keeping.
 _ZSTD_MODEST_INPUT = 1 << 17
 _ZSTD_KEPT_BYTES_MAX = 8 << 20
@@ -259,6 +261,8 @@ _kept = threading.local()
 
 
 def _zstd(data: Data, level: int | None, magic: int) -> bytes:
+    if not len(data):
+        return _ZSTD_EMPTY
     if level is None:
         level = _ZSTD_DEFAULT
     compressor = _compressor(level)

@@ -1,0 +1,305 @@
+"""Compressing: Kafka's own bytes where they are certain, levels, buffers, threads, names."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+
+import lz4.block
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from isal import igzip
+
+from kseg.constants import Compression
+from kseg.errors import UnsupportedFormatError
+from kseg.format import compress as module
+from kseg.format.compress import (
+    LEVELS,
+    check_level,
+    compress,
+    compression_named,
+    topic_compression,
+)
+from tests import builders
+from tests.reference_codecs import inflate
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = Compression
+FIVE = bytes.fromhex("73d51abbd8")
+TEXT = b"the quick brown fox jumps over the lazy dog, again and again; " * 2000
+
+#: What Kafka 4.2.0's stream wrappers make of no bytes and of five: codec, magic, input, output.
+KAFKA_WROTE = [
+    (NONE, 2, b"", ""),
+    (NONE, 0, FIVE, "73d51abbd8"),
+    (GZIP, 2, b"", "1f8b08000000000000ff03000000000000000000"),
+    (GZIP, 2, FIVE, "1f8b08000000000000ff2bbe2ab5fb06009a2f52f705000000"),
+    (SNAPPY, 2, b"", "82534e41505059000000000100000001"),
+    (SNAPPY, 2, FIVE, "82534e4150505900000000010000000100000007051073d51abbd8"),
+    (LZ4, 0, b"", "04224d1860401a00000000"),
+    (LZ4, 1, b"", "04224d1860408200000000"),
+    (LZ4, 0, FIVE, "04224d1860401a0500008073d51abbd800000000"),
+    (LZ4, 2, FIVE, "04224d186040820500008073d51abbd800000000"),
+    (ZSTD, 2, b"", "28b52ffd2000010000"),
+]
+
+
+@pytest.mark.parametrize(("codec", "magic", "data", "expected"), KAFKA_WROTE)
+def test_short_input_gives_the_bytes_that_kafka_writes(
+    codec: Compression, magic: int, data: bytes, expected: str
+) -> None:
+    assert compress(codec, data, magic=magic).hex() == expected
+
+
+@given(
+    codec=st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]),
+    size=st.sampled_from([32768, 65536, 98304, 131072]) | st.integers(0, 2000),
+    step=st.integers(-1, 1),
+    seed=st.integers(0, 9),
+    plain=st.booleans(),
+    old=st.booleans(),
+)
+def test_every_size_comes_back_through_the_other_reader(
+    codec: Compression, size: int, step: int, seed: int, plain: bool, old: bool
+) -> None:
+    size = max(0, size + step)
+    data = bytes(size) if plain else random.Random(seed).randbytes(size)
+    magic = 0 if old and codec != ZSTD else 2
+    assert inflate(codec, compress(codec, data, magic=magic), magic=magic) == data
+
+
+# Framing
+
+
+def test_gzip_is_one_member_that_other_readers_take() -> None:
+    member = compress(GZIP, TEXT)
+    assert gzip.decompress(member) == igzip.decompress(member) == TEXT
+
+
+def test_what_does_not_get_smaller_is_stored_in_an_lz4_frame() -> None:
+    noise = random.Random(1).randbytes(1 << 16)
+    frame = compress(LZ4, noise + bytes(1 << 16) + noise[:9])
+    assert frame[7:11] == bytes.fromhex("00000180")
+    assert frame[11 : 11 + (1 << 16)] == noise
+    second = int.from_bytes(frame[11 + (1 << 16) :][:4], "little")
+    assert second < 1000
+    assert frame[-17:] == bytes.fromhex("09000080") + noise[:9] + bytes(4)
+
+
+def test_a_zstd_frame_tells_neither_size_nor_checksum() -> None:
+    for size in (1, 1000, 100_000, 1 << 22):
+        found = zstandard.get_frame_parameters(compress(ZSTD, bytes(size)))
+        assert found.content_size == zstandard.CONTENTSIZE_UNKNOWN
+        assert (found.has_checksum, found.dict_id) == (False, 0)
+
+
+# Levels
+
+
+def sizes(codec: Compression) -> list[int]:
+    least, greatest = LEVELS[codec]
+    return [len(compress(codec, WORDS, level=level)) for level in range(max(least, 1), greatest)]
+
+
+WORDS = b" ".join(random.Random(1).choices([b"%x" % n for n in range(3000)], k=20_000))
+
+
+def test_a_higher_level_packs_closer() -> None:
+    gzip_sizes, zstd_sizes = sizes(GZIP), sizes(ZSTD)
+    assert gzip_sizes[0] > gzip_sizes[5] >= gzip_sizes[-1]
+    assert zstd_sizes[0] > zstd_sizes[-1]
+    assert len(compress(ZSTD, WORDS, level=-50)) > zstd_sizes[0]
+
+
+def test_no_level_is_kafkas_default() -> None:
+    assert compress(GZIP, WORDS) == compress(GZIP, WORDS, level=-1)
+    assert compress(GZIP, WORDS) == compress(GZIP, WORDS, level=6)
+    assert compress(LZ4, WORDS) == compress(LZ4, WORDS, level=9)
+    assert compress(ZSTD, WORDS) == compress(ZSTD, WORDS, level=3)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 8, 10, 12, 17])
+def test_lz4_levels_but_9_are_the_slow_compressors(level: int) -> None:
+    """The library's own block compressor tells what each block must hold."""
+    frame = compress(LZ4, WORDS, level=level)
+    expected = b""
+    for start in range(0, len(WORDS), 1 << 16):
+        piece = WORDS[start : start + (1 << 16)]
+        block = lz4.block.compress(
+            piece, mode="high_compression", compression=level, store_size=False
+        )
+        expected += len(block).to_bytes(4, "little") + block
+    assert frame[7:] == expected + bytes(4)
+    assert len(frame) < len(compress(LZ4, WORDS, level=9))
+
+
+def test_lz4_level_9_is_the_fast_compressor() -> None:
+    for size in (1000, 16384, 65536):
+        block = lz4.block.compress(WORDS[:size], store_size=False)
+        assert len(compress(LZ4, WORDS[:size])) - 15 == pytest.approx(len(block), rel=0.02)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_the_lowest_lz4_levels_store_too(level: int) -> None:
+    noise = random.Random(1).randbytes(70_000)
+    for magic in (0, 1, 2):
+        frame = compress(LZ4, noise, magic=magic, level=level)
+        assert len(frame) == 7 + 4 + 65536 + 4 + 4464 + 4
+        assert inflate(LZ4, frame, magic=magic) == noise
+    assert compress(LZ4, b"", level=level) == compress(LZ4, b"")
+
+
+# Arguments
+
+
+@pytest.mark.parametrize("codec", [-1, 5, 6, 7, 8])
+def test_an_unknown_codec_is_an_argument_error(codec: int) -> None:
+    with pytest.raises(ValueError, match=str(codec)):
+        compress(codec, b"")
+    with pytest.raises(ValueError, match=str(codec)):
+        check_level(codec, 1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_zstd_before_magic_2_is_an_argument_error_that_names_the_magic(magic: int) -> None:
+    with pytest.raises(ValueError, match=f"magic {magic} has no zstd"):
+        compress(ZSTD, b"x", magic=magic)
+
+
+@pytest.mark.parametrize("codec", Compression)
+def test_bytes_are_bytes_whatever_their_owner_takes_them_for(codec: Compression) -> None:
+    numbers = np.arange(30_000, dtype=np.int64).reshape(3, -1)
+    plain = numbers.tobytes()
+    expected = compress(codec, plain)
+    assert compress(codec, memoryview(numbers)) == expected
+    assert compress(codec, memoryview(plain)) == compress(codec, bytearray(plain)) == expected
+    assert type(expected) is bytes
+
+
+def test_codec_none_gives_a_copy_of_what_may_change() -> None:
+    data = bytearray(b"as it was")
+    copy = compress(NONE, data)
+    data[:2] = b"AS"
+    assert copy == b"as it was"
+
+
+@pytest.mark.parametrize(
+    ("codec", "library"), [(SNAPPY, "_cramjam"), (LZ4, "_lz4_writer"), (ZSTD, "_zstandard")]
+)
+def test_a_missing_library_is_named(
+    codec: Compression, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise ImportError("No module named 'it'")
+
+    monkeypatch.setattr(module, library, missing)
+    monkeypatch.setattr(module._kept, "compressors", {}, raising=False)
+    with pytest.raises(UnsupportedFormatError, match=f"{codec.label} needs a missing library"):
+        compress(codec, b"x")
+
+
+# zstd's compressors, which are kept
+
+
+@pytest.fixture
+def nothing_kept() -> None:
+    module._forget()
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_a_thread_keeps_a_compressor_of_each_level_it_uses() -> None:
+    compress(ZSTD, TEXT)
+    compress(ZSTD, TEXT, level=1)
+    first = dict(module._kept.compressors)
+    compress(ZSTD, TEXT)
+    assert list(first) == [3, 1]
+    assert module._kept.compressors == first
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_many_levels_do_not_keep_many_compressors() -> None:
+    for level in range(-20, 20):
+        compress(ZSTD, b"x", level=level)
+        assert len(module._kept.compressors) <= module._ZSTD_KEPT_LEVELS_MAX
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_a_compressor_that_grew_large_is_given_up() -> None:
+    data = bytes(1 << 21)
+    compress(ZSTD, data, level=19)
+    assert module._kept.compressors == {}
+    compress(ZSTD, data, level=3)
+    assert list(module._kept.compressors) == [3]
+
+
+def test_threads_compress_side_by_side() -> None:
+    expected = {codec: compress(codec, TEXT) for codec in Compression}
+
+    def work(number: int) -> bool:
+        codec = Compression(number % 5)
+        return compress(codec, TEXT) == expected[codec]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(200)))
+
+
+def test_a_forked_child_compresses_with_a_compressor_of_its_own() -> None:
+    program = """
+        import os
+        from kseg.format import compress
+        before = compress._compressor(3)
+        child = os.fork()
+        if child == 0:
+            os._exit(int(compress._compressor(3) is before))
+        assert before is compress._compressor(3)
+        raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
+
+
+# Names
+
+
+def test_a_codec_is_found_by_its_name() -> None:
+    for codec in Compression:
+        assert compression_named(codec.label) is codec
+
+
+@pytest.mark.parametrize("name", ["", "None", "LZ4", "Gzip", "uncompressed", "producer", "lzo"])
+def test_names_are_matched_exactly(name: str) -> None:
+    with pytest.raises(ValueError, match="no codec is called"):
+        compression_named(name)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("producer", None),
+        ("Producer", None),
+        ("uncompressed", NONE),
+        ("UNCOMPRESSED", NONE),
+        ("gzip", GZIP),
+        ("Snappy", SNAPPY),
+        ("LZ4", LZ4),
+        ("zstd", ZSTD),
+    ],
+)
+def test_a_topic_names_its_codec_in_any_case(setting: str, expected: Compression | None) -> None:
+    assert topic_compression(setting) is expected
+
+
+@pytest.mark.parametrize("setting", ["none", "NONE", "", "lzo", " lz4"])
+def test_a_setting_that_no_topic_has_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match=r"no topic compression is called .* producer"):
+        topic_compression(setting)
+
+
+def test_the_encoder_of_the_tests_agrees_where_libraries_cannot_differ() -> None:
+    for codec in (SNAPPY, LZ4, ZSTD):
+        assert compress(codec, TEXT[:60_000]) == builders.deflate(codec, TEXT[:60_000])
