@@ -58,10 +58,13 @@ def extension(name: str, *sources: str) -> Extension:
 NO_KERNELS = os.environ.get("KSEG_NO_KERNELS") == "1"
 KERNELS = [
     extension("_core", "kseg/csrc/crc.c"),
+    extension("_builder"),
     extension("_index"),
+    extension("_encode"),
     extension("_legacy"),
     extension("_text"),
     extension("_frames"),
+    extension("_validate"),
 ]
 
 setup(

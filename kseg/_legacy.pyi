@@ -4,6 +4,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
+from kseg._encode import Rows
+
 _Int64 = npt.NDArray[np.int64]
 _Int32 = npt.NDArray[np.int32]
 
@@ -35,3 +37,17 @@ def scan_messages_07(
     rows: _Int64,
     walk: _Int64,
 ) -> None: ...
+def encode_messages(
+    rows: Rows,
+    first: int,
+    end: int,
+    base_offset: int | None,
+    bytes_max: int,
+    magic: int,
+    attributes: int,
+    relative: bool,
+    timestamp: int | None,
+) -> tuple[bytes | None, int, int, int, int, int, int]: ...
+def encode_messages_07(
+    rows: Rows, magic: int, attributes: int
+) -> tuple[bytes | None, int, int]: ...

@@ -1,0 +1,354 @@
+"""From columns of records to the bytes of batches, in bulk.
+
+`encode_batch` makes one batch of the rows that it is given, `encode_batches` as many as are needed,
+one at a time. What the bytes are and what is refused is what Kafka's own builder writes and
+refuses; record by record it is in `kseg.format.builder`. Refuses to know files and clocks.
+
+Example:
+    >>> from kseg.format.options import BatchOptions
+    >>> batch = encode_batch({"value": [b"a", b"b"]}, BatchOptions(), base_offset=5)
+    >>> len(batch), batch.base_offset, batch.last_offset, batch.record_count
+    (79, 5, 6, 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+from kseg import _encode, _legacy
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression
+from kseg.errors import InvalidRecordError
+from kseg.format.compress import compress
+from kseg.format.encoded import EncodedBatch
+from kseg.format.header import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND,
+    TRANSACTIONAL,
+    increment_sequence,
+)
+from kseg.format.options import BatchOptions
+from kseg.format.source import RecordSource, Rows, rows_of
+from kseg.format.values import BinaryColumn
+
+#: Kafka's producers close a batch at this size unless told otherwise.
+BATCH_BYTES = 16384
+
+_UNLIMITED = 2**63 - 1
+_INT32_MAX = 2**31 - 1
+#: Bytes of a wrapper message around its value: offset and size, then the message's own header.
+_WRAPPER_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
+
+
+def encode_batch(
+    source: RecordSource | Rows,
+    options: BatchOptions,
+    *,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    first: int = 0,
+    end: int | None = None,
+) -> EncodedBatch:
+    """Rows as one batch (magic 2), one wrapper message (magic 0 or 1 with a codec), or messages.
+
+    Args:
+        source: the records.
+        options: what they share.
+        base_offset: of the batch; None for the first record's, or 0 where none is given. It may lie
+            below the first record's, as it does after compaction.
+        last_offset: what a batch or wrapper says instead of its last record's offset.
+        first: the first row to be written.
+        end: the row behind the last; None for all.
+
+    Returns:
+        The batch; its data is empty where there are no rows.
+
+    Raises:
+        InvalidRecordError: a record cannot be written, or the producer's fields do not fit.
+        ValueError: columns or arguments that do not fit each other.
+        TypeError: a value that is neither bytes nor None.
+
+    Source: Kafka MemoryRecordsBuilder.
+    """
+    options.check_producer()
+    rows = rows_of(source)
+    if end is None:
+        end = rows.length
+    if first == end and 0 <= first <= rows.length:
+        return _nothing(options.magic, base_offset or 0)
+    write = _batch if options.magic == 2 else _messages
+    return write(rows, options, base_offset, last_offset, first, end, _UNLIMITED, 0)
+
+
+def encode_batches(
+    source: RecordSource | Rows,
+    options: BatchOptions,
+    *,
+    base_offset: int = 0,
+    batch_bytes: int = BATCH_BYTES,
+    batch_records: int | None = None,
+) -> Iterator[EncodedBatch]:
+    """Rows as consecutive batches, each made when it is asked for.
+
+    Args:
+        source: the records.
+        options: what they share; the base sequence is that of the first batch and runs on.
+        base_offset: of the first record, where the records bring no offsets. If they do, each batch
+            begins with the offset of its first record.
+        batch_bytes: a batch closes before its uncompressed size, header included, would pass this;
+            it has at least one record.
+        batch_records: nor has it more records than this.
+
+    Yields:
+        Batches, none empty.
+
+    Raises:
+        InvalidRecordError: as `encode_batch`, with the batch that the record would have been in;
+            `record_index` counts from the first row of all.
+    """
+    options.check_producer()
+    if batch_records is not None and batch_records < 1:
+        raise ValueError(f"a batch has one record or more, not {batch_records}")
+    rows = rows_of(source)
+    return _each_batch(rows, options, base_offset, batch_bytes, batch_records or rows.length)
+
+
+def _each_batch(
+    rows: Rows, options: BatchOptions, base_offset: int, batch_bytes: int, batch_records: int
+) -> Iterator[EncodedBatch]:
+    write = _batch if options.magic == 2 else _messages
+    has_offsets, length = rows.has_offsets, rows.length
+    first = spent = 0
+    while first < length:
+        base = None if has_offsets else base_offset + first
+        end = min(length, first + batch_records)
+        batch = write(rows, options, base, None, first, end, batch_bytes, spent)
+        yield batch
+        first += batch.record_count
+        spent += batch.last_offset - batch.base_offset + 1
+
+
+def _batch(
+    rows: Rows,
+    options: BatchOptions,
+    base_offset: int | None,
+    last_offset: int | None,
+    first: int,
+    end: int,
+    bytes_max: int,
+    spent: int,
+) -> EncodedBatch:
+    """One batch of magic 2; `spent` sequences of the producer have been used before it."""
+    kind = options.compression
+    log_append = options.is_log_append
+    sequence = options.base_sequence
+    if spent and sequence >= 0:
+        sequence = increment_sequence(sequence, spent & _INT32_MAX)
+    attributes = kind | log_append << 3 | options.transactional << 4 | options.control << 5
+    if options.delete_horizon_ms >= 0:
+        attributes |= DELETE_HORIZON
+    data, status, count, base, last, base_timestamp, latest, size = _encode.encode_records(
+        rows,
+        first,
+        end,
+        base_offset,
+        last_offset,
+        bytes_max,
+        kind != 0,
+        attributes,
+        options.leader_epoch,
+        options.delete_horizon_ms,
+        options.log_append_time,
+        options.producer_id,
+        options.producer_epoch,
+        sequence,
+    )
+    if data is None:
+        _refuse(status, first + count)
+    ratio = 1.0
+    if kind:
+        stored = compress(kind, data, magic=2, level=options.level)
+        ratio = len(stored) / size
+        data = _encode.seal_batch(
+            stored,
+            base,
+            last,
+            options.leader_epoch,
+            attributes,
+            base_timestamp,
+            latest,
+            options.producer_id,
+            options.producer_epoch,
+            sequence,
+            count,
+        )
+    place = last if log_append or latest != NO_TIMESTAMP else -1
+    return EncodedBatch(data, 2, base, last, count, latest, place, size, ratio)
+
+
+def _messages(
+    rows: Rows,
+    options: BatchOptions,
+    base_offset: int | None,
+    last_offset: int | None,
+    first: int,
+    end: int,
+    bytes_max: int,
+    spent: int,
+) -> EncodedBatch:
+    """Messages of magic 0 or 1, inside a wrapper if there is a codec."""
+    magic, kind = options.magic, options.compression
+    log_append = options.is_log_append
+    flags = LOG_APPEND if log_append and magic else 0
+    stamp = options.log_append_time if log_append else None
+    if kind:
+        bytes_max -= _WRAPPER_BYTES[magic]
+    data, status, count, base, last, latest, place = _legacy.encode_messages(
+        rows, first, end, base_offset, bytes_max, magic, flags, bool(kind and magic), stamp
+    )
+    if data is None:
+        _refuse(status, first + count)
+    size, ratio = len(data), 1.0
+    if last_offset is not None:
+        if not last <= last_offset <= base + _INT32_MAX:
+            raise ValueError(_REASONS[_LAST_OFFSET])
+        last = last_offset
+    if log_append:
+        latest, place = options.log_append_time, last if kind else base
+    elif kind and latest != NO_TIMESTAMP:
+        place = last
+    if kind:
+        value = compress(kind, data, magic=magic, level=options.level)
+        ratio = len(value) / size
+        data = _wrap(value, magic, kind | flags, last, latest)
+    return EncodedBatch(data, magic, base, last, count, latest, place, size, ratio)
+
+
+def _wrap(value: bytes, magic: int, attributes: int, offset: int, timestamp: int) -> bytes:
+    """A message without key around `value`."""
+    rows = Rows(1, value=(value,))
+    data, status, *_ = _legacy.encode_messages(
+        rows, 0, 1, offset, _UNLIMITED, magic, attributes, False, timestamp
+    )
+    if data is None:
+        _refuse(status, None)
+    return data
+
+
+def _nothing(magic: int, base_offset: int) -> EncodedBatch:
+    """What no records become: not even a header."""
+    return EncodedBatch(b"", magic, base_offset, base_offset - 1, 0, -1, -1, 0)
+
+
+def empty_batch(
+    options: BatchOptions, *, base_offset: int, last_offset: int, max_timestamp: int
+) -> EncodedBatch:
+    """A batch that compaction has left without records: its 61 bytes of header.
+
+    It keeps offsets, producer and flags of the batch that it was, but neither codec nor delete
+    horizon.
+
+    Raises:
+        ValueError: magic 0 and 1 have no such batch, or the offsets do not fit each other.
+
+    Source: Kafka DefaultRecordBatch.writeEmptyHeader.
+    """
+    if options.magic < 2:
+        raise ValueError(f"magic {options.magic} has no empty batches")
+    attributes = options.is_log_append << 3
+    attributes |= options.transactional * TRANSACTIONAL | options.control * CONTROL
+    data = _encode.seal_batch(
+        b"",
+        base_offset,
+        last_offset,
+        options.leader_epoch,
+        attributes,
+        NO_TIMESTAMP,
+        max_timestamp,
+        options.producer_id,
+        options.producer_epoch,
+        options.base_sequence,
+        0,
+    )
+    place = last_offset if max_timestamp != NO_TIMESTAMP else -1
+    return EncodedBatch(data, 2, base_offset, last_offset, 0, max_timestamp, place, 0)
+
+
+def encode_messages_07(
+    payloads: Sequence[bytes] | BinaryColumn,
+    *,
+    magic: int = 1,
+    compression: Compression = Compression.NONE,
+) -> bytes:
+    """Payloads as a message set of Kafka 0.7; with a codec as one message around the set.
+
+    Args:
+        payloads: what the messages carry; none may be null.
+        magic: 0 or 1 of Kafka 0.7, which are not those of later releases; 0 has no codecs.
+        compression: none, gzip or snappy.
+
+    Raises:
+        ValueError: a magic or a codec that Kafka 0.7 does not have.
+        InvalidRecordError: a payload is null, or a message larger than 2^31 - 1 bytes.
+
+    Source: kafka.message.ByteBufferMessageSet and CompressionUtils of 0.7.
+    """
+    kind = Compression(compression)
+    if magic not in (0, 1):
+        raise ValueError(f"messages of Kafka 0.7 have magic 0 or 1, not {magic}")
+    if kind > Compression.SNAPPY or (kind and magic == 0):
+        raise ValueError(f"messages of Kafka 0.7 with magic {magic} have no {kind.label}")
+    column = payloads if isinstance(payloads, BinaryColumn) else tuple(payloads)
+    data = _set_07(column, magic, 0)
+    if not kind or not data:
+        return data
+    return _set_07((compress(kind, data, magic=1),), magic, kind)
+
+
+def _set_07(payloads: tuple[bytes, ...] | BinaryColumn, magic: int, attributes: int) -> bytes:
+    rows = Rows(len(payloads), value=payloads)
+    data, status, row = _legacy.encode_messages_07(rows, magic, attributes)
+    if data is None:
+        _refuse(status, row)
+    return data
+
+
+_LAST_OFFSET = 9
+_COLUMN, _TYPE, _CHANGED = 10, 11, 12
+#: By status of the kernels, in the order of `_encode.pxd`.
+_REASONS = (
+    "",
+    "its offset is not above the one before",
+    f"its offset lies below the base offset or more than {_INT32_MAX} above it",
+    "its timestamp is negative and not -1",
+    "it has headers, which magic 0 and 1 do not have",
+    f"it is larger than {_INT32_MAX} bytes",
+    f"the batch would be larger than {_INT32_MAX} bytes with it",
+    "a header has no name",
+    "it is null, which Kafka 0.7 does not have",
+    f"the last offset lies below the last record's or more than {_INT32_MAX} above the base offset",
+    "a column's offsets do not fit its data",
+    "a key, value or header is neither bytes nor None",
+    "the columns changed while they were written",
+)
+
+
+def _refuse(status: int, row: int | None) -> NoReturn:
+    """Raise what a kernel's status says about a row."""
+    reason = _REASONS[status]
+    if status == _TYPE:
+        raise TypeError(f"record {row}: {reason}")
+    if status in (_LAST_OFFSET, _COLUMN, _CHANGED):
+        raise ValueError(reason if status != _COLUMN else f"record {row}: {reason}")
+    raise InvalidRecordError(reason, record_index=row)
+
+
+__all__ = [
+    "BATCH_BYTES",
+    "RecordSource",
+    "empty_batch",
+    "encode_batch",
+    "encode_batches",
+    "encode_messages_07",
+]

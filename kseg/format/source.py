@@ -1,0 +1,116 @@
+"""What records can be written from: columns, or sequences that become columns.
+
+Owns how a user's mapping becomes `Rows`, the columns lent to the writing kernels. Sequences of
+bytes are handed over as they are; nothing is copied but numbers that come as Python's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from itertools import accumulate, chain
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kseg._encode import Rows
+from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
+
+#: Where records come from: "offset" and "timestamp" (ms) as int64 arrays or sequences of int, "key"
+#: and "value" as `BinaryColumn` or sequences of bytes and None, "headers" as `HeadersColumn` or
+#: sequences of (name, value) for each record. All are optional but one.
+RecordSource: TypeAlias = RecordColumns | Mapping[str, Any]
+
+#: The fields that records are written from.
+SOURCE_FIELDS = ("offset", "timestamp", "key", "value", "headers")
+
+_INT64 = np.dtype(np.int64)
+
+
+def rows_of(source: RecordSource | Rows) -> Rows:
+    """The source's columns, lent to the writing kernels as long as the result lives.
+
+    Args:
+        source: columns that were read, or a mapping. Of columns that were read other fields are
+            passed over. What is missing: consecutive offsets, no timestamp (-1), null keys and
+            values, no headers.
+
+    Raises:
+        ValueError: columns differ in length, a name is unknown, or there is no column at all.
+        TypeError: a value is of another type than its field.
+        InvalidRecordError: a header has no name.
+    """
+    if isinstance(source, Rows):
+        return source
+    if isinstance(source, RecordColumns):
+        fields: Mapping[str, Any] = source.arrays
+        length = source.length
+    else:
+        fields, length = source, -1
+        _check_names(fields)
+    get = fields.get
+    offset, timestamp = get("offset"), get("timestamp")
+    key, value, headers = get("key"), get("value"), get("headers")
+    if offset is not None and not _is_int64(offset):
+        offset = _int64(offset, "offset")
+    if timestamp is not None and not _is_int64(timestamp):
+        timestamp = _int64(timestamp, "timestamp")
+    if key is not None and type(key) is not BinaryColumn:
+        key = tuple(key)
+    if value is not None and type(value) is not BinaryColumn:
+        value = tuple(value)
+    if headers is None:
+        lists: tuple[Any, ...] = ()
+    else:
+        lists = _lists_of(headers)
+    if length < 0:
+        length = _length(offset, timestamp, key, value, lists)
+    return Rows(length, offset, timestamp, key, value, *lists)
+
+
+def _check_names(fields: Mapping[str, Any]) -> None:
+    unknown = [name for name in fields if name not in SOURCE_FIELDS]
+    if unknown:
+        raise ValueError(f"records have {', '.join(SOURCE_FIELDS)}, not {', '.join(unknown)}")
+
+
+def _length(*columns: Any) -> int:
+    """How many records the first column given has."""
+    for column in columns[:-1]:
+        if column is not None:
+            return len(column)
+    if columns[-1]:
+        return len(columns[-1][0]) - 1
+    raise ValueError(f"there is no column: one of {', '.join(SOURCE_FIELDS)} has to be given")
+
+
+def _is_int64(column: Any) -> bool:
+    return type(column) is np.ndarray and column.dtype == _INT64 and column.flags.c_contiguous
+
+
+def _int64(column: Iterable[int], name: str) -> Any:
+    """Numbers as int64; those that are no integers, or too large, are refused."""
+    if isinstance(column, np.ndarray):
+        if column.dtype.kind not in "iu" or column.ndim != 1:
+            raise TypeError(f"{name} is {column.dtype}[{column.ndim} dimensions], not int64[n]")
+        if column.dtype == np.uint64 and len(column) and int(column.max()) > 2**63 - 1:
+            raise ValueError(f"{name} has a number beyond 64 bits")
+        return np.ascontiguousarray(column, np.int64)
+    try:
+        return array("q", column)
+    except OverflowError:
+        raise ValueError(f"{name} has a number beyond 64 bits") from None
+
+
+def _lists_of(headers: Any) -> tuple[Any, ...]:
+    """First header of each record, names and values; nothing where there are no headers at all."""
+    if isinstance(headers, HeadersColumn):
+        return headers.offsets, headers.keys, headers.values
+    lists = [tuple(pairs) for pairs in headers]
+    offsets = array("i", accumulate(map(len, lists), initial=0))
+    pairs = list(chain.from_iterable(lists))
+    names = tuple(name.encode() if type(name) is str else name for name, _ in pairs)
+    return offsets, names, tuple(value for _, value in pairs)
+
+
+__all__ = ["SOURCE_FIELDS", "RecordSource", "Rows", "rows_of"]
