@@ -1,0 +1,499 @@
+"""One message of magic 0 or 1: built from fields, or looked at where it lies.
+
+Owns the layout of a message and of the entry around it, its checksum and its conversion; a set of
+them is `message_set`'s. Reads no clock. Layouts: `docs/format.md`.
+
+    | field     | magic 0 at | magic 1 at |                                              |
+    |-----------|------------|------------|----------------------------------------------|
+    | crc       | 0          | 0          | CRC-32 of everything from the magic on       |
+    | magic     | 4          | 4          |                                              |
+    | attributes| 5          | 5          | bits 0-2 codec, bit 3 log-append time        |
+    | timestamp | -          | 6          |                                              |
+    | key       | 6          | 14         | i32 length (negative: null), then bytes      |
+    | value     | 10 + key   | 18 + key   | the same                                     |
+
+Source: Kafka 0.10.1 kafka.message.Message; today's LegacyRecord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kseg._core import crc32
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, TimestampType
+from kseg.errors import CorruptRecordError, InvalidRecordError, UnsupportedFormatError
+from kseg.format.compress import compress
+from kseg.format.header import CODEC_MASK, LOG_APPEND
+
+if TYPE_CHECKING:
+    from kseg.format.header import Buffer
+
+#: The least any message has: magic 0 with neither key nor value.
+MESSAGE_BYTES_MIN = 14
+#: Positions are numbers of 32 bits, the 12 bytes of offset and size count too.
+MESSAGE_BYTES_MAX = 2**31 - 1 - LOG_OVERHEAD
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_CRC_AT, _MAGIC_AT, _ATTRIBUTES_AT, _TIMESTAMP_AT = 0, 4, 5, 6
+#: Where the length of the key lies.
+_KEY_AT = (6, 14)
+_U32, _I8, _U8, _I32, _I64 = Struct(">I"), Struct(">b"), Struct(">B"), Struct(">i"), Struct(">q")
+_ENTRY = Struct(">qi")
+_HEAD_0, _HEAD_1 = Struct(">bB"), Struct(">bBq")
+
+
+class Message:
+    """A message of magic 0 or 1 over bytes that it borrows.
+
+    No field is read before it is asked for, so a message over damaged bytes can be made and asked
+    whether it `is_valid`. Two are equal, and hash alike, if their bytes are equal.
+
+    Attributes:
+        data: the bytes, checksum first; neither copied nor changed.
+        wrapper_timestamp: of the compressed message it lay in; None outside of one.
+        wrapper_timestamp_type: the kind of timestamp that one has; None outside of one.
+
+    Example:
+        >>> message = Message.build(b"out", key=b"42", timestamp=1_700_000_000_000)
+        >>> message.magic, message.key, message.size, message.is_valid
+        (1, b'42', 27, True)
+        >>> message.to_format_version(0).timestamp
+        -1
+    """
+
+    __slots__ = ("data", "wrapper_timestamp", "wrapper_timestamp_type")
+
+    def __init__(
+        self,
+        data: Buffer,
+        *,
+        wrapper_timestamp: int | None = None,
+        wrapper_timestamp_type: TimestampType | None = None,
+    ) -> None:
+        """Look at a message; `data` is all of it and nothing else."""
+        self.data = flat(data)
+        self.wrapper_timestamp = wrapper_timestamp
+        self.wrapper_timestamp_type = wrapper_timestamp_type
+
+    @classmethod
+    def build(
+        cls,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        timestamp: int = NO_TIMESTAMP,
+        timestamp_type: TimestampType | None = None,
+        magic: int = 1,
+        compression: Compression = Compression.NONE,
+    ) -> Message:
+        """Make a message out of its fields.
+
+        Args:
+            value: the payload; None is null. With a codec, the compressed set as it is.
+            key: None is null.
+            timestamp: in ms, -1 for none; magic 0 cannot keep it.
+            timestamp_type: create time if None; magic 0 cannot keep it.
+            magic: 0 or 1.
+            compression: what the attributes say; `wrapping` compresses too.
+
+        Raises:
+            ValueError: another magic, magic 1 without a type of timestamp, or zstd.
+            InvalidRecordError: a timestamp below -1, or more bytes than a size can tell.
+
+        Source: Kafka LegacyRecord.write.
+        """
+        if magic not in (0, 1):
+            raise ValueError(f"a message has magic 0 or 1, not {magic}")
+        if compression == Compression.ZSTD:
+            raise ValueError(f"magic {magic} has no zstd compression")
+        if magic and timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
+            raise ValueError("magic 1 has timestamps, so their type must be told")
+        if timestamp < NO_TIMESTAMP:
+            raise InvalidRecordError(f"timestamp {timestamp}, -1 (none) is the least")
+        kind = LOG_APPEND if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
+        parts: list[Buffer] = [_head(magic, Compression(compression) | kind, timestamp)]
+        for field in (key, value):
+            view = flat(b"" if field is None else field)
+            length = -1 if field is None else len(view)
+            if length > MESSAGE_BYTES_MAX:
+                raise InvalidRecordError(f"{length} bytes, {MESSAGE_BYTES_MAX} at most")
+            parts += [_I32.pack(length), view]
+        return cls(_sealed(parts))
+
+    @classmethod
+    def wrapping(
+        cls,
+        messages: Iterable[Message],
+        compression: Compression,
+        *,
+        offsets: Sequence[int] | None = None,
+        timestamp: int | None = None,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        level: int | None = None,
+    ) -> Message:
+        """Make one compressed message that holds others; all of them or none.
+
+        Args:
+            messages: at least one, none compressed, all of one magic, which the wrapper gets too.
+            compression: the codec.
+            offsets: absolute, one a message; 0, 1, 2 and so on if None. The entry around the
+                wrapper has to get the last one.
+            timestamp: of the wrapper; the largest of the messages if None. Magic 0 has none.
+            timestamp_type: what every timestamp inside means from now on.
+            level: the codec's; None for Kafka's default.
+
+        Raises:
+            ValueError: no message, no codec or a level it does not have, offsets that do not fit.
+            InvalidRecordError: a message of another magic than the first, or one with a codec.
+
+        Source: Kafka 0.10.1 ByteBufferMessageSet.create, MessageWriter.
+        """
+        given = list(messages)
+        if not given:
+            raise ValueError("a compressed message holds at least one message")
+        if compression == Compression.NONE:
+            raise ValueError("a compressed message needs a codec")
+        magic, largest = check_wrappable(given)
+        stored = range(len(given)) if offsets is None else offsets
+        if len(stored) != len(given):
+            raise ValueError(f"{len(stored)} offsets for {len(given)} messages")
+        # Magic 0 keeps absolute offsets inside, magic 1 relative ones.
+        first = stored[0] if magic else 0
+        inner = [
+            part
+            for message, offset in zip(given, stored, strict=True)
+            for part in (_entry_head(offset - first, message.size), message.data)
+        ]
+        value = compress(compression, b"".join(inner), magic=magic, level=level)
+        return cls.build(
+            value,
+            timestamp=largest if timestamp is None else timestamp,
+            timestamp_type=timestamp_type,
+            magic=magic,
+            compression=compression,
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message, without the 12 of offset and size around it."""
+        return len(self.data)
+
+    @property
+    def crc(self) -> int:
+        """The checksum stored, unsigned."""
+        return self._number(_U32, _CRC_AT)
+
+    @property
+    def computed_crc(self) -> int:
+        """The checksum that the bytes ought to have."""
+        return crc32(self.data[_MAGIC_AT:])
+
+    @property
+    def magic(self) -> int:
+        """0 or 1; any other is read like 1, as Kafka does, until somebody looks."""
+        return self._number(_I8, _MAGIC_AT)
+
+    @property
+    def attributes(self) -> int:
+        """All eight bits, those without a meaning among them."""
+        return self._number(_U8, _ATTRIBUTES_AT)
+
+    @property
+    def codec(self) -> int:
+        """Codec id, bits 0 to 2 of the attributes."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def compression(self) -> Compression:
+        """The codec; UnsupportedFormatError for an id that no release ever used."""
+        codec = self.codec
+        if codec > Compression.ZSTD:
+            raise UnsupportedFormatError(f"no codec has the number {codec}")
+        return Compression(codec)
+
+    @property
+    def timestamp(self) -> int:
+        """In ms; -1 for magic 0. The wrapper's, where that has log-append time."""
+        if self.magic == 0:
+            return NO_TIMESTAMP
+        if (
+            self.wrapper_timestamp is not None
+            and self.wrapper_timestamp_type == TimestampType.LOG_APPEND_TIME
+        ):
+            return self.wrapper_timestamp
+        return self._number(_I64, _TIMESTAMP_AT)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """What the timestamp means: the wrapper decides, else bit 3; none for magic 0."""
+        if self.magic == 0:
+            return TimestampType.NO_TIMESTAMP_TYPE
+        if self.wrapper_timestamp_type is not None:
+            return self.wrapper_timestamp_type
+        return TimestampType(bool(self.attributes & LOG_APPEND))
+
+    @property
+    def key_size(self) -> int:
+        """Bytes of the key; -1 for null."""
+        start, end = self._key()
+        return end - start
+
+    @property
+    def value_size(self) -> int:
+        """Bytes of the value; -1 for null."""
+        start, end = self._value()
+        return end - start
+
+    @property
+    def has_key(self) -> bool:
+        """Whether there is a key; an empty one is one."""
+        return self.key_size >= 0
+
+    @property
+    def is_null(self) -> bool:
+        """Whether the value is null."""
+        return self.value_size < 0
+
+    @property
+    def key(self) -> bytes | None:
+        """A copy of the key; None for null."""
+        view = self.view_key()
+        return None if view is None else bytes(view)
+
+    @property
+    def value(self) -> bytes | None:
+        """A copy of the value; None for null."""
+        view = self.view_value()
+        return None if view is None else bytes(view)
+
+    def view_key(self) -> memoryview | None:
+        """The key where it lies; None for null. Lent for as long as `data` is."""
+        start, end = self._key()
+        return self.data[start:end] if end >= start else None
+
+    def view_value(self) -> memoryview | None:
+        """The value where it lies; None for null. Lent for as long as `data` is."""
+        start, end = self._value()
+        return self.data[start:end] if end >= start else None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the message is long enough and matches its checksum."""
+        return self.size >= MESSAGE_BYTES_MIN and self.crc == self.computed_crc
+
+    def ensure_valid(self) -> None:
+        """Refuse a message that is not valid with CorruptRecordError.
+
+        Source: Kafka LegacyRecord.ensureValid.
+        """
+        if self.size < MESSAGE_BYTES_MIN:
+            raise CorruptRecordError(f"message of {self.size} bytes, {MESSAGE_BYTES_MIN} at least")
+        stored, computed = self.crc, self.computed_crc
+        if stored != computed:
+            raise CorruptRecordError(f"checksum {stored:#010x} stored, {computed:#010x} computed")
+
+    def to_format_version(
+        self,
+        magic: int,
+        *,
+        timestamp_type: TimestampType | None = None,
+        now_ms: int = NO_TIMESTAMP,
+    ) -> Message:
+        """The message in another magic: this very object where it has that magic already.
+
+        Key, value and codec stay. Upwards the message grows by 8 bytes for a timestamp: `now_ms`
+        with log-append time, else -1. Downwards timestamp and type are lost.
+
+        Args:
+            magic: 0 or 1.
+            timestamp_type: upwards, the kind of timestamp; the message's own if None.
+            now_ms: what log-append time stamps.
+
+        Raises:
+            ValueError: another magic.
+            InvalidRecordError: the message is of neither magic.
+
+        Source: Kafka 0.10.1 Message.toFormatVersion, convertToBuffer.
+        """
+        own = self.magic
+        grown = header_size_difference(own, magic)
+        if not grown:
+            return self
+        kind = self.timestamp_type if timestamp_type is None else timestamp_type
+        log_append = magic == 1 and kind == TimestampType.LOG_APPEND_TIME
+        attributes = self.attributes & ~LOG_APPEND | (LOG_APPEND if log_append else 0)
+        head = _head(magic, attributes, now_ms if log_append else NO_TIMESTAMP)
+        return Message(_sealed([head, _behind_header(self, own)]))
+
+    def with_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> Message:
+        """The message with another timestamp: this very object where it has that one already.
+
+        Attribute bits without a meaning are cleared, the checksum is made anew.
+
+        Raises:
+            UnsupportedFormatError: magic 0 has no timestamp.
+            ValueError: no type of timestamp.
+
+        Source: Kafka AbstractLegacyRecordBatch.ByteBufferLegacyRecordBatch.setMaxTimestamp.
+        """
+        if self.magic == 0:
+            raise UnsupportedFormatError("magic 0 has no timestamp to set")
+        if self.timestamp_type == timestamp_type and self.timestamp == timestamp:
+            return self
+        if timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
+            raise ValueError("magic 1 has timestamps, so their type must be told")
+        attributes = self.codec | (LOG_APPEND if timestamp_type else 0)
+        return patched(self, attributes=attributes, timestamp=timestamp)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the bytes are the same, wherever they lie."""
+        return self.data == other.data if isinstance(other, Message) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Of the bytes, which must not change meanwhile."""
+        return hash(bytes(self.data))
+
+    def __repr__(self) -> str:
+        """Magic and size."""
+        magic = self.magic if self.size > _MAGIC_AT else "none"
+        return f"Message(magic={magic}, size={self.size})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with a copy of the bytes."""
+        state = bytes(self.data), self.wrapper_timestamp, self.wrapper_timestamp_type
+        return _unpickled, state
+
+    def _number(self, layout: Struct, at: int) -> int:
+        if len(self.data) - at < layout.size:
+            raise InvalidRecordError(f"the message ends at byte {len(self.data)}, in its header")
+        number: int = layout.unpack_from(self.data, at)[0]
+        return number
+
+    def _key(self) -> tuple[int, int]:
+        return self._sized("key", _KEY_AT[self.magic != 0])
+
+    def _value(self) -> tuple[int, int]:
+        start, end = self._key()
+        return self._sized("value", max(start, end))
+
+    def _sized(self, name: str, at: int) -> tuple[int, int]:
+        """Start and end of a field whose length lies at `at`; null ends one before it starts."""
+        start = at + _I32.size
+        left = len(self.data) - start
+        if left < 0:
+            raise InvalidRecordError(f"the message ends before the length of its {name}")
+        length: int = _I32.unpack_from(self.data, at)[0]
+        if length > left:
+            raise InvalidRecordError(f"{name} of {length} bytes in a message with {left} left")
+        return start, start + max(length, -1)
+
+
+def _unpickled(data: bytes, timestamp: int | None, kind: TimestampType | None) -> Message:
+    return Message(data, wrapper_timestamp=timestamp, wrapper_timestamp_type=kind)
+
+
+def header_size_difference(magic: int, to_magic: int) -> int:
+    """Bytes by which a message grows from one magic to another: 8, -8 or 0.
+
+    Raises:
+        ValueError: `to_magic` is neither 0 nor 1.
+        InvalidRecordError: `magic` is neither, so somebody's bytes are wrong.
+    """
+    if to_magic not in (0, 1):
+        raise ValueError(f"a message has magic 0 or 1, not {to_magic}")
+    if magic not in (0, 1):
+        raise InvalidRecordError(f"message of magic {magic}, 0 or 1 expected")
+    return _KEY_AT[to_magic] - _KEY_AT[magic]
+
+
+def patched(message: Message, *, attributes: int, timestamp: int) -> Message:
+    """A copy of a magic 1 message with these two fields and a checksum that fits them."""
+    return Message(_sealed([_head(1, attributes, timestamp), _behind_header(message, 1)]))
+
+
+def _head(magic: int, attributes: int, timestamp: int) -> bytes:
+    """The fields between checksum and key."""
+    if magic == 0:
+        return _HEAD_0.pack(magic, attributes)
+    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+        raise InvalidRecordError(f"timestamp {timestamp} does not fit 64 bits")
+    return _HEAD_1.pack(magic, attributes, timestamp)
+
+
+def _behind_header(message: Message, magic: int) -> memoryview:
+    """Key and value with their lengths, and whatever follows."""
+    if message.size < MESSAGE_BYTES_MIN:
+        raise InvalidRecordError(f"the message ends at byte {message.size}, in its header")
+    return message.data[_KEY_AT[magic] :]
+
+
+def entry(message: Message, offset: int) -> bytes:
+    """The message as it lies in a set: offset, size, message; ValueError beyond 64 bits."""
+    return _entry_head(offset, message.size) + message.data
+
+
+def _entry_head(offset: int, size: int) -> bytes:
+    if not _INT64_MIN <= offset <= _INT64_MAX:
+        raise ValueError(f"offset {offset} does not fit 64 bits")
+    return _ENTRY.pack(offset, size)
+
+
+def _sealed(parts: list[Buffer]) -> bytes:
+    """A message's bytes from its magic on, with the checksum in front."""
+    size = _U32.size + sum(map(len, parts))
+    if size > MESSAGE_BYTES_MAX:
+        raise InvalidRecordError(f"message of {size} bytes, {MESSAGE_BYTES_MAX} at most")
+    crc = 0
+    for part in parts:
+        crc = crc32(part, crc)
+    return b"".join([_U32.pack(crc), *parts])
+
+
+def flat(data: Buffer) -> memoryview:
+    """The buffer as single bytes, borrowed."""
+    view = data if isinstance(data, memoryview) else memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+class MagicAndTimestamp(NamedTuple):
+    """The magic that messages share, and their largest timestamp in ms; -1 for none."""
+
+    magic: int
+    largest_timestamp: int
+
+
+def magic_and_largest_timestamp(messages: Sequence[Message]) -> MagicAndTimestamp:
+    """What a wrapper around these messages has to say.
+
+    Raises:
+        ValueError: there is no message.
+        InvalidRecordError: a message's magic is not the first one's.
+
+    Source: Kafka 0.10.1 MessageSet.magicAndLargestTimestamp.
+    """
+    if not messages:
+        raise ValueError("no message, so no magic")
+    magic, largest = messages[0].magic, NO_TIMESTAMP
+    for index, message in enumerate(messages):
+        if message.magic != magic:
+            reason = f"message of magic {message.magic} among those of magic {magic}"
+            raise InvalidRecordError(reason, record_index=index)
+        largest = max(largest, message.timestamp)
+    return MagicAndTimestamp(magic, largest)
+
+
+def check_wrappable(messages: Sequence[Message]) -> MagicAndTimestamp:
+    """Refuse messages that no compressed message can hold; else what the wrapper has to say.
+
+    Raises:
+        ValueError: there is no message.
+        InvalidRecordError: mixed magics, a magic that is neither 0 nor 1, or one with a codec.
+    """
+    found = magic_and_largest_timestamp(messages)
+    header_size_difference(found.magic, 0)
+    for index, message in enumerate(messages):
+        if message.codec:
+            reason = "a compressed message inside a compressed message"
+            raise InvalidRecordError(reason, record_index=index)
+    return found

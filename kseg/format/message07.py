@@ -1,0 +1,397 @@
+"""Messages and sets of Kafka 0.7: no offsets, no keys, a checksum of the payload alone.
+
+    | field      | magic 0 at | magic 1 at |                                         |
+    |------------|------------|------------|-----------------------------------------|
+    | magic      | 0          | 0          | of 0.7 alone: not that of `message`     |
+    | attributes | -          | 1          | bits 0-1 codec: none, gzip, snappy      |
+    | crc        | 1          | 2          | CRC-32 of the payload                   |
+    | payload    | 5          | 6          | or a compressed set, nested to any depth |
+
+In a set an i32 with the message's length lies in front of each. What 0.7 calls an offset is a
+position in the partition's log, and what it gives with a message is where to read on.
+
+Source: Kafka 0.7.2 kafka.message.Message, ByteBufferMessageSet, CompressionUtils.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kseg._core import crc32
+from kseg.constants import NESTING_MAX, Compression
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    KsegError,
+    LimitExceededError,
+    RecordTooLargeError,
+    UnsupportedFormatError,
+)
+from kseg.format.codec import decompress
+from kseg.format.compress import compress
+from kseg.format.message import flat
+from kseg.format.message_set import write_all
+from kseg.format.request import INFLATED_BYTES_MAX
+
+if TYPE_CHECKING:
+    from kseg.format.header import Buffer
+    from kseg.format.message_set import Sendable, Writable
+
+_LENGTH, _U32 = Struct(">i"), Struct(">I")
+_LENGTH_BYTES = 4
+_CODEC_MASK = 0x03
+#: Bytes in front of the payload.
+_HEADER_BYTES = (5, 6)
+_MESSAGE_BYTES_MAX = 2**31 - 1 - _LENGTH_BYTES
+
+
+class Message07:
+    """A message of Kafka 0.7 over bytes that it borrows, its length not among them.
+
+    Two are equal if magic, attributes, checksum and payload are, so if their bytes are.
+
+    Attributes:
+        data: the bytes, magic first; neither copied nor changed.
+
+    Example:
+        >>> message = Message07.build(b"hello")
+        >>> message.magic, message.payload, message.size, message.is_valid
+        (1, b'hello', 11, True)
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: Buffer) -> None:
+        """Look at a message; `data` is all of it and nothing else."""
+        self.data = flat(data)
+
+    @classmethod
+    def build(
+        cls, payload: Buffer, *, magic: int = 1, compression: Compression = Compression.NONE
+    ) -> Message07:
+        """Make a message around a payload, which with a codec is the compressed set as it is.
+
+        Raises:
+            ValueError: a magic or codec that 0.7 does not have; magic 0 has no codec at all.
+            InvalidRecordError: a payload longer than a length can tell.
+        """
+        if magic not in (0, 1):
+            raise ValueError(f"Kafka 0.7 has magic 0 or 1, not {magic}")
+        if compression > Compression.SNAPPY or (compression and not magic):
+            name = Compression(compression).label
+            raise ValueError(f"magic {magic} of Kafka 0.7 has no {name} compression")
+        view = flat(payload)
+        if len(view) > _MESSAGE_BYTES_MAX - _HEADER_BYTES[magic]:
+            reason = f"payload of {len(view)} bytes in a message of {_MESSAGE_BYTES_MAX} at most"
+            raise InvalidRecordError(reason)
+        head = bytes([magic, compression][: magic + 1])
+        return cls(b"".join([head, _U32.pack(crc32(view)), view]))
+
+    @classmethod
+    def wrapping(
+        cls, messages: Iterable[Message07], compression: Compression = Compression.GZIP
+    ) -> Message07:
+        """Make one compressed message that holds others, compressed ones if need be.
+
+        Raises:
+            ValueError: no message, or a codec that 0.7 does not have.
+        """
+        plain = b"".join(map(entry07, messages))
+        if not plain:
+            raise ValueError("a compressed message holds at least one message")
+        if compression not in (Compression.GZIP, Compression.SNAPPY):
+            name = Compression(compression).label
+            raise ValueError(f"Kafka 0.7 compresses with gzip or snappy, not {name}")
+        return cls.build(compress(compression, plain, magic=0), compression=compression)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message, without its length in front."""
+        return len(self.data)
+
+    @property
+    def magic(self) -> int:
+        """0 or 1.
+
+        Raises:
+            CorruptRecordError: there is no byte to tell.
+            UnsupportedFormatError: another magic.
+        """
+        if not len(self.data):
+            raise CorruptRecordError("message without a byte")
+        magic = self.data[0]
+        if magic > 1:
+            raise UnsupportedFormatError(f"Kafka 0.7 knows no magic {magic}")
+        return magic
+
+    @property
+    def attributes(self) -> int:
+        """All eight bits; 0 for magic 0, which has none."""
+        return self.data[1] if self._header_bytes() > _HEADER_BYTES[0] else 0
+
+    @property
+    def codec(self) -> int:
+        """Codec id, bits 0 and 1 of the attributes."""
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def compression(self) -> Compression:
+        """The codec; UnsupportedFormatError for 3, which 0.7 does not know."""
+        codec = self.codec
+        if codec > Compression.SNAPPY:
+            raise UnsupportedFormatError(f"Kafka 0.7 knows no codec {codec}")
+        return Compression(codec)
+
+    @property
+    def crc(self) -> int:
+        """The checksum stored, unsigned."""
+        stored: int = _U32.unpack_from(self.data, self._header_bytes() - _U32.size)[0]
+        return stored
+
+    @property
+    def computed_crc(self) -> int:
+        """The checksum that the payload ought to have."""
+        return crc32(self.view_payload())
+
+    @property
+    def payload_size(self) -> int:
+        """Bytes of the payload."""
+        return len(self.data) - self._header_bytes()
+
+    @property
+    def payload(self) -> bytes:
+        """A copy of the payload."""
+        return bytes(self.view_payload())
+
+    def view_payload(self) -> memoryview:
+        """The payload where it lies. Lent for as long as `data` is."""
+        return self.data[self._header_bytes() :]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the payload matches its checksum; raises where no checksum can be found."""
+        return self.crc == self.computed_crc
+
+    def ensure_valid(self) -> None:
+        """Refuse a message that is not valid.
+
+        Raises:
+            CorruptRecordError: too short to be a message, or the checksum is another.
+            UnsupportedFormatError: a magic that 0.7 does not know.
+        """
+        stored, computed = self.crc, self.computed_crc
+        if stored != computed:
+            raise CorruptRecordError(f"checksum {stored:#010x} stored, {computed:#010x} computed")
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the bytes are the same, wherever they lie."""
+        return self.data == other.data if isinstance(other, Message07) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Of the bytes, which must not change meanwhile."""
+        return hash(bytes(self.data))
+
+    def __repr__(self) -> str:
+        """The size."""
+        return f"Message07(size={self.size})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with a copy of the bytes."""
+        return Message07, (bytes(self.data),)
+
+    def _header_bytes(self) -> int:
+        header = _HEADER_BYTES[self.magic]
+        if len(self.data) < header:
+            raise CorruptRecordError(f"message of {len(self.data)} bytes, {header} at least")
+        return header
+
+
+def entry07(message: Message07) -> bytes:
+    """The message as it lies in a set: length, message."""
+    return _LENGTH.pack(message.size) + message.data
+
+
+class MessageAndNextOffset(NamedTuple):
+    """A message of Kafka 0.7, and where a consumer that has it goes on reading."""
+
+    message: Message07
+    next_offset: int
+
+
+class MessageSet07:
+    """Messages of Kafka 0.7, one after the other, over bytes that it borrows.
+
+    Two sets are equal if their bytes and their initial offsets are. Iterating is `deep()`.
+
+    Attributes:
+        data: the bytes, a cut-off last message among them; neither copied nor changed.
+        initial_offset: position of the first byte in the partition's log.
+
+    Example:
+        >>> made = MessageSet07.create([Message07.build(b"a"), Message07.build(b"bc")])
+        >>> read = MessageSet07(made.data, initial_offset=1000)
+        >>> [(found.message.payload, found.next_offset) for found in read]
+        [(b'a', 1011), (b'bc', 1023)]
+    """
+
+    __slots__ = ("data", "initial_offset")
+
+    def __init__(self, data: Buffer = b"", initial_offset: int = 0) -> None:
+        """Look at a set; nothing is read yet."""
+        self.data = flat(data)
+        self.initial_offset = initial_offset
+
+    @classmethod
+    def create(
+        cls, messages: Iterable[Message07], *, compression: Compression = Compression.NONE
+    ) -> MessageSet07:
+        """Make a set, with a codec as one compressed message; no messages give no bytes.
+
+        Raises:
+            ValueError: a codec that 0.7 does not have.
+        """
+        given = list(messages)
+        if compression != Compression.NONE and given:
+            given = [Message07.wrapping(given, compression)]
+        return cls(b"".join(map(entry07, given)))
+
+    @property
+    def size_bytes(self) -> int:
+        """All bytes, those of a cut-off last message too."""
+        return len(self.data)
+
+    @property
+    def valid_bytes(self) -> int:
+        """Bytes of the whole messages; raises like `shallow`."""
+        end = self.initial_offset
+        for found in self.shallow():
+            end = found.next_offset
+        return end - self.initial_offset
+
+    def shallow(self) -> Iterator[MessageAndNextOffset]:
+        """Each message, compressed ones as they are, its checksum compared.
+
+        A cut-off message ends the set, unless it is the first.
+
+        Raises:
+            CorruptRecordError: a negative length, a first message that is cut off (or larger than
+                what was fetched), or a wrong checksum.
+            UnsupportedFormatError: a magic that 0.7 does not know.
+        """
+        return _shallow(self.data, self.initial_offset)
+
+    def deep(self, *, inflated_max: int = INFLATED_BYTES_MAX) -> Iterator[MessageAndNextOffset]:
+        """Each message, those in compressed ones in their place, however deep they lie.
+
+        All of a compressed set but the last point back to the set's start, so a consumer that
+        stops among them reads them all again.
+
+        Args:
+            inflated_max: refuse messages that inflate to more bytes, all sets inside counted.
+
+        Raises:
+            CorruptRecordError, UnsupportedFormatError: as `shallow`, for sets inside too, or a
+                codec that 0.7 does not know.
+            DecompressionError: the codec refuses the bytes.
+            LimitExceededError: more than `inflated_max`, or sets nested deeper than `NESTING_MAX`.
+        """
+        for found in self.shallow():
+            try:
+                yield from _unwrap(found, [inflated_max], 0)
+            except KsegError as error:
+                error.offset = found.next_offset - found.message.size - _LENGTH_BYTES
+                error.position = error.offset - self.initial_offset
+                raise
+
+    def __iter__(self) -> Iterator[MessageAndNextOffset]:
+        """Each message, as `deep()` gives it."""
+        return self.deep()
+
+    def checked_for_append(self, *, payload_bytes_max: int) -> memoryview:
+        """The bytes that a log takes: whole messages, each matching its checksum.
+
+        Raises:
+            RecordTooLargeError: an outermost payload is longer than allowed.
+            FormatError: as `shallow` does.
+
+        Source: Kafka 0.7.2 ByteBufferMessageSet.verifyMessageSize, Log.append.
+        """
+        valid = 0
+        for index, (message, next_offset) in enumerate(self.shallow()):
+            size = message.payload_size
+            if size > payload_bytes_max:
+                reason = f"payload of {size} bytes, {payload_bytes_max} at most"
+                raise RecordTooLargeError(reason, record_index=index)
+            valid = next_offset - self.initial_offset
+        return self.data[:valid]
+
+    def write_to(self, target: Writable | Sendable) -> int:
+        """Write the bytes as they stand; see `message_set.write_all`."""
+        return write_all(self.data, target)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether bytes and initial offset are the same."""
+        if not isinstance(other, MessageSet07):
+            return NotImplemented
+        return self.initial_offset == other.initial_offset and self.data == other.data
+
+    def __hash__(self) -> int:
+        """Of bytes, which must not change meanwhile, and initial offset."""
+        return hash((bytes(self.data), self.initial_offset))
+
+    def __repr__(self) -> str:
+        """Size and initial offset."""
+        return f"MessageSet07(size_bytes={self.size_bytes}, initial_offset={self.initial_offset})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with a copy of the bytes."""
+        return MessageSet07, (bytes(self.data), self.initial_offset)
+
+
+def _shallow(data: memoryview, initial_offset: int) -> Iterator[MessageAndNextOffset]:
+    position, end = 0, len(data)
+    while end - position >= _LENGTH_BYTES:
+        (length,) = _LENGTH.unpack_from(data, position)
+        start = position + _LENGTH_BYTES
+        if length < 0 or (length > end - start and position == 0):
+            reason = f"message of {length} bytes, {end - start} left"
+            raise CorruptRecordError(reason, position=position, offset=initial_offset + position)
+        if length > end - start:
+            return
+        message = Message07(data[start : start + length])
+        try:
+            message.ensure_valid()
+        except (CorruptRecordError, UnsupportedFormatError) as error:
+            error.position, error.offset = position, initial_offset + position
+            raise
+        position = start + length
+        yield MessageAndNextOffset(message, initial_offset + position)
+
+
+def _unwrap(
+    found: MessageAndNextOffset, left: list[int], depth: int
+) -> Iterator[MessageAndNextOffset]:
+    """The messages of one, which is itself if it is plain; `left[0]` bytes may still come out."""
+    message, after = found
+    if message.compression == Compression.NONE:
+        yield found
+        return
+    before = after - message.size - _LENGTH_BYTES
+    inner = _inner(message, left, depth + 1)
+    # One is read ahead: only the last one points behind the set.
+    held = next(inner, None)
+    while held is not None:
+        following = next(inner, None)
+        yield MessageAndNextOffset(held.message, after if following is None else before)
+        held = following
+
+
+def _inner(message: Message07, left: list[int], depth: int) -> Iterator[MessageAndNextOffset]:
+    if depth > NESTING_MAX:
+        raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")
+    data = decompress(message.codec, message.view_payload(), magic=0, limit=left[0])
+    left[0] -= len(data)
+    for found in _shallow(data, 0):
+        yield from _unwrap(found, left, depth)
