@@ -1,0 +1,118 @@
+"""Records of many batches in few pieces, none of which cuts a batch: what rewriting starts from.
+
+Reading bounds its pieces in rows and bytes. Rewriting needs every record of a batch at once, so
+here a piece is bounded by the bytes at hand, and by the arena for what is compressed. In Kafka 0.7
+a compressed set of very many messages still comes in several pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kseg.constants import StopReason
+from kseg.format.columns import Workspace, decode
+from kseg.format.header import crc_error, stop_error
+from kseg.format.request import INFLATED_BYTES_MAX, Request
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.errors import KsegError
+    from kseg.format.header import BatchTable
+    from kseg.format.values import RecordColumns
+
+    OnError = Callable[[KsegError], None]
+
+#: What a record is, whatever its batch.
+RECORD_FIELDS = ("offset", "timestamp", "key", "value", "headers")
+_BOUND = 2**31 - 1
+_DAMAGED = (StopReason.BAD_LENGTH, StopReason.BAD_MAGIC, StopReason.BAD_CRC)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeBatches:
+    """Records of some batches.
+
+    Attributes:
+        columns: their records in file order.
+        batches: int64[m], the row of each batch in the table asked for. Batches without records do
+            not occur.
+        ends: int64[m + 1]; batch `i` has the rows `ends[i]` to `ends[i + 1]`.
+    """
+
+    columns: RecordColumns
+    batches: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """int64[m]: records of each batch."""
+        return np.diff(self.ends)
+
+    def spread(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """One value a record, from one value a batch of the table asked for."""
+        return np.repeat(values[self.batches], self.counts)
+
+
+def decode_whole(
+    data: memoryview,
+    table: BatchTable,
+    *,
+    base: int = 0,
+    fields: tuple[str, ...] = RECORD_FIELDS,
+    verify_crc: bool = True,
+    inflated_max: int = INFLATED_BYTES_MAX,
+    workspace: Workspace | None = None,
+    on_error: OnError | None = None,
+) -> Iterator[WholeBatches]:
+    """Decode the batches of a table, control batches too, without cutting any.
+
+    Args:
+        data: bytes of the file from `base` on, all batches of `table` inside.
+        table: headers from `scan`, at rising positions.
+        base: file position of `data[0]`.
+        fields: as of `Request`; `position` is added.
+        verify_crc: refuse batches, and messages in compressed ones, whose checksum is wrong.
+        inflated_max: refuse batches that inflate to more bytes.
+        workspace: memory to use again.
+        on_error: called with each fault instead of raising it; of a damaged batch only the records
+            in front of the damage are given, if any.
+
+    Raises:
+        FormatError, LimitExceededError: as `kseg.format.columns.decode`.
+    """
+    request = Request(
+        fields=(*fields, "position"),
+        rows_max=_BOUND,
+        bytes_max=_BOUND,
+        control=True,
+        verify_crc=verify_crc,
+        inflated_max=inflated_max,
+    )
+    pieces = decode(data, table, request, base=base, workspace=workspace, on_error=on_error)
+    for columns in pieces:
+        position = columns["position"]
+        starts = np.flatnonzero(np.diff(position, prepend=position[0] - 1))
+        batches = np.searchsorted(table.position, position[starts])
+        yield WholeBatches(columns, batches, np.append(starts, len(columns)))
+
+
+def check_walk(table: BatchTable) -> None:
+    """Refuse what a walk met, but for an end in the middle of a batch or in zeros.
+
+    Raises:
+        CorruptRecordError: a length, a magic or, where the walk noted it, a checksum is wrong.
+    """
+    if table.bad_crc_count:
+        bad = np.flatnonzero(table.crc_ok == 0)
+        if len(bad):
+            raise crc_error(table[int(bad[0])])
+    if table.stop in _DAMAGED:
+        raise stop_error(table)
+
+
+__all__ = ["RECORD_FIELDS", "WholeBatches", "check_walk", "decode_whole"]
