@@ -17,9 +17,12 @@ LISTS = {
     "sequence_step": "sequence_arithmetic",
     "record_vector": "records",
     "canonical_vector": "records",
+    "control_vector": "records",
     "negative_vector": "negative",
     "walk_vector": "file_walk",
     "vector07": "kafka07",
+    "down_convert_vector": "down_convert",
+    "compaction_vector": "compaction",
 }
 
 
@@ -46,6 +49,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             vectors = load(path)[name]
             if argument == "canonical_vector":
                 vectors = [vector for vector in vectors if is_canonical(vector)]
+            if argument == "control_vector":
+                vectors = [vector for vector in vectors if "control_record" in vector["expect"]]
             ids = [vector_id(index, vector) for index, vector in enumerate(vectors)]
             metafunc.parametrize(argument, vectors, ids=ids)
 

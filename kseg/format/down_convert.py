@@ -1,0 +1,231 @@
+"""Down-conversion as brokers up to 3.9 did it for old consumers: no refusals, losses unsaid.
+
+Headers, producer fields, flags and leader epochs go; control batches are left out; offsets stay.
+What says its losses, and goes up as well as down, is `kseg.format.convert`.
+
+Source: Kafka RecordsUtil.downConvert, FileRecords.downConvert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    Compression,
+    TimestampType,
+)
+from kseg.errors import FormatError, UnsupportedFormatError
+from kseg.format.bodies import at_batch
+from kseg.format.encode import encode_batch
+from kseg.format.header import scan
+from kseg.format.options import BatchOptions
+from kseg.format.source import rows_of
+from kseg.format.take import take_rows
+from kseg.format.whole import WholeBatches, check_walk, decode_whole
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.format.header import BatchHeader, BatchTable, Buffer
+
+#: What magic 0 and 1 have room for.
+_OLD_FIELDS = ("offset", "timestamp", "key", "value")
+#: Bytes of a message without key, value and their lengths, by magic.
+_MESSAGE_HEADER_BYTES = (6, 14)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionStats:
+    """What a conversion cost.
+
+    Attributes:
+        temporary_bytes: sizes of all source batches that were not dropped, and of the converted
+            ones once more, before compression.
+        records_converted: records of converted batches.
+    """
+
+    temporary_bytes: int = 0
+    records_converted: int = 0
+
+    def __add__(self, other: ConversionStats) -> ConversionStats:
+        """Both together."""
+        return ConversionStats(
+            self.temporary_bytes + other.temporary_bytes,
+            self.records_converted + other.records_converted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Batches after conversion.
+
+    Attributes:
+        data: the bytes.
+        stats: what it cost.
+    """
+
+    data: bytes
+    stats: ConversionStats
+
+
+def down_convert(
+    data: Buffer,
+    to_magic: int,
+    *,
+    first_offset: int = 0,
+    as_file: bool = False,
+    verify_crc: bool = True,
+) -> Converted:
+    """Convert what is newer than `to_magic`, and copy the rest byte for byte.
+
+    Args:
+        data: whole batches; an incomplete last one is left out.
+        to_magic: 0, 1 or 2.
+        first_offset: the offset that a consumer asked for. Records below it are left out of
+            converted batches that are not compressed, where `to_magic` is 0 or 1.
+        as_file: as for a slice of a file: where no record was converted the answer is the very
+            input, an incomplete batch and control batches included.
+        verify_crc: refuse a batch whose checksum is wrong. Kafka does not look at it, and so gives
+            damaged records a right checksum.
+
+    Raises:
+        ValueError: no such magic.
+        UnsupportedFormatError: a zstd batch is to become magic 0 or 1, or stay so.
+        FormatError: a batch is damaged, or holds a record that an older format cannot hold.
+
+    Source: Kafka RecordsUtil.downConvert; with `as_file`, FileRecords.downConvert.
+    """
+    if to_magic not in (0, 1, 2):
+        raise ValueError(f"magic is 0, 1 or 2, not {to_magic}")
+    view = memoryview(data)
+    table = scan(view, on_bad_crc="note" if verify_crc else "ignore", batches_max=len(view))
+    check_walk(table)
+    converted = convert_table(view, table, to_magic, first_offset, verify_crc=verify_crc)
+    if as_file and not converted.stats.records_converted:
+        return Converted(bytes(view), ConversionStats())
+    return converted
+
+
+def convert_table(
+    data: memoryview,
+    table: BatchTable,
+    to_magic: int,
+    first_offset: int,
+    *,
+    verify_crc: bool = True,
+) -> Converted:
+    """`down_convert` of walked batches, as many as the table has; `data[0]` is at position 0."""
+    parts: list[bytes | memoryview] = []
+    stats = ConversionStats()
+    keep = np.ones(len(table), np.bool_) if to_magic >= 2 else ~table.is_control
+    newer = table.magic > to_magic
+    refused = keep & (to_magic < 2) & (table.codec == Compression.ZSTD)
+    for first, end in runs(keep, newer, refused):
+        if refused[first]:
+            reason = "batches compressed with zstd have no older format"
+            raise at_batch(UnsupportedFormatError(reason), table[first])
+        if not keep[first]:
+            continue
+        if not newer[first]:
+            start, stop = table.position[first], table.position[end - 1] + table.size[end - 1]
+            parts.append(data[start:stop])
+            stats += ConversionStats(int(stop - start), 0)
+            continue
+        some = table.take(slice(first, end))
+        for whole in decode_whole(data, some, fields=_fields(to_magic), verify_crc=verify_crc):
+            for part, cost in _convert_whole(some, whole, to_magic, first_offset):
+                parts.append(part)
+                stats += cost
+    return Converted(b"".join(parts), stats)
+
+
+def runs(*masks: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """The stretches `[first, end)` over which all of the columns stay the same."""
+    count = len(masks[0])
+    if not count:
+        return
+    change = np.zeros(count, np.bool_)
+    for mask in masks:
+        change[1:] |= mask[1:] != mask[:-1]
+    ends = [0, *np.flatnonzero(change).tolist(), count]
+    yield from pairwise(ends)
+
+
+def _fields(to_magic: int) -> tuple[str, ...]:
+    return _OLD_FIELDS if to_magic < 2 else (*_OLD_FIELDS, "headers")
+
+
+def _convert_whole(
+    table: BatchTable, whole: WholeBatches, to_magic: int, first_offset: int
+) -> Iterator[tuple[bytes, ConversionStats]]:
+    """One batch after the other. A plain message is a batch too."""
+    rows, ends = rows_of(whole.columns), whole.ends.tolist()
+    for number, batch in enumerate(whole.batches.tolist()):
+        header = table[batch]
+        source, first, end = rows, ends[number], ends[number + 1]
+        if to_magic < 2 and not header.codec:
+            wanted = np.flatnonzero(whole.columns["offset"][first:end] >= first_offset)
+            if not len(wanted):
+                continue
+            if len(wanted) < end - first:
+                source = rows_of(take_rows(whole.columns, wanted + first))
+                first, end = 0, len(wanted)
+        options = options_for(header, to_magic)
+        try:
+            encoded = encode_batch(source, options, first=first, end=end)
+        except FormatError as error:
+            raise at_batch(error, header) from None
+        cost = header.size + overhead_bytes(options) + encoded.uncompressed_bytes
+        yield encoded.data, ConversionStats(cost, end - first)
+
+
+def options_for(
+    header: BatchHeader, magic: int, compression: Compression | None = None
+) -> BatchOptions:
+    """How the records of a batch are written in another magic: its codec, and what its times mean.
+
+    Magic 0 has no times; in a later magic its records are of create time, and have -1 for none.
+
+    Source: Kafka RecordsUtil.convertRecordBatch.
+    """
+    kind = header.timestamp_type
+    if kind == TimestampType.NO_TIMESTAMP_TYPE:
+        kind = TimestampType.CREATE_TIME
+    log_append = kind == TimestampType.LOG_APPEND_TIME
+    return BatchOptions(
+        magic=magic,
+        compression=header.compression if compression is None else compression,
+        timestamp_type=kind,
+        log_append_time=header.max_timestamp if log_append else NO_TIMESTAMP,
+    )
+
+
+def overhead_bytes(options: BatchOptions) -> int:
+    """Bytes in front of the records of a batch or wrapper: what a builder leaves free for them.
+
+    Source: Kafka AbstractRecords.recordBatchHeaderSizeInBytes.
+    """
+    if options.magic >= 2:
+        return BATCH_HEADER_BYTES
+    if not options.compression:
+        return 0
+    return LOG_OVERHEAD + _MESSAGE_HEADER_BYTES[options.magic] + 8
+
+
+__all__ = [
+    "ConversionStats",
+    "Converted",
+    "convert_table",
+    "down_convert",
+    "options_for",
+    "overhead_bytes",
+    "runs",
+]
