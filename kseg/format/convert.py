@@ -1,0 +1,476 @@
+"""Any magic to any other, and any codec to any other: what is lost is refused, or said.
+
+Batches that need no change are copied byte for byte. Where magic 2 stays, only the compressed bytes
+and what depends on them are replaced, so all else survives: offsets, times, producers, flags,
+epochs, horizons, unused attributes of records. Where the magic changes, records are decoded and
+written anew at their offsets; plain messages of old formats are gathered into batches. Kafka 0.7
+has no offsets to keep, so its messages are numbered.
+
+What brokers do for old consumers, losses unsaid, is `kseg.format.down_convert`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kseg import _core
+from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    Compression,
+    TimestampType,
+)
+from kseg.errors import FormatError, KsegError, LimitExceededError, UnsupportedFormatError
+from kseg.format import codec
+from kseg.format.bodies import at_batch, record_error
+from kseg.format.columns import Workspace
+from kseg.format.compress import compress
+from kseg.format.down_convert import options_for, runs
+from kseg.format.encode import encode_batch
+from kseg.format.header import CODEC_MASK, crc_error, scan
+from kseg.format.losses import Losses, of_batches, of_records
+from kseg.format.options import BatchOptions
+from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.format.source import Rows, rows_of
+from kseg.format.whole import RECORD_FIELDS, WholeBatches, check_walk, decode_whole
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.format.header import BatchHeader, BatchTable, Buffer
+    from kseg.format.values import RecordColumns
+
+    Array = npt.NDArray[Any]
+    OnError = Callable[[KsegError], None]
+
+#: Plain messages are gathered into batches of about this size, as producers fill theirs.
+BATCH_BYTES = 16_384
+#: What a record takes besides its key and value, about.
+_RECORD_BYTES = 20
+#: Attributes of a batch of magic 2 that say something, but for the codec.
+_FLAGS = 0x78
+_OFFSET_DELTA_MAX = 2**31 - 1
+_COPY, _OMIT, _RECODE, _REWRITE, _GATHER = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What batches are to become.
+
+    Attributes:
+        magic: 0, 1 or 2.
+        compression: the codec of every batch; None keeps each batch's own. Control batches are
+            never compressed.
+        level: the codec's level; None for Kafka's default, and to leave alone what has the codec
+            already.
+        drop: leave out what the magic cannot hold, and count it, where Kafka refuses an append:
+            control batches, producers, headers. What Kafka loses without a word is only counted.
+        batch_bytes: about how large batches are that plain messages are gathered into.
+
+    Raises:
+        ValueError: the arguments exclude each other.
+    """
+
+    magic: int
+    compression: Compression | None = None
+    level: int | None = None
+    drop: bool = False
+    batch_bytes: int = BATCH_BYTES
+
+    def __post_init__(self) -> None:
+        """Refuse what no batch could become."""
+        if self.level is not None and self.compression is None:
+            raise ValueError("a level needs a codec")
+        # The rest is checked where it is for any batch.
+        BatchOptions(
+            magic=self.magic,
+            compression=self.compression or Compression.NONE,
+            level=self.level,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Batches after conversion, and what that took.
+
+    Attributes:
+        data: the bytes.
+        losses: what was dropped.
+        stats: what was done.
+    """
+
+    data: bytes
+    losses: Losses
+    stats: Tally
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was done so far.
+
+    Attributes:
+        copied_batches: batches, or messages outermost, taken over byte for byte.
+        recoded_batches: batches whose compression alone was changed.
+        converted_batches: batches, or messages outermost, whose records were written anew.
+        records_converted: the records of those.
+    """
+
+    copied_batches: int = 0
+    recoded_batches: int = 0
+    converted_batches: int = 0
+    records_converted: int = 0
+
+
+def convert(
+    data: Buffer,
+    *,
+    magic: int,
+    compression: Compression | None = None,
+    level: int | None = None,
+    on_loss: str = "refuse",
+    kafka07: bool = False,
+    first_offset: int = 0,
+) -> Conversion:
+    """Convert the batches in memory; `Converter` goes through files of any size.
+
+    Args:
+        data: whole batches; an incomplete last one is left out.
+        magic: 0, 1 or 2.
+        compression: codec for all batches; None keeps each batch's own.
+        level: the codec's level; None for Kafka's default.
+        on_loss: "refuse" what Kafka's append refuses to lose, or "drop" it.
+        kafka07: the bytes are messages of Kafka 0.7.
+        first_offset: of the first message, for Kafka 0.7.
+
+    Raises:
+        ValueError: the arguments exclude each other.
+        UnsupportedFormatError: the target has no room for what the batches hold.
+        FormatError: a batch is damaged, or holds a record that cannot be written.
+
+    Example:
+        >>> convert(b"", magic=2).stats.records_converted
+        0
+    """
+    if on_loss not in ("refuse", "drop"):
+        raise ValueError(f"on_loss is 'refuse' or 'drop', not {on_loss!r}")
+    view = memoryview(data)
+    table = scan(view, on_bad_crc="note", batches_max=len(view), kafka07=kafka07)
+    check_walk(table)
+    target = Target(magic, compression, level, drop=on_loss == "drop")
+    converter = Converter(target, first_offset=first_offset)
+    parts = b"".join(converter.convert(view, table))
+    return Conversion(parts, converter.losses, converter.tally)
+
+
+@dataclass(slots=True, eq=False)
+class Converter:
+    """A conversion under way, a stretch of a log at a time. Not for several threads.
+
+    Attributes:
+        target: what batches are to become.
+        first_offset: the offset that the next message of Kafka 0.7 gets.
+        on_error: called with each damaged batch instead of raising; what of it cannot be read is
+            left out.
+        inflated_max: refuse batches that inflate to more bytes.
+        losses: what was dropped so far.
+        tally: what was done so far.
+    """
+
+    target: Target
+    first_offset: int = 0
+    on_error: OnError | None = None
+    inflated_max: int = INFLATED_BYTES_MAX
+    losses: Losses = field(default_factory=Losses)
+    tally: Tally = field(default_factory=Tally)
+    _workspace: Workspace = field(default_factory=Workspace)
+
+    def convert(
+        self, data: memoryview, table: BatchTable, base: int = 0
+    ) -> Iterator[bytes | memoryview]:
+        """The batches of a table after conversion, in order.
+
+        Args:
+            data: bytes of the file from `base` on, all batches of `table` inside.
+            table: headers of consecutive batches; wrong checksums noted.
+            base: file position of `data[0]`.
+
+        Yields:
+            Whole batches, one or more at a time; those copied are views of `data`.
+
+        Raises:
+            FormatError, LimitExceededError: as `kseg.format.convert.convert`.
+        """
+        codecs = table.codec & 3 if table.kafka07 else table.codec
+        bad = table.crc_ok == 0
+        ways = self._ways(table, codecs)
+        for first, end in runs(ways, bad):
+            some = table.take(slice(first, end))
+            if bad[first]:
+                for header in some:
+                    self._fault(crc_error(header))
+                continue
+            way = int(ways[first])
+            if way == _COPY:
+                self.tally.copied_batches += len(some)
+                yield _bytes_of(data, some, base)
+                continue
+            if not table.kafka07 and self.target.magic < 2:
+                self._lose(some)
+            if way == _RECODE:
+                yield from self._recode(data, some, base)
+            elif way == _REWRITE:
+                yield from self._rewrite(data, some, base)
+            elif way == _GATHER:
+                yield from self._gather(data, some, base, codecs[first:end])
+
+    # ---- deciding --------------------------------------------------------------------------------
+
+    def _ways(self, table: BatchTable, codecs: Array) -> Array:
+        """int8[n]: what is done with each batch."""
+        target, magic = self.target, table.magic
+        if table.kafka07:
+            return np.full(len(table), _GATHER, np.int8)
+        plain = codecs == Compression.NONE
+        as_wanted = np.ones(len(table), np.bool_)
+        if target.compression is not None:
+            as_wanted = codecs == target.compression
+            if target.level is not None and target.compression:
+                as_wanted[:] = False
+        ways = np.where(plain & (magic < 2), _GATHER, _REWRITE)
+        bare = (magic >= 2) & (table.is_control | (table.record_count == 0))
+        if target.magic >= 2:
+            ways[magic >= 2] = _RECODE
+            ways[bare] = _COPY
+        else:
+            ways[bare] = _OMIT
+        ways[(magic == target.magic) & as_wanted] = _COPY
+        return ways.astype(np.int8)
+
+    def _lose(self, table: BatchTable) -> None:
+        """Count what batches lose by their headers; refuse what an append refuses."""
+        newer = table.take(table.magic >= 2)
+        lost = of_batches(newer)
+        if not self.target.drop:
+            for reason, mask in (
+                ("control batches", newer.is_control),
+                ("producer ids", newer.producer_id > -1),
+                ("transactions", newer.is_transactional),
+            ):
+                if mask.any():
+                    raise self._refusal(reason, newer[int(np.argmax(mask))])
+        self.losses += lost
+
+    def _refusal(self, what: str, header: BatchHeader) -> UnsupportedFormatError:
+        reason = f"magic {self.target.magic} has no {what}; they would have to be dropped (--drop)"
+        return at_batch(UnsupportedFormatError(reason), header)
+
+    def _fault(self, error: KsegError) -> None:
+        if self.on_error is None:
+            raise error
+        self.on_error(error)
+
+    # ---- doing -----------------------------------------------------------------------------------
+
+    def _recode(self, data: memoryview, table: BatchTable, base: int) -> Iterator[bytes]:
+        """Batches of magic 2 in another codec: what lies inside is not looked at."""
+        wanted = self.target.compression
+        assert wanted is not None
+        for header in table:
+            start = header.position - base
+            batch = data[start : start + header.size]
+            try:
+                if header.record_count < 0:
+                    raise record_error(1, header, 0)
+                body = codec.decompress(
+                    header.codec, batch[BATCH_HEADER_BYTES:], magic=2, limit=self.inflated_max
+                )
+            except (FormatError, LimitExceededError) as error:
+                self._fault(at_batch(error, header))
+                continue
+            self.tally.recoded_batches += 1
+            yield _with_body(batch, header, wanted, compress(wanted, body, level=self.target.level))
+
+    def _rewrite(self, data: memoryview, table: BatchTable, base: int) -> Iterator[bytes]:
+        """Batches and wrapper messages, each as one."""
+        for whole in self._whole(data, table, base):
+            self._lose_records(whole, table)
+            source = self._source(whole.columns)
+            ends = whole.ends.tolist()
+            for number, batch in enumerate(whole.batches.tolist()):
+                header = table[batch]
+                options = self._options(header)
+                yield from self._encode(source, header, options, ends[number], ends[number + 1])
+            self.tally.converted_batches += len(whole.batches)
+            if self.target.magic < 2:
+                last = whole.columns["offset"][whole.ends[1:] - 1]
+                short = (table.magic >= 2)[whole.batches] & (
+                    last < table.last_offset[whole.batches]
+                )
+                self.losses.offset_ranges += int(np.count_nonzero(short))
+
+    def _encode(
+        self,
+        source: Rows,
+        header: BatchHeader,
+        options: BatchOptions,
+        first: int,
+        end: int,
+        start: int | None = None,
+    ) -> Iterator[bytes]:
+        """One batch of rows `[first, end)`, or a fault of the batch they come from."""
+        try:
+            encoded = encode_batch(source, options, base_offset=start, first=first, end=end)
+        except FormatError as error:
+            self._fault(at_batch(error, header))
+            return
+        self.tally.records_converted += end - first
+        yield encoded.data
+
+    def _options(self, header: BatchHeader) -> BatchOptions:
+        wanted = self.target.compression
+        if wanted is None and self.target.magic < 2 and header.codec == Compression.ZSTD:
+            reason = (
+                f"magic {self.target.magic} has no zstd; another codec has to be named (--codec)"
+            )
+            raise at_batch(UnsupportedFormatError(reason), header)
+        plain = options_for(header, self.target.magic, wanted)
+        return plain if self.target.level is None else replace(plain, level=self.target.level)
+
+    def _gather(
+        self, data: memoryview, table: BatchTable, base: int, codecs: Array
+    ) -> Iterator[bytes]:
+        """Plain messages, many into one batch; messages of Kafka 0.7."""
+        for whole in self._whole(data, table, base):
+            self._lose_records(whole, table)
+            columns = whole.columns
+            kinds = whole.spread(table.timestamp_type)
+            own = whole.spread(codecs)
+            source = self._source(columns)
+            if table.kafka07:
+                self.losses.physical_offsets += len(columns)
+                source = rows_of({"value": columns["value"]})
+            cuts = self._cuts(columns, kinds, own, kafka07=table.kafka07)
+            for first, end in pairwise(cuts):
+                options = self._gathered(int(own[first]), int(kinds[first]), columns, first)
+                start = self.first_offset if table.kafka07 else None
+                batch = int(np.searchsorted(whole.ends, first, "right")) - 1
+                header = table[int(whole.batches[batch])]
+                yield from self._encode(source, header, options, first, end, start)
+                self.first_offset += end - first
+            self.tally.converted_batches += len(whole.batches)
+
+    def _gathered(self, own: int, kind: int, columns: RecordColumns, first: int) -> BatchOptions:
+        log_append = kind == TimestampType.LOG_APPEND_TIME
+        wanted = self.target.compression
+        return BatchOptions(
+            magic=self.target.magic,
+            compression=Compression(own) if wanted is None else wanted,
+            level=self.target.level,
+            timestamp_type=TimestampType(max(kind, 0)),
+            log_append_time=int(columns["timestamp"][first]) if log_append else NO_TIMESTAMP,
+        )
+
+    def _cuts(
+        self, columns: RecordColumns, kinds: Array, codecs: Array, *, kafka07: bool
+    ) -> list[int]:
+        """Rows where a batch begins, and the end: records cannot share one, or it is full."""
+        times, offsets = columns["timestamp"], columns["offset"]
+        apart = (np.diff(kinds) != 0) | (np.diff(codecs) != 0)
+        if self.target.magic:
+            # Under log append time a batch has but one time.
+            apart |= (kinds[1:] == TimestampType.LOG_APPEND_TIME) & (np.diff(times) != 0)
+        if kafka07:
+            # A compressed set stays one.
+            apart |= (codecs[1:] != 0) & (np.diff(columns["position"]) != 0)
+        else:
+            apart |= offsets[1:] <= offsets[:-1]
+        forced = [0, *(np.flatnonzero(apart) + 1).tolist(), len(columns)]
+        wrapped = self.target.magic >= 2 or bool(self.target.compression)
+        if not wrapped and not codecs.any():
+            return forced
+        sizes = columns["value"].sizes() + columns["key"].sizes() + np.int64(_RECORD_BYTES)
+        return _cut_full(forced, np.cumsum(sizes), offsets, codecs, self.target.batch_bytes)
+
+    # ---- both ------------------------------------------------------------------------------------
+
+    def _whole(self, data: memoryview, table: BatchTable, base: int) -> Iterator[WholeBatches]:
+        return decode_whole(
+            data,
+            table,
+            base=base,
+            fields=RECORD_FIELDS,
+            inflated_max=self.inflated_max,
+            workspace=self._workspace,
+            on_error=self.on_error,
+        )
+
+    def _source(self, columns: RecordColumns) -> Rows:
+        """The records without what the magic cannot hold."""
+        if self.target.magic >= 2:
+            return rows_of(columns)
+        return rows_of({name: columns[name] for name in RECORD_FIELDS if name != "headers"})
+
+    def _lose_records(self, whole: WholeBatches, table: BatchTable) -> None:
+        lost = of_records(whole.columns, self.target.magic)
+        if lost.header_records and not self.target.drop:
+            row = int(np.flatnonzero(np.diff(whole.columns["headers"].offsets))[0])
+            batch = int(np.searchsorted(whole.ends, row, "right")) - 1
+            error = self._refusal("headers", table[int(whole.batches[batch])])
+            error.record_index = row - int(whole.ends[batch])
+            raise error
+        self.losses += lost
+
+
+def _cut_full(
+    forced: list[int], sizes: Array, offsets: Array, codecs: Array, batch_bytes: int
+) -> list[int]:
+    """Further cuts where a batch of plain messages is full, or its offsets are too far apart."""
+    cuts = []
+    for first, end in pairwise(forced):
+        while first < end:
+            cuts.append(first)
+            before = int(sizes[first - 1]) if first else 0
+            room = int(np.searchsorted(sizes[first:end], before + batch_bytes, "right"))
+            if codecs[first]:
+                room = end - first
+            far = int(offsets[first]) + _OFFSET_DELTA_MAX
+            near = int(np.searchsorted(offsets[first:end], far, "right"))
+            first += max(1, min(room, near))
+    return [*cuts, forced[-1]]
+
+
+def _bytes_of(data: memoryview, table: BatchTable, base: int) -> memoryview:
+    """The bytes of consecutive batches."""
+    end = int(table.position[-1] + table.size[-1])
+    return data[int(table.position[0]) - base : end - base]
+
+
+def _with_body(batch: memoryview, header: BatchHeader, kind: Compression, body: bytes) -> bytes:
+    """A batch of magic 2 with another body; attributes without a meaning are cleared.
+
+    Source: Kafka DefaultRecordBatch.computeAttributes: a rewrite knows its own bits only.
+    """
+    covered = bytearray(batch[21:BATCH_HEADER_BYTES])
+    covered[:2] = (header.attributes & _FLAGS & ~CODEC_MASK | kind).to_bytes(2, "big")
+    covered += body
+    head = bytearray(batch[:21])
+    head[8:12] = (len(head) + len(covered) - LOG_OVERHEAD).to_bytes(4, "big")
+    head[17:21] = _core.crc32c(covered).to_bytes(4, "big")
+    return bytes(head + covered)
+
+
+__all__ = [
+    "BATCH_BYTES",
+    "Conversion",
+    "Converter",
+    "Losses",
+    "Tally",
+    "Target",
+    "convert",
+]
