@@ -280,6 +280,18 @@ cdef extern from "records.h" nogil:
     const uint8_t *_plain_record "kseg_plain_record"(const uint8_t *p, const uint8_t *end,
                                                      Located *r) noexcept
 
+    ctypedef struct Run "kseg_run":
+        const uint8_t *p
+        int64_t count
+        int64_t key_bytes
+        int64_t key_nulls
+        int64_t value_bytes
+        int64_t value_nulls
+
+    Run _plain_times "kseg_plain_times"(const uint8_t *p, const uint8_t *end, int64_t count,
+                                        int64_t base_offset, int64_t base_timestamp,
+                                        int64_t *offsets, int64_t *timestamps) noexcept
+
 
 cdef struct Header:
     const uint8_t *key
@@ -465,6 +477,7 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
     cdef Sink out = sink[0]
     cdef Found found
     cdef Located r
+    cdef Run run
     cdef int64_t headers[4]
     cdef const uint8_t *p = start + state[STATE_POSITION]
     cdef const uint8_t *end = start + body_size
@@ -481,6 +494,17 @@ cdef int _locate_body(const uint8_t *start, int64_t body_size, const int64_t *bo
     cdef int status = RECORD_OK, full = 0
     memset(&found, 0, sizeof(found))
     memset(headers, 0, sizeof(headers))
+    if (out.spans == NULL and out.key.data == NULL and out.value.data == NULL
+            and not (bounded or out.filtered or log_append)):
+        # The last record is left to the loop below, which knows that the body must end with it.
+        run = _plain_times(p, end, count - 1 - record, base_offset, base_timestamp,
+                           out.offsets + rows if out.offsets != NULL else NULL,
+                           out.timestamps + rows if out.timestamps != NULL else NULL)
+        found.key_bytes, found.key_nulls = run.key_bytes, run.key_nulls
+        found.value_bytes, found.value_nulls = run.value_bytes, run.value_nulls
+        p = run.p
+        record += run.count
+        rows += run.count
     while record < count:
         stop = _plain_record(p, end, &r)
         if stop == NULL or (stop != end and record == count - 1):
