@@ -1,0 +1,77 @@
+"""What Python sees of the batch that grows; what it does is said in `_builder.pyx`."""
+
+from collections.abc import Iterable
+
+from typing_extensions import Buffer, disjoint_base
+
+_Pairs = Iterable[tuple[str | Buffer, Buffer | None]]
+
+def record_bytes(
+    magic: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    headers: _Pairs = ...,
+    *,
+    timestamp_delta: int = ...,
+    offset_delta: int = ...,
+) -> int: ...
+def fields_bytes(magic: int, key: Buffer | None, value: Buffer | None, headers: _Pairs) -> int: ...
+
+@disjoint_base
+class BatchBuffer:
+    def __init__(
+        self,
+        *,
+        magic: int,
+        attributes: int,
+        control: bool,
+        log_append_time: int,
+        base_offset: int,
+        delete_horizon_ms: int,
+        limit: int,
+        ratio: float,
+    ) -> None: ...
+    def append(
+        self,
+        key: Buffer | None = None,
+        value: Buffer | None = None,
+        *,
+        timestamp_ms: int = -1,
+        headers: _Pairs = (),
+        offset: int | None = None,
+    ) -> int: ...
+    def has_room_for(
+        self,
+        key: Buffer | None = None,
+        value: Buffer | None = None,
+        headers: _Pairs = (),
+        timestamp_ms: int = -1,
+    ) -> bool: ...
+    @property
+    def is_full(self) -> bool: ...
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def uncompressed_bytes(self) -> int: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def max_timestamp_offset(self) -> int: ...
+    @property
+    def _base_timestamp(self) -> int: ...
+    @property
+    def _estimated(self) -> int: ...
+    def _append_control(self, key: bytes, value: bytes, timestamp_ms: int) -> int: ...
+    def _refuse(self, status: int, number: object) -> int: ...
+    def _override(self, last_offset: int) -> None: ...
+    def _close(self) -> None: ...
+    def _records(self) -> memoryview: ...
+    def _drop(self, forget: bool) -> None: ...

@@ -1,0 +1,461 @@
+"""Control records: the markers of transactions and of KRaft, as values.
+
+A control record's key says its type, its value what the type asks for. Transaction markers are
+fixed in layout; KRaft's values are flexible structures, in which arrays and strings carry their
+length plus one, and each structure ends with tagged fields (kept by nobody, so skipped here).
+
+    key = control_key(ControlType.COMMIT)
+    value = EndMarker(ControlType.COMMIT, coordinator_epoch=3).to_bytes()
+    marker = parse_control(key, value)
+
+Source: Kafka ControlRecordType, EndTransactionMarker, ControlRecordUtils and the generated
+LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeVar
+from uuid import UUID
+
+from kseg.constants import ControlType
+from kseg.errors import InvalidRecordError
+
+Bytes = bytes | bytearray | memoryview
+
+_MARKER_TYPES = (ControlType.ABORT, ControlType.COMMIT)
+_T = TypeVar("_T")
+
+
+# Keys
+
+
+class ControlKey(NamedTuple):
+    """The key of a control record: what the marker is, and the version of the key's layout."""
+
+    type: ControlType
+    version: int = 0
+
+
+def control_key(kind: ControlType) -> bytes:
+    """The key of a control record of this type, 4 bytes.
+
+    Raises:
+        ValueError: the type is UNKNOWN.
+
+    Source: Kafka ControlRecordType.recordKey.
+    """
+    if kind == ControlType.UNKNOWN:
+        raise ValueError("a control record of unknown type cannot be written")
+    return struct.pack(">hh", 0, ControlType(kind))
+
+
+def parse_control_key(data: Bytes | None) -> ControlKey:
+    """Type and version from a key; layouts newer than 0 are read as far as 0 goes.
+
+    Raises:
+        InvalidRecordError: fewer than 4 bytes, or a negative version.
+
+    Source: Kafka ControlRecordType.parse.
+    """
+    if data is None or len(data) < 4:
+        have = "no" if data is None else len(data)
+        raise InvalidRecordError(f"the key of a control record has 4 bytes or more, not {have}")
+    version, kind = struct.unpack_from(">hh", data)
+    if version < 0:
+        raise InvalidRecordError(f"the key of a control record has version {version}")
+    known = 0 <= kind <= ControlType.KRAFT_VOTERS
+    return ControlKey(ControlType(kind) if known else ControlType.UNKNOWN, version)
+
+
+# Values
+
+
+@dataclass(frozen=True, slots=True)
+class EndMarker:
+    """The end of a transaction.
+
+    Attributes:
+        type: ABORT or COMMIT.
+        coordinator_epoch: epoch of the coordinator that ended it.
+
+    Raises:
+        ValueError: another type.
+
+    Source: Kafka EndTransactionMarker.
+    """
+
+    type: ControlType
+    coordinator_epoch: int
+
+    def __post_init__(self) -> None:
+        """Refuse what is no end of a transaction."""
+        if self.type not in _MARKER_TYPES:
+            raise ValueError(f"a transaction ends with ABORT or COMMIT, not {self.type.name}")
+        _check_range("coordinator_epoch", self.coordinator_epoch, 32)
+
+    def to_bytes(self) -> bytes:
+        """The value of the control record, 6 bytes."""
+        return struct.pack(">hi", 0, self.coordinator_epoch)
+
+    @classmethod
+    def from_bytes(cls, kind: ControlType, value: Bytes | None) -> EndMarker:
+        """The marker of a type with this value; versions above 0 are read as 0.
+
+        Raises:
+            ValueError: the type is neither ABORT nor COMMIT.
+            InvalidRecordError: fewer than 6 bytes, or a negative version.
+        """
+        if kind not in _MARKER_TYPES:
+            raise ValueError(f"a transaction ends with ABORT or COMMIT, not {kind.name}")
+        if value is None or len(value) < 6:
+            have = "no" if value is None else len(value)
+            raise InvalidRecordError(f"the value of a marker has 6 bytes or more, not {have}")
+        version, epoch = struct.unpack_from(">hi", value)
+        if version < 0:
+            raise InvalidRecordError(f"the value of a marker has version {version}")
+        return cls(kind, epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChange:
+    """A new leader of a KRaft partition, and who voted; at schema version 0, as Kafka writes it.
+
+    Attributes:
+        leader_id: the leader.
+        voters: ids of all voters.
+        granting_voters: ids of those who voted for the leader.
+        version: of the value, as stored.
+    """
+
+    TYPE: ClassVar = ControlType.LEADER_CHANGE
+
+    leader_id: int
+    voters: tuple[int, ...] = ()
+    granting_voters: tuple[int, ...] = ()
+    version: int = 0
+
+    def to_bytes(self) -> bytes:
+        """The value of the control record."""
+        head = _pack("hi", version=self.version, leader_id=self.leader_id)
+        return head + _pack_voters(self.voters) + _pack_voters(self.granting_voters) + _NO_TAGS
+
+    @classmethod
+    def from_bytes(cls, value: Bytes | None) -> LeaderChange:
+        """Read a value.
+
+        Raises:
+            InvalidRecordError: it is cut off, or holds more than schema version 0 has.
+        """
+        source = _Source(value, cls.TYPE)
+        version, leader = source.numbers("hi")
+        voters = source.array(lambda s: s.structure("i")[0], least=5)
+        granting = source.array(lambda s: s.structure("i")[0], least=5)
+        source.skip_tags()
+        # A value of schema version 1, read as 0, need not break off: it may end early instead.
+        source.expect_end()
+        return cls(leader, voters, granting, version)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHeader:
+    """The first record of a KRaft snapshot.
+
+    Attributes:
+        last_contained_log_timestamp: time of the last record that the snapshot stands for, in ms.
+        version: of the value, as stored.
+    """
+
+    TYPE: ClassVar = ControlType.SNAPSHOT_HEADER
+
+    last_contained_log_timestamp: int
+    version: int = 0
+
+    def to_bytes(self) -> bytes:
+        """The value of the control record, 11 bytes."""
+        timestamp = self.last_contained_log_timestamp
+        return _pack("hq", version=self.version, timestamp=timestamp) + _NO_TAGS
+
+    @classmethod
+    def from_bytes(cls, value: Bytes | None) -> SnapshotHeader:
+        """Read a value; InvalidRecordError where it is cut off."""
+        version, timestamp = _Source(value, cls.TYPE).structure("hq")
+        return cls(timestamp, version)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFooter:
+    """The last record of a KRaft snapshot. `version` is that of the value, as stored."""
+
+    TYPE: ClassVar = ControlType.SNAPSHOT_FOOTER
+
+    version: int = 0
+
+    def to_bytes(self) -> bytes:
+        """The value of the control record, 3 bytes."""
+        return _pack("h", version=self.version) + _NO_TAGS
+
+    @classmethod
+    def from_bytes(cls, value: Bytes | None) -> SnapshotFooter:
+        """Read a value; InvalidRecordError where it is cut off."""
+        return cls(*_Source(value, cls.TYPE).structure("h"))
+
+
+@dataclass(frozen=True, slots=True)
+class KRaftVersion:
+    """The version of KRaft from here on.
+
+    Attributes:
+        kraft_version: the feature level `kraft.version`.
+        version: of the value, as stored.
+    """
+
+    TYPE: ClassVar = ControlType.KRAFT_VERSION
+
+    kraft_version: int
+    version: int = 0
+
+    def to_bytes(self) -> bytes:
+        """The value of the control record, 5 bytes."""
+        return _pack("hh", version=self.version, kraft_version=self.kraft_version) + _NO_TAGS
+
+    @classmethod
+    def from_bytes(cls, value: Bytes | None) -> KRaftVersion:
+        """Read a value; InvalidRecordError where it is cut off."""
+        version, kraft_version = _Source(value, cls.TYPE).structure("hh")
+        return cls(kraft_version, version)
+
+
+class Endpoint(NamedTuple):
+    """Where a voter listens: listener name, host, port (0 to 65535)."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """One voter of a KRaft partition.
+
+    Attributes:
+        voter_id: its node id.
+        directory_id: of its metadata log directory.
+        endpoints: where it listens.
+        kraft_version_min: the least `kraft.version` that it supports.
+        kraft_version_max: the greatest.
+    """
+
+    voter_id: int
+    directory_id: UUID
+    endpoints: tuple[Endpoint, ...] = ()
+    kraft_version_min: int = 0
+    kraft_version_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KRaftVoters:
+    """The voters of a KRaft partition from here on. `version` is that of the value, as stored."""
+
+    TYPE: ClassVar = ControlType.KRAFT_VOTERS
+
+    voters: tuple[Voter, ...] = ()
+    version: int = 0
+
+    def to_bytes(self) -> bytes:
+        """The value of the control record."""
+        parts = [_pack("h", version=self.version), _uvarint(len(self.voters) + 1)]
+        for voter in self.voters:
+            parts += [_pack("i", voter_id=voter.voter_id), voter.directory_id.bytes]
+            parts.append(_uvarint(len(voter.endpoints) + 1))
+            for name, host, port in voter.endpoints:
+                parts += [_pack_text(name), _pack_text(host), _pack("H", port=port), _NO_TAGS]
+            least, most = voter.kraft_version_min, voter.kraft_version_max
+            parts += [_pack("hh", kraft_version_min=least, kraft_version_max=most)]
+            parts += [_NO_TAGS, _NO_TAGS]
+        return b"".join([*parts, _NO_TAGS])
+
+    @classmethod
+    def from_bytes(cls, value: Bytes | None) -> KRaftVoters:
+        """Read a value; InvalidRecordError where it is cut off or its text is not UTF-8."""
+        source = _Source(value, cls.TYPE)
+        (version,) = source.numbers("h")
+        voters = source.array(_read_voter, least=27)
+        source.skip_tags()
+        return cls(voters, version)
+
+
+ControlValue = (
+    EndMarker | LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters
+)
+#: What may be told by its class alone.
+KRaftValue = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters
+_KraftT = TypeVar(
+    "_KraftT", LeaderChange, SnapshotHeader, SnapshotFooter, KRaftVersion, KRaftVoters
+)
+_CLASSES: dict[ControlType, type[KRaftValue]] = {
+    kind.TYPE: kind
+    for kind in (LeaderChange, SnapshotHeader, SnapshotFooter, KRaftVersion, KRaftVoters)
+}
+
+
+def parse_control(key: Bytes | None, value: Bytes | None) -> ControlValue | None:
+    """The marker that key and value of a control record hold; None for a type not known.
+
+    Raises:
+        InvalidRecordError: key or value break their layout.
+    """
+    kind = parse_control_key(key).type
+    if kind == ControlType.UNKNOWN:
+        return None
+    if kind in _MARKER_TYPES:
+        return EndMarker.from_bytes(kind, value)
+    return _CLASSES[kind].from_bytes(value)
+
+
+def parse_control_as(wanted: type[_KraftT], key: Bytes | None, value: Bytes | None) -> _KraftT:
+    """A KRaft marker of the kind wanted.
+
+    Raises:
+        ValueError: the key is that of another type; both are named.
+        InvalidRecordError: key or value break their layout.
+
+    Source: Kafka ControlRecordUtils.deserializeVotersRecord and its siblings.
+    """
+    kind = parse_control_key(key).type
+    if kind != wanted.TYPE:
+        raise ValueError(f"a {wanted.TYPE.name} record was expected, this is {kind.name}")
+    return wanted.from_bytes(value)
+
+
+# Writing the parts of flexible structures
+
+_NO_TAGS = b"\0"
+_WIDTHS = {"h": 16, "H": 16, "i": 32, "q": 64}
+
+
+def _check_range(name: str, number: int, bits: int, *, signed: bool = True) -> None:
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    if not low <= number <= high:
+        raise ValueError(f"{name} is {low} to {high}, not {number}")
+
+
+def _pack(layout: str, **numbers: int) -> bytes:
+    """Big-endian numbers; ValueError names the one that does not fit."""
+    for code, (name, number) in zip(layout, numbers.items(), strict=True):
+        _check_range(name, number, _WIDTHS[code], signed=code != "H")
+    return struct.pack(">" + layout, *numbers.values())
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _pack_text(text: str) -> bytes:
+    data = text.encode()
+    if len(data) > 0x7FFF:
+        raise ValueError(f"a name has at most 32767 bytes, not {len(data)}")
+    return _uvarint(len(data) + 1) + data
+
+
+def _pack_voters(voters: Sequence[int]) -> bytes:
+    packed = [_pack("i", voter_id=voter) + _NO_TAGS for voter in voters]
+    return b"".join([_uvarint(len(packed) + 1), *packed])
+
+
+# Reading them
+
+
+class _Source:
+    """Bytes of a value and how far they are read; every length is held against what is left."""
+
+    def __init__(self, value: Bytes | None, kind: ControlType) -> None:
+        self.kind = kind
+        self.data = b"" if value is None else bytes(value)
+        self.position = 0
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.position
+
+    def fail(self, what: str) -> InvalidRecordError:
+        return InvalidRecordError(f"the value of a {self.kind.name} record {what}")
+
+    def take(self, count: int) -> bytes:
+        if count > self.left:
+            raise self.fail(f"ends early: {count} bytes are wanted, {self.left} are left")
+        self.position += count
+        return self.data[self.position - count : self.position]
+
+    def numbers(self, layout: str) -> tuple[int, ...]:
+        layout = ">" + layout
+        return struct.unpack(layout, self.take(struct.calcsize(layout)))
+
+    def structure(self, layout: str) -> tuple[int, ...]:
+        """Numbers and the tagged fields behind them."""
+        numbers = self.numbers(layout)
+        self.skip_tags()
+        return numbers
+
+    def uvarint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & 0xFFFFFFFF
+        raise self.fail("holds a number of more than 5 bytes")
+
+    def length(self, what: str) -> int:
+        """A length or count, stored plus one; 0 would be null."""
+        stored = self.uvarint()
+        if stored == 0:
+            raise self.fail(f"holds null where {what} belongs")
+        return stored - 1
+
+    def array(self, read: Callable[[_Source], _T], *, least: int) -> tuple[_T, ...]:
+        """Elements of at least so many bytes each."""
+        count = self.length("an array")
+        if count > self.left // least:
+            raise self.fail(f"has an array of {count} in {self.left} bytes")
+        return tuple(read(self) for _ in range(count))
+
+    def text(self) -> str:
+        data = self.take(self.length("a text"))
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise self.fail(f"has a text that is not UTF-8: {data!r}") from None
+
+    def skip_tags(self) -> None:
+        """Tagged fields: a count, and for each its tag and its size."""
+        count = self.uvarint()
+        if count > self.left // 2:
+            raise self.fail(f"has {count} tagged fields in {self.left} bytes")
+        for _ in range(count):
+            self.uvarint()
+            self.take(self.uvarint())
+
+    def expect_end(self) -> None:
+        if self.left:
+            raise self.fail(f"has {self.left} bytes more than its schema")
+
+
+def _read_endpoint(source: _Source) -> Endpoint:
+    name, host = source.text(), source.text()
+    return Endpoint(name, host, *source.structure("H"))
+
+
+def _read_voter(source: _Source) -> Voter:
+    (voter_id,) = source.numbers("i")
+    directory = UUID(bytes=source.take(16))
+    endpoints = source.array(_read_endpoint, least=5)
+    least, most = source.structure("hh")
+    source.skip_tags()
+    return Voter(voter_id, directory, endpoints, least, most)
