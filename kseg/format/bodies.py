@@ -197,7 +197,7 @@ def _inflate(
             # What the walk left alone is compared before the codec sees it.
             if crc >= 0 and checksum(data[start + covered_at : end]) != crc:
                 raise _MismatchError("")
-            body = _wrapper_value(data[start:end], kind) if legacy else data[start:end]
+            body = wrapper_value(data[start:end], kind) if legacy else data[start:end]
             decompress(kind, body, arena, magic=magic, limit=inflated_max)
             ends.append(arena.used)
     except (FormatError, LimitExceededError) as error:
@@ -222,7 +222,7 @@ class _MismatchError(FormatError):
     """A checksum that the walk left alone is wrong; the batch's header makes the real error."""
 
 
-def _wrapper_value(entry: memoryview, kind: int) -> memoryview:
+def wrapper_value(entry: memoryview, kind: int) -> memoryview:
     """The compressed set inside a magic 0 or 1 message; its key is passed over.
 
     Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.

@@ -1,0 +1,611 @@
+"""Kernels for what a log asks of an append: each record's structure, key and time in one pass, and
+the offsets that old messages get.
+
+The contract is that of `_core`; status codes too. What is refused record by record is noted in an
+array of the caller's and counted beyond it, so that a sound append costs one call and a refused one
+two. Source: Kafka LogValidator.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from kseg._core cimport *
+
+cdef extern from "records.h" nogil:
+    ctypedef struct Located "kseg_record":
+        int64_t timestamp_delta
+        int32_t offset_delta
+        int32_t key_size
+        const uint8_t *headers
+        int32_t header_count
+
+    int _parse "kseg_parse_record"(const uint8_t *p, const uint8_t *end, Located *r) noexcept
+    const uint8_t *_plain_record "kseg_plain_record"(const uint8_t *p, const uint8_t *end,
+                                                     Located *r) noexcept
+
+cdef extern from "encode.h" nogil:
+    uint32_t varint_size "kseg_varint_size"(int32_t value) noexcept
+    uint8_t *put_u16 "kseg_put_u16"(uint8_t *p, uint16_t value) noexcept
+    uint8_t *put_u32 "kseg_put_u32"(uint8_t *p, uint32_t value) noexcept
+    uint8_t *put_u64 "kseg_put_u64"(uint8_t *p, uint64_t value) noexcept
+
+cdef enum:
+    NO_TIMESTAMP = -1
+    HEAD_BYTES = 21  # what no checksum of a batch covers, the checksum among it
+    HEAD_TIMED_BYTES = 43  # the same, and on to the end of the largest timestamp
+    KNOWN_ATTRIBUTES = 0x77  # codec, transactional, control, delete horizon
+    MESSAGE_TIMED_BYTES = 26  # an entry of magic 1, up to the end of its timestamp
+
+# Why a record is refused by itself; the order is that of kseg.log.record_checks.REASONS.
+cdef enum:
+    FAULT_MAGIC
+    FAULT_NO_KEY
+    FAULT_TIMESTAMP
+    FAULT_TIMESTAMP_TYPE
+    FAULT_REASONS
+
+# One row of the faults noted; the order is that of kseg.log.record_checks.NOTED_FIELDS.
+cdef enum:
+    NOTED_RECORD
+    NOTED_REASON
+    NOTED_OFFSET
+    NOTED_TIMESTAMP
+    NOTED_FIELDS
+
+
+# What is asked of each record.
+cdef struct Rules:
+    bint compacted
+    bint create_time
+    int64_t now
+    int64_t before_max
+    int64_t after_max
+
+
+# What a pass over records found.
+cdef struct Seen:
+    int status
+    int64_t records
+    int64_t max_timestamp
+    int64_t max_record
+    int64_t bytes
+    bint sequential
+    int64_t counts[FAULT_REASONS]
+    int64_t *faults
+    int64_t noted
+    int64_t noted_max
+
+
+cdef inline Rules rules_of(bint compacted, bint create_time, int64_t now, int64_t before_max,
+                           int64_t after_max) noexcept nogil:
+    cdef Rules rules
+    rules.compacted, rules.create_time = compacted, create_time
+    rules.now, rules.before_max, rules.after_max = now, before_max, after_max
+    return rules
+
+
+cdef inline Seen nothing_seen() noexcept nogil:
+    cdef Seen seen
+    cdef int reason
+    seen.status = RECORD_OK
+    seen.records = seen.bytes = seen.noted = seen.noted_max = 0
+    seen.max_timestamp, seen.max_record = NO_TIMESTAMP, -1
+    seen.sequential = True
+    for reason in range(FAULT_REASONS):
+        seen.counts[reason] = 0
+    seen.faults = NULL
+    return seen
+
+
+cdef int _note_into(Seen *seen, int64_t[:, ::1] faults) except -1:
+    if faults.shape[1] != NOTED_FIELDS:
+        raise ValueError("faults has the wrong width")
+    seen.faults = &faults[0, 0] if faults.shape[0] else NULL
+    seen.noted_max = faults.shape[0]
+    return 0
+
+
+cdef tuple _answer(const Seen *seen):
+    return (seen.status, seen.records, seen.max_timestamp, seen.max_record, seen.bytes,
+            bool(seen.sequential), seen.counts[FAULT_MAGIC], seen.counts[FAULT_NO_KEY],
+            seen.counts[FAULT_TIMESTAMP], seen.counts[FAULT_TIMESTAMP_TYPE])
+
+
+cdef inline int _fault(const Rules *rules, bint no_key, bint log_append,
+                       int64_t timestamp) noexcept nogil:
+    """Why a sound record may not be appended; FAULT_REASONS where it may.
+
+    Differences of times wrap, as Java's do.
+    """
+    cdef int64_t age
+    if rules.compacted and no_key:
+        return FAULT_NO_KEY
+    if rules.create_time and timestamp != NO_TIMESTAMP:
+        age = sub64(rules.now, timestamp)
+        if age > rules.before_max or sub64(0, age) > rules.after_max:
+            return FAULT_TIMESTAMP
+    elif log_append:
+        return FAULT_TIMESTAMP_TYPE
+    return FAULT_REASONS
+
+
+cdef void _note(Seen *seen, int reason, int64_t record, int64_t offset,
+                int64_t timestamp) noexcept nogil:
+    cdef int64_t *row
+    seen.counts[reason] += 1
+    if seen.noted < seen.noted_max:
+        row = seen.faults + seen.noted * NOTED_FIELDS
+        row[NOTED_RECORD], row[NOTED_REASON] = record, reason
+        row[NOTED_OFFSET], row[NOTED_TIMESTAMP] = offset, timestamp
+        seen.noted += 1
+
+
+# ---- records of magic 2 --------------------------------------------------------------------------
+
+# The records of one batch, and what its header says of them.
+cdef struct Body:
+    const uint8_t *start
+    const uint8_t *end
+    int64_t count
+    int64_t base_offset
+    int64_t base_timestamp
+    int64_t max_timestamp
+    bint log_append
+    bint skip
+
+
+cdef int _headers(const uint8_t **p, const uint8_t *end, int32_t count) noexcept nogil:
+    """Step over so many headers."""
+    cdef int32_t _i, size = 0
+    for _i in range(count):
+        p[0] = read_varint(p[0], end, &size)
+        if p[0] == NULL or size < 0 or size > end - p[0]:
+            return RECORD_HEADER_KEY
+        p[0] = read_varint(p[0] + size, end, &size)
+        if p[0] == NULL or size > end - p[0]:
+            return RECORD_HEADER_VALUE
+        if size > 0:
+            p[0] += size
+    return RECORD_OK
+
+
+cdef int _full_record(const uint8_t **p, const uint8_t *end, Located *r,
+                      int64_t *size) noexcept nogil:
+    """Any record, whose fields fill its length. Source: Kafka DefaultRecord.readFrom."""
+    cdef int32_t length = 0
+    cdef const uint8_t *stop
+    cdef int status
+    p[0] = read_varint(p[0], end, &length)
+    if p[0] == NULL:
+        return RECORD_VARINT
+    if length <= 0 or length > end - p[0]:
+        return RECORD_LENGTH
+    stop = p[0] + length
+    status = _parse(p[0], stop, r)
+    if status == RECORD_OK and r.header_count:
+        p[0] = r.headers
+        status = _headers(p, stop, r.header_count)
+        if status == RECORD_OK and p[0] != stop:
+            status = RECORD_SLACK
+    p[0] = stop
+    size[0] = length + varint_size(length)
+    return status
+
+
+cdef int _skipped_record(const uint8_t **p, const uint8_t *end, Located *r,
+                         int64_t *size) noexcept nogil:
+    """Any record, where its length is not held against its fields.
+
+    Source: Kafka DefaultRecord.readPartiallyFrom.
+    """
+    cdef int32_t length = 0, value_size = 0
+    p[0] = read_varint(p[0], end, &length)
+    if p[0] == NULL:
+        return RECORD_VARINT
+    if p[0] == end:
+        return RECORD_LENGTH
+    size[0] = length + varint_size(length)
+    p[0] = read_varlong(p[0] + 1, end, &r.timestamp_delta)
+    if p[0] != NULL:
+        p[0] = read_varint(p[0], end, &r.offset_delta)
+    if p[0] != NULL:
+        p[0] = read_varint(p[0], end, &r.key_size)
+    if p[0] == NULL:
+        return RECORD_VARINT
+    if r.key_size > end - p[0]:
+        return RECORD_KEY
+    p[0] = read_varint(p[0] + (r.key_size if r.key_size > 0 else 0), end, &value_size)
+    if p[0] == NULL:
+        return RECORD_VARINT
+    if value_size > end - p[0]:
+        return RECORD_VALUE
+    p[0] = read_varint(p[0] + (value_size if value_size > 0 else 0), end, &r.header_count)
+    if p[0] == NULL:
+        return RECORD_VARINT
+    if r.header_count < 0:
+        return RECORD_HEADER_COUNT
+    return _headers(p, end, r.header_count)
+
+
+cdef inline int _any_record(const uint8_t **p, const uint8_t *end, bint skip, Located *r,
+                            int64_t *size) noexcept nogil:
+    """Step over one record; `size` becomes what Kafka reports as its size."""
+    cdef const uint8_t *start = p[0]
+    cdef const uint8_t *stop = _plain_record(start, end, r)
+    if stop != NULL:
+        # Its length takes one byte or two, maybe two where one would do.
+        size[0] = stop - start - 1 - (start[0] >> 7)
+        size[0] += 1 if size[0] < 64 else 2
+        p[0] = stop
+        return RECORD_OK
+    if start == end:
+        return RECORD_COUNT_TOO_HIGH
+    return _skipped_record(p, end, r, size) if skip else _full_record(p, end, r, size)
+
+
+cdef void _examine(const Body *body, const Rules *given, Seen *out) noexcept nogil:
+    """Hold each record of a batch against the rules, up to the first that is no record at all."""
+    # Held in locals, which no store through a pointer can change behind the loop's back.
+    cdef Rules rules = given[0]
+    cdef Seen seen = out[0]
+    cdef Located r
+    cdef const uint8_t *p = body.start
+    cdef const uint8_t *end = body.end
+    cdef int64_t record = 0, count = body.count, size = 0, offset, timestamp
+    cdef int64_t base_offset = body.base_offset, base_timestamp = body.base_timestamp
+    cdef bint log_append = body.log_append, skip = body.skip
+    cdef int reason
+    if count < 0:
+        out.status = RECORD_COUNT_NEGATIVE
+        return
+    while record < count:
+        seen.status = _any_record(&p, end, skip, &r, &size)
+        if seen.status == RECORD_OK and record == count - 1 and p != end:
+            seen.status = RECORD_LEFTOVER
+        if seen.status != RECORD_OK:
+            break
+        offset = add64(base_offset, r.offset_delta)
+        timestamp = body.max_timestamp if log_append else add64(base_timestamp, r.timestamp_delta)
+        reason = _fault(&rules, r.key_size < 0, log_append, timestamp)
+        if reason != FAULT_REASONS:
+            _note(&seen, reason, record, offset, timestamp)
+        if timestamp > seen.max_timestamp:
+            seen.max_timestamp = timestamp
+            seen.max_record = record
+        seen.sequential = seen.sequential and offset == record
+        seen.bytes += size
+        record += 1
+    seen.records = record
+    out[0] = seen
+
+
+def examine_records(const uint8_t[::1] data, *, int64_t count, int64_t base_offset,
+                    int64_t base_timestamp, int64_t max_timestamp, bint log_append, bint skip,
+                    bint compacted, bint create_time, int64_t now, int64_t before_max,
+                    int64_t after_max, int64_t[:, ::1] faults):
+    """Hold the records of one magic 2 batch against a log's rules.
+
+    Args:
+        data: the records, inflated; read only.
+        count, base_offset, base_timestamp, max_timestamp, log_append: as its header has them.
+        skip: parse as a broker parses what it leaves compressed: the length of a record is not held
+            against its fields.
+        compacted: every record needs a key.
+        create_time: the log takes create times, `before_max` ms older than `now` and `after_max` ms
+            newer at the most. Else nobody but the log may say when a record was appended.
+        faults: int64[n, NOTED_FIELDS], written as far as it goes: record, reason, offset,
+            timestamp.
+
+    Returns:
+        (status, records, largest timestamp, its first record, bytes, sequential, then how many
+        records were refused for magic, key, timestamp and type of timestamp). `records` is also the
+        index of the one that `status` is about; `bytes` counts them as Kafka does; `sequential`
+        says whether offsets go 0, 1, 2.
+
+    Source: Kafka LogValidator.validateRecord, DefaultRecordBatch.skipKeyValueIterator.
+    """
+    cdef Rules rules = rules_of(compacted, create_time, now, before_max, after_max)
+    cdef Seen seen = nothing_seen()
+    cdef Body body
+    _note_into(&seen, faults)
+    # An empty view has no address; nothing is read through one that is not NULL.
+    body.start = pointer_to(data) if data.shape[0] else <const uint8_t *>&body
+    body.end = body.start + data.shape[0]
+    body.count, body.base_offset, body.base_timestamp = count, base_offset, base_timestamp
+    body.max_timestamp, body.log_append, body.skip = max_timestamp, log_append, skip
+    with nogil:
+        _examine(&body, &rules, &seen)
+    return _answer(&seen)
+
+
+# ---- one plain batch of magic 2, all at once -----------------------------------------------------
+
+cdef inline uint32_t _times(uint32_t a, uint32_t b) noexcept nogil:
+    """Product of two polynomials modulo Castagnoli's, highest power in the lowest bit."""
+    cdef uint32_t product = 0
+    while a:
+        if a & 0x80000000u:
+            product ^= b
+        a <<= 1
+        b = (b >> 1) ^ (0x82F63B78u & (0u - (b & 1)))
+    return product
+
+
+cdef uint32_t _shifted(uint32_t change, uint64_t zeros) noexcept nogil:
+    """What a change of the sum becomes behind so many bytes: `change` times x to 8 `zeros`."""
+    cdef uint32_t power = 0x80000000u
+    cdef int bit = 63
+    while bit >= 0:
+        power = _times(power, power)
+        if zeros >> bit & 1:
+            power = _times(power, 0x00800000u)
+        bit -= 1
+    return _times(change, power)
+
+
+cdef bint _header_is_plain(const uint8_t *p, int64_t size, bint client,
+                           int64_t bytes_max) noexcept nogil:
+    """Whether `size` bytes are one plain batch of records whose header gives no cause to refuse."""
+    cdef int32_t attributes, count
+    if size < HEADER_BYTES or size > bytes_max or load_i32(p + 8) != size - LOG_OVERHEAD:
+        return False
+    attributes, count = p[22], load_i32(p + 57)
+    if p[16] != 2 or attributes & ATTRIBUTE_CODEC or count <= 0:
+        return False
+    if not client:
+        return True
+    if load_i64(p) != 0 or attributes & ATTRIBUTE_CONTROL or load_i32(p + 23) != count - 1:
+        return False
+    return load_i64(p + 43) < 0 or load_i32(p + 53) >= 0
+
+
+cdef int _new_head(const uint8_t *p, int64_t size, int64_t base_offset, int32_t leader_epoch,
+                   bint log_append, int64_t max_timestamp, uint8_t *head) noexcept nogil:
+    """The head of a sound batch in its log; how many bytes of it differ from what was given.
+
+    The rest is summed up already, so a change in front of it does not ask for it again.
+    """
+    cdef uint32_t crc = load_u32(p + 17)
+    memcpy(head, p, HEAD_TIMED_BYTES)
+    put_u64(head, <uint64_t>base_offset)
+    put_u32(head + 12, <uint32_t>leader_epoch)
+    if log_append == ((p[22] & ATTRIBUTE_LOG_APPEND) != 0) and load_i64(p + 35) == max_timestamp:
+        return HEAD_BYTES
+    put_u16(head + 21, <uint16_t>(p[22] & KNOWN_ATTRIBUTES
+                                  | (ATTRIBUTE_LOG_APPEND if log_append else 0)))
+    put_u64(head + 35, <uint64_t>max_timestamp)
+    crc ^= _shifted(crc32c_of(p + 21, 22) ^ crc32c_of(head + 21, 22), size - HEAD_TIMED_BYTES)
+    put_u32(head + 17, crc)
+    return HEAD_TIMED_BYTES
+
+
+def append_in_place(const uint8_t[::1] data, int64_t next_offset, int32_t leader_epoch, bint client,
+                    int64_t bytes_max, bint compacted, bint create_time, int64_t now,
+                    int64_t before_max, int64_t after_max):
+    """All that is asked of one plain batch of magic 2, and the head that it gets.
+
+    Args:
+        data: the batch, and nothing else; read only.
+        next_offset: offset of its first record.
+        leader_epoch: what its header shall say.
+        client: a producer sent it.
+        bytes_max: no batch may be larger.
+
+        The others are as for `examine_records`.
+
+    Returns:
+        (head, records, last offset, largest timestamp), or None where anything is refused or
+        unusual. Who needs to know why asks step by step.
+
+    Source: Kafka LogValidator.assignOffsetsNonCompressed, DefaultRecordBatch.setMaxTimestamp.
+    """
+    cdef Rules rules = rules_of(compacted, create_time, now, before_max, after_max)
+    cdef Seen seen = nothing_seen()
+    cdef Body body
+    cdef int64_t size = data.shape[0], last_offset
+    cdef const uint8_t *p = pointer_to(data)
+    cdef uint8_t head[HEAD_TIMED_BYTES]
+    cdef int reason, head_bytes
+    if not _header_is_plain(p, size, client, bytes_max):
+        return None
+    with nogil:
+        if crc32c_of(p + 21, size - 21) != load_u32(p + 17):
+            seen.status = BATCH_CRC
+        else:
+            body.start, body.end = p + HEADER_BYTES, p + size
+            body.count, body.base_offset = load_i32(p + 57), 0
+            body.base_timestamp, body.max_timestamp = load_i64(p + 27), load_i64(p + 35)
+            body.log_append, body.skip = (p[22] & ATTRIBUTE_LOG_APPEND) != 0, False
+            _examine(&body, &rules, &seen)
+    if seen.status != RECORD_OK:
+        return None
+    for reason in range(FAULT_REASONS):
+        if seen.counts[reason]:
+            return None
+    if not create_time:
+        seen.max_timestamp = now
+    last_offset = add64(next_offset, seen.records - 1)
+    head_bytes = _new_head(p, size, sub64(last_offset, load_i32(p + 23)), leader_epoch,
+                           not create_time, seen.max_timestamp, head)
+    return (PyBytes_FromStringAndSize(<char *>head, head_bytes), seen.records, last_offset,
+            seen.max_timestamp)
+
+
+# ---- messages of magic 0 and 1 -------------------------------------------------------------------
+
+# A set of messages: the inside of a wrapper, or plain entries.
+cdef struct Messages:
+    const uint8_t *start
+    const uint8_t *end
+    bint inner
+    int magic
+    int64_t offset
+    int64_t timestamp
+    bint log_append
+
+
+cdef inline int64_t _entry(const uint8_t *p, const uint8_t *end) noexcept nogil:
+    """Bytes of the entry at `p`; 0 where the set ends, -1 where no message has such a size."""
+    cdef int64_t size
+    if end - p < LOG_OVERHEAD:
+        return 0
+    size = load_i32(p + 8)
+    if size < MESSAGE_SIZE_MIN:
+        return -1
+    return size + LOG_OVERHEAD if size <= end - p - LOG_OVERHEAD else 0
+
+
+cdef int _survey(const Messages *messages, int64_t *shift) noexcept nogil:
+    """What the offsets inside a wrapper are to be moved by; all its messages are looked at.
+
+    Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.
+    """
+    cdef const uint8_t *p = messages.start
+    cdef const uint8_t *last = NULL
+    cdef int64_t size = _entry(p, messages.end)
+    while size > 0:
+        last = p
+        p += size
+        size = _entry(p, messages.end)
+    if size < 0:
+        return MESSAGE_SIZE
+    if last == NULL:
+        return MESSAGE_EMPTY_SET
+    if messages.magic == 1 and messages.offset != 0:
+        if messages.offset < load_i64(last):
+            return MESSAGE_OFFSET
+        shift[0] = sub64(messages.offset, load_i64(last))
+    return RECORD_OK
+
+
+cdef int _key_and_value(const uint8_t *p, int64_t size, int32_t *key_size) noexcept nogil:
+    """Whether the key and value of an entry lie inside it."""
+    cdef int64_t at = 30 if p[16] else 22
+    cdef int32_t length
+    if size < at:
+        return RECORD_KEY
+    key_size[0] = load_i32(p + at - 4)
+    if key_size[0] > size - at:
+        return RECORD_KEY
+    at += key_size[0] if key_size[0] > 0 else 0
+    if size - at < 4:
+        return RECORD_VALUE
+    length = load_i32(p + at)
+    return RECORD_VALUE if length > size - at - 4 else RECORD_OK
+
+
+cdef int _sound_message(const Messages *messages, const uint8_t *p, int64_t size,
+                        int32_t *key_size) noexcept nogil:
+    """Whether an entry can be a message of its set; MESSAGE_MAGIC may be the record's own fault."""
+    if messages.inner and p[17] & ATTRIBUTE_CODEC:
+        return MESSAGE_NESTED
+    if p[16] != messages.magic:
+        return MESSAGE_MAGIC
+    if messages.inner and crc32_of(p + 16, size - 16) != load_u32(p + 12):
+        return MESSAGE_CRC
+    return _key_and_value(p, size, key_size)
+
+
+cdef void _examine_messages(const Messages *messages, const Rules *rules,
+                            Seen *seen) noexcept nogil:
+    cdef const uint8_t *p = messages.start
+    cdef int64_t size, offset, timestamp, shift = 0
+    cdef int32_t key_size = 0
+    cdef bint log_append
+    cdef int reason
+    if messages.inner:
+        seen.status = _survey(messages, &shift)
+    while seen.status == RECORD_OK:
+        size = _entry(p, messages.end)
+        if size <= 0:
+            break
+        offset = add64(load_i64(p), shift)
+        log_append = messages.log_append if messages.inner else p[17] & ATTRIBUTE_LOG_APPEND
+        log_append = log_append and messages.magic == 1
+        timestamp = messages.timestamp if messages.inner and log_append else load_i64(p + 18)
+        timestamp = timestamp if messages.magic == 1 else NO_TIMESTAMP
+        seen.status = _sound_message(messages, p, size, &key_size)
+        if seen.status == MESSAGE_MAGIC and messages.inner:
+            seen.status = RECORD_OK
+            reason = FAULT_MAGIC
+        else:
+            reason = _fault(rules, key_size < 0, log_append, timestamp)
+        if seen.status != RECORD_OK:
+            break
+        if reason != FAULT_REASONS:
+            _note(seen, reason, seen.records, offset, timestamp)
+            if not messages.inner:
+                # A plain message is a batch of its own: the ones behind are not looked at.
+                break
+        if timestamp > seen.max_timestamp:
+            seen.max_timestamp, seen.max_record = timestamp, seen.records
+        seen.sequential = seen.sequential and offset == seen.records
+        seen.bytes += size
+        seen.records += 1
+        p += size
+
+
+def examine_messages(const uint8_t[::1] data, *, bint inner, int magic, int64_t offset,
+                     int64_t timestamp, bint log_append, bint compacted, bint create_time,
+                     int64_t now, int64_t before_max, int64_t after_max, int64_t[:, ::1] faults):
+    """Hold messages of magic 0 and 1 against a log's rules.
+
+    Args:
+        data: the inflated set of a wrapper, or whole plain entries; read only.
+        inner: which of the two. Messages in a wrapper are held against their checksums, and one of
+            another magic is a refused record. Each plain one is a batch of its own, so the first
+            that is refused ends the pass, and one of another magic does so with a status.
+        magic: of the wrapper, or of the first entry.
+        offset, timestamp, log_append: as the wrapper has them; no matter for plain entries, which
+            have their own.
+
+    The others, and the answer, are as for `examine_records`. Source: Kafka
+    LogValidator.validateRecord, AbstractLegacyRecordBatch.
+    """
+    cdef Rules rules = rules_of(compacted, create_time, now, before_max, after_max)
+    cdef Seen seen = nothing_seen()
+    cdef Messages messages
+    _note_into(&seen, faults)
+    messages.start = pointer_to(data) if data.shape[0] else <const uint8_t *>&messages
+    messages.end = messages.start + data.shape[0]
+    messages.inner, messages.magic, messages.offset = inner, magic, offset
+    messages.timestamp, messages.log_append = timestamp, log_append
+    with nogil:
+        _examine_messages(&messages, &rules, &seen)
+    return _answer(&seen)
+
+
+cdef void _set_time(uint8_t *p, int64_t size, bint log_append, int64_t timestamp) noexcept nogil:
+    """Type and time of a magic 1 entry; its checksum only where something changes."""
+    if (p[17] & ATTRIBUTE_LOG_APPEND != 0) == log_append and load_i64(p + 18) == timestamp:
+        return
+    p[17] = (p[17] & ATTRIBUTE_CODEC) | (ATTRIBUTE_LOG_APPEND if log_append else 0)
+    put_u64(p + 18, <uint64_t>timestamp)
+    put_u32(p + 12, crc32_of(p + 16, size - 16))
+
+
+def assign_messages(uint8_t[::1] data, *, int64_t next_offset, bint create_time, int64_t now):
+    """Give plain entries of magic 0 or 1 their offsets and, where the log says when, their times.
+
+    Args:
+        data: whole entries, written.
+        next_offset: offset of the first.
+        create_time: keep each message's own time, as create time; else it becomes `now`.
+
+    Source: Kafka AbstractLegacyRecordBatch.ByteBufferLegacyRecordBatch.
+    """
+    cdef uint8_t *p = &data[0] if data.shape[0] else NULL
+    cdef const uint8_t *end = p + data.shape[0]
+    cdef int64_t size, timestamp
+    with nogil:
+        while p != NULL:
+            size = _entry(p, end)
+            if size <= 0:
+                break
+            put_u64(p, <uint64_t>next_offset)
+            if p[16] == 1:
+                timestamp = max(load_i64(p + 18), <int64_t>NO_TIMESTAMP)
+                _set_time(p, size, not create_time, timestamp if create_time else now)
+            next_offset = add64(next_offset, 1)
+            p += size

@@ -1,0 +1,177 @@
+"""Batches that a log cannot take as they are, built anew: another format, codec or offsets.
+
+What was inflated to be looked at is what is written from; nothing is inflated twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    Compression,
+    TimestampType,
+)
+from kseg.errors import FormatError, LimitExceededError
+from kseg.format import codec
+from kseg.format.arena import Arena
+from kseg.format.bodies import at_batch, wrapper_value
+from kseg.format.columns import decode
+from kseg.format.encode import encode_batch
+from kseg.format.header import CODEC_MASK, COLUMN, BatchHeader, BatchTable, scan
+from kseg.format.options import BatchOptions
+from kseg.format.request import Request
+from kseg.log.append_rules import AppendRules, ConversionStats, ValidatedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_INT32_MAX = 2**31 - 1
+_ENTRY_BYTES_MIN = 26
+#: All records of an append in one piece; their checksums have been dealt with.
+_WHOLE = Request(
+    fields=("timestamp", "key", "value", "headers"),
+    rows_max=_INT32_MAX,
+    bytes_max=_INT32_MAX,
+    control=True,
+    verify_crc=False,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Inflated:
+    """An append without its codec.
+
+    Attributes:
+        data: plain batches or messages.
+        body: the records in it: behind the header of a batch, or all of the messages.
+        table: where the batches lie in `data`; None for what a wrapper holds, which is walked only
+            if it is to be read.
+    """
+
+    data: memoryview
+    body: memoryview
+    table: BatchTable | None
+
+
+def inflate(
+    view: memoryview, table: BatchTable, header: BatchHeader, inflated_max: int
+) -> Inflated:
+    """The only batch of an append, inflated.
+
+    Raises:
+        DecompressionError, LimitExceededError, InvalidRecordError: it cannot be.
+    """
+    start = BATCH_HEADER_BYTES if header.magic >= 2 else 0
+    if not header.codec or (header.magic >= 2 and header.record_count <= 0):
+        return Inflated(view, view[start:], table)
+    arena = Arena()
+    arena.append(bytes(start))
+    try:
+        packed = view[start:] if header.magic >= 2 else wrapper_value(view, header.codec)
+        codec.decompress_into(header.codec, packed, arena, magic=header.magic, limit=inflated_max)
+    except (FormatError, LimitExceededError) as error:
+        at_batch(error, header)
+        raise
+    data = arena.view()
+    if header.magic < 2:
+        return Inflated(data, data, None)
+    rows = table.rows.copy()
+    rows[0, COLUMN["size"]] = len(data)
+    rows[0, COLUMN["attributes"]] &= ~CODEC_MASK
+    plain = replace(table, rows=rows, attributes_seen=int(rows[0, COLUMN["attributes"]]))
+    return Inflated(data, data[start:], plain)
+
+
+def rebuild(
+    inflated: Inflated,
+    header: BatchHeader,
+    rules: AppendRules,
+    target: Compression,
+    *,
+    next_offset: int,
+    now_ms: int,
+    temporary_bytes: int,
+) -> ValidatedBatch:
+    """One batch, wrapper or run of messages of the log's format, with consecutive offsets.
+
+    Args:
+        inflated: the records, which have been looked at.
+        header: of the first batch, whose producer and transaction are kept.
+        rules: the format that is wanted.
+        target: the codec that is wanted.
+        next_offset: offset of the first record.
+        now_ms: the time of the append.
+        temporary_bytes: what was inflated so far.
+
+    Raises:
+        InvalidRecordError: the format cannot hold a record.
+        LimitExceededError: a batch cannot hold them all.
+
+    Source: Kafka LogValidator.buildRecordsAndAssignOffsets.
+    """
+    log_append_time = now_ms if rules.is_log_append else NO_TIMESTAMP
+    options = BatchOptions(
+        magic=rules.magic,
+        compression=target,
+        level=rules.level,
+        timestamp_type=rules.timestamp_type,
+        log_append_time=log_append_time,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        leader_epoch=rules.leader_epoch,
+    )
+    made = encode_batch(_columns(inflated, header), options, base_offset=next_offset)
+    count = made.record_count
+    around = header_bytes(rules.magic, target) if count else 0
+    return ValidatedBatch(
+        head=made.data,
+        tail=b"",
+        first_offset=next_offset,
+        last_offset=next_offset + count - 1,
+        next_offset=next_offset + count,
+        record_count=count,
+        max_timestamp=made.max_timestamp,
+        offset_of_max_timestamp=made.offset_of_max_timestamp,
+        sizes_maybe_changed=True,
+        log_append_time=log_append_time,
+        stats=ConversionStats(temporary_bytes + made.uncompressed_bytes + around, count),
+        in_place=False,
+    )
+
+
+def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any]:
+    """The records of an append, but for their offsets."""
+    table = inflated.table
+    if table is None:
+        most = len(inflated.data) // _ENTRY_BYTES_MIN + 1
+        table = scan(inflated.data, on_bad_crc="ignore", batches_max=most)
+    pieces = list(decode(inflated.data, table, _WHOLE))
+    if not pieces:
+        return {"value": ()}
+    columns, *more = pieces
+    if more:
+        raise LimitExceededError("more records than one batch can hold")
+    fields = dict(columns.arrays)
+    if (
+        header.magic == 1
+        and header.codec
+        and header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    ):
+        # The wrapper's time is that of every message in it.
+        fields["timestamp"] = np.full(len(columns), header.max_timestamp, np.int64)
+    return fields
+
+
+def header_bytes(magic: int, codec_id: int) -> int:
+    """Bytes around the records of a batch or wrapper. Source: Kafka AbstractRecords."""
+    if magic >= 2:
+        return BATCH_HEADER_BYTES
+    return LOG_OVERHEAD + (22 if magic else 14) if codec_id else 0

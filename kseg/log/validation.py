@@ -1,0 +1,498 @@
+"""Which batches a log takes, and the offsets, epoch and times that it gives them.
+
+`validate_append` is all that a leader asks; `validate_replica` what a follower asks, who keeps
+offsets. `validate` is the middle part alone, Kafka's LogValidator. Batches that may stay as they
+are cost a new head in front of the caller's own bytes; others are built anew. Refuses to know
+clocks, files and what the log holds already: the next offset and the time are arguments.
+
+Example:
+    >>> from kseg.format.encode import encode_batch
+    >>> from kseg.format.options import BatchOptions
+    >>> batch = encode_batch({"value": [b"a", b"b"]}, BatchOptions())
+    >>> taken = validate_append(batch, AppendRules(), next_offset=42, now_ms=1_700_000_000_000)
+    >>> taken.first_offset, taken.next_offset, len(taken.head), taken.in_place
+    (42, 44, 21, True)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kseg import _core, _validate
+from kseg.constants import (
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    Compression,
+    TimestampType,
+)
+from kseg.errors import (
+    InvalidRecordError,
+    OffsetsOutOfOrderError,
+    RecordBatchTooLargeError,
+    UnsupportedFormatError,
+)
+from kseg.format.bodies import at_batch
+from kseg.format.encoded import EncodedBatch
+from kseg.format.header import LOG_APPEND, BatchHeader, BatchTable
+from kseg.log.append_checks import (
+    AppendInfo,
+    analyze,
+    check_batch,
+    check_end,
+    check_produce_request,
+    check_producer_format,
+    too_large,
+    walk,
+)
+from kseg.log.append_rules import (
+    NOTHING_CONVERTED,
+    AppendOrigin,
+    AppendRules,
+    ConversionStats,
+    ValidatedBatch,
+    ValidationMetrics,
+)
+from kseg.log.rebuild import Inflated, header_bytes, inflate, rebuild
+from kseg.log.record_checks import Examined, examine_batch, examine_entries, examine_wrapper
+
+if TYPE_CHECKING:
+    from kseg.log.append_checks import Buffer
+
+__all__ = [
+    "AppendInfo",
+    "AppendOrigin",
+    "AppendRules",
+    "ConversionStats",
+    "ValidatedBatch",
+    "ValidationMetrics",
+    "analyze",
+    "check_produce_request",
+    "validate",
+    "validate_append",
+    "validate_replica",
+]
+
+#: A head of magic 2 without and with the fields behind its checksum.
+_HEAD, _TIMED_HEAD = Struct(">qiibI"), Struct(">hiqq")
+#: An entry of magic 1 up to the end of its timestamp.
+_ENTRY_HEAD, _TIMED_ENTRY = Struct(">qiI"), Struct(">bbq")
+_TIMED_HEAD_BYTES, _TIMED_ENTRY_BYTES = 43, 26
+#: Attributes that a rewrite keeps: codec, transactional, control, delete horizon.
+_KEPT_ATTRIBUTES = 0x77
+_BYTES_MAX, _OFFSET_MAX = 2**31 - 1, 2**63 - 1
+
+
+def validate_append(
+    data: Buffer | EncodedBatch,
+    rules: AppendRules,
+    *,
+    next_offset: int,
+    now_ms: int,
+    metrics: ValidationMetrics | None = None,
+) -> ValidatedBatch:
+    """All that a leader asks of an append: checksums, sizes and records; then it gives offsets.
+
+    Args:
+        data: one batch, or several messages of magic 0 or 1; what is incomplete at the end is cut
+            off. The result borrows from it.
+        rules: what is asked. A Raft leader's batches keep their offsets, as in `validate_replica`.
+        next_offset: offset of the first record.
+        now_ms: the time of the append, in ms.
+        metrics: counted on.
+
+    Returns:
+        What may be written.
+
+    Raises:
+        CorruptRecordError: a size, magic or checksum is wrong.
+        InvalidRecordError, InvalidTimestampError: the batch or records in it break a rule;
+            `.record_errors` names each record.
+        UnsupportedFormatError: the log's format cannot hold it, or zstd is not allowed.
+        DecompressionError, LimitExceededError: the batch cannot be inflated.
+        RecordTooLargeError: a batch is larger than allowed, before or after it was built anew.
+        RecordBatchTooLargeError: all together are larger than a segment.
+
+    Source: Kafka UnifiedLog.append.
+    """
+    _check_offset(next_offset)
+    view = _flat(data.data if isinstance(data, EncodedBatch) else data)
+    if rules.origin == AppendOrigin.RAFT_LEADER:
+        return validate_replica(view, rules, next_offset=next_offset, metrics=metrics)
+    taken = _take_plain(view, rules, next_offset, now_ms)
+    if taken is not None:
+        return taken
+    info = analyze(view, rules, metrics=metrics)
+    append = _Append(
+        view[: info.valid_bytes], info.table, rules, next_offset, now_ms, _counted(metrics)
+    )
+    taken = _choose(append, info.source)
+    if taken.sizes_maybe_changed and rules.batch_bytes_max is not None:
+        for header in walk(taken.head, verify=False):
+            if header.size > rules.batch_bytes_max:
+                raise too_large(header, rules.batch_bytes_max)
+    return _checked_total(taken, rules)
+
+
+def validate_replica(
+    data: Buffer | EncodedBatch,
+    rules: AppendRules,
+    *,
+    next_offset: int,
+    metrics: ValidationMetrics | None = None,
+) -> ValidatedBatch:
+    """What a follower, or a Raft leader, asks of batches that keep their offsets: no record's word.
+
+    Args:
+        data: batches, whole but for the last one.
+        rules: of its origin, epoch and sizes; a follower takes batches of any size.
+        next_offset: where the log ends; the batches must not lie before it.
+        metrics: counts wrong checksums.
+
+    Returns:
+        The bytes as they are. The record count is -1 where only inflating would tell it.
+
+    Raises:
+        CorruptRecordError: a size, magic or checksum is wrong.
+        OffsetsOutOfOrderError: offsets do not grow, or begin in front of the log's end.
+        InvalidRecordError: no batch at all, or of another epoch than the Raft leader's.
+        RecordTooLargeError, RecordBatchTooLargeError: as in `validate_append`.
+
+    Source: Kafka UnifiedLog.append.
+    """
+    _check_offset(next_offset)
+    view = _flat(data.data if isinstance(data, EncodedBatch) else data)
+    follower = rules.origin == AppendOrigin.REPLICATION
+    info = analyze(view, rules, keep_offsets=True, ignore_sizes=follower, metrics=metrics)
+    if not info.valid_bytes:
+        raise InvalidRecordError("no whole batch")
+    first = info.first_offset if info.first_offset >= 0 else info.last_offset_of_first_batch
+    if first < next_offset:
+        raise OffsetsOutOfOrderError(f"offset {first} where the log goes on at {next_offset}")
+    counts = info.table.record_count
+    taken = ValidatedBatch(
+        head=b"",
+        tail=view[: info.valid_bytes],
+        first_offset=first,
+        last_offset=info.last_offset,
+        next_offset=info.last_offset + 1,
+        record_count=-1 if (counts < 0).any() else int(counts.sum()),
+        max_timestamp=info.max_timestamp,
+        offset_of_max_timestamp=info.offset_of_max_timestamp,
+        sizes_maybe_changed=False,
+        log_append_time=NO_TIMESTAMP,
+        stats=NOTHING_CONVERTED,
+        in_place=True,
+    )
+    return _checked_total(taken, rules)
+
+
+def validate(
+    data: Buffer,
+    rules: AppendRules,
+    *,
+    next_offset: int,
+    now_ms: int,
+    source: Compression | None = None,
+    metrics: ValidationMetrics | None = None,
+) -> ValidatedBatch:
+    """Hold batches and records against the rules and give them offsets; no checksum is compared.
+
+    Args:
+        data: one batch, or several messages of magic 0 or 1, as `analyze` has passed them.
+        rules: what is asked.
+        next_offset: offset of the first record.
+        now_ms: the time of the append, in ms.
+        source: the codec that the append counts as, for one whose batches have none.
+        metrics: counted on.
+
+    Returns:
+        What may be written; sizes are not looked at.
+
+    Raises:
+        As `validate_append`, but for sizes and the checksum of a batch.
+
+    Source: Kafka LogValidator.validateMessagesAndAssignOffsets.
+    """
+    _check_offset(next_offset)
+    view = _flat(data)
+    table = walk(view, verify=False)
+    check_end(table, len(view))
+    codecs = [codec for codec in set(table.codec.tolist()) if codec]
+    if codecs:
+        source = Compression(codecs[-1])
+    append = _Append(
+        view[: table.end_position], table, rules, next_offset, now_ms, _counted(metrics)
+    )
+    return _choose(append, source or Compression.NONE)
+
+
+def _check_offset(next_offset: int) -> None:
+    if not 0 <= next_offset <= _OFFSET_MAX:
+        raise ValueError(f"next_offset is 0 to 2^63 - 1, not {next_offset}")
+
+
+def _flat(data: Buffer) -> memoryview:
+    view = memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def _counted(metrics: ValidationMetrics | None) -> ValidationMetrics:
+    return ValidationMetrics() if metrics is None else metrics
+
+
+def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
+    limit = rules.append_bytes_max
+    if limit is not None and len(taken) > limit:
+        raise RecordBatchTooLargeError(f"an append of {len(taken)} bytes, a segment holds {limit}")
+    return taken
+
+
+def _take_plain(
+    view: memoryview, rules: AppendRules, next_offset: int, now_ms: int
+) -> ValidatedBatch | None:
+    """One plain batch that nothing is wrong with, in one call; None for whatever else."""
+    if rules.compression or rules.magic != 2:
+        return None
+    limit = rules.batch_bytes_max
+    if limit is None:
+        limit = _BYTES_MAX
+    if rules.append_bytes_max is not None and rules.append_bytes_max < limit:
+        limit = rules.append_bytes_max
+    create_time = rules.timestamp_type == TimestampType.CREATE_TIME
+    found = _validate.append_in_place(
+        view,
+        next_offset,
+        rules.leader_epoch,
+        rules.origin == AppendOrigin.CLIENT,
+        limit,
+        rules.compacted,
+        create_time,
+        now_ms,
+        rules.timestamp_before_max_ms,
+        rules.timestamp_after_max_ms,
+    )
+    if found is None:
+        return None
+    head, count, last_offset, max_timestamp = found
+    return ValidatedBatch(
+        head,
+        view[len(head) :],
+        next_offset,
+        last_offset,
+        last_offset + 1,
+        count,
+        max_timestamp,
+        last_offset if not create_time or max_timestamp > NO_TIMESTAMP else -1,
+        False,
+        NO_TIMESTAMP if create_time else now_ms,
+        NOTHING_CONVERTED,
+        True,
+    )
+
+
+# ---- the three ways ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Append:
+    """One append on its way: whole batches, their headers, and what is asked of them."""
+
+    view: memoryview
+    table: BatchTable
+    rules: AppendRules
+    next_offset: int
+    now_ms: int
+    metrics: ValidationMetrics
+
+
+def _choose(append: _Append, source: Compression) -> ValidatedBatch:
+    """Choose between leaving everything in place and building it anew."""
+    rules, table = append.rules, append.table
+    target = source if rules.compression is None else rules.compression
+    if not len(table):
+        raise InvalidRecordError("no batch at all")
+    first = table[0]
+    if target == Compression.ZSTD and not rules.zstd_allowed:
+        raise UnsupportedFormatError("zstd needs brokers of Kafka 2.1 or later")
+    if target == Compression.ZSTD and rules.magic < 2:
+        raise UnsupportedFormatError(f"magic {rules.magic} has no zstd compression")
+    if len(table) > 1 and (first.magic >= 2 or source != Compression.NONE):
+        raise at_batch(InvalidRecordError(f"{len(table)} batches, where one is allowed"), table[1])
+    if source == target == Compression.NONE:
+        return _validate_plain(append, first)
+    return _validate_compressed(append, first, source, target)
+
+
+def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
+    """No codec before and after.
+
+    Source: Kafka LogValidator.assignOffsetsNonCompressed, convertAndAssignOffsetsNonCompressed.
+    """
+    rules = append.rules
+    in_place = append.table.magics_seen == 1 << rules.magic
+    if not in_place:
+        check_producer_format(first, rules)
+    inflated, found = _examine(append, first, skip=False)
+    if not in_place:
+        return rebuild(
+            inflated,
+            first,
+            rules,
+            Compression.NONE,
+            next_offset=append.next_offset,
+            now_ms=append.now_ms,
+            temporary_bytes=0,
+        )
+    next_offset = append.next_offset + found.records
+    max_timestamp, offset = found.max_timestamp, -1
+    if max_timestamp > NO_TIMESTAMP:
+        offset = next_offset - 1 if rules.magic >= 2 else append.next_offset + found.max_record
+    if rules.is_log_append and rules.magic:
+        max_timestamp = append.now_ms
+        offset = next_offset - 1 if rules.magic >= 2 else append.next_offset
+    if first.magic >= 2:
+        head = _batch_head(append, first, next_offset - 1, max_timestamp)
+        tail: memoryview | bytes = append.view[len(head) :]
+    else:
+        head, tail = _entries(append), b""
+    return _taken(append, found, head, tail, max_timestamp, offset, NOTHING_CONVERTED)
+
+
+def _validate_compressed(
+    append: _Append, first: BatchHeader, source: Compression, target: Compression
+) -> ValidatedBatch:
+    """A codec before or after: one batch, but for plain messages that become a wrapper.
+
+    Source: Kafka LogValidator.validateMessagesAndAssignOffsetsCompressed.
+    """
+    rules, magic = append.rules, append.rules.magic
+    in_place = source == target and first.magic == magic and magic > 0
+    # A marker is never compressed by the log.
+    in_place |= source == Compression.NONE and first.is_control
+    skip = in_place and first.magic >= 2
+    inflated, found = _examine(append, first, skip=skip and bool(first.codec))
+    temporary = found.record_bytes + header_bytes(magic, first.codec) * len(append.table)
+    if in_place and first.magic and magic and not found.sequential:
+        if skip and first.codec:
+            # Kafka has skipped the values that it would need to build the batch anew, and fails.
+            reason = "the offsets in a compressed batch do not go 0, 1, 2"
+            raise at_batch(InvalidRecordError(reason), first)
+        in_place = False
+    if not in_place:
+        return rebuild(
+            inflated,
+            first,
+            rules,
+            target,
+            next_offset=append.next_offset,
+            now_ms=append.now_ms,
+            temporary_bytes=temporary,
+        )
+    max_timestamp = append.now_ms if rules.is_log_append else found.max_timestamp
+    last_offset = append.next_offset + found.records - 1
+    make = _batch_head if first.magic >= 2 else _entry_head
+    head = make(append, first, last_offset, max_timestamp)
+    tail = append.view[len(head) :]
+    stats = ConversionStats(temporary, 0)
+    return _taken(append, found, head, tail, max_timestamp, last_offset, stats)
+
+
+def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, Examined]:
+    """Look at every batch and record; what they are inflated to, for whoever builds anew."""
+    rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
+    if first.magic < 2 and not first.codec:
+        found = examine_entries(append.view, append.table, rules, now_ms=now_ms, metrics=metrics)
+        return Inflated(append.view, append.view, append.table), found
+    if first.magic >= 2:
+        check_batch(first, rules, metrics)
+    inflated = inflate(append.view, append.table, first, rules.inflated_bytes_max)
+    body = inflated.body
+    if first.magic < 2:
+        found = examine_wrapper(body, first, rules, now_ms=now_ms, metrics=metrics)
+    else:
+        found = examine_batch(body, first, rules, now_ms=now_ms, skip=skip, metrics=metrics)
+    return inflated, found
+
+
+def _taken(
+    append: _Append,
+    found: Examined,
+    head: bytes,
+    tail: memoryview | bytes,
+    max_timestamp: int,
+    offset_of_max_timestamp: int,
+    stats: ConversionStats,
+) -> ValidatedBatch:
+    """An append that stays as it is behind its head."""
+    next_offset = append.next_offset + found.records
+    return ValidatedBatch(
+        head=head,
+        tail=tail,
+        first_offset=append.next_offset,
+        last_offset=next_offset - 1,
+        next_offset=next_offset,
+        record_count=found.records,
+        max_timestamp=max_timestamp,
+        offset_of_max_timestamp=offset_of_max_timestamp,
+        sizes_maybe_changed=False,
+        log_append_time=append.now_ms if append.rules.is_log_append else NO_TIMESTAMP,
+        stats=stats,
+        in_place=True,
+    )
+
+
+# ---- heads ---------------------------------------------------------------------------------------
+
+
+def _batch_head(
+    append: _Append, header: BatchHeader, last_offset: int, max_timestamp: int
+) -> bytes:
+    """The head of a magic 2 batch: 21 bytes, or 43 where its time changes and so its checksum.
+
+    Source: Kafka DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
+    """
+    rules, view = append.rules, append.view
+    base_offset = last_offset - (header.last_offset - header.base_offset)
+    size = header.size - LOG_OVERHEAD
+    epoch = rules.leader_epoch if rules.magic >= 2 else header.leader_epoch
+    same_type = bool(header.attributes & LOG_APPEND) == rules.is_log_append
+    if rules.magic == 0 or (same_type and header.max_timestamp == max_timestamp):
+        return _HEAD.pack(base_offset, size, epoch, header.magic, header.crc)
+    attributes = header.attributes & _KEPT_ATTRIBUTES
+    attributes |= LOG_APPEND if rules.is_log_append else 0
+    delta, base_timestamp = _TIMED_HEAD.unpack_from(view, 21)[1:3]
+    timed = _TIMED_HEAD.pack(attributes, delta, base_timestamp, max_timestamp)
+    crc = _core.crc32c(view[_TIMED_HEAD_BYTES:], _core.crc32c(timed))
+    return _HEAD.pack(base_offset, size, epoch, header.magic, crc) + timed
+
+
+def _entry_head(
+    append: _Append, header: BatchHeader, last_offset: int, max_timestamp: int
+) -> bytes:
+    """The first 26 bytes of a magic 1 message, its time and checksum changed only if need be.
+
+    Source: Kafka AbstractLegacyRecordBatch.ByteBufferLegacyRecordBatch.setMaxTimestamp.
+    """
+    rules, view = append.rules, append.view
+    size, crc = header.size - LOG_OVERHEAD, header.crc
+    timed = bytes(view[16:_TIMED_ENTRY_BYTES])
+    same_type = bool(header.attributes & LOG_APPEND) == rules.is_log_append
+    if not same_type or header.max_timestamp != max_timestamp:
+        attributes = header.codec | (LOG_APPEND if rules.is_log_append else 0)
+        timed = _TIMED_ENTRY.pack(header.magic, attributes, max_timestamp)
+        crc = _core.crc32(view[_TIMED_ENTRY_BYTES:], _core.crc32(timed))
+    return _ENTRY_HEAD.pack(last_offset, size, crc) + timed
+
+
+def _entries(append: _Append) -> bytes:
+    """Plain messages with their new offsets and times, copied."""
+    changed = bytearray(append.view)
+    _validate.assign_messages(
+        changed,
+        next_offset=append.next_offset,
+        create_time=not append.rules.is_log_append,
+        now=append.now_ms,
+    )
+    return bytes(changed)
