@@ -1,0 +1,477 @@
+"""Message: fields in, the same fields out; bytes that lie are refused, never read."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from itertools import product
+from struct import pack
+from typing import Any
+
+import pytest
+
+from kseg.constants import Compression, TimestampType
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    KsegError,
+    LimitExceededError,
+    UnsupportedFormatError,
+)
+from kseg.format.message import (
+    Message,
+    entry,
+    header_size_difference,
+    magic_and_largest_timestamp,
+    patched,
+)
+from kseg.format.message_metadata import (
+    DECODERS,
+    MessageAndMetadata,
+    decode_json,
+    decode_utf8,
+)
+from tests import builders
+from tests.builders import record
+from tests.reference_codecs import crc32, inflate
+
+CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
+NO_TYPE = TimestampType.NO_TIMESTAMP_TYPE
+STRINGS = [None, b"", b"key", bytes(1000)]
+CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
+
+
+def sealed(tail: bytes) -> bytes:
+    """A message with a right checksum around any bytes from the magic on."""
+    return pack(">I", crc32(tail)) + tail
+
+
+# Built from fields
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", CODECS)
+def test_built_messages_are_those_of_the_plain_encoder(magic: int, codec: Compression) -> None:
+    for key, value, timestamp in product(STRINGS, STRINGS, [-1, 0, 1]):
+        built = Message.build(value, key=key, timestamp=timestamp, magic=magic, compression=codec)
+        given = record(value, key=key, timestamp=timestamp)
+        assert entry(built, 7) == builders.message(given, magic=magic, attributes=codec, offset=7)
+        assert (built.key, built.value, built.codec) == (key, value, codec)
+        assert built.has_key == (key is not None)
+        assert built.is_null == (value is None)
+        assert built.key_size == (-1 if key is None else len(key))
+        assert built.value_size == (-1 if value is None else len(value))
+        assert built.size == (22 if magic else 14) + len(key or b"") + len(value or b"")
+        assert built.timestamp == (timestamp if magic else -1)
+        assert built.is_valid
+
+
+def test_fields_may_be_any_buffer() -> None:
+    views = Message.build(memoryview(b"value")[1:], key=bytearray(b"key"))
+    assert views == Message.build(b"alue", key=b"key")
+    wide = memoryview(bytearray(8)).cast("i")
+    assert Message.build(wide).value_size == 8
+    assert Message(memoryview(bytearray(Message.build(b"").data)).cast("b")).magic == 1
+
+
+def test_a_view_borrows_and_a_value_is_a_copy() -> None:
+    data = bytearray(Message.build(b"value", key=b"key").data)
+    message = Message(data)
+    value, view = message.value, message.view_value()
+    data[-1:] = b"!"
+    assert value == b"value"
+    assert view == b"valu!"
+    assert not message.is_valid
+
+
+BAD_FIELDS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
+    "magic 2": ({"magic": 2}, ValueError),
+    "magic -1": ({"magic": -1}, ValueError),
+    "timestamp -2": ({"timestamp": -2}, InvalidRecordError),
+    "timestamp -2 in magic 0": ({"timestamp": -2, "magic": 0}, InvalidRecordError),
+    "timestamp 2^63": ({"timestamp": 2**63}, InvalidRecordError),
+    "no type in magic 1": ({"timestamp_type": NO_TYPE}, ValueError),
+    "zstd": ({"compression": Compression.ZSTD}, ValueError),
+    "codec 5": ({"compression": 5}, ValueError),
+}
+
+
+@pytest.mark.parametrize("claim", BAD_FIELDS)
+def test_fields_that_no_message_has_are_refused(claim: str) -> None:
+    fields, kind = BAD_FIELDS[claim]
+    with pytest.raises(kind):
+        Message.build(b"value", **fields)
+
+
+EDGES = {"timestamp": 2**63 - 1, "magic": 1, "timestamp_type": LOG_APPEND}
+
+
+def test_the_last_fields_that_fit_are_taken() -> None:
+    message = Message.build(None, **EDGES)
+    assert message.timestamp == 2**63 - 1
+    assert message.timestamp_type == LOG_APPEND
+    assert Message.build(None, magic=0, timestamp_type=NO_TYPE).timestamp_type == NO_TYPE
+
+
+@pytest.mark.parametrize("key_bytes", [0, 1 << 30])
+def test_a_message_longer_than_positions_go_is_refused(key_bytes: int) -> None:
+    largest = 2**31 - 1 - 12 - 22
+    big = bytes(largest + 1 - key_bytes)  # never touched: refused by its length
+    with pytest.raises(InvalidRecordError, match="at most"):
+        Message.build(big, key=bytes(key_bytes))
+
+
+# Over bytes
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_every_changed_byte_is_seen(magic: int) -> None:
+    data = Message.build(b"value", key=b"key", timestamp=5, magic=magic).data
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 0x55
+        message = Message(changed)
+        assert not message.is_valid
+        with pytest.raises(CorruptRecordError, match="checksum"):
+            message.ensure_valid()
+
+
+@pytest.mark.parametrize("size", [0, 2, 4, 13])
+def test_bytes_too_few_for_a_message_are_not_valid(size: int) -> None:
+    message = Message(bytes(size))
+    assert not message.is_valid
+    with pytest.raises(CorruptRecordError, match="14 at least"):
+        message.ensure_valid()
+
+
+def test_the_smallest_message_is_valid() -> None:
+    assert Message(Message.build(None, magic=0).data).is_valid
+    assert Message.build(None, magic=0).size == 14
+
+
+FIELDS: dict[str, Callable[[Message], object]] = {
+    "crc": lambda message: message.crc,
+    "magic": lambda message: message.magic,
+    "attributes": lambda message: message.attributes,
+    "timestamp": lambda message: message.timestamp,
+    "timestamp_type": lambda message: message.timestamp_type,
+    "key": lambda message: message.key,
+    "value": lambda message: message.value,
+    "key_size": lambda message: message.key_size,
+    "value_size": lambda message: message.value_size,
+}
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_beyond_the_end_is_refused_at_every_cut(name: str, magic: int) -> None:
+    whole = Message.build(b"value", key=b"key", magic=magic, timestamp=5)
+    expected = FIELDS[name](whole)
+    refused = 0
+    for size in range(whole.size):
+        cut = Message(whole.data[:size])
+        try:
+            assert FIELDS[name](cut) == expected
+        except InvalidRecordError:
+            refused += 1
+    assert refused > 0
+
+
+LYING = {
+    "key past the end": pack(">i", 5) + b"k" + pack(">i", -1),
+    "key of 2^31-1": pack(">ii", 2**31 - 1, -1),
+    "value past the end": pack(">i", -1) + pack(">i", 2) + b"v",
+    "value of 2^31-1": pack(">ii", -1, 2**31 - 1),
+    "no room for the value's length": pack(">i", 8) + bytes(8) + bytes(3),
+}
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("claim", LYING)
+def test_a_length_that_lies_is_an_invalid_record(claim: str, magic: int) -> None:
+    message = Message(sealed(pack(">bb", magic, 0) + bytes(8 * magic) + LYING[claim]))
+    assert message.is_valid
+    with pytest.raises(InvalidRecordError):
+        _ = message.value
+
+
+@pytest.mark.parametrize("length", [-1, -5, -(2**31)])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_any_negative_length_is_null(magic: int, length: int) -> None:
+    message = Message(
+        sealed(pack(">bb", magic, 0) + bytes(8 * magic) + pack(">ii", length, length))
+    )
+    assert (message.key, message.value) == (None, None)
+    assert (message.key_size, message.value_size) == (-1, -1)
+    assert (message.view_key(), message.has_key, message.is_null) == (None, False, True)
+
+
+def test_bytes_behind_the_value_are_ignored() -> None:
+    plain = Message.build(b"value", key=b"key")
+    longer = Message(sealed(bytes(plain.data[4:]) + b"spare"))
+    assert (longer.key, longer.value, longer.is_valid) == (b"key", b"value", True)
+
+
+def test_attribute_bits_without_a_meaning_are_ignored() -> None:
+    message = Message(sealed(pack(">bBqii", 1, 0xF0, 3, -1, -1)))
+    assert (message.codec, message.timestamp_type) == (0, CREATE)
+    old = Message(sealed(pack(">bBii", 0, 0xF8, -1, -1)))
+    assert (old.codec, old.timestamp_type, old.timestamp) == (0, NO_TYPE, -1)
+
+
+@pytest.mark.parametrize("codec", range(8))
+def test_a_codec_without_a_name_is_refused_by_name_only(codec: int) -> None:
+    message = Message(sealed(pack(">bBqii", 1, codec, 3, -1, -1)))
+    assert message.codec == codec
+    if codec <= 4:
+        assert message.compression == codec
+    else:
+        with pytest.raises(UnsupportedFormatError, match=str(codec)):
+            _ = message.compression
+
+
+def test_a_wrapper_decides_time_and_type() -> None:
+    data = Message.build(b"v", timestamp=3).data
+    stamped = Message(data, wrapper_timestamp=9, wrapper_timestamp_type=LOG_APPEND)
+    assert (stamped.timestamp, stamped.timestamp_type) == (9, LOG_APPEND)
+    created = Message(data, wrapper_timestamp=9, wrapper_timestamp_type=CREATE)
+    assert (created.timestamp, created.timestamp_type) == (3, CREATE)
+    old = Message.build(b"v", magic=0).data
+    inside = Message(old, wrapper_timestamp=9, wrapper_timestamp_type=LOG_APPEND)
+    assert (inside.timestamp, inside.timestamp_type) == (-1, NO_TYPE)
+
+
+# Values
+
+
+def test_equal_bytes_make_equal_messages() -> None:
+    message = Message.build(b"value", key=b"key")
+    copy = Message(bytearray(message.data), wrapper_timestamp=9)
+    assert message == copy
+    assert hash(message) == hash(copy)
+    assert message != Message.build(b"other", key=b"key")
+    assert message != "value"
+
+
+def test_messages_pickle_with_their_wrapper_s_time() -> None:
+    message = Message(
+        Message.build(b"v").data, wrapper_timestamp=9, wrapper_timestamp_type=LOG_APPEND
+    )
+    loaded = pickle.loads(pickle.dumps(message))
+    assert loaded == message
+    assert loaded.timestamp == 9
+
+
+@pytest.mark.parametrize("size", [0, 4, 5, 22])
+def test_a_message_can_always_be_shown(size: int) -> None:
+    assert f"size={size}" in repr(Message(bytes(size)))
+
+
+# From one magic to another
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_same_magic_is_the_same_object(magic: int) -> None:
+    message = Message.build(b"v", magic=magic)
+    assert message.to_format_version(magic) is message
+
+
+@pytest.mark.parametrize("kind", [None, CREATE, LOG_APPEND])
+def test_upwards_a_message_grows_by_its_timestamp(kind: TimestampType | None) -> None:
+    old = Message.build(b"value", key=b"key", magic=0, compression=Compression.GZIP)
+    new = old.to_format_version(1, timestamp_type=kind, now_ms=77)
+    assert new.size == old.size + 8
+    assert (new.magic, new.key, new.value, new.codec) == (1, b"key", b"value", 1)
+    assert new.timestamp == (77 if kind == LOG_APPEND else -1)
+    assert new.timestamp_type == (LOG_APPEND if kind == LOG_APPEND else CREATE)
+    assert new.is_valid
+
+
+def test_downwards_time_and_type_are_lost() -> None:
+    new = Message.build(b"value", key=b"key", timestamp=5, timestamp_type=LOG_APPEND)
+    old = new.to_format_version(0)
+    assert old.size == new.size - 8
+    assert old == Message.build(b"value", key=b"key", magic=0)
+
+
+def test_conversion_keeps_bits_without_a_meaning_and_bytes_behind() -> None:
+    odd = Message(sealed(pack(">bBqii", 1, 0xF8, 5, -1, -1) + b"spare"))
+    assert bytes(odd.to_format_version(0).data) == sealed(pack(">bBii", 0, 0xF0, -1, -1) + b"spare")
+
+
+def test_a_message_inside_a_log_append_wrapper_takes_its_type_along() -> None:
+    old = Message(Message.build(b"v", magic=0).data)
+    assert old.to_format_version(1, now_ms=9).timestamp_type == CREATE
+    new = Message(
+        Message.build(b"v", timestamp=3).data,
+        wrapper_timestamp=8,
+        wrapper_timestamp_type=LOG_APPEND,
+    )
+    assert new.to_format_version(0).timestamp == -1
+
+
+@pytest.mark.parametrize("to_magic", [-1, 2])
+def test_no_message_can_become_another_magic(to_magic: int) -> None:
+    with pytest.raises(ValueError, match="0 or 1"):
+        Message.build(b"v").to_format_version(to_magic)
+
+
+def test_a_strange_or_short_message_is_not_converted() -> None:
+    with pytest.raises(InvalidRecordError, match="magic 5"):
+        Message(sealed(pack(">bBqii", 5, 0, 0, -1, -1))).to_format_version(1)
+    with pytest.raises(InvalidRecordError):
+        Message(Message.build(b"v").data[:13]).to_format_version(0)
+    with pytest.raises(InvalidRecordError):
+        patched(Message(bytes(13)), attributes=0, timestamp=0)
+
+
+def test_headers_differ_by_eight_bytes() -> None:
+    assert [header_size_difference(a, b) for a, b in product((0, 1), (0, 1))] == [0, 8, -8, 0]
+
+
+# Another timestamp
+
+
+def test_a_timestamp_is_set_with_a_checksum_that_fits() -> None:
+    odd = Message(sealed(pack(">bBqii", 1, 0xF2, 5, -1, -1)))
+    later = odd.with_timestamp(LOG_APPEND, 15)
+    assert (later.timestamp, later.timestamp_type, later.codec) == (15, LOG_APPEND, 2)
+    assert later.attributes == 0x0A
+    assert later.is_valid
+    assert odd.with_timestamp(CREATE, 5) is odd
+
+
+def test_a_timestamp_that_cannot_be_set_is_refused() -> None:
+    with pytest.raises(UnsupportedFormatError, match="magic 0"):
+        Message.build(b"v", magic=0).with_timestamp(CREATE, 1)
+    with pytest.raises(ValueError, match="type"):
+        Message.build(b"v").with_timestamp(NO_TYPE, 1)
+    with pytest.raises(InvalidRecordError, match="64 bits"):
+        Message.build(b"v").with_timestamp(CREATE, 2**63)
+
+
+# Wrapped
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_wrapper_is_that_of_the_plain_encoder(magic: int, codec: Compression) -> None:
+    given = [record(b"a", timestamp=3), record(None, key=b"k", timestamp=9), record(b"c")]
+    inner = [
+        Message.build(each.value, key=each.key, timestamp=each.timestamp, magic=magic)
+        for each in given
+    ]
+    wrapper = Message.wrapping(iter(inner), codec, offsets=[5, 7, 8])
+    assert (wrapper.magic, wrapper.compression, wrapper.key) == (magic, codec, None)
+    assert wrapper.timestamp == (9 if magic else -1)
+    assert wrapper.is_valid
+    expected = [
+        builders.message(each, magic=magic, offset=at - (5 if magic else 0))
+        for each, at in zip(given, [5, 7, 8], strict=True)
+    ]
+    assert inflate(codec, wrapper.value or b"", magic=magic) == b"".join(expected)
+
+
+def test_a_wrapper_s_own_time_and_type_may_be_given() -> None:
+    inner = [Message.build(b"v", timestamp=3)]
+    wrapper = Message.wrapping(
+        inner, Compression.GZIP, timestamp=44, timestamp_type=LOG_APPEND, level=1
+    )
+    assert (wrapper.timestamp, wrapper.timestamp_type) == (44, LOG_APPEND)
+
+
+UNWRAPPABLE: dict[str, tuple[list[Message], dict[str, Any], type[Exception]]] = {
+    "nothing": ([], {}, ValueError),
+    "no codec": ([Message.build(b"v")], {"compression": Compression.NONE}, ValueError),
+    "zstd": ([Message.build(b"v")], {"compression": Compression.ZSTD}, ValueError),
+    "a level too high": ([Message.build(b"v")], {"level": 10}, ValueError),
+    "an offset too few": ([Message.build(b"v")], {"offsets": []}, ValueError),
+    "an offset beyond 64 bits": (
+        [Message.build(b"v", magic=0)],
+        {"offsets": [2**63]},
+        ValueError,
+    ),
+    "two magics": (
+        [Message.build(b"v"), Message.build(b"v", magic=0)],
+        {},
+        InvalidRecordError,
+    ),
+    "a magic of no message": (
+        [Message(sealed(pack(">bBqii", 5, 0, 0, -1, -1)))],
+        {},
+        InvalidRecordError,
+    ),
+    "a compressed message": (
+        [Message.build(b"v"), Message.build(b"v", compression=Compression.GZIP)],
+        {},
+        InvalidRecordError,
+    ),
+}
+
+
+@pytest.mark.parametrize("claim", UNWRAPPABLE)
+def test_what_cannot_be_wrapped_is_refused(claim: str) -> None:
+    messages, fields, kind = UNWRAPPABLE[claim]
+    with pytest.raises(kind) as refused:
+        Message.wrapping(messages, **{"compression": Compression.GZIP, **fields})
+    if len(messages) > 1:
+        assert isinstance(refused.value, KsegError)
+        assert refused.value.record_index == 1
+
+
+def test_a_set_s_magic_and_largest_timestamp_are_told() -> None:
+    new = [Message.build(b"v", timestamp=at) for at in (3, 9, 9, -1)]
+    assert magic_and_largest_timestamp(new) == (1, 9)
+    assert magic_and_largest_timestamp([Message.build(b"v", magic=0)]) == (0, -1)
+    with pytest.raises(InvalidRecordError, match="record 4"):
+        magic_and_largest_timestamp([*new, Message.build(b"v", magic=0)])
+    with pytest.raises(ValueError, match="no message"):
+        magic_and_largest_timestamp([])
+
+
+@pytest.mark.parametrize("offset", [-(2**63) - 1, 2**63])
+def test_an_offset_beyond_64_bits_makes_no_entry(offset: int) -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        entry(Message.build(b"v"), offset)
+
+
+# With metadata
+
+
+def test_key_and_value_are_decoded_on_demand() -> None:
+    message = Message.build(b'{"total": 9}', key="zw\u00f6lf".encode(), timestamp=5)
+    found = MessageAndMetadata("orders", 3, message, 7, decode_utf8, decode_json)
+    assert (found.key(), found.value()) == ("zw\u00f6lf", {"total": 9})
+    assert (found.topic, found.partition, found.offset) == ("orders", 3, 7)
+    assert (found.timestamp, found.timestamp_type) == (5, CREATE)
+    plain = MessageAndMetadata("orders", 3, message, 7)
+    assert plain.value() == b'{"total": 9}'
+    assert plain == MessageAndMetadata("orders", 3, Message(bytes(message.data)), 7)
+
+
+def test_null_is_never_decoded() -> None:
+    def refuse(data: bytes) -> object:
+        raise AssertionError(data)
+
+    found = MessageAndMetadata("orders", 0, Message.build(None), 0, refuse, refuse)
+    assert (found.key(), found.value()) == (None, None)
+
+
+def test_decoders_have_names() -> None:
+    made = {name: decode(b'"\xc3\xa4"') for name, decode in DECODERS.items()}
+    assert made == {"raw": b'"\xc3\xa4"', "utf-8": '"\u00e4"', "json": "\u00e4"}
+    assert decode_utf8(b"a\xff") == "a\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (b"{", InvalidRecordError),
+        (b"\xff", InvalidRecordError),
+        (b"", InvalidRecordError),
+        (b"[" * 200_000, LimitExceededError),
+    ],
+)
+def test_bytes_that_are_no_json_are_refused(text: bytes, kind: type[KsegError]) -> None:
+    with pytest.raises(kind):
+        decode_json(text)

@@ -1,0 +1,221 @@
+"""Message07 and MessageSet07: what Kafka 0.7 wrote, and where it said to go on reading."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from itertools import accumulate
+from struct import pack
+from typing import Any
+
+import pytest
+
+from kseg.constants import NESTING_MAX, Compression
+from kseg.errors import (
+    CorruptRecordError,
+    FormatError,
+    InvalidRecordError,
+    LimitExceededError,
+    RecordTooLargeError,
+    UnsupportedFormatError,
+)
+from kseg.format.message import Message
+from kseg.format.message07 import Message07, MessageSet07, entry07
+from kseg.format.message_set import MessageSet
+from tests import builders
+from tests.builders import GZIP
+from tests.reference_codecs import crc32
+
+# Messages
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("payload", [b"", b"x", bytes(1000)])
+def test_messages_of_0_7_are_those_of_the_plain_encoder(magic: int, payload: bytes) -> None:
+    built = Message07.build(payload, magic=magic)
+    assert entry07(built) == builders.message07(payload, magic=magic)
+    assert (built.magic, built.payload, built.payload_size) == (magic, payload, len(payload))
+    assert (built.attributes, built.compression) == (0, Compression.NONE)
+    assert built.size == 5 + magic + len(payload)
+    assert built.crc == built.computed_crc == crc32(payload)
+
+
+BAD_07: dict[str, dict[str, Any]] = {
+    "magic 2": {"magic": 2},
+    "lz4": {"compression": Compression.LZ4},
+    "magic 0 with a codec": {"magic": 0, "compression": Compression.GZIP},
+}
+
+
+@pytest.mark.parametrize("claim", BAD_07)
+def test_what_0_7_does_not_have_is_not_built(claim: str) -> None:
+    with pytest.raises(ValueError, match=r"Kafka 0\.7"):
+        Message07.build(b"v", **BAD_07[claim])
+
+
+def test_a_payload_of_0_7_longer_than_lengths_go_is_refused() -> None:
+    with pytest.raises(InvalidRecordError, match="at most"):
+        Message07.build(bytes(2**31 - 1 - 4 - 6 + 1))  # never touched
+
+
+DAMAGED_07: dict[str, tuple[bytes, type[Exception]]] = {
+    "no byte": (b"", CorruptRecordError),
+    "four bytes of magic 0": (bytes(4), CorruptRecordError),
+    "five bytes of magic 1": (b"\x01" + bytes(4), CorruptRecordError),
+    "magic 2": (b"\x02" + bytes(9), UnsupportedFormatError),
+    "magic 255": (b"\xff" + bytes(9), UnsupportedFormatError),
+    "wrong checksum": (bytes(4) + b"\x01", CorruptRecordError),
+}
+
+
+@pytest.mark.parametrize("claim", DAMAGED_07)
+def test_damaged_messages_of_0_7_are_refused(claim: str) -> None:
+    data, kind = DAMAGED_07[claim]
+    with pytest.raises(kind):
+        Message07(data).ensure_valid()
+
+
+def test_equality_of_0_7_looks_at_every_field() -> None:
+    message = Message07.build(b"hello")
+    assert message == Message07(bytearray(message.data))
+    assert hash(message) == hash(Message07(bytearray(message.data)))
+    assert message != Message07.build(b"hello", magic=0)
+    assert message != Message07(b"\x01\x80" + bytes(message.data[2:]))
+    assert message != Message07.build(b"hallo")
+    assert message != b"hello"
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY])
+def test_messages_of_0_7_wrap_each_other(codec: Compression) -> None:
+    inner = [Message07.build(b"a"), Message07.build(b"b", magic=0)]
+    outer = Message07.wrapping([Message07.wrapping(inner, codec), *inner])
+    assert (outer.magic, outer.compression) == (1, Compression.GZIP)
+    assert outer.is_valid
+    with pytest.raises(ValueError, match="at least one"):
+        Message07.wrapping([], codec)
+    with pytest.raises(ValueError, match="not lz4"):
+        Message07.wrapping(inner, Compression.LZ4)
+
+
+def test_messages_of_0_7_pickle_and_can_always_be_shown() -> None:
+    message = Message07.build(b"v")
+    assert pickle.loads(pickle.dumps(message)) == message
+    assert message != Message(message.data)
+    assert "size=3" in repr(Message07(bytes(3)))
+
+
+# Sets
+
+PAYLOADS = [b"one", b"", b"three"]
+
+
+def read07(found: MessageSet07) -> list[tuple[bytes, int]]:
+    return [(each.message.payload, each.next_offset) for each in found]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_sets_of_0_7_are_those_of_the_plain_encoder(magic: int) -> None:
+    messages = [Message07.build(payload, magic=magic) for payload in PAYLOADS]
+    created = MessageSet07.create(messages)
+    assert bytes(created.data) == builders.messages07(PAYLOADS, magic=magic)
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY])
+def test_compressed_sets_of_0_7_are_one_message(codec: Compression) -> None:
+    messages = [Message07.build(payload) for payload in PAYLOADS]
+    created = MessageSet07.create(messages, compression=codec)
+    (only,) = created.shallow()
+    assert only.message.compression == codec
+    end = created.size_bytes
+    assert read07(created) == [(b"one", 0), (b"", 0), (b"three", end)]
+    assert MessageSet07.create([], compression=codec).size_bytes == 0
+
+
+def test_every_cut_of_a_0_7_set_is_its_whole_messages() -> None:
+    entries = [builders.message07(payload) for payload in PAYLOADS]
+    whole = b"".join(entries)
+    ends = list(accumulate(map(len, entries)))
+    for size in range(len(whole) + 1):
+        cut = MessageSet07(whole[:size], initial_offset=1000)
+        if 4 <= size < ends[0]:
+            with pytest.raises(CorruptRecordError, match="left") as refused:
+                list(cut)
+            assert refused.value.offset == 1000
+            continue
+        fitting = [end for end in ends if end <= size]
+        assert read07(cut) == [
+            (payload, 1000 + end) for payload, end in zip(PAYLOADS, fitting, strict=False)
+        ]
+        assert cut.valid_bytes == max([0, *fitting])
+
+
+def test_a_damaged_message_of_0_7_is_named_by_its_position() -> None:
+    good = builders.message07(b"good")
+    for bad in (builders.message07(b"bad", crc=1), pack(">i", 2) + b"\x07\x00", pack(">i", -1)):
+        walk = iter(MessageSet07(good + bad + bytes(9), initial_offset=50))
+        assert next(walk).message.payload == b"good"
+        with pytest.raises(FormatError) as refused:
+            next(walk)
+        assert (refused.value.position, refused.value.offset) == (len(good), 50 + len(good))
+
+
+def test_a_set_inside_that_is_damaged_is_named_by_its_outermost_message() -> None:
+    good = builders.message07(b"good")
+    bad = builders.message07(
+        builders.deflate(GZIP, good + builders.message07(b"bad", crc=1)), codec=GZIP
+    )
+    data = MessageSet07(good + bad, initial_offset=50)
+    with pytest.raises(CorruptRecordError) as refused:
+        list(data)
+    assert (refused.value.position, refused.value.offset) == (len(good), 50 + len(good))
+    assert len(list(data.shallow())) == 2
+
+
+def nested(depth: int) -> bytes:
+    data = builders.message07(b"deep")
+    for _ in range(depth):
+        data = builders.message07(builders.deflate(GZIP, data), codec=GZIP)
+    return data
+
+
+def test_sets_of_0_7_nest_to_a_bound() -> None:
+    assert read07(MessageSet07(nested(NESTING_MAX))) == [(b"deep", len(nested(NESTING_MAX)))]
+    with pytest.raises(LimitExceededError, match=str(NESTING_MAX)):
+        list(MessageSet07(nested(NESTING_MAX + 1)))
+
+
+def test_all_that_a_0_7_message_inflates_to_is_bounded_together() -> None:
+    plain = builders.message07(bytes(10_000))
+    packed = builders.message07(builders.deflate(GZIP, plain), codec=GZIP)
+    twice = builders.message07(builders.deflate(GZIP, packed * 2), codec=GZIP)
+    bound = 2 * len(packed) + 2 * len(plain)
+    assert len(list(MessageSet07(twice).deep(inflated_max=bound))) == 2
+    with pytest.raises(LimitExceededError):
+        list(MessageSet07(twice).deep(inflated_max=bound - 1))
+
+
+def test_an_append_of_0_7_takes_whole_sound_messages() -> None:
+    whole = builders.messages07(PAYLOADS)
+    cut = MessageSet07(whole + builders.message07(b"four")[:-1])
+    assert cut.checked_for_append(payload_bytes_max=5) == whole
+    with pytest.raises(RecordTooLargeError, match="record 2: payload of 5 bytes, 4 at most"):
+        cut.checked_for_append(payload_bytes_max=4)
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        MessageSet07(builders.message07(b"v", crc=1)).checked_for_append(payload_bytes_max=9)
+
+
+def test_sets_of_0_7_are_equal_by_bytes_and_place() -> None:
+    data = builders.messages07(PAYLOADS)
+    assert MessageSet07(data, 5) == MessageSet07(bytearray(data), 5)
+    assert hash(MessageSet07(data, 5)) == hash(MessageSet07(bytearray(data), 5))
+    assert MessageSet07(data, 5) != MessageSet07(data, 6)
+    assert MessageSet07(data, 5) != MessageSet07(data[:-1], 5)
+    assert MessageSet07(data) != MessageSet(data)
+    assert pickle.loads(pickle.dumps(MessageSet07(data, 5))) == MessageSet07(data, 5)
+    assert "initial_offset=5" in repr(MessageSet07(data, 5))
+
+
+def test_sets_of_0_7_go_to_files_as_they_stand() -> None:
+    target = io.BytesIO()
+    assert MessageSet07(b"cut").write_to(target) == 3
+    assert target.getvalue() == b"cut"

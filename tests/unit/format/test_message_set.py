@@ -1,0 +1,467 @@
+"""MessageSet: made, walked both ways, written out; what cannot be opened."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import socket
+from itertools import accumulate, count
+from struct import pack
+from typing import Any, Literal
+
+import pytest
+
+from kseg.constants import Compression, TimestampType
+from kseg.errors import (
+    CorruptRecordError,
+    DecompressionError,
+    InvalidRecordError,
+    KsegError,
+    LimitExceededError,
+    UnsupportedFormatError,
+)
+from kseg.format.message import Message, entry
+from kseg.format.message_set import MessageAndOffset, MessageSet, OffsetCounter, write_all
+from tests import builders
+from tests.builders import GZIP, LZ4, SNAPPY, Record, record
+
+CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
+CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
+GIVEN = [
+    record(b"a", timestamp=3),
+    record(None, key=b"k", timestamp=9),
+    record(b"c", timestamp=-1),
+]
+
+
+def made(magic: int) -> list[Message]:
+    return [
+        Message.build(each.value, key=each.key, timestamp=each.timestamp, magic=magic)
+        for each in GIVEN
+    ]
+
+
+def read(found: MessageAndOffset) -> tuple[int, int, bytes | None, bytes | None]:
+    message = found.message
+    return found.offset, message.timestamp, message.key, message.value
+
+
+def offsets(data: bytes, **rules: Any) -> list[int]:
+    return [found.offset for found in MessageSet(data).deep(**rules)]
+
+
+# Made
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_plain_sets_are_those_of_the_plain_encoder(magic: int) -> None:
+    expected = builders.messages(GIVEN, magic=magic, base_offset=7)
+    assert MessageSet.create(made(magic), offsets=7) == MessageSet(expected)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", CODECS)
+def test_compressed_sets_hold_what_the_plain_encoder_s_hold(magic: int, codec: Compression) -> None:
+    expected = MessageSet(builders.wrapper(GIVEN, magic=magic, codec=codec, base_offset=7))
+    created = MessageSet.create(made(magic), offsets=7, compression=codec)
+    assert [read(found) for found in created] == [read(found) for found in expected]
+    (ours,), (theirs,) = created.shallow(), expected.shallow()
+    assert ours.offset == theirs.offset == 9
+    assert ours.message.timestamp == theirs.message.timestamp
+
+
+def test_offsets_come_from_a_number_a_counter_or_a_call() -> None:
+    counter = OffsetCounter(40)
+    for offered in (40, counter, count(40).__next__):
+        created = MessageSet.create(made(1), offsets=offered, compression=Compression.GZIP)
+        assert [found.offset for found in created] == [40, 41, 42]
+    assert counter.value == 43
+    assert [found.offset for found in MessageSet.create(made(0), offsets=counter)] == [43, 44, 45]
+    assert counter.value == 46
+
+
+def test_gaps_of_an_assigner_stay() -> None:
+    given = iter([5, 6, 2**40])
+    created = MessageSet.create(made(1), offsets=given.__next__, compression=Compression.LZ4)
+    assert [found.offset for found in created] == [5, 6, 2**40]
+
+
+def test_refused_messages_take_no_offsets() -> None:
+    counter = OffsetCounter(5)
+    with pytest.raises(InvalidRecordError, match="record 3"):
+        MessageSet.create([*made(1), *made(0)], offsets=counter, compression=Compression.GZIP)
+    assert counter.value == 5
+    created = MessageSet.create([*made(1), *made(0)], offsets=counter)
+    assert [found.message.magic for found in created] == [1, 1, 1, 0, 0, 0]
+
+
+def test_a_set_without_messages_has_no_bytes() -> None:
+    counter = OffsetCounter(5)
+    for codec in (Compression.NONE, Compression.GZIP):
+        assert MessageSet.create([], offsets=counter, compression=codec) == MessageSet(b"")
+    assert counter.value == 5
+    assert list(MessageSet()) == []
+
+
+# Walked
+
+
+def test_valid_bytes_leave_a_cut_off_entry_out() -> None:
+    entries = [bytes(entry(message, at)) for at, message in enumerate(made(1))]
+    whole = b"".join(entries)
+    ends = list(accumulate(map(len, entries), initial=0))
+    for size in range(len(whole) + 1):
+        cut = MessageSet(whole[:size])
+        fitting = [end for end in ends if end <= size]
+        assert (cut.size_bytes, cut.valid_bytes) == (size, fitting[-1])
+        assert [found.offset for found in cut] == list(range(len(fitting) - 1))
+
+
+@pytest.mark.parametrize("size", [13, 0, -1, -(2**31)])
+def test_a_size_that_no_message_has_is_corrupt(size: int) -> None:
+    first = entry(Message.build(b"v"), 3)
+    data = MessageSet(first + pack(">qi", 4, size) + bytes(100))
+    walk = data.shallow()
+    assert next(walk).offset == 3
+    with pytest.raises(CorruptRecordError) as refused:
+        next(walk)
+    assert (refused.value.position, refused.value.offset) == (len(first), 4)
+    with pytest.raises(CorruptRecordError):
+        _ = data.valid_bytes
+
+
+@pytest.mark.parametrize("size", [14, 2**31 - 1])
+def test_a_size_that_is_not_there_ends_the_set(size: int) -> None:
+    assert list(MessageSet(pack(">qi", 4, size) + bytes(13))) == []
+
+
+def test_a_message_tells_the_offset_after_it() -> None:
+    (found,) = MessageSet.create([Message.build(b"v")], offsets=41)
+    assert found.next_offset == 42
+
+
+def test_wrong_checksums_are_left_to_who_asks() -> None:
+    inner = builders.message(record(b"bad"), magic=1, crc=7)
+    wrapped = builders.wrapper([], magic=1, codec=GZIP, offset=0, inner=inner)
+    (found,) = MessageSet(wrapped)
+    assert found.message.value == b"bad"
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        found.message.ensure_valid()
+
+
+def inner(*stored: int, magic: int = 1, attributes: int = 0, value: bytes = b"v") -> bytes:
+    return b"".join(
+        builders.message(record(value), magic=magic, attributes=attributes, offset=at)
+        for at in stored
+    )
+
+
+def wrapped(data: bytes, *, magic: int = 1, offset: int = 0, codec: int = GZIP) -> bytes:
+    return builders.wrapper([], magic=magic, codec=codec, offset=offset, inner=data)
+
+
+#: Claim -> wrapper, offsets by today's rules, offsets by those of 0.10.
+OFFSETS: dict[str, tuple[bytes, list[int] | None, list[int]]] = {
+    "fresh": (wrapped(inner(0, 1, 2), offset=12), [10, 11, 12], [10, 11, 12]),
+    "gaps": (wrapped(inner(0, 4, 9), offset=109), [100, 104, 109], [100, 104, 109]),
+    "wrapper at 0": (wrapped(inner(0, 1, 2)), [0, 1, 2], [-2, -1, 0]),
+    "wrapper below its last": (wrapped(inner(0, 1, 2), offset=1), None, [-1, 0, 1]),
+    "absolute inside": (wrapped(inner(100, 101), offset=101), [100, 101], [100, 101]),
+    "magic 0": (wrapped(inner(7, 3, magic=0), magic=0, offset=50), [7, 3], [7, 3]),
+    "magic 0 inside magic 1": (wrapped(inner(0, 1, magic=0), offset=12), [11, 12], [11, 12]),
+    "magic 1 inside magic 0": (wrapped(inner(4, 5), magic=0, offset=12), [4, 5], [4, 5]),
+    "the last cut off": (wrapped(inner(0, 1, 2)[:-1], offset=41), [40, 41], [40, 41]),
+    "nothing inside": (wrapped(b""), None, []),
+    "only a cut-off message inside": (wrapped(inner(0)[:-1]), None, []),
+    "beyond 64 bits": (
+        wrapped(inner(-(2**63), 0), offset=2**63 - 1),
+        [-1, 2**63 - 1],
+        [-1, 2**63 - 1],
+    ),
+    "below 64 bits": (
+        wrapped(inner(-(2**63), -(2**63) + 1), offset=-5),
+        [-6, -5],
+        [-6, -5],
+    ),
+}
+
+
+@pytest.mark.parametrize("claim", OFFSETS)
+def test_offsets_inside_a_wrapper(claim: str) -> None:
+    data, current, as_0_10 = OFFSETS[claim]
+    assert offsets(data, rules="0.10") == as_0_10
+    if current is None:
+        with pytest.raises(InvalidRecordError):
+            offsets(data)
+    else:
+        assert offsets(data) == current
+
+
+#: Claim -> wrapper, messages given before the error today, its kind, the same for 0.10.
+UNOPENED: dict[str, tuple[bytes, int, type[KsegError], int, type[KsegError] | None]] = {
+    "null value": (
+        builders.message(Record(None), magic=1, attributes=GZIP),
+        0,
+        InvalidRecordError,
+        0,
+        InvalidRecordError,
+    ),
+    "zstd": (
+        builders.message(Record(b"v"), magic=1, attributes=4),
+        0,
+        InvalidRecordError,
+        0,
+        InvalidRecordError,
+    ),
+    "codec 7": (
+        builders.message(Record(b"v"), magic=1, attributes=7),
+        0,
+        UnsupportedFormatError,
+        0,
+        UnsupportedFormatError,
+    ),
+    "not gzip": (
+        builders.message(Record(b"v"), magic=1, attributes=GZIP),
+        0,
+        DecompressionError,
+        0,
+        InvalidRecordError,
+    ),
+    "magic 2 around": (
+        builders.message(Record(b"v"), magic=2, attributes=GZIP),
+        0,
+        InvalidRecordError,
+        0,
+        InvalidRecordError,
+    ),
+    "magic 2 inside": (
+        wrapped(inner(0) + inner(1, magic=2)),
+        1,
+        InvalidRecordError,
+        1,
+        InvalidRecordError,
+    ),
+    "compressed inside": (
+        wrapped(inner(0) + inner(1, attributes=GZIP)),
+        1,
+        InvalidRecordError,
+        2,
+        None,
+    ),
+    "size 13 inside": (
+        wrapped(inner(0) + pack(">qi", 1, 13) + bytes(13)),
+        0,
+        CorruptRecordError,
+        0,
+        CorruptRecordError,
+    ),
+    "negative size inside": (
+        wrapped(inner(0) + pack(">qi", 1, -1)),
+        0,
+        CorruptRecordError,
+        0,
+        CorruptRecordError,
+    ),
+    "lz4 check byte of magic 0": (
+        builders.message(Record(builders.deflate(LZ4, inner(0), magic=0)), magic=1, attributes=LZ4),
+        0,
+        DecompressionError,
+        0,
+        InvalidRecordError,
+    ),
+}
+
+
+def given_before(data: bytes, rules: Literal["current", "0.10"]) -> tuple[int, KsegError | None]:
+    """How many messages come, and the error that ends them."""
+    given = 0
+    try:
+        for _ in MessageSet(data).deep(rules=rules):
+            given += 1
+    except KsegError as error:
+        return given, error
+    return given, None
+
+
+@pytest.mark.parametrize("claim", UNOPENED)
+def test_wrappers_that_cannot_be_opened_are_refused(claim: str) -> None:
+    data, given, kind, given_0_10, kind_0_10 = UNOPENED[claim]
+    before, error = given_before(data, "current")
+    assert (before, type(error)) == (given, kind)
+    before, error = given_before(data, "0.10")
+    assert (before, type(error)) == (given_0_10, type(None) if kind_0_10 is None else kind_0_10)
+
+
+def test_an_error_names_the_wrapper_s_offset() -> None:
+    data = entry(Message.build(b"v"), 3) + wrapped(inner(0, 1, attributes=GZIP), offset=9)
+    with pytest.raises(InvalidRecordError, match="offset 9, record 0"):
+        list(MessageSet(data))
+
+
+def test_other_magics_inside_are_refused_where_that_is_asked() -> None:
+    mixed = wrapped(inner(0) + inner(1, magic=0), offset=1)
+    assert offsets(mixed) == [0, 1]
+    for rules in ("current", "0.10"):
+        with pytest.raises(InvalidRecordError, match="record 1"):
+            offsets(mixed, rules=rules, ensure_matching_magic=True)
+    assert offsets(wrapped(inner(0, 1), offset=1), ensure_matching_magic=True) == [0, 1]
+
+
+def test_sizes_inside_can_be_bounded() -> None:
+    size = len(inner(0)) - 12
+    data = wrapped(inner(0, 1), offset=1)
+    assert offsets(data, message_bytes_max=size) == [0, 1]
+    with pytest.raises(CorruptRecordError, match=f"{size - 1} at most"):
+        offsets(data, message_bytes_max=size - 1)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_wrapper_that_inflates_too_far_is_refused(codec: int) -> None:
+    data = inner(0, value=bytes(10_000))
+    set_ = wrapped(data, codec=codec)
+    assert offsets(set_, inflated_max=len(data)) == [0]
+    with pytest.raises(LimitExceededError):
+        offsets(set_, inflated_max=len(data) - 1)
+
+
+def test_log_append_time_of_a_wrapper_reaches_inside() -> None:
+    data = builders.wrapper(GIVEN, magic=1, codec=SNAPPY, log_append=True, timestamp=15)
+    for rules in ("current", "0.10"):
+        found = [each.message for each in MessageSet(data).deep(rules=rules)]
+        assert [(each.timestamp, each.timestamp_type) for each in found] == [(15, LOG_APPEND)] * 3
+
+
+def test_create_time_of_a_wrapper_leaves_the_times_inside() -> None:
+    stored = builders.message(record(b"v", timestamp=4), magic=1, attributes=8)
+    (found,) = MessageSet(wrapped(stored))
+    assert (found.message.timestamp, found.message.timestamp_type) == (4, CREATE)
+
+
+# As one thing
+
+
+def test_equal_bytes_make_equal_sets() -> None:
+    ours, theirs = (MessageSet.create(made(1)) for _ in range(2))
+    assert ours == theirs
+    assert hash(ours) == hash(theirs)
+    assert ours != MessageSet.create(made(0))
+    assert ours != ours.data
+    assert pickle.loads(pickle.dumps(ours)) == ours
+    assert str(len(ours.data)) in repr(ours)
+
+
+def test_the_magic_of_all_wrappers_is_told() -> None:
+    mixed_inside = wrapped(inner(0, magic=0))
+    assert MessageSet(mixed_inside).wrappers_have_magic(1)
+    assert not MessageSet(mixed_inside + inner(1, magic=0)).wrappers_have_magic(1)
+    assert MessageSet(b"").wrappers_have_magic(1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Compression.NONE, *CODECS])
+def test_a_set_changes_its_format_with_its_offsets(magic: int, codec: Compression) -> None:
+    source = MessageSet.create(made(1 - magic), offsets=7, compression=codec)
+    turned = source.to_message_format(magic)
+    (first, *_) = turned.shallow()
+    assert first.message.compression == codec
+    expected = [(offset, -1, key, value) for offset, _, key, value in map(read, source)]
+    assert [read(found) for found in turned] == expected
+    assert {found.message.magic for found in turned} == {magic}
+    assert all(found.message.is_valid for found in turned)
+
+
+def test_a_set_changes_its_format_by_the_codec_of_its_first_entry() -> None:
+    plain = entry(Message.build(b"p"), 3)
+    packed = wrapped(inner(0, 1), offset=5)
+    (only,) = MessageSet(packed + entry(Message.build(b"p"), 6)).to_message_format(0).shallow()
+    assert (only.offset, only.message.codec) == (6, GZIP)
+    turned = MessageSet(plain + packed).to_message_format(0)
+    assert [(found.offset, found.message.codec) for found in turned.shallow()] == [
+        (3, 0),
+        (4, 0),
+        (5, 0),
+    ]
+
+
+def test_a_set_with_no_whole_message_keeps_its_format() -> None:
+    cut = MessageSet(entry(Message.build(b"v"), 3)[:-1])
+    assert cut.to_message_format(0) is cut
+    assert MessageSet(b"").to_message_format(0) == MessageSet(b"")
+
+
+# Written out
+
+
+class Greedy(io.RawIOBase):
+    """Takes at most so many bytes of each write."""
+
+    def __init__(self, *portions: int | None) -> None:
+        self.portions = list(portions)
+        self.taken = bytearray()
+
+    def write(self, data: Any) -> int | None:
+        portion = self.portions.pop(0) if len(self.portions) > 1 else self.portions[0]
+        if portion is None:
+            return None
+        part = bytes(data[:portion])
+        self.taken += part
+        return len(part)
+
+
+@pytest.mark.parametrize("portions", [(1,), (5, 1, 7), (10**6,)])
+def test_short_writes_go_on_where_they_stopped(portions: tuple[int, ...]) -> None:
+    made_set = MessageSet.create(made(1))
+    target = Greedy(*portions)
+    assert made_set.write_to(target) == made_set.size_bytes
+    assert target.taken == made_set.data
+
+
+def test_sets_go_to_files_as_they_stand() -> None:
+    data = bytes(MessageSet.create(made(1)).data) + b"a cut-off tail"
+    target = io.BytesIO()
+    assert MessageSet(data).write_to(target) == len(data)
+    assert target.getvalue() == data
+    assert MessageSet(b"").write_to(Greedy(0)) == 0
+
+
+def test_a_target_that_is_full_says_how_much_it_took() -> None:
+    with pytest.raises(BlockingIOError) as refused:
+        write_all(memoryview(bytes(20)), Greedy(7, None))
+    assert refused.value.characters_written == 7
+
+
+def test_a_target_that_takes_nothing_is_an_error() -> None:
+    with pytest.raises(OSError, match="byte 3 of 20"):
+        write_all(memoryview(bytes(20)), Greedy(3, 0))
+
+
+def test_sets_go_to_sockets_in_as_many_parts_as_it_takes() -> None:
+    data = bytes(range(256)) * 40
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert MessageSet(data).write_to(ours) == len(data)
+        ours.shutdown(socket.SHUT_WR)
+        assert b"".join(iter(lambda: theirs.recv(1000), b"")) == data
+
+
+def test_a_socket_that_would_block_says_how_much_it_took() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError) as refused:
+            write_all(memoryview(bytes(64 << 20)), ours)
+        received = 0
+        while received < refused.value.characters_written:
+            received += len(theirs.recv(1 << 20))
+        assert received == refused.value.characters_written > 0
+
+
+def test_a_buffered_pipe_that_would_block_says_how_much_it_took() -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    with open(ours, "rb"), open(theirs, "wb", buffering=0) as target:
+        with pytest.raises(BlockingIOError) as refused:
+            write_all(memoryview(bytes(16 << 20)), target)
+        assert 0 < refused.value.characters_written < 16 << 20
