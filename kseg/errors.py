@@ -16,6 +16,8 @@
       LimitExceededError           a bound would be passed: inflated size, nesting, memory
       OffsetOutOfRangeError(LookupError)
       NotALogError                 the path holds no Kafka files that kseg can name
+      LogLockedError               another process, or another writer, holds the directory
+      PoisonedFileError            a flush failed before, so what is on the disk is not known
       MissingExtraError(ImportError)  an optional package is not installed; names the pip command
 
 `OSError` passes through untouched. Kernels report, `format` interprets, `files` and `log` add the
@@ -173,6 +175,14 @@ class OffsetOutOfRangeError(KsegError, LookupError):
 
 class NotALogError(KsegError):
     """The path holds nothing that kseg can name as Kafka's."""
+
+
+class LogLockedError(KsegError):
+    """Another process, or another writer of this one, holds the directory."""
+
+
+class PoisonedFileError(KsegError):
+    """A flush of the file failed before, so what is on the disk is not known; open it again."""
 
 
 class MissingExtraError(KsegError, ImportError):

@@ -1,8 +1,14 @@
 """The seam to the disk: descriptors, positions, bytes, and nothing else.
 
 Every call that must be seen by a fault test passes here, so nothing above opens a file by itself.
-It knows no format. Calls interrupted by a signal go on by themselves (PEP 475); short reads, which
-the kernel may answer at any time, are completed here.
+It knows no format. Calls interrupted by a signal go on by themselves (PEP 475); short reads and
+short writes, which the kernel may answer at any time, are completed here.
+
+What changes a disk goes through `Calls`, one field a system call. A test puts others in their place
+(`calls_replaced`) that fail, write half, note down what they were asked, or kill the process.
+
+A `WriteFile` whose flush failed is poisoned: the kernel has marked its pages clean, so a second
+flush would report success for bytes that are lost. Reopen, and look at what the disk holds.
 """
 
 from __future__ import annotations
@@ -10,15 +16,24 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike, fspath
+from types import TracebackType
+from typing import Final
 
-from kseg.errors import LimitExceededError
+from kseg.errors import LimitExceededError, PoisonedFileError
+
+StrPath = str | PathLike[str]
+Bytes = bytes | bytearray | memoryview
 
 #: One read call moves no more than this, as Linux itself has it (0x7ffff000 bytes).
 _READ_BYTES_MAX = 0x7FFFF000
 
 
-def open_read(path: str | PathLike[str]) -> int:
+def open_read(path: StrPath) -> int:
     """Open a regular file for reading; answers a descriptor that no child process inherits.
 
     A pipe or a device is refused rather than waited for.
@@ -63,7 +78,7 @@ def read_at(fd: int, position: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def read_file(path: str | PathLike[str], *, bytes_max: int) -> bytes:
+def read_file(path: StrPath, *, bytes_max: int) -> bytes:
     """Read a small file whole.
 
     Raises:
@@ -81,3 +96,255 @@ def read_file(path: str | PathLike[str], *, bytes_max: int) -> bytes:
         return read_at(fd, 0, size)
     finally:
         os.close(fd)
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+if sys.platform == "darwin":
+    import fcntl
+
+    def _flush_disk(fd: int) -> None:
+        """Darwin's fsync leaves bytes in the drive's own cache."""
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+
+    _flush_data = _flush_disk
+else:
+    _flush_disk, _flush_data = os.fsync, os.fdatasync
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The system calls that change what a disk holds; each takes what its namesake in `os` takes.
+
+    `fsync` and `fdatasync` reach the disk itself, also where the system has another call for that.
+    """
+
+    open: Callable[..., int] = os.open
+    pwritev: Callable[[int, Sequence[Bytes], int], int] = os.pwritev
+    ftruncate: Callable[[int, int], None] = os.ftruncate
+    fsync: Callable[[int], None] = _flush_disk
+    fdatasync: Callable[[int], None] = _flush_data
+    rename: Callable[[StrPath, StrPath], None] = os.replace
+    link: Callable[..., None] = os.link
+    unlink: Callable[[StrPath], None] = os.unlink
+    mkdir: Callable[..., None] = os.mkdir
+    rmdir: Callable[[StrPath], None] = os.rmdir
+    utime: Callable[..., None] = os.utime
+    chown: Callable[..., None] = os.chown
+    chmod: Callable[..., None] = os.chmod
+
+
+_calls = Calls()
+
+
+@contextmanager
+def calls_replaced(calls: Calls) -> Iterator[None]:
+    """Let everything go through `calls` for as long as the `with` lasts; for tests."""
+    global _calls
+    before, _calls = _calls, calls
+    try:
+        yield
+    finally:
+        _calls = before
+
+
+#: Buffers that one call takes (IOV_MAX of Linux and Darwin).
+_BUFFERS_MAX: Final = 1024
+
+
+class WriteFile:
+    """A file open for reading and writing at positions. One thread at a time may change it.
+
+    `open` acquires; `close`, or leaving a `with`, releases. Nothing is lasting before `flush`.
+    """
+
+    __slots__ = ("_failure", "_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        """Take over `fd`; use `open` instead."""
+        self.path: Final = path
+        self._fd = fd
+        self._failure: OSError | None = None
+
+    @classmethod
+    def open(
+        cls, path: StrPath, *, create: bool = False, exclusive: bool = False, mode: int = 0o644
+    ) -> WriteFile:
+        """Open a regular file, not following a symbolic link.
+
+        Args:
+            path: the file.
+            create: make it if it is missing.
+            exclusive: make it, and refuse one that is there.
+            mode: permissions of a file that is made, before the process's mask.
+
+        Raises:
+            OSError: missing, there already, no permission, or no regular file.
+        """
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        if create or exclusive:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL
+        fd = _calls.open(path, flags, mode)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "not a regular file", fspath(path))
+        return cls(fspath(path), fd)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, for reading; -1 once it is closed."""
+        return self._fd
+
+    @property
+    def size(self) -> int:
+        """Bytes that the file has now."""
+        return file_size(self._fd)
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a flush has failed."""
+        return self._failure is not None
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Read `size` bytes from `position`, fewer only where the file ends."""
+        return read_at(self._fd, position, size)
+
+    def write_at(self, position: int, *parts: Bytes) -> int:
+        """Write all of the parts, one behind the other, from `position` on.
+
+        After an error some of the bytes may have been written, from the first one on.
+
+        Returns:
+            How many bytes that was.
+
+        Raises:
+            PoisonedFileError: a flush has failed before.
+            OSError: the disk is full, or broken.
+        """
+        self._check()
+        left = [memoryview(part).cast("B") for part in parts if len(part)]
+        start = position
+        while left:
+            try:
+                written = _calls.pwritev(self._fd, left[:_BUFFERS_MAX], position)
+            except InterruptedError:
+                continue
+            if written <= 0:
+                raise OSError(errno.EIO, "a write wrote nothing", self.path)
+            position += written
+            left = _behind(left, written)
+        return position - start
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes, or add zeros up to there.
+
+        Raises:
+            PoisonedFileError: a flush has failed before.
+            OSError: the file system refuses.
+        """
+        self._check()
+        _calls.ftruncate(self._fd, size)
+
+    def flush(self) -> None:
+        """Make all bytes, and the size, lasting.
+
+        Raises:
+            PoisonedFileError: a flush has failed before.
+            OSError: the flush failed. Nobody knows which bytes are lost; the file is poisoned.
+        """
+        self._check()
+        try:
+            # The size is among what fdatasync writes; times of modification are not.
+            _calls.fdatasync(self._fd)
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise PoisonedFileError(
+                f"a flush failed ({self._failure.strerror}), so what is on the disk is not known: "
+                "open the log again, which looks",
+                path=self.path,
+            ) from self._failure
+
+    def close(self) -> None:
+        """Release the descriptor, flushed or not; a second call does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> WriteFile:
+        """Answer the file itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def _behind(parts: list[memoryview], written: int) -> list[memoryview]:
+    """What is left of the parts once so many bytes of them are written."""
+    for index, part in enumerate(parts):
+        if written < len(part):
+            return [part[written:], *parts[index + 1 :]]
+        written -= len(part)
+    return []
+
+
+def rename(source: StrPath, target: StrPath) -> None:
+    """Give a file another name in the same file system, in place of one that has it.
+
+    Lasting after `flush_directory`.
+    """
+    _calls.rename(source, target)
+
+
+def link(source: StrPath, target: StrPath) -> None:
+    """Give a file a second name; FileExistsError where that is taken."""
+    _calls.link(source, target)
+
+
+def unlink(path: StrPath) -> None:
+    """Take a name away; the bytes stay for whoever has them open."""
+    _calls.unlink(path)
+
+
+def make_directory(path: StrPath, mode: int = 0o755) -> None:
+    """Make a directory; FileExistsError where there is one."""
+    _calls.mkdir(path, mode)
+
+
+def remove_directory(path: StrPath) -> None:
+    """Remove an empty directory."""
+    _calls.rmdir(path)
+
+
+def flush_directory(path: StrPath) -> None:
+    """Make the names in a directory lasting: new ones, other ones, and those that are gone."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _calls.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def set_modified(path: StrPath, modified_ns: int) -> None:
+    """Set the time of last modification, in ns."""
+    _calls.utime(path, ns=(modified_ns, modified_ns))
+
+
+def dress_like(path: StrPath, model: os.stat_result) -> None:
+    """Give a file the owner and the permissions of another, as far as this process may."""
+    here = os.stat(path)
+    if (here.st_uid, here.st_gid) != (model.st_uid, model.st_gid):
+        _calls.chown(path, model.st_uid, model.st_gid)
+    if stat.S_IMODE(here.st_mode) != stat.S_IMODE(model.st_mode):
+        _calls.chmod(path, stat.S_IMODE(model.st_mode))

@@ -1,4 +1,4 @@
-"""Who holds a data directory: Kafka's `.lock`, asked about without touching it.
+"""Who holds a data directory: Kafka's `.lock`, taken as a broker takes it, or only asked about.
 
 A broker takes a POSIX record lock over the whole of `<data directory>/.lock` and keeps it for as
 long as it lives (Java's `FileChannel.tryLock`). `flock` knows nothing of such locks; `fcntl` does.
@@ -15,6 +15,9 @@ locks on it, so a directory that this process holds is asked through the descrip
 and that descriptor is found in one registry. And the kernel never reports a process's own locks, so
 the answer is about others, also in a child after a fork, for which its parent is another.
 
+Several logs of one directory share this process's lock; the last to let go deletes the file, as an
+orderly shutdown of a broker does.
+
 Source: Kafka `FileLock`, `LogManager.lockLogDirs`; fcntl(2).
 """
 
@@ -24,16 +27,33 @@ import fcntl
 import os
 import struct
 import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
 from os import PathLike, fspath
+from types import TracebackType
 
+from kseg.errors import LogLockedError
 from kseg.files import io
 
 LOCK_NAME = ".lock"
 
 _Inode = tuple[int, int]
 
-#: Descriptors through which this process holds locks; never closed while they are in here.
-_held: dict[_Inode, int] = {}
+
+@dataclass(slots=True)
+class _Held:
+    """A lock of this process: its descriptor, never closed while it is held, and its holders."""
+
+    fd: int
+    path: str
+    process: int
+    holders: int = 1
+
+
+#: Locks of this process, by file.
+_held: dict[_Inode, _Held] = {}
+_registry = threading.Lock()
 
 
 def holder(data_directory: str | PathLike[str]) -> int | None:
@@ -56,7 +76,7 @@ def holder(data_directory: str | PathLike[str]) -> int | None:
         return None
     held = _held.get((status.st_dev, status.st_ino))
     if held is not None:
-        return _conflicting_process(held)
+        return _conflicting_process(held.fd)
     try:
         fd = io.open_read(path)
     except FileNotFoundError:  # an orderly shutdown deleted it just now
@@ -65,6 +85,98 @@ def holder(data_directory: str | PathLike[str]) -> int | None:
         return _conflicting_process(fd)
     finally:
         os.close(fd)
+
+
+class DirectoryLock:
+    """This process's part in the lock of a data directory, until `release` or the `with` ends."""
+
+    __slots__ = ("_inode", "path")
+
+    def __init__(self, path: str, inode: _Inode) -> None:
+        """Take over one holding; use `acquire` instead."""
+        self.path = path
+        self._inode: _Inode | None = inode
+
+    def release(self) -> None:
+        """Let go; a second call does nothing. A child after a fork holds nothing to let go of."""
+        inode, self._inode = self._inode, None
+        if inode is None:
+            return
+        with _registry:
+            held = _held.get(inode)
+            if held is None:
+                return
+            held.holders -= 1
+            if held.holders:
+                return
+            del _held[inode]
+            if held.process == os.getpid():
+                # Deleted while it is still locked: nobody can lock a file that is about to go.
+                with suppress(OSError):
+                    io.unlink(held.path)
+            os.close(held.fd)
+
+    def __enter__(self) -> DirectoryLock:
+        """Answer the lock itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let go."""
+        self.release()
+
+
+def acquire(data_directory: str | PathLike[str]) -> DirectoryLock:
+    """Take the lock of a data directory, or share the one that this process has.
+
+    Raises:
+        LogLockedError: another process holds it.
+        OSError: `.lock` cannot be made or opened.
+
+    Source: Kafka `LogManager.lockLogDirs`.
+    """
+    path = os.path.join(fspath(data_directory), LOCK_NAME)
+    with _registry:
+        while True:
+            shared = _share(path)
+            if shared is not None:
+                return shared
+            file = io.WriteFile.open(path, create=True)
+            try:
+                fcntl.lockf(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                process = _conflicting_process(file.fd)
+                file.close()
+                raise LogLockedError(_locked_by(process), path=path) from None
+            # Whoever held it may have deleted the file while we opened it.
+            status = os.fstat(file.fd)
+            inode = (status.st_dev, status.st_ino)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(status, os.stat(path)):
+                    _held[inode] = _Held(file.fd, path, os.getpid())
+                    return DirectoryLock(path, inode)
+            file.close()
+
+
+def _locked_by(process: int | None) -> str:
+    who = f"process {process}" if process is not None and process > 0 else "another process"
+    return f"{who} holds the directory: a running broker, or another kseg"
+
+
+def _share(path: str) -> DirectoryLock | None:
+    """One more holding of a lock that this process has; None if it has none."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        status = os.stat(path)
+        inode = (status.st_dev, status.st_ino)
+        held = _held.get(inode)
+        if held is not None and held.process == os.getpid():
+            held.holders += 1
+            return DirectoryLock(path, inode)
+    return None
 
 
 def _conflicting_process(fd: int) -> int | None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from kseg.errors import LimitExceededError
+from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files import io
 
 
@@ -55,3 +57,96 @@ def test_a_file_beyond_its_bound_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(LimitExceededError) as caught:
         io.read_file(tmp_path / "x", bytes_max=3)
     assert caught.value.path == str(tmp_path / "x")
+
+
+# Writing
+
+
+def written(path: Path, *parts: bytes, calls: io.Calls | None = None, position: int = 0) -> bytes:
+    with io.calls_replaced(calls or io.Calls()), io.WriteFile.open(path, create=True) as file:
+        assert file.write_at(position, *parts) == sum(map(len, parts))
+    return path.read_bytes()
+
+
+def at_most(size: int) -> io.Calls:
+    """Writes that take so many bytes and no more."""
+
+    def pwritev(fd: int, parts: Sequence[io.Bytes], position: int) -> int:
+        return os.pwrite(fd, b"".join(parts)[:size], position)
+
+    return io.Calls(pwritev=pwritev)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 100])
+def test_short_writes_are_completed(tmp_path: Path, size: int) -> None:
+    parts = (b"ab", b"", b"cde", b"f")
+    assert written(tmp_path / "x", *parts, calls=at_most(size), position=2) == b"\0\0abcdef"
+
+
+def test_more_parts_than_one_call_takes_are_written(tmp_path: Path) -> None:
+    parts = [bytes([number % 256]) for number in range(3000)]
+    assert written(tmp_path / "x", *parts) == b"".join(parts)
+
+
+def test_an_interrupted_write_goes_on(tmp_path: Path) -> None:
+    interruptions = iter([True, True])
+
+    def pwritev(fd: int, parts: Sequence[io.Bytes], position: int) -> int:
+        if next(interruptions, False):
+            raise InterruptedError
+        return os.pwritev(fd, parts, position)
+
+    assert written(tmp_path / "x", b"abc", calls=io.Calls(pwritev=pwritev)) == b"abc"
+
+
+def test_a_write_that_writes_nothing_is_an_error_and_no_endless_loop(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="wrote nothing"):
+        written(tmp_path / "x", b"abc", calls=at_most(0))
+
+
+def test_a_failed_flush_poisons_the_file(tmp_path: Path) -> None:
+    failures = iter([OSError(errno.EIO, "Input/output error")])
+
+    def fdatasync(fd: int) -> None:
+        for failure in failures:
+            raise failure
+
+    with (
+        io.calls_replaced(io.Calls(fdatasync=fdatasync)),
+        io.WriteFile.open(tmp_path / "x", create=True) as file,
+    ):
+        file.write_at(0, b"abc")
+        with pytest.raises(OSError, match="Input/output error"):
+            file.flush()
+        assert file.poisoned
+        for refused in (file.flush, lambda: file.write_at(3, b"d"), lambda: file.truncate(0)):
+            with pytest.raises(PoisonedFileError, match="open the log again") as caught:
+                refused()
+            assert caught.value.path == str(tmp_path / "x")
+        assert file.read_at(0, 3) == b"abc"
+
+
+def test_a_link_and_a_directory_are_not_opened_for_writing(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    os.mkfifo(tmp_path / "pipe")
+    before = len(os.listdir("/proc/self/fd"))
+    for name in ("link", "pipe", "."):
+        with pytest.raises(OSError):  # noqa: PT011 (each has a number of its own)
+            io.WriteFile.open(tmp_path / name)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_must_be_new_is_refused_where_there_is_one(tmp_path: Path) -> None:
+    written(tmp_path / "x", b"abc")
+    with pytest.raises(FileExistsError):
+        io.WriteFile.open(tmp_path / "x", exclusive=True)
+
+
+def test_truncating_cuts_or_adds_zeros(tmp_path: Path) -> None:
+    with io.WriteFile.open(tmp_path / "x", create=True) as file:
+        file.write_at(0, b"abcdef")
+        file.truncate(2)
+        file.truncate(4)
+        assert file.size == 4
+    assert (tmp_path / "x").read_bytes() == b"ab\0\0"
