@@ -26,8 +26,6 @@ cdef extern from "Python.h" nogil:
 cdef enum:
     CRC_AT = 17
     ATTRIBUTE_HORIZON = 0x40
-    # The numbers of a record and its length, at their longest, and the attributes.
-    NUMBERS_MAX = 36
     # Attributes, two deltas, two lengths, header count and the record's own length.
     RECORD_BYTES_MIN = 7
 
@@ -136,199 +134,25 @@ cdef class Rows:
             PyBuffer_Release(&self.buffers[i])
 
 
-# ---- sizes ---------------------------------------------------------------------------------------
+# ---- the loops over records ----------------------------------------------------------------------
 
-# What is asked of an encoder, and what it answers.
-cdef struct Job:
-    int64_t first
-    int64_t end
-    int64_t base_offset
-    int64_t base_timestamp
-    int64_t bytes_max
-    int64_t count
-    int64_t bytes_
-    int64_t last_offset
-    int64_t max_timestamp
-    int status
+cdef extern from "write.h" nogil:
+    # What is asked of the loops, and what the first one answers.
+    ctypedef struct Job "kseg_job":
+        int64_t first
+        int64_t end
+        int64_t base_offset
+        int64_t base_timestamp
+        int64_t bytes_max
+        int64_t count
+        int64_t bytes_ "bytes"
+        int64_t last_offset
+        int64_t max_timestamp
+        int status
 
-
-cdef inline int64_t _sized(int64_t size) noexcept nogil:
-    """Bytes of a value with its length; null (-1) has a length only."""
-    return varint_size(<int32_t>size) + (size if size > 0 else 0)
-
-
-cdef int _headers_size(const Source *rows, int64_t start, int64_t stop,
-                       int64_t *total) noexcept nogil:
-    """Bytes of the headers `[start, stop)` of a record, with their count."""
-    cdef const uint8_t *at
-    cdef int64_t size, value, header
-    if not 0 <= start <= stop <= rows.header_count:
-        return ENCODE_COLUMN
-    total[0] = varint_size(<int32_t>(stop - start))
-    for header in range(start, stop):
-        size = take(&rows.header_key, header, &at)
-        value = take(&rows.header_value, header, &at)
-        if size < 0:
-            return ENCODE_NAME_NULL if size == NULL_VALUE else refusal(size)
-        if value < NULL_VALUE:
-            return refusal(value)
-        if size > INT32_MAX or value > INT32_MAX:
-            return ENCODE_RECORD_SIZE
-        total[0] += _sized(size) + _sized(value)
-        if total[0] > INT32_MAX:
-            return ENCODE_RECORD_SIZE
-    return ENCODE_OK
-
-
-cdef inline int64_t _fields_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key,
-                                 int64_t value) noexcept nogil:
-    """Bytes of a record between its length and its headers."""
-    return (1 + varlong_size(timestamp_delta) + varint_size(offset_delta) + _sized(key)
-            + _sized(value))
-
-
-cdef inline int _body_size(const Source *rows, int64_t row, int64_t timestamp_delta,
-                           int32_t offset_delta, int64_t *body) noexcept nogil:
-    """Bytes of a record behind its length."""
-    cdef const uint8_t *at
-    cdef int64_t headers = 1
-    cdef int64_t key = take(&rows.key, row, &at)
-    cdef int64_t value = take(&rows.value, row, &at)
-    cdef int status
-    if key < NULL_VALUE or value < NULL_VALUE:
-        return refusal(key if key < NULL_VALUE else value)
-    if key > INT32_MAX or value > INT32_MAX:
-        return ENCODE_RECORD_SIZE
-    if rows.headers != NULL:
-        status = _headers_size(rows, rows.headers[row], rows.headers[row + 1], &headers)
-        if status != ENCODE_OK:
-            return status
-    body[0] = _fields_size(timestamp_delta, offset_delta, key, value) + headers
-    return ENCODE_OK if body[0] <= INT32_MAX else ENCODE_RECORD_SIZE
-
-
-cdef inline int64_t _timestamp(const Source *rows, int64_t row) noexcept nogil:
-    return rows.timestamps[row] if rows.timestamps != NULL else -1
-
-
-cdef inline int64_t _offset(const Source *rows, const Job *job, int64_t row) noexcept nogil:
-    if rows.offsets != NULL:
-        return rows.offsets[row]
-    return <int64_t>(<uint64_t>job.base_offset + <uint64_t>(row - job.first))
-
-
-cdef void _measure(const Source *rows, Job *job, int32_t *sizes) noexcept nogil:
-    """Sizes of the records that fit, from the first on; a status and how many were well where one
-    is refused.
-    """
-    cdef int64_t row, offset, delta, timestamp, body = 0, total = HEADER_BYTES
-    cdef int64_t last = 0, latest = -1
-    cdef int status = ENCODE_OK
-    for row in range(job.first, job.end):
-        offset = _offset(rows, job, row)
-        timestamp = _timestamp(rows, row)
-        delta = sub64(offset, job.base_offset)
-        if row > job.first and offset <= last:
-            status = ENCODE_OFFSET_ORDER
-        elif timestamp < -1:
-            status = ENCODE_TIMESTAMP
-        elif <uint64_t>delta > INT32_MAX:
-            status = ENCODE_OFFSET_RANGE
-        else:
-            status = _body_size(rows, row, sub64(timestamp, job.base_timestamp), <int32_t>delta,
-                                &body)
-        if status != ENCODE_OK:
-            break
-        total += varint_size(<int32_t>body) + body
-        if total > job.bytes_max and row > job.first:
-            total -= varint_size(<int32_t>body) + body
-            break
-        if total > INT32_MAX:
-            status = ENCODE_BATCH_SIZE
-            break
-        sizes[row - job.first] = <int32_t>body
-        last = offset
-        latest = max(latest, timestamp)
-    else:
-        row = job.end
-    job.count = row - job.first
-    job.bytes_ = total - HEADER_BYTES
-    job.last_offset = last
-    job.max_timestamp = latest
-    job.status = status
-
-
-# ---- records -------------------------------------------------------------------------------------
-
-cdef uint8_t *_write_headers(const Source *rows, int64_t row, uint8_t *p,
-                             const uint8_t *stop) noexcept nogil:
-    """A record's headers, which must end where the record ends; NULL where they would not."""
-    cdef const uint8_t *at = NULL
-    cdef int64_t size, header, total = 0
-    cdef int64_t start = rows.headers[row], end = rows.headers[row + 1]
-    # Sized again, and each held against what is left: the columns may have changed meanwhile.
-    if _headers_size(rows, start, end, &total) != ENCODE_OK or total != stop - p:
-        return NULL
-    p = put_varint(p, <int32_t>(end - start))
-    for header in range(start, end):
-        size = take(&rows.header_key, header, &at)
-        if size < 0 or _sized(size) > stop - p:
-            return NULL
-        p = put_bytes(put_varint(p, <int32_t>size), at, size)
-        size = take(&rows.header_value, header, &at)
-        if size < NULL_VALUE or _sized(size) > stop - p:
-            return NULL
-        p = put_varint(p, <int32_t>size)
-        if size > 0:
-            p = put_bytes(p, at, size)
-    return p
-
-
-cdef uint8_t *_write(const Source *lent, const Job *job, const int32_t *sizes, uint8_t *p,
-                     const uint8_t *end) noexcept nogil:
-    """The records that were measured, up to `end`; NULL where a column has changed since."""
-    # Copies that nothing written through `p` can reach, so that the compiler need not read anew.
-    cdef Source rows = lent[0]
-    cdef Job asked = job[0]
-    cdef const uint8_t *key = NULL
-    cdef const uint8_t *value = NULL
-    cdef const uint8_t *stop
-    cdef int64_t i, row, fields, key_size, value_size, timestamp_delta
-    cdef int32_t offset_delta
-    for i in range(asked.count):
-        row = asked.first + i
-        timestamp_delta = sub64(_timestamp(&rows, row), asked.base_timestamp)
-        offset_delta = <int32_t>sub64(_offset(&rows, &asked, row), asked.base_offset)
-        key_size = take(&rows.key, row, &key)
-        value_size = take(&rows.value, row, &value)
-        if key_size < NULL_VALUE or value_size < NULL_VALUE:
-            return NULL
-        # With room for the longest numbers, what has grown is noticed behind the record and before
-        # the end; without it, in front of the record.
-        if (end - p - NUMBERS_MAX < key_size
-                or end - p - NUMBERS_MAX - key_size < value_size):
-            fields = _fields_size(timestamp_delta, offset_delta, key_size, value_size)
-            if fields >= sizes[i]:
-                return NULL
-        p = put_varint(p, sizes[i])
-        stop = p + sizes[i]
-        p[0] = 0
-        p = put_varlong(p + 1, timestamp_delta)
-        p = put_varint(p, offset_delta)
-        p = put_varint(p, <int32_t>key_size)
-        if key_size > 0:
-            p = put_bytes(p, key, key_size)
-        p = put_varint(p, <int32_t>value_size)
-        if value_size > 0:
-            p = put_bytes(p, value, value_size)
-        if rows.headers == NULL:
-            p[0] = 0
-            p += 1
-        elif p < stop:
-            p = _write_headers(lent, row, p, stop)
-        if p != stop:
-            return NULL
-    return p if p == end else NULL
+    void _measure "kseg_measure"(const Source *rows, Job *job, int32_t *sizes) noexcept
+    bint _put_records "kseg_put_records"(const Source *rows, const Job *job, const int32_t *sizes,
+                                         uint8_t *p, const uint8_t *end) noexcept
 
 
 # ---- batches -------------------------------------------------------------------------------------
@@ -402,7 +226,7 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
     job.base_offset = _first_offset(rows, first, base_offset)
     job.base_timestamp = base_timestamp
     if not attributes & ATTRIBUTE_HORIZON:
-        job.base_timestamp = _timestamp(&lent, first)
+        job.base_timestamp = lent.timestamps[first] if lent.timestamps != NULL else -1
     job.bytes_max = bytes_max
     cdef int32_t *sizes = <int32_t *>PyMem_RawMalloc(count_max * sizeof(int32_t))
     if sizes == NULL:
@@ -412,9 +236,9 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
             _measure(&lent, &job, sizes)
         if attributes & ATTRIBUTE_LOG_APPEND:
             job.max_timestamp = log_append_time
-        if last_offset is not None and job.status == ENCODE_OK:
+        if last_offset is not None and job.status == WRITE_OK:
             _override_last(&job, last_offset)
-        if job.status != ENCODE_OK:
+        if job.status != WRITE_OK:
             return (None, job.status, job.count, job.base_offset, job.last_offset,
                     job.base_timestamp, job.max_timestamp, job.bytes_)
         header.base_offset, header.last_offset = job.base_offset, job.last_offset
@@ -425,11 +249,11 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
         data = PyBytes_FromStringAndSize(NULL, start + job.bytes_)
         p = <uint8_t *>PyBytes_AS_STRING(data)
         with nogil:
-            whole = _write(&lent, &job, sizes, p + start, p + start + job.bytes_) != NULL
+            whole = _put_records(&lent, &job, sizes, p + start, p + start + job.bytes_)
             if whole and not bare:
                 _seal(p, &header, start + job.bytes_)
         if not whole:
-            data, job.status = None, ENCODE_CHANGED
+            data, job.status = None, WRITE_CHANGED
         return (data, job.status, job.count, job.base_offset, job.last_offset, job.base_timestamp,
                 job.max_timestamp, job.bytes_)
     finally:
@@ -439,7 +263,7 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
 cdef int _override_last(Job *job, int64_t last_offset) except -1:
     """A last offset that is given lies at the last record or behind it."""
     if last_offset < job.last_offset or <uint64_t>sub64(last_offset, job.base_offset) > INT32_MAX:
-        job.status = ENCODE_LAST_OFFSET
+        job.status = WRITE_LAST_OFFSET
     else:
         job.last_offset = last_offset
     return 0

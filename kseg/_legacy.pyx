@@ -352,14 +352,14 @@ cdef inline int _check_message(const Source *rows, const Job *job, int64_t row, 
                                int64_t last, int64_t timestamp) noexcept nogil:
     """What Kafka's builder asks of a record, in its order."""
     if row > job.first and offset <= last:
-        return ENCODE_OFFSET_ORDER
+        return WRITE_OFFSET_ORDER
     if timestamp < -1:
-        return ENCODE_TIMESTAMP
+        return WRITE_TIMESTAMP
     if rows.headers != NULL and rows.headers[row] != rows.headers[row + 1]:
-        return ENCODE_HEADERS
+        return WRITE_HEADERS
     if <uint64_t>sub64(offset, job.base_offset) > INT32_MAX:
-        return ENCODE_OFFSET_RANGE
-    return ENCODE_OK
+        return WRITE_OFFSET_RANGE
+    return WRITE_OK
 
 
 cdef void _measure(const Source *rows, Job *job) noexcept nogil:
@@ -367,30 +367,30 @@ cdef void _measure(const Source *rows, Job *job) noexcept nogil:
     cdef const uint8_t *at
     cdef int64_t header = MESSAGE_HEADER_1 if job.magic else MESSAGE_HEADER_0
     cdef int64_t row, offset, timestamp, key, value, size, total = 0
-    cdef int status = ENCODE_OK
+    cdef int status = WRITE_OK
     job.last_offset = 0
     job.max_timestamp = job.offset_of_max = -1
     for row in range(job.first, job.end):
         offset = _offset_of(rows, job, row)
         timestamp = rows.timestamps[row] if rows.timestamps != NULL else -1
         status = _check_message(rows, job, row, offset, job.last_offset, timestamp)
-        if status != ENCODE_OK:
+        if status != WRITE_OK:
             break
         key, value = take(&rows.key, row, &at), take(&rows.value, row, &at)
         if key < NULL_VALUE or value < NULL_VALUE:
             status = refusal(key if key < NULL_VALUE else value)
             break
         if key > INT32_MAX or value > INT32_MAX:
-            status = ENCODE_RECORD_SIZE
+            status = WRITE_RECORD_SIZE
             break
         size = header + _present(key) + _present(value)
         if size - LOG_OVERHEAD > INT32_MAX:
-            status = ENCODE_RECORD_SIZE
+            status = WRITE_RECORD_SIZE
             break
         if total + size > job.bytes_max and row > job.first:
             break
         if total + size > INT32_MAX:
-            status = ENCODE_BATCH_SIZE
+            status = WRITE_BATCH_SIZE
             break
         total += size
         job.last_offset = offset
@@ -473,13 +473,13 @@ def encode_messages(Rows rows, int64_t first, int64_t end, base_offset, int64_t 
     with nogil:
         _measure(&rows.lent, &job)
     data = None
-    if job.status == ENCODE_OK:
+    if job.status == WRITE_OK:
         data = PyBytes_FromStringAndSize(NULL, job.bytes_)
         p = <uint8_t *>PyBytes_AS_STRING(data)
         with nogil:
             whole = _write(&rows.lent, &job, p, p + job.bytes_)
         if not whole:
-            data, job.status = None, ENCODE_CHANGED
+            data, job.status = None, WRITE_CHANGED
     return (data, job.status, job.count, job.base_offset, job.last_offset, job.max_timestamp,
             job.offset_of_max)
 
@@ -496,28 +496,28 @@ def encode_messages_07(Rows rows, uint8_t magic, uint8_t attributes):
     cdef const uint8_t *at = NULL
     cdef int64_t header = 10 if magic else 9
     cdef int64_t row = 0, size = 0, total = 0, count = rows.length
-    cdef int status = ENCODE_OK
+    cdef int status = WRITE_OK
     cdef bint whole = True
     cdef uint8_t *p
     with nogil:
         for row in range(count):
             size = take(field, row, &at)
             if size < 0:
-                status = ENCODE_PAYLOAD_NULL if size == NULL_VALUE else refusal(size)
+                status = WRITE_PAYLOAD_NULL if size == NULL_VALUE else refusal(size)
             elif size > INT32_MAX - header:
-                status = ENCODE_RECORD_SIZE
+                status = WRITE_RECORD_SIZE
             elif total + header + size > INT32_MAX:
-                status = ENCODE_BATCH_SIZE
-            if status != ENCODE_OK:
+                status = WRITE_BATCH_SIZE
+            if status != WRITE_OK:
                 break
             total += header + size
-    if status != ENCODE_OK:
+    if status != WRITE_OK:
         return None, status, row
     data = PyBytes_FromStringAndSize(NULL, total)
     p = <uint8_t *>PyBytes_AS_STRING(data)
     with nogil:
         whole = _write_07(field, count, magic, attributes, p, p + total)
-    return (data, ENCODE_OK, 0) if whole else (None, ENCODE_CHANGED, 0)
+    return (data, WRITE_OK, 0) if whole else (None, WRITE_CHANGED, 0)
 
 
 cdef bint _write_07(const Field *field, int64_t count, uint8_t magic, uint8_t attributes,

@@ -11,9 +11,15 @@
 static inline uint32_t kseg_zigzag32(int32_t value) { return ((uint32_t)value << 1) ^ (0u - ((uint32_t)value >> 31)); }
 static inline uint64_t kseg_zigzag64(int64_t value) { return ((uint64_t)value << 1) ^ (0u - ((uint64_t)value >> 63)); }
 
-/* Bytes of an unsigned variable-length integer, 1 to 10: one for each seven bits begun. */
-static inline uint32_t kseg_uvarint_size(uint64_t value) {
+/* Bytes of an unsigned variable-length integer, 1 to 10: one for each seven bits begun. The lengths that records are
+ * made of are predicted; counting zeros costs as much as a record on some processors. */
+static __attribute__((noinline)) uint32_t kseg_uvarint_size_slow(uint64_t value) {
     return ((64u - (uint32_t)__builtin_clzll(value | 1)) * 9 + 64) >> 6;
+}
+static inline __attribute__((always_inline)) uint32_t kseg_uvarint_size(uint64_t value) {
+    if (KSEG_LIKELY(value < 0x80))
+        return 1;
+    return KSEG_LIKELY(value < 0x4000) ? 2 : kseg_uvarint_size_slow(value);
 }
 static inline uint32_t kseg_varint_size(int32_t value) { return kseg_uvarint_size(kseg_zigzag32(value)); }
 static inline uint32_t kseg_varlong_size(int64_t value) { return kseg_uvarint_size(kseg_zigzag64(value)); }

@@ -316,7 +316,7 @@ def _set_07(payloads: tuple[bytes, ...] | BinaryColumn, magic: int, attributes: 
 
 _LAST_OFFSET = 9
 _COLUMN, _TYPE, _CHANGED = 10, 11, 12
-#: By status of the kernels, in the order of `_encode.pxd`.
+#: By status of the kernels, in the order of `csrc/write.h`.
 _REASONS = (
     "",
     "its offset is not above the one before",
