@@ -5,7 +5,7 @@
     pytest bench                     the same under pytest-benchmark, and that all sides agree
     python -m bench.compare OLD NEW  what moved between two result files
 
-`datagen` makes the logs (`layout` their bytes), `peers` wraps what others offer, `subjects` wraps
-kseg, `cases` pairs them, `goals` says what to hold, `pairs` keeps time, `table` prints. Nothing
-here is part of the wheel.
+`records` makes the records and `datagen` the logs, `peers` wraps what others offer, `subjects`
+wraps kseg, `cases` and `write_cases` pair them, `goals` says what to hold, `pairs` keeps time,
+`table` prints. Nothing here is part of the wheel.
 """

@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bench import datagen, peers
+from bench import datagen, peers, records
+from bench.case import JAVA, Case, java, made, per_record
 from bench.pairs import Contest, Versus
+from bench.write_cases import encode_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import ExitStack
     from pathlib import Path
 
-GROUPS = ("crc", "scan", "columns", "codecs", "arrow", "index")
+GROUPS = ("crc", "scan", "columns", "codecs", "encode", "arrow", "index")
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
 INDEX_ENTRIES = 1_300_000
 LOOKUPS = 1_000_000
-JAVA = peers.Java()
+
+__all__ = ["GROUPS", "JAVA", "Case", "cases"]
 
 VALUES = {"10 B": "v2-plain-10-16k", "100 B": "v2-plain-100-16k", "1 KB": "v2-plain-1000-16k"}
 ONE_RECORD = "v2-plain-100-one"
 PLAIN = VALUES["100 B"]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One row group of the table.
-
-    Attributes:
-        group: one of `GROUPS`.
-        name: unique.
-        unit: what is counted.
-        prepare: opens what the contest needs on the stack; nothing in it is timed.
-    """
-
-    group: str
-    name: str
-    unit: Literal["record", "batch", "byte", "lookup"]
-    prepare: Callable[[ExitStack], Contest]
-
-
-@cache
-def made(name: str) -> datagen.Corpus:
-    """A corpus, made once per run."""
-    return datagen.corpus(name)
 
 
 def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
@@ -59,6 +37,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "scan": _scan_cases,
         "columns": _column_cases,
         "codecs": _codec_cases,
+        "encode": encode_cases,
         "arrow": _arrow_cases,
         "index": _index_cases,
     }
@@ -131,7 +110,7 @@ def _columns_case(
         if limit is not None:
             mapped = peers.mapped(log.log, stack)
             sweep = peers.read_sum(mapped) if limit == "read sum" else peers.memcpy(mapped)
-            rivals.append(_per_record(limit, sweep, log))
+            rivals.append(per_record(limit, sweep, log))
         return Contest(subject, tuple(rivals), log.records)
 
     return Case(group, name, "record", prepare)
@@ -145,25 +124,8 @@ def _record_peers(log: datagen.Corpus, *, copied: bool) -> list[Versus]:
         rivals.append(Versus("kafka-python", partial(peers.kafka_python_records, part)))
     if peers.Java.there() and log.name.startswith("v2"):
         options = {"copy": True} if copied else {}
-        rivals.append(_java("decode", log, log.records, **options))
+        rivals.append(java("decode", log, log.records, **options))
     return rivals
-
-
-def _java(command: str, log: datagen.Corpus, units: int, **options: object) -> Versus:
-    def timed() -> float:
-        return JAVA.ask(command, log.log, **options) / units
-
-    return Versus("Kafka's Java", None, timed=timed)
-
-
-def _per_record(label: str, sweep: Callable[[], int], log: datagen.Corpus) -> Versus:
-    """A peer that counts the bytes of a whole log, counted in records."""
-
-    def call() -> int:
-        sweep()
-        return log.records
-
-    return Versus(label, call)
 
 
 def _scan_cases() -> list[Case]:
@@ -194,7 +156,7 @@ def _verify_case(name: str, corpus: str) -> Case:
             Versus("aiokafka CRC", partial(peers.aiokafka_crc, data)),
         ]
         if peers.Java.there() and corpus.startswith("v2"):
-            rivals.append(_java("crc", log, log.file_bytes))
+            rivals.append(java("crc", log, log.file_bytes))
         return Contest(subjects.verify(log.log, stack), tuple(rivals), log.file_bytes)
 
     return Case("scan", name, "byte", prepare)
@@ -227,7 +189,7 @@ def _headers_case(name: str, corpus: str) -> Case:
         data = log.log.read_bytes()
         rivals = [Versus("aiokafka, no CRC", partial(peers.aiokafka_batches, data))]
         if peers.Java.there():
-            rivals.append(_java("headers", log, log.batches))
+            rivals.append(java("headers", log, log.batches))
         return Contest(subjects.headers(log.log, stack), tuple(rivals), log.batches)
 
     return Case("scan", name, "batch", prepare)
@@ -247,7 +209,7 @@ def _prepare_crc(name: str, size: int, _: ExitStack) -> Contest:
     from kseg import _core
 
     count = max(1, min(4096, (16 << 20) // size))
-    data = np.random.default_rng(datagen.SEED).integers(0, 256, size * count, np.uint8)
+    data = np.random.default_rng(records.SEED).integers(0, 256, size * count, np.uint8)
     pieces = [data[at : at + size].tobytes() for at in range(0, size * count, size)]
     castagnoli = name == "CRC-32C"
     ours = _core.crc32c if castagnoli else _core.crc32
@@ -272,7 +234,7 @@ def _prepare_arrow(corpus: str, stack: ExitStack) -> Contest:
     part = peers.whole_batches(log.log.read_bytes(), 8 * SLOW_PEER_BYTES)
     rivals = (
         Versus("aiokafka to pyarrow", partial(peers.aiokafka_table, part)),
-        _per_record("memcpy", peers.memcpy(peers.mapped(log.log, stack)), log),
+        per_record("memcpy", peers.memcpy(peers.mapped(log.log, stack)), log),
     )
     return Contest(subjects.arrow_table(log.log, stack), rivals, log.records)
 

@@ -1,13 +1,15 @@
-"""Seeded logs for the benchmarks: a name gives the same bytes wherever NumPy is the same.
+"""Seeded logs for the benchmarks: a name gives the same bytes wherever the libraries are the same.
 
     python -m bench.datagen                   what there is, made or not
     python -m bench.datagen v2-plain-100-16k  make it and say where it lies
 
 A name reads `v<magic>-<codec>-<value bytes>-<batch>`, with `-h<n>` for n headers per record;
-`batch` is `16k`, `1m` or `one` (a batch for each record). Values are slices of JSON lines, +-25 %
-in length, keys are 16 bytes. Each log is a partition directory `<name>-0` with `.log`, `.index`
+`batch` is `16k`, `1m`, `thousand` (records) or `one` (a batch for each record). `bench.records`
+tells what the records hold. Each log is a partition directory `<name>-0` with `.log`, `.index`
 and `.timeindex`, as a broker lays them out, cached under
 bench/data. KSEG_BENCH_MIB sets the size before compression.
+
+kseg itself writes the batches; `test_corpora` holds the logs to what others read.
 """
 
 from __future__ import annotations
@@ -18,37 +20,40 @@ import os
 import shutil
 import struct
 import tempfile
-import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench import layout
+from bench import records
+from kseg.constants import Compression
+from kseg.format.encode import encode_batches
+from kseg.format.header import scan
+from kseg.format.options import BatchOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
+    from kseg.format.header import BatchTable
 
 #: Changes with the bytes that a name stands for, so that an old cache is left alone.
-VERSION = 1
+VERSION = 2
 DATA = Path(__file__).parent / "data"
-SEED = 20_261_121
-KEY_BYTES = 16
-TEXT_BYTES = 4 << 20
 INDEX_INTERVAL_BYTES = 4096
-BATCH_BYTES = {"16k": 16 << 10, "1m": 1 << 20, "one": 0}
-CODECS = {"plain": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
-XERIAL_BLOCK_BYTES = 32 << 10
+#: How `encode_batches` cuts the records.
+BATCHES: dict[str, dict[str, Any]] = {
+    "16k": {"batch_bytes": 16 << 10},
+    "1m": {"batch_bytes": 1 << 20},
+    "thousand": {"batch_bytes": 1 << 30, "batch_records": 1000},
+    "one": {"batch_records": 1},
+}
+CODECS = {"plain": Compression.NONE} | {kind.label: kind for kind in list(Compression)[1:]}
 
 NAMES = (
     "v2-plain-10-16k",
     "v2-plain-100-16k",
     "v2-plain-1000-16k",
     "v2-plain-100-1m",
+    "v2-plain-100-thousand",
     "v2-plain-100-one",
     "v2-plain-100-16k-h2",
     *(f"v2-{codec}-100-{batch}" for codec in list(CODECS)[1:] for batch in ("16k", "1m")),
@@ -79,7 +84,7 @@ class Spec:
             ValueError: the name has another shape.
         """
         parts = name.split("-")
-        if len(parts) not in (4, 5) or parts[1] not in CODECS or parts[3] not in BATCH_BYTES:
+        if len(parts) not in (4, 5) or parts[1] not in CODECS or parts[3] not in BATCHES:
             raise ValueError(f"{name!r} is not v<magic>-<codec>-<value bytes>-<batch>[-h<n>]")
         headers = int(parts[4].removeprefix("h")) if len(parts) == 5 else 0
         return cls(
@@ -154,7 +159,7 @@ def corpus(name: str, *, mib: int | None = None, under: Path = DATA) -> Corpus:
 
 def offset_index(path: Path, entries: int) -> None:
     """Write an offset index of its own, for lookups: entries 100 +- 50 offsets apart."""
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(records.SEED)
     table = np.empty((entries, 2), ">i4")
     table[:, 0] = np.cumsum(rng.integers(50, 150, entries))
     table[:, 1] = np.arange(entries) * min(4200, (2**31 - 1) // entries)
@@ -162,83 +167,35 @@ def offset_index(path: Path, entries: int) -> None:
 
 
 def _write(spec: Spec, size: int, directory: Path) -> Corpus:
-    records = _records(spec, size)
-    starts = layout.split(layout.record_sizes(records), BATCH_BYTES[spec.batch])
-    codec, compress = CODECS[spec.codec], _compressor(spec.codec)
-    if spec.magic == 2:
-        made = layout.batches(records, starts, codec=codec, compress=compress)
-    else:
-        made = layout.messages(records, starts, magic=spec.magic, codec=codec, compress=compress)
-    made.data.tofile(directory / f"{0:020}.log")
-    _write_indexes(made, directory)
-    count = len(records)
-    times = int(records.timestamps.sum()) if spec.magic else -count
+    overhead = 8 + records.KEY_BYTES + 27 * spec.headers + (61 if spec.batch == "one" else 0)
+    count = max(1, size // (spec.value_bytes + overhead))
+    held = records.make(count, spec.value_bytes, headers=spec.headers)
+    options = BatchOptions(magic=spec.magic, compression=CODECS[spec.codec])
+    log = directory / f"{0:020}.log"
+    with log.open("wb") as file:
+        for batch in encode_batches(held, options, **BATCHES[spec.batch]):
+            file.write(batch.data)
+    table = scan(log.read_bytes())
+    _write_indexes(table, directory)
+    times = int(held["timestamp"].sum()) if spec.magic else -count
     return Corpus(
         name=spec.name,
         directory=str(directory),
         records=count,
-        batches=len(made.positions),
-        file_bytes=len(made.data),
+        batches=len(table),
+        file_bytes=table.end_position,
         offset_sum=count * (count - 1) // 2,
         timestamp_sum=times % 2**63,
     )
 
 
-def _records(spec: Spec, size: int) -> layout.Records:
-    rng = np.random.default_rng([SEED, spec.value_bytes])
-    text = _text(rng)
-    overhead = 8 + KEY_BYTES + 27 * spec.headers + (61 if spec.batch == "one" else 0)
-    count = max(1, size // (spec.value_bytes + overhead))
-    spread = spec.value_bytes // 4
-    lengths = rng.integers(spec.value_bytes - spread, spec.value_bytes + spread + 1, count)
-    starts = rng.integers(0, len(text) - int(lengths.max()), count)
-    # Mostly ascending, as producers' clocks are: deltas take one or two bytes and either sign.
-    times = 1_700_000_000_000 + np.cumsum(rng.integers(0, 3, count)) + rng.integers(-4, 5, count)
-    keys = np.frombuffer(rng.bytes(count * KEY_BYTES // 2).hex().encode(), np.uint8)
-    return layout.Records(
-        timestamps=times,
-        keys=keys.reshape(count, KEY_BYTES),
-        text=text,
-        value_starts=starts,
-        value_bytes=lengths,
-        headers=_headers(rng, count, spec.headers),
-    )
-
-
-def _headers(rng: np.random.Generator, count: int, per_record: int) -> NDArray[np.uint8]:
-    """The header count and headers `trace-id-<n>` of 16 hex digits each, as record bytes."""
-    parts = [np.full((count, 1), 2 * per_record, np.uint8)]
-    for number in range(per_record):
-        head = bytes([2 * len("trace-id-0")]) + f"trace-id-{number}".encode() + bytes([2 * 16])
-        parts.append(np.broadcast_to(np.frombuffer(head, np.uint8), (count, len(head))))
-        digits = np.frombuffer(rng.bytes(count * 8).hex().encode(), np.uint8)
-        parts.append(digits.reshape(count, 16))
-    return np.concatenate(parts, axis=1)
-
-
-def _text(rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Lines of JSON events: field names repeat, numbers and names vary."""
-    cities = ("Berlin", "Nairobi", "Lima", "Osaka", "Oslo", "Quito", "Turin", "Perth")
-    kinds = ("order", "refund", "view", "click", "payment", "shipment")
-    lines: list[str] = []
-    rows = TEXT_BYTES // 150 + 1000
-    numbers = rng.integers(0, 10**9, (rows, 5)).tolist()
-    for a, b, c, d, e in numbers:
-        lines.append(
-            f'{{"id":{a},"type":"{kinds[b % 6]}","user":"u{b % 100_000:05}",'
-            f'"city":"{cities[c % 8]}","amount":{c / 1e7:.2f},"currency":"EUR",'
-            f'"session":"{d:08x}{e:08x}","ok":{"true" if e % 7 else "false"}}}\n'
-        )
-    return np.frombuffer("".join(lines).encode()[:TEXT_BYTES], np.uint8)
-
-
-def _write_indexes(made: layout.Layout, directory: Path) -> None:
+def _write_indexes(table: BatchTable, directory: Path) -> None:
     """An entry for the batch before which more than the interval has been appended."""
     offsets: list[tuple[int, int]] = []
     times: list[tuple[int, int]] = []
-    highest = np.maximum.accumulate(made.max_timestamps)
+    highest = np.maximum.accumulate(table.max_timestamp)
     since, last_time = 0, -1
-    rows = zip(made.positions.tolist(), made.last_offsets.tolist(), highest.tolist(), strict=True)
+    rows = zip(table.position.tolist(), table.last_offset.tolist(), highest.tolist(), strict=True)
     previous = 0
     for position, last_offset, timestamp in rows:
         since += position - previous
@@ -252,34 +209,6 @@ def _write_indexes(made: layout.Layout, directory: Path) -> None:
     (directory / f"{0:020}.index").write_bytes(np.array(offsets, ">i4").tobytes())
     packed = b"".join(struct.pack(">qi", *entry) for entry in times)
     (directory / f"{0:020}.timeindex").write_bytes(packed)
-
-
-def _compressor(codec: str) -> Callable[[bytes], bytes] | None:
-    """What a Java producer would have written: its levels, block sizes and no content sizes."""
-    if codec == "gzip":
-        return lambda data: zlib.compress(data, 6, wbits=31)
-    if codec == "snappy":
-        return _xerial
-    if codec == "lz4":
-        from lz4 import frame
-
-        options = {"block_size": frame.BLOCKSIZE_MAX64KB, "block_linked": False}
-        return lambda data: bytes(frame.compress(data, store_size=False, **options))
-    if codec == "zstd":
-        import zstandard
-
-        return zstandard.ZstdCompressor(level=3, write_content_size=False).compress
-    return None
-
-
-def _xerial(data: bytes) -> bytes:
-    import cramjam
-
-    parts = [XERIAL_HEADER]
-    for at in range(0, len(data), XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(data[at : at + XERIAL_BLOCK_BYTES]))
-        parts += [struct.pack(">i", len(block)), block]
-    return b"".join(parts)
 
 
 def main() -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+#: Timestamp, key and value of each record of a batch.
+Rows = list[tuple[int, bytes, bytes]]
 #: Names the folder of the kit that runs Kafka's own Java classes (a `kit.py` with a class `Kafka`).
 JAVA_KIT = "KSEG_BENCH_JAVA"
 
@@ -102,6 +104,21 @@ def aiokafka_batches(data: bytes) -> int:
     records, count = MemoryRecords(data), 0
     while records.next_batch() is not None:
         count += 1
+    return count
+
+
+def aiokafka_build(sources: Sequence[Rows], codec: int = 0) -> int:
+    """Append each record to aiokafka's compiled builder and build each batch; answers records."""
+    from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+    count = 0
+    for rows in sources:
+        builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 30)
+        append = builder.append
+        for offset, (timestamp, key, value) in enumerate(rows):
+            append(offset, timestamp, key, value, [])
+        builder.build()
+        count += len(rows)
     return count
 
 
@@ -264,6 +281,46 @@ def memcpy(data: NDArray[np.uint8]) -> Callable[[], int]:
     return copy
 
 
+def memcpy_each(pieces: Sequence[bytes], units: int) -> Callable[[], int]:
+    """Copy each piece into one buffer that is there already; answers `units`."""
+    sources = [np.frombuffer(piece, np.uint8) for piece in pieces]
+    buffer = np.zeros(max(map(len, pieces)), np.uint8)
+    targets = [buffer[: len(piece)] for piece in pieces]
+
+    def copy() -> int:
+        for target, source in zip(targets, sources, strict=True):
+            np.copyto(target, source)
+        return units
+
+    return copy
+
+
+def lz4_alone(bodies: Sequence[bytes], units: int) -> Callable[[], int]:
+    """Compress each body with the library that kseg takes, and nothing else; answers `units`."""
+    from lz4 import frame
+
+    def squeeze() -> int:
+        for body in bodies:
+            frame.compress(body, 0, frame.BLOCKSIZE_MAX64KB, False, False, False, False)
+        return units
+
+    return squeeze
+
+
+def zstd_alone(bodies: Sequence[bytes], units: int) -> Callable[[], int]:
+    """The same with zstd, its compressor kept."""
+    import zstandard
+
+    compress = zstandard.ZstdCompressor(level=3, write_content_size=False).compress
+
+    def squeeze() -> int:
+        for body in bodies:
+            compress(body)
+        return units
+
+    return squeeze
+
+
 def bisect_file(data: bytes | mmap.mmap, targets: Sequence[int]) -> Callable[[], int]:
     """`bisect` over the file itself, the key of a slot unpacked when asked for."""
     unpack, count = struct.Struct(">i").unpack_from, len(data) // 8
@@ -324,7 +381,7 @@ class Java:
     def __init__(self) -> None:
         """Start nothing yet."""
         self._kafka: Any = None
-        self._warm: set[tuple[str, str]] = set()
+        self._warm: set[str] = set()
 
     @staticmethod
     def there() -> bool:
@@ -335,8 +392,9 @@ class Java:
         """Run one round over a file, after warming up the first time; answers nanoseconds."""
         if self._kafka is None:
             self._kafka = _kit(Path(os.environ[JAVA_KIT])).Kafka(cpus=1).__enter__()
-        cold = (command, str(path)) not in self._warm
-        self._warm.add((command, str(path)))
+        work = f"{command} {path} {options}"
+        cold = work not in self._warm
+        self._warm.add(work)
         warm = {"warmup": 3, "warmup_ms": 2000} if cold else {"warmup": 0, "warmup_ms": 0}
         return int(
             self._kafka.ask(command, files=[str(path)], rounds=1, **warm, **options)["ns"][0]

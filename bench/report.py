@@ -16,6 +16,7 @@ TITLES = {
     "scan": "Walks over headers",
     "columns": "Columns, uncompressed",
     "codecs": "Columns, compressed",
+    "encode": "Batches written and checked",
     "arrow": "Arrow tables",
     "index": "Index lookups",
 }

@@ -22,8 +22,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from bench.peers import Rows
+    from kseg.format.encode import RecordSource
+    from kseg.format.options import BatchOptions
+
     Mapping = Literal["auto", "always", "never"]
 
+#: What the clock shows when appends are checked: records may not be far ahead of it.
+NOW_MS = 1_800_000_000_000
 #: The least that tells records apart, and what an aiokafka record carries besides headers.
 SCALARS = ("offset", "timestamp")
 GATHERED = ("offset", "timestamp", "key", "value")
@@ -92,6 +98,48 @@ def arrow_table(path: Path, stack: ExitStack) -> Callable[[], int]:
         return len(pa.Table.from_batches(pieces))
 
     return read
+
+
+def encode(sources: Sequence[RecordSource], options: BatchOptions) -> Callable[[], int]:
+    """Write each source as one batch; answers records."""
+    from kseg.format.encode import encode_batch
+
+    def write() -> int:
+        return sum(encode_batch(source, options).record_count for source in sources)
+
+    return write
+
+
+def append_one_by_one(sources: Sequence[Rows]) -> Callable[[], int]:
+    """Append each record of each source to a builder and build its batch; answers records."""
+    from kseg.format.builder import BatchBuilder
+
+    def write() -> int:
+        count = 0
+        for rows in sources:
+            builder = BatchBuilder(batch_bytes_max=1 << 30)
+            append = builder.append
+            for timestamp, key, value in rows:
+                append(key, value, timestamp_ms=timestamp)
+            count += builder.build().record_count
+        return count
+
+    return write
+
+
+def validate_in_place(batches: Sequence[bytes]) -> Callable[[], int]:
+    """Check each batch as a leader does and give it its offsets; answers bytes."""
+    from kseg.log.validation import AppendRules, validate
+
+    rules, total = AppendRules(), sum(map(len, batches))
+
+    def check() -> int:
+        offset = 0
+        for batch in batches:
+            offset = validate(batch, rules, next_offset=offset, now_ms=NOW_MS).next_offset
+        return total
+
+    return check
 
 
 def lookup_one(path: Path, targets: Sequence[int]) -> Callable[[], int]:
