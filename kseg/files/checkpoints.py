@@ -14,13 +14,13 @@ Source: Kafka `CheckpointFile`, `OffsetCheckpointFile`, `LeaderEpochCheckpointFi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Final, NamedTuple, NoReturn
 
 from kseg.errors import CorruptIndexError
-from kseg.files import io
+from kseg.files import atomic, io
 
 CHECKPOINT_VERSION: Final = 0
 #: Room for about a million partitions; what is longer is not read.
@@ -103,6 +103,38 @@ def read_leader_epochs(path: str | PathLike[str]) -> LeaderEpochCheckpoint:
             reader.fail(f"epoch {entry.epoch} or start offset {entry.start_offset} is negative")
         entries.append(entry)
     return LeaderEpochCheckpoint(tuple(entries), assign_epochs(entries))
+
+
+def write_offset_checkpoint(
+    path: str | PathLike[str], offsets: Mapping[TopicPartition, int]
+) -> None:
+    """Replace an offset checkpoint, lasting when this returns; in the order of the partitions.
+
+    Raises:
+        OSError: the old file is still there.
+    """
+    _write(
+        path,
+        (
+            f"{topic} {partition} {offsets[TopicPartition(topic, partition)]}"
+            for topic, partition in sorted(offsets)
+        ),
+        len(offsets),
+    )
+
+
+def write_leader_epochs(path: str | PathLike[str], entries: Sequence[EpochEntry]) -> None:
+    """Replace a partition's `leader-epoch-checkpoint`, lasting when this returns.
+
+    Raises:
+        OSError: the old file is still there.
+    """
+    _write(path, (f"{entry.epoch} {entry.start_offset}" for entry in entries), len(entries))
+
+
+def _write(path: str | PathLike[str], lines: Iterable[str], count: int) -> None:
+    text = "\n".join((str(CHECKPOINT_VERSION), str(count), *lines, ""))
+    atomic.replace_file(path, text.encode())
 
 
 def assign_epochs(entries: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:

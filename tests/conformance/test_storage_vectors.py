@@ -24,6 +24,7 @@ from kseg.files.offset_index import OffsetIndex
 from kseg.files.producer_snapshot import read as read_snapshot
 from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
+from kseg.log.epochs import LeaderEpochs
 
 #: Test argument -> the list in storage.json that it runs through.
 LISTS = {
@@ -37,6 +38,7 @@ LISTS = {
     "snapshot": "producer_snapshot",
     "epoch_file": "leader_epoch_checkpoint",
     "epoch_step": "epoch_cache",
+    "epoch_ends": "end_offset_for",
     "offset_file": "offset_checkpoint",
     "metadata": "partition_metadata",
     "clean_shutdown": "clean_shutdown",
@@ -233,9 +235,17 @@ def test_epochs_are_taken_one_by_one(epoch_step: Vector, tmp_path: Path) -> None
         path.write_text(epoch_step["arg"])
         found = read_leader_epochs(path).effective
     else:
-        found = assign_epochs(start)  # truncation is no business of files
-        epoch_step = {**epoch_step, "result": epoch_step["start"]}
+        epochs = LeaderEpochs(None, start)
+        getattr(epochs, epoch_step["op"])(epoch_step["arg"])
+        found = epochs.entries
     assert [list(entry) for entry in found] == epoch_step["result"]
+
+
+def test_where_epochs_end(epoch_ends: Vector) -> None:
+    epochs = LeaderEpochs(None, [EpochEntry(*entry) for entry in epoch_ends["entries"]])
+    for query in epoch_ends["queries"]:
+        found = epochs.end_offset_for(query["epoch"], epoch_ends["log_end_offset"])
+        assert list(found) == query["result"]
 
 
 def test_offset_checkpoints(offset_file: Vector, tmp_path: Path) -> None:

@@ -1,0 +1,170 @@
+"""LeaderEpochs: which leader wrote what, as epochs and the first offset of each.
+
+Both numbers ascend from entry to entry. A new epoch is on disk before the records of that epoch are
+written; what truncation takes away may reach the disk later, since loading drops again whatever
+lies beyond the log.
+
+Source: Kafka `LeaderEpochFileCache`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kseg.files import checkpoints
+from kseg.files.checkpoints import EpochEntry, assign_epochs
+
+UNDEFINED: Final = EpochEntry(-1, -1)
+#: The checkpoint's name in a partition directory.
+FILE_NAME: Final = "leader-epoch-checkpoint"
+
+
+class LeaderEpochs:
+    """The epochs of one partition. One thread at a time may change them.
+
+    Attributes:
+        path: the checkpoint; None keeps the epochs in memory only.
+        entries: ascending in both numbers.
+        dirty: whether the file does not say yet what the entries say.
+    """
+
+    __slots__ = ("dirty", "entries", "path")
+
+    def __init__(self, path: Path | None, entries: Iterable[EpochEntry] = ()) -> None:
+        """Start from entries, taken one by one as `assign` takes them."""
+        self.path: Final = path
+        self.entries = assign_epochs(entries)
+        self.dirty = False
+
+    @classmethod
+    def load(cls, path: Path) -> LeaderEpochs:
+        """What the checkpoint says; a missing one says nothing.
+
+        Raises:
+            CorruptIndexError: it is malformed.
+            OSError: there is one, but it cannot be read.
+        """
+        with suppress(FileNotFoundError):
+            return cls(path, checkpoints.read_leader_epochs(path).effective)
+        return cls(path)
+
+    # ---- asking ----------------------------------------------------------------------------------
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        """The entry with the highest epoch."""
+        return self.entries[-1] if self.entries else None
+
+    @property
+    def earliest(self) -> EpochEntry | None:
+        """The entry with the lowest epoch."""
+        return self.entries[0] if self.entries else None
+
+    def entry(self, epoch: int) -> EpochEntry | None:
+        """The entry of just this epoch."""
+        at = self._after(epoch) - 1
+        return self.entries[at] if at >= 0 and self.entries[at].epoch == epoch else None
+
+    def previous(self, epoch: int) -> EpochEntry | None:
+        """The last entry of a lower epoch."""
+        at = self._after(epoch - 1) - 1
+        return self.entries[at] if at >= 0 else None
+
+    def next(self, epoch: int) -> EpochEntry | None:
+        """The first entry of a higher epoch."""
+        at = self._after(epoch)
+        return self.entries[at] if at < len(self.entries) else None
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch in which an offset was or would be written; None in front of the first."""
+        at = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
+        return self.entries[at].epoch if at >= 0 else None
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry:
+        """The epoch that this log has instead of `epoch`, and where its records end.
+
+        A follower truncates to there. Epoch and offset are -1 where nothing can be told.
+        """
+        latest = self.latest
+        if epoch < 0 or latest is None or epoch > latest.epoch:
+            return UNDEFINED
+        if epoch == latest.epoch:
+            return EpochEntry(epoch, log_end_offset)
+        at = self._after(epoch)
+        below = self.entries[at - 1].epoch if at else epoch
+        return EpochEntry(below, self.entries[at].start_offset)
+
+    def within(self, start_offset: int, end_offset: int) -> tuple[EpochEntry, ...]:
+        """The entries that a log of only these offsets would have; a negative bound is none."""
+        part = LeaderEpochs(None, self.entries)
+        if start_offset >= 0:
+            part.truncate_from_start(start_offset)
+        part.truncate_from_end(end_offset)
+        return part.entries
+
+    def _after(self, epoch: int) -> int:
+        """How many entries are of this epoch or lower ones."""
+        return bisect_right(self.entries, epoch, key=lambda entry: entry.epoch)
+
+    # ---- changing --------------------------------------------------------------------------------
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Take note of an epoch; on disk when this returns. Answers whether that changed anything.
+
+        It displaces entries of its own or a higher epoch, and those that start where it does or
+        later. The latest epoch with a later start is no news.
+
+        Raises:
+            ValueError: a negative number.
+            OSError: the checkpoint could not be written; nothing is taken note of.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} or start offset {start_offset} is negative")
+        before = self.entries
+        after = assign_epochs([*before, EpochEntry(epoch, start_offset)])
+        if after == before:
+            return False
+        self._write(after)
+        self.entries = after
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Drop entries that start at `end_offset` or later; a negative one drops nothing."""
+        kept = tuple(entry for entry in self.entries if entry.start_offset < end_offset)
+        return self._keep(self.entries if end_offset < 0 else kept)
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Let the log begin at `start_offset`: its epoch starts there, earlier ones are dropped."""
+        at = bisect_right(self.entries, start_offset, key=lambda entry: entry.start_offset)
+        if not at:
+            return False
+        first = EpochEntry(self.entries[at - 1].epoch, start_offset)
+        return self._keep((first, *self.entries[at:]))
+
+    def clear(self) -> bool:
+        """Drop all entries."""
+        return self._keep(())
+
+    def _keep(self, entries: tuple[EpochEntry, ...]) -> bool:
+        changed = entries != self.entries
+        self.entries = entries
+        self.dirty = self.dirty or changed
+        return changed
+
+    def flush(self) -> None:
+        """Write the entries to the checkpoint, if it does not say them yet.
+
+        Raises:
+            OSError: the old checkpoint is still there.
+        """
+        if self.dirty:
+            self._write(self.entries)
+
+    def _write(self, entries: tuple[EpochEntry, ...]) -> None:
+        if self.path is not None:
+            checkpoints.write_leader_epochs(self.path, entries)
+        self.dirty = False
