@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests import reference
 from tests.conformance.readers import Reference
 from tests.conformance.test_record_vectors import expected_batch, expected_record, same_fields
 
@@ -26,3 +27,19 @@ def same_output(data: bytes, expect: dict[str, Any]) -> None:
             assert {name: row[name] for name in wanted} == wanted
         if batch["magic"] < 2:
             assert read.records[0]["offset"] == batch["base_offset"]
+
+
+def batches_of(data: bytes) -> list[reference.Batch]:
+    """What the plain reader finds; every byte belongs to a batch with a right checksum."""
+    walk = reference.walk(data)
+    assert (walk.error, walk.end_position) == (None, len(data))
+    for one in walk.batches:
+        one.ensure_valid()
+    return walk.batches
+
+
+def records_in(data: bytes) -> list[reference.Record]:
+    """Every record, by the plain reader; messages inside wrappers have right checksums too."""
+    found = [one for batch in batches_of(data) for one in reference.records(batch)]
+    assert all(one.crc_ok for one in found)
+    return found
