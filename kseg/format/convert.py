@@ -26,19 +26,25 @@ from kseg.constants import (
     Compression,
     TimestampType,
 )
-from kseg.errors import FormatError, KsegError, LimitExceededError, UnsupportedFormatError
+from kseg.errors import (
+    FormatError,
+    InvalidRecordError,
+    KsegError,
+    LimitExceededError,
+    UnsupportedFormatError,
+)
 from kseg.format import codec
 from kseg.format.bodies import at_batch, record_error
 from kseg.format.columns import Workspace
 from kseg.format.compress import compress
-from kseg.format.down_convert import options_for, runs
+from kseg.format.down_convert import Converted, down_convert, options_for, runs
 from kseg.format.encode import encode_batch
 from kseg.format.header import CODEC_MASK, crc_error, scan
 from kseg.format.losses import Losses, of_batches, of_records
 from kseg.format.options import BatchOptions
 from kseg.format.request import INFLATED_BYTES_MAX
 from kseg.format.source import Rows, rows_of
-from kseg.format.whole import RECORD_FIELDS, WholeBatches, check_walk, decode_whole
+from kseg.format.whole import RECORD_FIELDS, WholeBatches, check_walk, decode_whole, refused_in
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -327,7 +333,11 @@ class Converter:
         try:
             encoded = encode_batch(source, options, base_offset=start, first=first, end=end)
         except FormatError as error:
-            self._fault(at_batch(error, header))
+            self._fault(refused_in(error, header, range(-first, end - first)))
+            return
+        if encoded.base_offset < 0 and options.magic == 1 and options.compression:
+            # Offsets inside count from the first; no reader would find back from below 0.
+            self._fault(at_batch(InvalidRecordError("its offsets are negative"), header))
             return
         self.tally.records_converted += end - first
         yield encoded.data
@@ -468,9 +478,11 @@ def _with_body(batch: memoryview, header: BatchHeader, kind: Compression, body: 
 __all__ = [
     "BATCH_BYTES",
     "Conversion",
+    "Converted",
     "Converter",
     "Losses",
     "Tally",
     "Target",
     "convert",
+    "down_convert",
 ]

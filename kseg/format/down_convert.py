@@ -29,7 +29,7 @@ from kseg.format.header import scan
 from kseg.format.options import BatchOptions
 from kseg.format.source import rows_of
 from kseg.format.take import take_rows
-from kseg.format.whole import WholeBatches, check_walk, decode_whole
+from kseg.format.whole import WholeBatches, check_walk, decode_whole, refused_in
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -171,18 +171,19 @@ def _convert_whole(
     for number, batch in enumerate(whole.batches.tolist()):
         header = table[batch]
         source, first, end = rows, ends[number], ends[number + 1]
+        numbers: range | npt.NDArray[np.int64] = range(-first, end - first)
         if to_magic < 2 and not header.codec:
             wanted = np.flatnonzero(whole.columns["offset"][first:end] >= first_offset)
             if not len(wanted):
                 continue
             if len(wanted) < end - first:
                 source = rows_of(take_rows(whole.columns, wanted + first))
-                first, end = 0, len(wanted)
+                first, end, numbers = 0, len(wanted), wanted
         options = options_for(header, to_magic)
         try:
             encoded = encode_batch(source, options, first=first, end=end)
         except FormatError as error:
-            raise at_batch(error, header) from None
+            raise refused_in(error, header, numbers) from None
         cost = header.size + overhead_bytes(options) + encoded.uncompressed_bytes
         yield encoded.data, ConversionStats(cost, end - first)
 

@@ -28,7 +28,7 @@ from kseg.format.header import DELETE_HORIZON, scan
 from kseg.format.options import BatchOptions
 from kseg.format.request import INFLATED_BYTES_MAX
 from kseg.format.take import take_rows
-from kseg.format.whole import RECORD_FIELDS, WholeBatches, check_walk, decode_whole
+from kseg.format.whole import RECORD_FIELDS, WholeBatches, check_walk, decode_whole, refused_in
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -316,7 +316,10 @@ class _Rewrite:
             try:
                 encoded = self._encode(header, whole.columns, kept, horizon)
             except FormatError as error:
-                raise at_batch(error, header) from None
+                # Rows that lie together were written from where they lie.
+                together = len(kept) == kept[-1] + 1 - kept[0]
+                numbers = range(-first, end - first) if together else kept - first
+                raise refused_in(error, header, numbers) from None
             self.result._add(encoded.data, len(kept), last)
             self.result._time(encoded.max_timestamp, encoded.offset_of_max_timestamp)
         elif self.verdict.retention[batch] == Retention.RETAIN_EMPTY:

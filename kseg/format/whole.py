@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kseg.constants import StopReason
+from kseg.format.bodies import at_batch
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import crc_error, stop_error
 from kseg.format.request import INFLATED_BYTES_MAX, Request
@@ -21,8 +22,8 @@ from kseg.format.request import INFLATED_BYTES_MAX, Request
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.errors import KsegError
-    from kseg.format.header import BatchTable
+    from kseg.errors import FormatError, KsegError
+    from kseg.format.header import BatchHeader, BatchTable
     from kseg.format.values import RecordColumns
 
     OnError = Callable[[KsegError], None]
@@ -101,6 +102,21 @@ def decode_whole(
         yield WholeBatches(columns, batches, np.append(starts, len(columns)))
 
 
+def refused_in(
+    error: FormatError, header: BatchHeader, rows: npt.NDArray[np.int64] | range
+) -> FormatError:
+    """Name the batch in a writer's error, and count the record from the batch's first.
+
+    Args:
+        error: what refused one of the rows.
+        header: the batch they come from.
+        rows: for each row written, its number in the batch.
+    """
+    if error.record_index is not None:
+        error.record_index = int(rows[error.record_index])
+    return at_batch(error, header)
+
+
 def check_walk(table: BatchTable) -> None:
     """Refuse what a walk met, but for an end in the middle of a batch or in zeros.
 
@@ -115,4 +131,4 @@ def check_walk(table: BatchTable) -> None:
         raise stop_error(table)
 
 
-__all__ = ["RECORD_FIELDS", "WholeBatches", "check_walk", "decode_whole"]
+__all__ = ["RECORD_FIELDS", "WholeBatches", "check_walk", "decode_whole", "refused_in"]
