@@ -1,0 +1,275 @@
+"""`kseg convert`: the records of one file in another format or codec, in a file beside it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import output
+from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.options import json_option
+from kseg.cli.paths import known_path
+from kseg.cli.streams import stream_tiles
+from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
+from kseg.errors import (
+    KsegError,
+    LimitExceededError,
+    NotALogError,
+    UnsupportedFormatError,
+    at_path,
+)
+from kseg.files.names import PathKind, parse_name
+from kseg.format.convert import BATCH_BYTES, Converter, Target
+from kseg.format.header import stop_error
+from kseg.log.segment import Segment
+
+if TYPE_CHECKING:
+    from kseg.files.log_file import Tile
+    from kseg.format.header import BatchTable
+
+_STDIN = "-"
+_CODECS = [codec.label for codec in Compression]
+#: A preallocated or torn end; what lies in front of it is whole.
+_TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+
+
+@click.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=str))
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A file or directory.")
+@click.option(
+    "--magic",
+    type=click.IntRange(0, 2),
+    default=2,
+    show_default=True,
+    help="The format: 2 since Kafka 0.11, 1 since 0.10, 0 since 0.8.",
+)
+@click.option("--codec", type=click.Choice(_CODECS), help="Each batch keeps its own if not given.")
+@click.option("--level", type=int, metavar="N", help="The codec's level, if not Kafka's default.")
+@click.option(
+    "--drop", is_flag=True, help="Leave out what the format cannot hold, instead of refusing."
+)
+@click.option(
+    "--batch-bytes",
+    type=click.IntRange(min=1),
+    default=BATCH_BYTES,
+    show_default=True,
+    metavar="N",
+    help="Gather plain messages of old formats into batches of about this size.",
+)
+@click.option(
+    "--first-offset",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
+)
+@click.option(
+    "--on-corrupt",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="Skip leaves out what is damaged, names it, and exits 1.",
+)
+@click.option("--force", is_flag=True, help="Take the place of an OUT that exists.")
+@json_option
+def convert(path: str, out: str, as_json: bool, force: bool, **asked: Any) -> int:
+    """Write the records of FILE in another format or codec to OUT, at the same offsets.
+
+    FILE is a .log, a .kafka of Kafka 0.7, or - for batches on standard input. Batches that need no
+    change are copied byte for byte. What a format cannot hold is refused, or dropped and said. OUT
+    takes its name when it is whole; - is standard output.
+    """
+    target_path = _target_path(path, out, force=force)
+    if as_json and target_path is None:
+        raise click.UsageError("--json and -o - would both write to standard output.")
+    codec = None if asked["codec"] is None else Compression(_CODECS.index(asked["codec"]))
+    try:
+        target = Target(asked["magic"], codec, asked["level"], asked["drop"], asked["batch_bytes"])
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    run = _Run(path, Converter(target), skip=asked["on_corrupt"] == "skip")
+    try:
+        run.go(target_path, asked["first_offset"])
+    except UnsupportedFormatError as error:
+        complain(f"kseg: {one_line(error)}")
+        return Exit.FOUND
+    run.say(target_path, as_json=as_json)
+    return Exit.FOUND if run.faults else Exit.OK
+
+
+@dataclass(slots=True)
+class _Run:
+    """One file on its way."""
+
+    path: str
+    converter: Converter
+    skip: bool
+    faults: list[KsegError] = field(default_factory=list)
+    left_out: str = ""
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def go(self, target: Path | None, first_offset: int | None) -> None:
+        """Convert all of it."""
+        if self.skip:
+            self.converter.on_error = self._found
+        if self.path == _STDIN:
+            with _opened(target) as write:
+                self._tiles(stream_tiles(sys.stdin.buffer), write, stdin_fault, 0)
+            return
+        known = known_path(self.path)
+        if known.kind is not PathKind.FILE:
+            raise NotALogError("a directory; this verb wants one file", path=self.path)
+        if known.file is None or not known.file.kind.holds_batches:
+            raise NotALogError("a file without records", path=self.path)
+        with Segment.open(known.path) as segment, _opened(target) as write:
+            if segment.kafka07:
+                self.converter.first_offset = _first_offset(first_offset, target)
+            self._tiles(segment.walk(), write, segment.stop_fault, segment.size)
+
+    def _tiles(
+        self,
+        tiles: Iterator[Tile],
+        write: Callable[[bytes | memoryview], object],
+        stop_fault: Callable[[BatchTable], KsegError | None],
+        size: int,
+    ) -> None:
+        table: BatchTable | None = None
+        with output.progress("convert", size) as bar:
+            for tile in tiles:
+                table = tile.table
+                for part in self._converted(tile):
+                    self.bytes_out += len(part)
+                    if self.bytes_out > SEGMENT_BYTES_MAX:
+                        raise LimitExceededError(
+                            f"the result would pass the {SEGMENT_BYTES_MAX} bytes of a segment",
+                            path=self.path,
+                        )
+                    write(part)
+                bar.to(table.end_position, size)
+        assert table is not None
+        self.bytes_in = table.end_position
+        self._end(table, stop_fault)
+
+    def _converted(self, tile: Tile) -> Iterator[bytes | memoryview]:
+        try:
+            yield from self.converter.convert(tile.data, tile.table, tile.base)
+        except KsegError as error:
+            raise at_path(error, self.path) from None
+
+    def _end(self, table: BatchTable, stop_fault: Callable[[BatchTable], KsegError | None]) -> None:
+        """What the walk's end means: nothing, a tail that is left out, or damage."""
+        fault = stop_fault(table)
+        if fault is None:
+            if table.stop in _TAILS:
+                self.left_out = one_line(at_path(stop_error(table), self.path))
+            return
+        at_path(fault, self.path)
+        if not self.skip:
+            raise fault
+        self._found(fault)
+
+    def _found(self, error: KsegError) -> None:
+        self.faults.append(at_path(error, self.path))
+
+    def say(self, target: Path | None, *, as_json: bool) -> None:
+        """What was done, what was dropped, and what was damaged."""
+        tally, losses = self.converter.tally, self.converter.losses
+        for fault in self.faults:
+            complain(f"kseg: {one_line(fault)}")
+        if self.left_out:
+            complain(f"kseg: warning: {self.left_out}; left out")
+        for sentence in losses.sentences():
+            complain(f"kseg: warning: {sentence}")
+        if as_json:
+            output.write_document("convert/1", self._document(target))
+            return
+        complain(
+            f"{target or 'standard output'}: {self.bytes_out} bytes from {self.bytes_in}; "
+            f"batches: {tally.copied_batches} copied, {tally.recoded_batches} recompressed, "
+            f"{tally.converted_batches} converted with {tally.records_converted} records"
+        )
+
+    def _document(self, target: Path | None) -> dict[str, Any]:
+        tally, wanted = self.converter.tally, self.converter.target
+        return {
+            "path": self.path,
+            "output": str(target),
+            "magic": wanted.magic,
+            "codec": None if wanted.compression is None else wanted.compression.label,
+            "level": wanted.level,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "copied_batches": tally.copied_batches,
+            "recompressed_batches": tally.recoded_batches,
+            "converted_batches": tally.converted_batches,
+            "converted_records": tally.records_converted,
+            "dropped": self.converter.losses.as_dict(),
+            "findings": [one_line(fault) for fault in self.faults],
+        }
+
+
+def stdin_fault(table: BatchTable) -> KsegError | None:
+    """What the end of a stream is: nobody knows whether more of its log lies elsewhere."""
+    if table.stop in (StopReason.END, StopReason.LIMIT, *_TAILS):
+        return None
+    return stop_error(table)
+
+
+def _target_path(path: str, out: str, *, force: bool) -> Path | None:
+    """Where the result goes; None for standard output.
+
+    Raises:
+        FileExistsError: something is there, and was not to be replaced.
+    """
+    if out == "-":
+        return None
+    target = Path(out)
+    if target.is_dir():
+        if path == _STDIN:
+            raise click.UsageError("-o has to be a file where FILE is standard input.")
+        target /= Path(path).with_suffix(".log").name
+    if not target.exists():
+        return target
+    if path != _STDIN and Path(path).exists() and target.samefile(path):
+        raise click.UsageError("OUT is FILE itself.")
+    if not force:
+        raise FileExistsError(errno.EEXIST, "exists already; --force replaces it", str(target))
+    return target
+
+
+@contextmanager
+def _opened(target: Path | None) -> Iterator[Callable[[bytes | memoryview], object]]:
+    """A function that writes; the file takes its name when the block ends well."""
+    if target is None:
+        stdout = output.binary_stdout()
+        yield stdout.write
+        stdout.flush()
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(target.name + ".part")
+    try:
+        with unfinished.open("wb") as file:
+            yield file.write
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _first_offset(given: int | None, target: Path | None) -> int:
+    if given is not None or target is None:
+        return given or 0
+    try:
+        name = parse_name(target.name)
+    except NotALogError:
+        return 0
+    return 0 if name is None else name.base_offset or 0
