@@ -170,114 +170,131 @@ cdef int _headers(const uint8_t **p, const uint8_t *end, int32_t count) noexcept
     return RECORD_OK
 
 
-cdef int _full_record(const uint8_t **p, const uint8_t *end, Located *r,
-                      int64_t *size) noexcept nogil:
+cdef const uint8_t *_full_record(const uint8_t *p, const uint8_t *end, Located *r, int64_t *size,
+                                 int *status) noexcept nogil:
     """Any record, whose fields fill its length. Source: Kafka DefaultRecord.readFrom."""
     cdef int32_t length = 0
     cdef const uint8_t *stop
-    cdef int status
-    p[0] = read_varint(p[0], end, &length)
-    if p[0] == NULL:
-        return RECORD_VARINT
-    if length <= 0 or length > end - p[0]:
-        return RECORD_LENGTH
-    stop = p[0] + length
-    status = _parse(p[0], stop, r)
-    if status == RECORD_OK and r.header_count:
-        p[0] = r.headers
-        status = _headers(p, stop, r.header_count)
-        if status == RECORD_OK and p[0] != stop:
-            status = RECORD_SLACK
-    p[0] = stop
+    cdef const uint8_t *headers
+    p = read_varint(p, end, &length)
+    if p == NULL:
+        status[0] = RECORD_VARINT
+        return NULL
+    if length <= 0 or length > end - p:
+        status[0] = RECORD_LENGTH
+        return NULL
+    stop = p + length
     size[0] = length + varint_size(length)
-    return status
+    status[0] = _parse(p, stop, r)
+    if status[0] == RECORD_OK and r.header_count:
+        headers = r.headers
+        status[0] = _headers(&headers, stop, r.header_count)
+        if status[0] == RECORD_OK and headers != stop:
+            status[0] = RECORD_SLACK
+    return stop
 
 
-cdef int _skipped_record(const uint8_t **p, const uint8_t *end, Located *r,
-                         int64_t *size) noexcept nogil:
+cdef const uint8_t *_skipped_record(const uint8_t *p, const uint8_t *end, Located *r,
+                                    int64_t *size, int *status) noexcept nogil:
     """Any record, where its length is not held against its fields.
 
     Source: Kafka DefaultRecord.readPartiallyFrom.
     """
     cdef int32_t length = 0, value_size = 0
-    p[0] = read_varint(p[0], end, &length)
-    if p[0] == NULL:
-        return RECORD_VARINT
-    if p[0] == end:
-        return RECORD_LENGTH
+    status[0] = RECORD_VARINT
+    p = read_varint(p, end, &length)
+    if p == NULL or p == end:
+        return NULL
     size[0] = length + varint_size(length)
-    p[0] = read_varlong(p[0] + 1, end, &r.timestamp_delta)
-    if p[0] != NULL:
-        p[0] = read_varint(p[0], end, &r.offset_delta)
-    if p[0] != NULL:
-        p[0] = read_varint(p[0], end, &r.key_size)
-    if p[0] == NULL:
-        return RECORD_VARINT
-    if r.key_size > end - p[0]:
-        return RECORD_KEY
-    p[0] = read_varint(p[0] + (r.key_size if r.key_size > 0 else 0), end, &value_size)
-    if p[0] == NULL:
-        return RECORD_VARINT
-    if value_size > end - p[0]:
-        return RECORD_VALUE
-    p[0] = read_varint(p[0] + (value_size if value_size > 0 else 0), end, &r.header_count)
-    if p[0] == NULL:
-        return RECORD_VARINT
-    if r.header_count < 0:
-        return RECORD_HEADER_COUNT
-    return _headers(p, end, r.header_count)
+    p = read_varlong(p + 1, end, &r.timestamp_delta)
+    if p != NULL:
+        p = read_varint(p, end, &r.offset_delta)
+    if p != NULL:
+        p = read_varint(p, end, &r.key_size)
+    if p == NULL:
+        return NULL
+    if r.key_size > end - p:
+        status[0] = RECORD_KEY
+        return NULL
+    p = read_varint(p + (r.key_size if r.key_size > 0 else 0), end, &value_size)
+    if p == NULL:
+        return NULL
+    if value_size > end - p:
+        status[0] = RECORD_VALUE
+        return NULL
+    p = read_varint(p + (value_size if value_size > 0 else 0), end, &r.header_count)
+    if p == NULL:
+        return NULL
+    status[0] = RECORD_HEADER_COUNT if r.header_count < 0 else _headers(&p, end, r.header_count)
+    return p
 
 
-cdef inline int _any_record(const uint8_t **p, const uint8_t *end, bint skip, Located *r,
-                            int64_t *size) noexcept nogil:
-    """Step over one record; `size` becomes what Kafka reports as its size."""
-    cdef const uint8_t *start = p[0]
-    cdef const uint8_t *stop = _plain_record(start, end, r)
-    if stop != NULL:
-        # Its length takes one byte or two, maybe two where one would do.
-        size[0] = stop - start - 1 - (start[0] >> 7)
-        size[0] += 1 if size[0] < 64 else 2
-        p[0] = stop
-        return RECORD_OK
-    if start == end:
-        return RECORD_COUNT_TOO_HIGH
-    return _skipped_record(p, end, r, size) if skip else _full_record(p, end, r, size)
+cdef const uint8_t *_careful(const uint8_t *p, const uint8_t *end, bint skip, bint last,
+                             Located *r, int64_t *size, int *status) noexcept nogil:
+    """One record of any shape; its end, or NULL and what is wrong with it."""
+    cdef const uint8_t *stop
+    if p == end:
+        status[0] = RECORD_COUNT_TOO_HIGH
+        return NULL
+    if skip:
+        stop = _skipped_record(p, end, r, size, status)
+    else:
+        stop = _full_record(p, end, r, size, status)
+    if status[0] != RECORD_OK:
+        return NULL
+    if last and stop != end:
+        status[0] = RECORD_LEFTOVER
+        return NULL
+    return stop
 
 
-cdef void _examine(const Body *body, const Rules *given, Seen *out) noexcept nogil:
-    """Hold each record of a batch against the rules, up to the first that is no record at all."""
-    # Held in locals, which no store through a pointer can change behind the loop's back.
+cdef inline int64_t _plain_size(const uint8_t *p, const uint8_t *stop) noexcept nogil:
+    """What Kafka counts for a plain record, whose length takes a byte or two, maybe too many."""
+    cdef int64_t length = stop - p - 1 - (p[0] >> 7)
+    return length + 1 + (length >= 64)
+
+
+cdef void _examine(const Body *body, const Rules *given, Seen *seen) noexcept nogil:
+    """Hold each record of a batch against the rules, up to the first that is no record at all.
+
+    What the loop needs is held in locals whose address nobody has: they stay in registers.
+    """
     cdef Rules rules = given[0]
-    cdef Seen seen = out[0]
-    cdef Located r
+    cdef Located r, odd
     cdef const uint8_t *p = body.start
     cdef const uint8_t *end = body.end
-    cdef int64_t record = 0, count = body.count, size = 0, offset, timestamp
+    cdef const uint8_t *stop
+    cdef int64_t record = 0, count = body.count, sizes = 0, odd_size = 0, offset, timestamp
     cdef int64_t base_offset = body.base_offset, base_timestamp = body.base_timestamp
-    cdef bint log_append = body.log_append, skip = body.skip
+    cdef int64_t append_time = body.max_timestamp, latest = NO_TIMESTAMP, latest_record = -1
+    cdef bint log_append = body.log_append, skip = body.skip, sequential = True
     cdef int reason
     if count < 0:
-        out.status = RECORD_COUNT_NEGATIVE
+        seen.status = RECORD_COUNT_NEGATIVE
         return
     while record < count:
-        seen.status = _any_record(&p, end, skip, &r, &size)
-        if seen.status == RECORD_OK and record == count - 1 and p != end:
-            seen.status = RECORD_LEFTOVER
-        if seen.status != RECORD_OK:
-            break
+        stop = _plain_record(p, end, &r)
+        if stop == NULL or (stop != end and record == count - 1):
+            stop = _careful(p, end, skip, record == count - 1, &odd, &odd_size, &seen.status)
+            if stop == NULL:
+                break
+            r.key_size = odd.key_size
+            r.timestamp_delta, r.offset_delta = odd.timestamp_delta, odd.offset_delta
+            sizes += odd_size
+        else:
+            sizes += _plain_size(p, stop)
         offset = add64(base_offset, r.offset_delta)
-        timestamp = body.max_timestamp if log_append else add64(base_timestamp, r.timestamp_delta)
+        timestamp = append_time if log_append else add64(base_timestamp, r.timestamp_delta)
         reason = _fault(&rules, r.key_size < 0, log_append, timestamp)
         if reason != FAULT_REASONS:
-            _note(&seen, reason, record, offset, timestamp)
-        if timestamp > seen.max_timestamp:
-            seen.max_timestamp = timestamp
-            seen.max_record = record
-        seen.sequential = seen.sequential and offset == record
-        seen.bytes += size
+            _note(seen, reason, record, offset, timestamp)
+        if timestamp > latest:
+            latest, latest_record = timestamp, record
+        sequential = sequential and offset == record
+        p = stop
         record += 1
-    seen.records = record
-    out[0] = seen
+    seen.records, seen.bytes, seen.sequential = record, sizes, sequential
+    seen.max_timestamp, seen.max_record = latest, latest_record
 
 
 def examine_records(const uint8_t[::1] data, *, int64_t count, int64_t base_offset,

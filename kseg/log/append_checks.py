@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kseg.constants import LOG_OVERHEAD, Compression, StopReason
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, StopReason
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
@@ -21,19 +21,24 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.format.bodies import at_batch
-from kseg.format.header import BatchHeader, BatchTable, crc_error, scan, stop_error
+from kseg.format.header import (
+    CODEC_MASK,
+    BatchHeader,
+    BatchTable,
+    crc_error,
+    scan,
+    stop_error,
+)
 from kseg.log.append_rules import AppendOrigin, AppendRules, ValidationMetrics
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Buffer = bytes | bytearray | memoryview
-    Refusal = tuple[npt.NDArray[np.bool_], Callable[[BatchHeader], KsegError]]
+    Refusal = tuple[npt.NDArray[np.bool_] | bool, Callable[[BatchHeader], KsegError]]
 
 #: Smallest entry: 12 of offset and size, 14 of message.
 _ENTRY_BYTES_MIN = 26
-_MAGIC_2_SEEN = 1 << 2
-_CODEC_UNKNOWN = 0x04
 #: The first version of a produce request that holds batches of magic 2 only, and of zstd in it.
 _MAGIC_2_VERSION, _ZSTD_VERSION = 3, 7
 
@@ -143,9 +148,14 @@ def _refuse_first(
 ) -> None:
     """Raise what is wrong with the first batch that has something wrong."""
     found: tuple[int, Callable[[BatchHeader], KsegError]] | None = None
-    for refused, error in _refusals(table, rules, ignore_sizes):
-        first = int(np.argmax(refused)) if len(refused) else 0
-        if len(refused) and refused[first] and (found is None or first < found[0]):
+    # One batch alone is asked as a header, which spares a dozen arrays of one.
+    batches = table[0] if len(table) == 1 else table
+    for refused, error in _refusals(batches, rules, ignore_sizes):
+        if isinstance(refused, bool):
+            first = 0 if refused else None
+        else:
+            first = int(np.argmax(refused)) if refused.any() else None
+        if first is not None and (found is None or first < found[0]):
             found = first, error
     if found is None:
         return
@@ -155,33 +165,33 @@ def _refuse_first(
     raise make(table[index])
 
 
-def _refusals(table: BatchTable, rules: AppendRules, ignore_sizes: bool) -> Iterator[Refusal]:
+def _refusals(
+    batches: BatchTable | BatchHeader, rules: AppendRules, ignore_sizes: bool
+) -> Iterator[Refusal]:
     """Each rule that a batch can break, in Kafka's order: which do, and the error."""
     if rules.origin == AppendOrigin.RAFT_LEADER:
         epoch = rules.leader_epoch
         yield (
-            table.leader_epoch != epoch,
+            batches.leader_epoch != epoch,
             _refusal(lambda h: f"leader epoch {h.leader_epoch} in an append of epoch {epoch}"),
         )
-    if rules.origin == AppendOrigin.CLIENT and table.magics_seen & _MAGIC_2_SEEN:
+    if rules.origin == AppendOrigin.CLIENT:
         yield (
-            (table.magic >= 2) & (table.base_offset != 0),
+            (batches.magic >= 2) & (batches.base_offset != 0),
             _refusal(lambda h: f"a producer's batch starts at offset 0, not {h.base_offset}"),
         )
     limit = rules.batch_bytes_max
     if limit is not None and not ignore_sizes:
-        yield table.size > limit, lambda h: too_large(h, limit)
-    if table.bad_crc_count:
-        yield table.crc_ok == 0, crc_error
-    if table.attributes_seen & _CODEC_UNKNOWN:
-        yield (
-            table.codec > Compression.ZSTD,
-            _refusal(lambda h: f"no codec has the number {h.codec}"),
-        )
+        yield batches.size > limit, lambda h: too_large(h, limit)
+    yield batches.crc_ok == 0, crc_error
+    yield batches.codec > Compression.ZSTD, _unknown_codec
 
 
 def _refusal(text: Callable[[BatchHeader], str]) -> Callable[[BatchHeader], KsegError]:
     return lambda header: at_batch(InvalidRecordError(text(header)), header)
+
+
+_unknown_codec = _refusal(lambda h: f"no codec has the number {h.codec}")
 
 
 def too_large(header: BatchHeader, limit: int) -> RecordTooLargeError:
@@ -193,25 +203,42 @@ def too_large(header: BatchHeader, limit: int) -> RecordTooLargeError:
 def _summary(table: BatchTable) -> AppendInfo:
     if not len(table):
         return AppendInfo(-1, -1, -1, -1, -1, -1, Compression.NONE, 0, True, table)
-    last_offsets, times = table.last_offset, table.max_timestamp
-    latest = int(np.argmax(times))
-    any_time = int(times[latest]) > -1
-    codecs = table.codec[table.codec != 0]
-    first = table[0]
-    last = table[len(table) - 1]
-    grows = first.last_offset > -1 and bool((last_offsets[1:] > last_offsets[:-1]).all())
+    first = last = latest = table[0]
+    grows = first.last_offset > -1
+    if len(table) > 1:
+        last, latest = table[len(table) - 1], table[int(np.argmax(table.max_timestamp))]
+        offsets = table.last_offset
+        grows = grows and bool((offsets[1:] > offsets[:-1]).all())
+    has_time = latest.max_timestamp > NO_TIMESTAMP
     return AppendInfo(
         first_offset=first.base_offset if first.magic >= 2 else -1,
         last_offset=last.last_offset,
         last_offset_of_first_batch=first.last_offset,
         last_leader_epoch=last.leader_epoch,
-        max_timestamp=int(times[latest]) if any_time else -1,
-        offset_of_max_timestamp=int(last_offsets[latest]) if any_time else -1,
-        source=Compression(int(codecs[-1]) if len(codecs) else 0),
+        max_timestamp=latest.max_timestamp if has_time else NO_TIMESTAMP,
+        offset_of_max_timestamp=latest.last_offset if has_time else -1,
+        source=source_codec(table),
         valid_bytes=table.end_position,
         monotonic=grows,
         table=table,
     )
+
+
+def source_codec(table: BatchTable) -> Compression:
+    """The codec that an append counts as: that of the last batch that has one.
+
+    Raises:
+        InvalidRecordError: no release ever had it.
+    """
+    if not table.attributes_seen & CODEC_MASK:
+        return Compression.NONE
+    coded = np.flatnonzero(table.codec)
+    if not len(coded):
+        return Compression.NONE
+    header = table[int(coded[-1])]
+    if header.codec > Compression.ZSTD:
+        raise _unknown_codec(header)
+    return header.compression
 
 
 def check_produce_request(data: Buffer, *, version: int) -> None:

@@ -5,6 +5,7 @@ What was inflated to be looked at is what is written from; nothing is inflated t
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from kseg.constants import (
     Compression,
     TimestampType,
 )
-from kseg.errors import FormatError, LimitExceededError
+from kseg.errors import FormatError, LimitExceededError, UnsupportedFormatError
 from kseg.format import codec
 from kseg.format.arena import Arena
 from kseg.format.bodies import at_batch, wrapper_value
@@ -50,19 +51,30 @@ class Inflated:
     Attributes:
         data: plain batches or messages.
         body: the records in it: behind the header of a batch, or all of the messages.
-        table: where the batches lie in `data`; None for what a wrapper holds, which is walked only
-            if it is to be read.
+        table: of the append as it was given; where there was a codec, `data` differs.
     """
 
     data: memoryview
     body: memoryview
-    table: BatchTable | None
+    table: BatchTable
+
+
+_kept = threading.local()
+
+
+def _arena() -> Arena:
+    """This thread's arena, empty: its pages are warm from the append before."""
+    arena: Arena | None = getattr(_kept, "arena", None)
+    if arena is None:
+        arena = _kept.arena = Arena()
+    arena.clear()
+    return arena
 
 
 def inflate(
     view: memoryview, table: BatchTable, header: BatchHeader, inflated_max: int
 ) -> Inflated:
-    """The only batch of an append, inflated.
+    """The only batch of an append, inflated; valid until this thread inflates another.
 
     Raises:
         DecompressionError, LimitExceededError, InvalidRecordError: it cannot be.
@@ -70,7 +82,7 @@ def inflate(
     start = BATCH_HEADER_BYTES if header.magic >= 2 else 0
     if not header.codec or (header.magic >= 2 and header.record_count <= 0):
         return Inflated(view, view[start:], table)
-    arena = Arena()
+    arena = _arena()
     arena.append(bytes(start))
     try:
         packed = view[start:] if header.magic >= 2 else wrapper_value(view, header.codec)
@@ -79,13 +91,7 @@ def inflate(
         at_batch(error, header)
         raise
     data = arena.view()
-    if header.magic < 2:
-        return Inflated(data, data, None)
-    rows = table.rows.copy()
-    rows[0, COLUMN["size"]] = len(data)
-    rows[0, COLUMN["attributes"]] &= ~CODEC_MASK
-    plain = replace(table, rows=rows, attributes_seen=int(rows[0, COLUMN["attributes"]]))
-    return Inflated(data, data[start:], plain)
+    return Inflated(data, data[start:], table)
 
 
 def rebuild(
@@ -111,10 +117,13 @@ def rebuild(
 
     Raises:
         InvalidRecordError: the format cannot hold a record.
+        UnsupportedFormatError: the format does not have the codec.
         LimitExceededError: a batch cannot hold them all.
 
     Source: Kafka LogValidator.buildRecordsAndAssignOffsets.
     """
+    if target == Compression.ZSTD and rules.magic < 2:
+        raise UnsupportedFormatError(f"magic {rules.magic} has no zstd compression")
     log_append_time = now_ms if rules.is_log_append else NO_TIMESTAMP
     options = BatchOptions(
         magic=rules.magic,
@@ -147,12 +156,23 @@ def rebuild(
     )
 
 
+def _plain_table(inflated: Inflated, header: BatchHeader) -> BatchTable:
+    """Where the batches lie in what was inflated."""
+    data, table = inflated.data, inflated.table
+    if not header.codec:
+        return table
+    if header.magic < 2:
+        most = len(data) // _ENTRY_BYTES_MIN + 1
+        return scan(data, on_bad_crc="ignore", batches_max=most)
+    rows = table.rows.copy()
+    rows[0, COLUMN["size"]] = len(data)
+    rows[0, COLUMN["attributes"]] &= ~CODEC_MASK
+    return replace(table, rows=rows, attributes_seen=int(rows[0, COLUMN["attributes"]]))
+
+
 def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any]:
     """The records of an append, but for their offsets."""
-    table = inflated.table
-    if table is None:
-        most = len(inflated.data) // _ENTRY_BYTES_MIN + 1
-        table = scan(inflated.data, on_bad_crc="ignore", batches_max=most)
+    table = _plain_table(inflated, header)
     pieces = list(decode(inflated.data, table, _WHOLE))
     if not pieces:
         return {"value": ()}

@@ -43,6 +43,7 @@ from kseg.log.append_checks import (
     check_end,
     check_produce_request,
     check_producer_format,
+    source_codec,
     too_large,
     walk,
 )
@@ -219,9 +220,7 @@ def validate(
     view = _flat(data)
     table = walk(view, verify=False)
     check_end(table, len(view))
-    codecs = [codec for codec in set(table.codec.tolist()) if codec]
-    if codecs:
-        source = Compression(codecs[-1])
+    source = source_codec(table) or source
     append = _Append(
         view[: table.end_position], table, rules, next_offset, now_ms, _counted(metrics)
     )
@@ -316,8 +315,6 @@ def _choose(append: _Append, source: Compression) -> ValidatedBatch:
     first = table[0]
     if target == Compression.ZSTD and not rules.zstd_allowed:
         raise UnsupportedFormatError("zstd needs brokers of Kafka 2.1 or later")
-    if target == Compression.ZSTD and rules.magic < 2:
-        raise UnsupportedFormatError(f"magic {rules.magic} has no zstd compression")
     if len(table) > 1 and (first.magic >= 2 or source != Compression.NONE):
         raise at_batch(InvalidRecordError(f"{len(table)} batches, where one is allowed"), table[1])
     if source == target == Compression.NONE:
