@@ -11,10 +11,11 @@ MemoryRecordsBuilder, DefaultRecord.writeTo, LegacyRecord.write.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kseg._core cimport (
     ATTRIBUTE_LOG_APPEND, HEADER_BYTES, INT64_MAX, LOG_OVERHEAD, crc32_of, sub64,
@@ -33,9 +34,9 @@ cdef extern from "encode.h" nogil:
     uint32_t varlong_size "kseg_varlong_size"(int64_t value) noexcept
     uint8_t *put_varint "kseg_put_varint"(uint8_t *p, int32_t value) noexcept
     uint8_t *put_varlong "kseg_put_varlong"(uint8_t *p, int64_t value) noexcept
-    uint8_t *put_u16 "kseg_put_u16"(uint8_t *p, uint16_t value) noexcept
     uint8_t *put_u32 "kseg_put_u32"(uint8_t *p, uint32_t value) noexcept
     uint8_t *put_u64 "kseg_put_u64"(uint8_t *p, uint64_t value) noexcept
+    uint8_t *put_bytes "kseg_put_bytes"(uint8_t *p, const uint8_t *source, size_t size) noexcept
 
 cdef enum:
     FIRST_BYTES = 512
@@ -105,8 +106,7 @@ cdef int64_t _add_piece(bytearray out, int64_t used, const Piece *piece) except 
     start = <uint8_t *>PyByteArray_AS_STRING(out)
     p = put_varint(start + used, <int32_t>piece.size)
     if piece.size > 0:
-        memcpy(p, piece.data, piece.size)
-        p += piece.size
+        p = put_bytes(p, piece.data, piece.size)
     return p - start
 
 
@@ -150,7 +150,7 @@ cdef _Headers _no_headers = _Headers()
 cdef _Headers _encode_headers(object headers):
     """Names and values of `headers` as a record holds them, behind their count."""
     cdef _Headers out = _Headers()
-    out.data = bytearray(64)
+    out.data = PyByteArray_FromStringAndSize(NULL, 64)
     if headers is None:
         out.refused = REFUSED_HEADER_NAME
         return out
@@ -322,7 +322,7 @@ cdef class BatchBuffer:
 
     cdef int _start_empty(self) except -1:
         cdef int64_t first = min(max(self._limit, 0), FIRST_BYTES_MAX) + FIRST_BYTES
-        self._data = bytearray(first)
+        self._data = PyByteArray_FromStringAndSize(NULL, first)
         self._bytes = <uint8_t *>PyByteArray_AS_STRING(self._data)
         self._capacity = first
         self._used = self._head_bytes
@@ -469,16 +469,13 @@ cdef class BatchBuffer:
         p = put_varint(put_varlong(p + 1, timestamp_delta), offset_delta)
         p = put_varint(p, <int32_t>key.size)
         if key.size > 0:
-            memcpy(p, key.data, key.size)
-            p += key.size
+            p = put_bytes(p, key.data, key.size)
         p = put_varint(p, <int32_t>value.size)
         if value.size > 0:
-            memcpy(p, value.data, value.size)
-            p += value.size
+            p = put_bytes(p, value.data, value.size)
         p = put_varint(p, <int32_t>headers.count)
         if headers.size > 0:
-            memcpy(p, PyByteArray_AS_STRING(headers.data), headers.size)
-            p += headers.size
+            p = put_bytes(p, <const uint8_t *>PyByteArray_AS_STRING(headers.data), headers.size)
         self._used = p - self._bytes
 
     cdef inline void _put_message(self, int64_t size, int64_t timestamp, int64_t offset,
@@ -491,11 +488,10 @@ cdef class BatchBuffer:
         p = _put_message_head(start, self._magic, self._attributes & ~7, timestamp)
         p = put_u32(p, <uint32_t>key.size)
         if key.size > 0:
-            memcpy(p, key.data, key.size)
-            p += key.size
+            p = put_bytes(p, key.data, key.size)
         p = put_u32(p, <uint32_t>value.size)
         if value.size > 0:
-            memcpy(p, value.data, value.size)
+            put_bytes(p, value.data, value.size)
         put_u32(start + LOG_OVERHEAD, crc32_of(start + 16, size - 4))
         self._used += LOG_OVERHEAD + size
 

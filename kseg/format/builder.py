@@ -48,7 +48,7 @@ _REFUSALS = (
     "only a control batch takes control records",
     "a control batch takes control records only",
     "offset {0} is not above the last one, {last}",
-    "offset {0} is not within 2147483647 of the base offset {base}",
+    "offset {0} lies below the base offset {base} or more than 2147483647 above it",
     "timestamp {0} is neither -1 nor 0 or later",
     "magic {magic} has no headers",
     "a header has no name",
@@ -208,9 +208,11 @@ class BatchBuilder(_builder.BatchBuffer):
             return
         options = self._options
         if options.compression and self.record_count:
-            self._body = compress(
+            body = compress(
                 options.compression, self._records(), magic=options.magic, level=options.level
             )
+            # A copy: what a codec answers may hold the memory of its worst case for ever.
+            self._body = bytes(memoryview(body))
             self._drop(False)
         self._close()
 

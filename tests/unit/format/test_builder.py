@@ -1,0 +1,470 @@
+"""BatchBuilder: what it takes, what it refuses, what it keeps to itself."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import pickle
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kseg import _builder
+from kseg.constants import Compression, TimestampType
+from kseg.errors import BuilderStateError, InvalidRecordError
+from kseg.format.builder import (
+    BATCH_BYTES,
+    BatchBuilder,
+    estimate_bytes_upper_bound,
+    estimate_set_bytes,
+)
+from kseg.format.options import BatchOptions
+from kseg.format.ratio import RatioEstimator
+from kseg.format.values import Record
+from tests import reference
+from tests.builders import batch, message, record
+
+CREATE = TimestampType.CREATE_TIME
+
+
+def one(**fields: Any) -> bytes:
+    """A batch of magic 2 with one record."""
+    builder = BatchBuilder()
+    builder.append(**fields)
+    return builder.build().data
+
+
+# What append takes
+
+
+BYTES_LIKE = {
+    "bytearray": bytearray(b"abc"),
+    "memoryview": memoryview(b"xabcx")[1:4],
+    "array": np.frombuffer(b"abc", np.uint8),
+    "a subclass of bytes": type("Mine", (bytes,), {})(b"abc"),
+}
+
+
+@pytest.mark.parametrize("given", BYTES_LIKE.values(), ids=BYTES_LIKE)
+def test_keys_and_values_are_any_contiguous_bytes(given: Any) -> None:
+    assert one(key=given, value=given) == one(key=b"abc", value=b"abc")
+
+
+@pytest.mark.parametrize("given", BYTES_LIKE.values(), ids=BYTES_LIKE)
+def test_header_names_and_values_are_any_contiguous_bytes(given: Any) -> None:
+    assert one(headers=[(given, given)]) == one(headers=[(b"abc", b"abc")])
+
+
+def test_nothing_stays_borrowed() -> None:
+    key, builder = bytearray(b"abc"), BatchBuilder()
+    builder.append(key, key, headers=[(key, key)])
+    with pytest.raises(InvalidRecordError):
+        builder.append(key, key, headers=[(key, key)], timestamp_ms=-2)
+    with pytest.raises(TypeError):
+        builder.append(key, "text")
+    with pytest.raises(TypeError):
+        builder.append(key, key, headers=[(key, "text")])
+    key.extend(b"d" * 1000)  # BufferError while a view is held
+
+
+def test_a_header_name_that_is_text_becomes_utf_8() -> None:
+    assert one(headers=[("ключ", b"")]) == one(headers=[("ключ".encode(), b"")])
+    with pytest.raises(UnicodeEncodeError):
+        one(headers=[("\ud800", b"")])
+
+
+def test_headers_come_from_any_iterable() -> None:
+    pairs = [("a", b"1"), ("b", None), ("a", b"")]
+    assert one(headers=iter(pairs)) == one(headers=pairs) == one(headers=tuple(pairs))
+    assert one(headers=[]) == one(headers=()) == one()
+
+
+WRONG_TYPES = {
+    "a key that is text": {"key": "text"},
+    "a value that is a number": {"value": 5},
+    "a value that is not contiguous": {"value": memoryview(b"abcdef")[::2]},
+    "a header value that is text": {"headers": [("a", "b")]},
+    "a header name that is a number": {"headers": [(5, b"b")]},
+    "headers that are a number": {"headers": 5},
+    "a timestamp that is no integer": {"timestamp_ms": 1.5},
+    "an offset that is text": {"offset": "5"},
+}
+
+
+@pytest.mark.parametrize("given", WRONG_TYPES.values(), ids=WRONG_TYPES)
+def test_other_types_are_refused_and_the_builder_goes_on(given: dict[str, Any]) -> None:
+    builder = BatchBuilder()
+    with pytest.raises((TypeError, BufferError)):
+        builder.append(**given)
+    assert builder.append(b"k") == 0
+    assert builder.build().data == one(key=b"k")
+
+
+@pytest.mark.parametrize("pair", [("a",), ("a", b"", b""), ()])
+def test_a_header_is_a_pair(pair: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match="unpack"):
+        one(headers=[pair])
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 2**100])
+def test_numbers_have_64_bits(number: int) -> None:
+    for given in ({"timestamp_ms": number}, {"offset": number}):
+        with pytest.raises(InvalidRecordError, match="64 bits"):
+            one(**given)
+    assert one(timestamp_ms=2**63 - 1) == batch(
+        [record(None, timestamp=2**63 - 1)], leader_epoch=-1
+    )
+
+
+def test_numbers_are_any_integers() -> None:
+    assert one(timestamp_ms=np.int64(5), offset=np.int32(0)) == one(timestamp_ms=5, offset=0)
+
+
+def test_there_is_no_offset_behind_the_last_of_all() -> None:
+    builder = BatchBuilder(base_offset=2**63 - 1)
+    builder.append(b"k")
+    with pytest.raises(InvalidRecordError, match="64 bits"):
+        builder.append(b"k")
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("offset", [-1, 9, -(2**63)])
+def test_an_offset_below_the_base_is_refused(magic: int, offset: int) -> None:
+    builder = BatchBuilder(magic=magic, base_offset=10)
+    with pytest.raises(InvalidRecordError, match="below the base offset 10"):
+        builder.append(b"k", offset=offset)
+    assert builder.append(b"k", offset=10) == 10
+
+
+def test_headers_that_break_off_leave_the_builder_as_it_was() -> None:
+    def broken() -> Iterator[tuple[str, bytes]]:
+        yield "a", b"b"
+        raise LookupError
+
+    builder = BatchBuilder()
+    with pytest.raises(LookupError):
+        builder.append(b"k", headers=broken())
+    assert builder.append(b"k") == 0
+
+
+def test_headers_that_append_to_the_same_builder_come_after_what_they_append() -> None:
+    builder = BatchBuilder()
+
+    def nosy() -> Iterator[tuple[str, bytes]]:
+        builder.append(bytes(100_000))  # moves the builder's memory
+        yield "a", b"b"
+
+    assert builder.append(b"k", headers=nosy()) == 1
+    built = reference.walk(builder.build().data).batches[0]
+    sizes = [len(found.key or b"") for found in reference.records(built)]
+    assert sizes == [100_000, 1]
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_record_of_2_to_the_31_bytes_is_refused_unseen(magic: int) -> None:
+    builder = BatchBuilder(magic=magic)
+    with mmap.mmap(-1, 2**31) as huge:
+        with pytest.raises(InvalidRecordError, match="a record has at most 2147483647 bytes"):
+            builder.append(huge)
+        with pytest.raises(InvalidRecordError, match="a record has at most 2147483647 bytes"):
+            builder.append(None, huge)
+        with memoryview(huge)[: 2**30] as half:
+            with pytest.raises(InvalidRecordError, match="a record has at most 2147483647 bytes"):
+                builder.append(half, half)
+        # By itself such a record is small enough; with offset and size, or a header, it is not.
+        with memoryview(huge)[: -(20, 30, 65)[magic]] as most:
+            with pytest.raises(InvalidRecordError, match="a batch has at most 2147483647 bytes"):
+                builder.append(None, most)
+    assert builder.append(b"k") == 0
+
+
+def test_a_header_of_2_to_the_31_bytes_is_refused_unseen() -> None:
+    with mmap.mmap(-1, 2**31) as huge:
+        for pair in ((b"h", huge), (huge, None)):
+            with pytest.raises(InvalidRecordError, match="a record has at most 2147483647 bytes"):
+                one(headers=[pair])
+
+
+@pytest.mark.parametrize("limit", [-5, 0, 1, BATCH_BYTES, 2**62])
+def test_a_batch_outgrows_any_limit(limit: int) -> None:
+    builder = BatchBuilder(batch_bytes_max=limit)
+    values = [bytes([number % 251]) * number for number in range(700)]
+    for value in values:
+        builder.append(None, value, timestamp_ms=0)
+    wanted = batch([record(value, timestamp=0) for value in values], leader_epoch=-1)
+    assert builder.build().data == wanted
+
+
+def test_memory_follows_what_is_written_and_not_the_limit() -> None:
+    tracemalloc.start()
+    try:
+        builder = BatchBuilder(batch_bytes_max=2**31 - 1)
+        builder.append(b"k", b"v")
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+        for _ in range(1000):
+            builder.append(None, bytes(1000))
+        assert tracemalloc.get_traced_memory()[1] < 3_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_closing_a_compressed_batch_gives_its_records_memory_back() -> None:
+    builder = BatchBuilder(compression=Compression.ZSTD)
+    tracemalloc.start()
+    try:
+        for _ in range(1000):
+            builder.append(None, bytes(1000))
+        held = tracemalloc.get_traced_memory()[0]
+        builder.close_for_appends()
+        assert tracemalloc.get_traced_memory()[0] < held / 10
+    finally:
+        tracemalloc.stop()
+    assert builder.build().uncompressed_bytes > 1_000_000
+
+
+# Its life
+
+
+def test_what_was_built_does_not_change_when_the_builder_goes_on() -> None:
+    builder = BatchBuilder()
+    builder.append(b"k")
+    built = builder.build()
+    before = bytes(bytearray(built.data))
+    builder.reopen(1, 0, 0)
+    assert builder.build().data != before == built.data
+    builder.abort()
+    assert built.data == before
+
+
+def test_a_refused_build_leaves_the_builder_open() -> None:
+    builder = BatchBuilder(transactional=True)
+    builder.append(b"k")
+    with pytest.raises(InvalidRecordError):
+        builder.build()
+    assert builder.append(b"k") == 1
+
+
+@pytest.mark.parametrize("last_offset", [4, 5 + 2**31, -1])
+def test_a_last_offset_lies_within_31_bits_of_the_base(last_offset: int) -> None:
+    builder = BatchBuilder(base_offset=5)
+    with pytest.raises(ValueError, match="last offset"):
+        builder.override_last_offset(last_offset)
+
+
+def test_offsets_go_on_behind_an_overridden_one() -> None:
+    builder = BatchBuilder(base_offset=5)
+    builder.append(b"k")
+    builder.override_last_offset(20)
+    assert builder.append(b"k") == 21
+
+
+def test_a_wrapper_ends_at_an_overridden_offset() -> None:
+    builder = BatchBuilder(magic=1, compression=Compression.GZIP)
+    builder.append(b"k")
+    builder.override_last_offset(20)
+    assert builder.build().header.last_offset == 20
+
+
+def test_closing_and_aborting_again_change_nothing() -> None:
+    builder = BatchBuilder(compression=Compression.LZ4)
+    builder.append(b"k")
+    builder.close_for_appends()
+    builder.close_for_appends()
+    assert builder.build().record_count == 1
+    builder.abort()
+    builder.abort()
+    builder.close_for_appends()
+    with pytest.raises(BuilderStateError):
+        builder.build()
+
+
+def test_an_empty_batch_takes_no_producer_either() -> None:
+    with pytest.raises(InvalidRecordError, match="no epoch"):
+        BatchBuilder(producer_id=1).build()
+
+
+def test_the_options_are_those_of_a_batch() -> None:
+    given = {"magic": 1, "compression": Compression.GZIP, "level": 3, "timestamp_type": CREATE}
+    assert BatchBuilder(**given).options == BatchOptions(**given)
+    with pytest.raises(ValueError, match="levels"):
+        BatchBuilder(compression=Compression.SNAPPY, level=1)
+    with pytest.raises(ValueError, match="magic"):
+        BatchBuilder(magic=3)
+
+
+def test_the_level_reaches_the_codec() -> None:
+    sizes = []
+    for level in (1, 9):
+        builder = BatchBuilder(compression=Compression.GZIP, level=level)
+        for number in range(500):
+            builder.append(b"%d" % (number * 7919 % 1000), b"value %d" % number)
+        sizes.append(len(builder.build()))
+    assert sizes[0] > sizes[1]
+
+
+def test_a_builder_does_not_pickle() -> None:
+    with pytest.raises(TypeError):
+        pickle.dumps(BatchBuilder())
+
+
+def test_a_builder_goes_when_nobody_holds_it() -> None:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(50):
+            BatchBuilder().append(b"k", bytes(50_000))
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+# The buffer by itself
+
+
+def test_a_buffer_that_was_told_nothing_takes_nothing() -> None:
+    bare = _builder.BatchBuffer.__new__(_builder.BatchBuffer)
+    with pytest.raises(ValueError, match="refused"):
+        bare.append(b"k", b"v")
+    assert not bare.has_room_for(b"k")
+    assert (bare.is_open, bare.record_count, bare.uncompressed_bytes) == (False, 0, 0)
+    with pytest.raises(TypeError):
+        bare._records()
+
+
+def test_a_buffer_that_begins_again_forgets() -> None:
+    builder = BatchBuilder()
+    builder.append(b"k", timestamp_ms=5)
+    builder.build()
+    BatchBuilder.__init__(builder, base_offset=3)
+    assert builder.append(b"k", timestamp_ms=9) == 3
+    assert builder.build().data == batch(
+        [record(None, key=b"k", timestamp=9)], base_offset=3, leader_epoch=-1
+    )
+
+
+def test_a_buffer_knows_three_formats() -> None:
+    with pytest.raises(ValueError, match="magic"):
+        _builder.BatchBuffer(
+            magic=3,
+            attributes=0,
+            control=False,
+            log_append_time=-1,
+            base_offset=0,
+            delete_horizon_ms=-1,
+            limit=0,
+            ratio=1.0,
+        )
+
+
+# Room and estimates
+
+
+def test_room_is_told_to_the_byte() -> None:
+    builder = BatchBuilder(batch_bytes_max=200)
+    builder.append(b"key", b"value", timestamp_ms=1000)
+    room = 200 - builder.estimated_bytes
+    # A record of n bytes of value has 8 more around it: at this delta all lengths take one byte
+    # but the record's own and the value's, from 64 on.
+    fits = max(n for n in range(200) if _builder.record_bytes(2, None, bytes(n)) <= room)
+    assert builder.has_room_for(None, bytes(fits), timestamp_ms=1000)
+    assert not builder.has_room_for(None, bytes(fits + 1), timestamp_ms=1000)
+    assert not builder.has_room_for(None, bytes(fits), timestamp_ms=1000 + 2**20)
+    builder.append(None, bytes(fits), timestamp_ms=1000)
+    assert len(builder.build()) <= 200
+
+
+def test_room_for_a_time_beyond_64_bits_is_none() -> None:
+    builder = BatchBuilder()
+    builder.append(b"k")
+    assert not builder.has_room_for(b"k", timestamp_ms=2**63)
+
+
+SIZED = [
+    (None, None, ()),
+    (b"", b"", ()),
+    (b"k" * 63, b"v" * 64, ()),
+    (b"k" * 8191, b"v" * 8192, [("name", None), ("", b"x" * 100)]),
+]
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+@pytest.mark.parametrize(("key", "value", "headers"), SIZED)
+def test_the_upper_bound_holds_for_the_largest_time_and_offset(
+    magic: int, codec: Compression, key: Any, value: Any, headers: Any
+) -> None:
+    bound = estimate_bytes_upper_bound(key, value, headers, magic=magic, compression=codec)
+    builder = BatchBuilder(magic=magic, delete_horizon_ms=2**63 - 1 if magic == 2 else -1)
+    headers = headers if magic == 2 else ()
+    builder.append(key, value, headers=headers, timestamp_ms=0, offset=2**31 - 1)
+    wrapper = (26, 34, 0)[magic] if codec else 0
+    slack = 21 - (1 + 10 + 5 + 1) if magic == 2 else 0
+    assert bound - wrapper - len(builder.build()) in range(slack + 5)
+
+
+def test_the_size_of_no_records_is_0_and_1024_with_a_codec() -> None:
+    assert estimate_set_bytes([]) == 0
+    assert estimate_set_bytes([], compression=Compression.GZIP) == 1024
+
+
+@pytest.mark.parametrize(("value_bytes", "wanted"), [(100, 1024), (3000, 1550), (200_000, 65_536)])
+def test_the_size_of_a_compressed_set_is_half_within_bounds(value_bytes: int, wanted: int) -> None:
+    records = [Record(0, -1, CREATE, None, bytes(value_bytes), ())]
+    estimate = estimate_set_bytes(records, compression=Compression.ZSTD)
+    assert estimate == pytest.approx(wanted, abs=25)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_size_of_messages_is_that_of_their_entries(magic: int) -> None:
+    records = [Record(n, 5, CREATE, b"k" * n, None, ((b"h", b""),)) for n in range(3)]
+    wanted = b"".join(message(record(None, key=given.key), magic=magic) for given in records)
+    assert estimate_set_bytes(records, magic=magic) == len(wanted)
+
+
+def test_a_size_without_header_names_is_refused() -> None:
+    with pytest.raises(ValueError, match="names"):
+        _builder.record_bytes(2, None, None, [(None, b"")])
+
+
+# Ratios
+
+
+def test_a_ratio_starts_at_1_and_is_kept_by_topic_and_codec() -> None:
+    ratios = RatioEstimator()
+    assert ratios.estimate("orders", Compression.GZIP) == 1.0
+    ratios.observe("orders", Compression.GZIP, 0.5)
+    assert ratios.estimate("orders", Compression.GZIP) < 1.0
+    assert ratios.estimate("orders", Compression.ZSTD) == 1.0
+    assert ratios.estimate("clicks", Compression.GZIP) == 1.0
+    ratios.forget("orders")
+    assert ratios.estimate("orders", Compression.GZIP) == 1.0
+
+
+MOVES = {
+    "far below: one step down": (1.0, 0.3, 0.995),
+    "just below: down to it": (1.0, 0.998, 0.998),
+    "equal: stays": (1.0, 1.0, 1.0),
+    "just above: one step up": (1.0, 1.01, 1.05),
+    "far above: up to it": (1.0, 1.8, 1.8),
+}
+
+
+@pytest.mark.parametrize(("start", "seen", "after"), MOVES.values(), ids=MOVES)
+def test_a_ratio_falls_slowly_and_rises_at_once(start: float, seen: float, after: float) -> None:
+    ratios = RatioEstimator()
+    assert ratios.estimate("t", Compression.LZ4) == start
+    assert ratios.observe("t", Compression.LZ4, seen) == pytest.approx(after, rel=1e-6)
+    assert ratios.estimate("t", Compression.LZ4) == pytest.approx(after, rel=1e-6)
+
+
+def test_a_ratio_is_kept_in_single_precision() -> None:
+    ratios = RatioEstimator()
+    assert ratios.observe("t", Compression.LZ4, 0.1) == float(np.float32(1) - np.float32(0.005))
