@@ -47,7 +47,6 @@ final class Reading {
 
     private static void header(RecordBatch batch, ObjectNode one) {
         one.put("last_offset", batch.lastOffset());
-        one.put("codec", batch.compressionType().name);
         one.put("timestamp_type", batch.timestampType().name);
         one.put("max_timestamp", batch.maxTimestamp());
         one.put("crc", batch.checksum());
@@ -66,22 +65,15 @@ final class Reading {
             one.put("base_offset", current.baseOffset());
             one.put("base_timestamp", current.baseTimestamp());
         }
+        one.put("codec", batch.compressionType().name);
     }
 
-    /** [offset, timestamp, sequence, size, key, value, headers, whether its own CRC is right]. */
+    /** [offset, timestamp, sequence, key, value, headers]. */
     private static ArrayNode record(Record record) {
         ArrayNode row = Driver.NEW.arrayNode();
         row.add(record.offset()).add(record.timestamp()).add(record.sequence());
-        row.add(record.sizeInBytes());
         row.add(Driver.binary(record.key())).add(Driver.binary(record.value()));
-        row.add(Driver.pairs(record.headers()));
-        boolean valid = true;
-        try {
-            record.ensureValid();
-        } catch (RuntimeException e) {
-            valid = false;
-        }
-        return row.add(valid);
+        return row.add(Driver.pairs(record.headers()));
     }
 
     /** The iterator of brokers, which skips keys and values. */
@@ -94,7 +86,7 @@ final class Reading {
     /** One message of magic 0 or 1, without offset and size. */
     static void message(JsonNode request, ObjectNode answer) throws Exception {
         LegacyRecord message = new LegacyRecord(ByteBuffer.wrap(Driver.bytes(request.get("data"))));
-        guard(answer, "invalid", message::ensureValid);
+        guard(answer, "valid_error", message::ensureValid);
         ask(answer, "crc", message::checksum);
         ask(answer, "computed_crc", message::computeChecksum);
         ask(answer, "is_valid", message::isValid);
@@ -118,7 +110,7 @@ final class Reading {
     private static void guard(ObjectNode answer, String name, Runnable action) {
         try {
             action.run();
-        } catch (RuntimeException thrown) {
+        } catch (RuntimeException | OutOfMemoryError thrown) {
             Driver.describe(answer.putObject(name), thrown);
         }
     }

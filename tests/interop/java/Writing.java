@@ -71,6 +71,7 @@ final class Writing {
         answer.put("count", builder.numRecords());
         answer.put("uncompressed_bytes", builder.uncompressedBytesWritten());
         answer.put("ratio", builder.compressionRatio());
+        if (builder.numRecords() == 0) return; // Kafka knows nothing of such a batch
         answer.put("max_timestamp", builder.info().maxTimestamp);
         answer.put("shallow_offset", builder.info().shallowOffsetOfMaxTimestamp);
     }

@@ -1,0 +1,135 @@
+"""Kafka's own classes, asked over a pipe: `Kafka("3.9.1").ask([{"op": "parse", "data": b"..."}])`.
+
+3.9.1 is the last line that writes magic 0 and 1 and converts downwards; 4.2.0 tells what changed.
+The jars come through Maven, from the repositories that the machine's settings name; the driver
+in `tests/interop/java` is compiled against them. Both are kept in `build/interop`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+JAVA = Path(__file__).parent / "java"
+BUILT = Path(__file__).parents[2] / "build" / "interop"
+RELEASES = ("3.9.1", "4.2.0")
+_BUILD_SECONDS_MAX = 280
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+
+
+class UnavailableError(Exception):
+    """Kafka's classes cannot be had here; the text says what is missing."""
+
+
+def prepare(release: str) -> str:
+    """Jars and compiled driver of a release, as a class path.
+
+    Raises:
+        UnavailableError: no Maven, no Java compiler, or Maven could not bring the jars.
+    """
+    missing = [tool for tool in ("mvn", "javac", "java") if shutil.which(tool) is None]
+    if missing:
+        raise UnavailableError(f"not on PATH: {', '.join(missing)} (apt-get install maven)")
+    sources = sorted(JAVA.glob("*.java"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, JAVA / "pom.xml"]))
+    jars = BUILT / release / "jars"
+    classes = BUILT / release / f"classes-{digest.hexdigest()[:12]}"
+    if not (jars / ".complete").exists():
+        _run(
+            *("mvn", "--batch-mode", "--quiet", "--file", str(JAVA / "pom.xml")),
+            *(f"-Dkafka.version={release}", "dependency:copy-dependencies"),
+            *("-DincludeScope=runtime", f"-DoutputDirectory={jars}"),
+        )
+        (jars / ".complete").touch()
+    if not classes.exists():
+        unfinished = classes.with_name(f"{classes.name}.{os.getpid()}")
+        options = ("--release", "17", "-cp", f"{jars}/*", "-d", str(unfinished))
+        _run("javac", *options, *map(str, sources))
+        if not classes.exists():
+            unfinished.rename(classes)
+    return f"{classes}{os.pathsep}{jars}/*"
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_BUILD_SECONDS_MAX, check=False
+    )
+    if done.returncode:
+        said = f"{done.stdout}\n{done.stderr}".strip()[-2000:]
+        raise UnavailableError(f"{command[0]} failed with status {done.returncode}:\n{said}")
+
+
+class Kafka:
+    """One process with the classes of one release."""
+
+    def __init__(self, release: str = "3.9.1") -> None:
+        """Build what is not there yet, and start.
+
+        Raises:
+            UnavailableError: see `prepare`.
+        """
+        self.release = release
+        self._process = subprocess.Popen(
+            ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", prepare(release), "Driver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def ask(self, requests: list[Request]) -> list[Answer]:
+        """One answer for each request; bytes in both, as base64 in answers (see `unbase64`)."""
+        if not requests:
+            return []
+        pipe = self._process
+        assert pipe.stdin is not None
+        assert pipe.stdout is not None
+        pipe.stdin.write(json.dumps(requests, default=_base64).encode() + b"\n")
+        pipe.stdin.flush()
+        line = pipe.stdout.readline()
+        if not line:
+            raise RuntimeError(f"Kafka {self.release} died with status {pipe.wait(10)}")
+        answers: list[Answer] = json.loads(line)
+        return answers
+
+    def close(self) -> None:
+        """End the process."""
+        pipe = self._process
+        for stream in (pipe.stdin, pipe.stdout):
+            if stream is not None:
+                stream.close()
+        try:
+            pipe.wait(20)
+        except subprocess.TimeoutExpired:
+            pipe.kill()
+            pipe.wait()
+
+    def __enter__(self) -> Kafka:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _base64(value: object) -> str:
+    if not isinstance(value, bytes):
+        raise TypeError(f"{type(value).__name__} is no part of a request")
+    return base64.b64encode(value).decode()
+
+
+def unbase64(text: str | None) -> bytes | None:
+    """Bytes out of an answer; None for null."""
+    return None if text is None else base64.b64decode(text)
