@@ -329,7 +329,8 @@ def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
     """
     rules = append.rules
     in_place = append.table.magics_seen == 1 << rules.magic
-    if not in_place:
+    if not in_place and first.is_transactional:
+        # What would be built anew refuses it before any batch is looked at; see `check_batch`.
         check_producer_format(first, rules)
     inflated, found = _examine(append, first, skip=False)
     if not in_place:
