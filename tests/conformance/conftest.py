@@ -21,6 +21,7 @@ LISTS = {
     "negative_vector": "negative",
     "walk_vector": "file_walk",
     "vector07": "kafka07",
+    "append_vector": "append",
     "down_convert_vector": "down_convert",
     "compaction_vector": "compaction",
 }
