@@ -1,0 +1,351 @@
+"""The settings of one log, with Kafka's names, limits and defaults (those of 4.2).
+
+Sizes are in bytes, times in milliseconds. A field is called as the topic setting is, with `_` in
+place of `.`; `from_kafka` and `to_kafka` go between the two.
+
+Source: Kafka `LogConfig`, `TopicConfig`; the last two fields are a broker's
+(`ProducerStateManagerConfig`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from kseg.constants import Compression, TimestampType
+from kseg.format.compress import check_level, compression_named
+from kseg.log.append_rules import AppendOrigin, AppendRules
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+_DAY_MS: Final = 86_400_000
+
+DELETE: Final = "delete"
+COMPACT: Final = "compact"
+
+#: Field -> least and greatest value. Kafka takes 4 bytes for an index, too, and fails to open it.
+_RANGES: Final = {
+    "segment_bytes": (14, INT32_MAX),
+    "segment_ms": (1, INT64_MAX),
+    "segment_jitter_ms": (0, INT64_MAX),
+    "segment_index_bytes": (12, INT32_MAX),
+    "index_interval_bytes": (0, INT32_MAX),
+    "retention_ms": (-1, INT64_MAX),
+    "retention_bytes": (-INT64_MAX - 1, INT64_MAX),
+    "flush_messages": (1, INT64_MAX),
+    "flush_ms": (0, INT64_MAX),
+    "max_message_bytes": (0, INT32_MAX),
+    "message_timestamp_before_max_ms": (0, INT64_MAX),
+    "message_timestamp_after_max_ms": (0, INT64_MAX),
+    "delete_retention_ms": (0, INT64_MAX),
+    "min_compaction_lag_ms": (0, INT64_MAX),
+    "max_compaction_lag_ms": (1, INT64_MAX),
+    "min_cleanable_dirty_ratio": (0, 1),
+    "file_delete_delay_ms": (0, INT64_MAX),
+    "message_format_magic": (0, 2),
+    "producer_id_expiration_ms": (1, INT64_MAX),
+    "transaction_max_timeout_ms": (1, INT32_MAX),
+}
+#: Fields that no topic has under that name: one is spelt otherwise, two are a broker's.
+_FORMAT: Final = "message_format_magic"
+_RATIO: Final = "min_cleanable_dirty_ratio"
+_OF_BROKERS: Final = ("producer_id_expiration_ms", "transaction_max_timeout_ms")
+
+_FORMAT_VERSION: Final = "message.format.version"
+_TIME_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+#: A release that stores each magic, for `message.format.version`.
+_RELEASES: Final = ("0.9.0", "0.10.0", "3.0-IV1")
+_RELEASE: Final = re.compile(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3}){0,2}(-IV\d{1,3})?", re.ASCII)
+#: Settings of a topic that change nothing in what storage does.
+_PASSED_OVER: Final = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "message.downconversion.enable",
+        "min.insync.replicas",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "unclean.leader.election.enable",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Settings of a log; each is checked when it is made.
+
+    Attributes:
+        segment_bytes: a log file is no longer, nor is one append. Kafka 4.2 wants 1 MiB at least.
+        segment_ms: a segment gets no records that are so much later than its first ones.
+        segment_jitter_ms: by up to this much earlier, drawn for each segment.
+        segment_index_bytes: the size of each index.
+        index_interval_bytes: an index entry after more than so many bytes of log.
+        retention_ms, retention_bytes: what is older, or too much, goes; below 0 for never.
+        flush_messages, flush_ms: flush after so many offsets, or so long.
+        max_message_bytes: of a batch as it is stored.
+        message_timestamp_type: whether the producer or the log gives records their time.
+        message_timestamp_before_max_ms, message_timestamp_after_max_ms: how much older, or newer,
+            than now a producer's time may be.
+        cleanup_policy: DELETE, COMPACT, both or neither.
+        delete_retention_ms: how long compaction keeps tombstones and markers.
+        min_compaction_lag_ms, max_compaction_lag_ms: how old records are when they are compacted.
+        min_cleanable_dirty_ratio: part of a log that is not compacted yet when it is chosen.
+        file_delete_delay_ms: between `.deleted` and the end of a file.
+        preallocate: new log files have `segment_bytes` at once.
+        compression_type: the codec that is stored; None to keep the producer's.
+        compression_gzip_level, compression_lz4_level, compression_zstd_level: of that codec.
+        message_format_magic: the format that is stored, by which 4.0 and later know 2 only.
+        producer_id_expiration_ms: a producer that is silent for longer is forgotten.
+        transaction_max_timeout_ms: no transaction lasts longer.
+
+    Raises:
+        ValueError: a value is out of its range, or two exclude each other.
+
+    Example:
+        >>> LogConfig(segment_bytes=64 * 2**20).to_kafka()
+        {'segment.bytes': '67108864'}
+    """
+
+    segment_bytes: int = 2**30
+    segment_ms: int = 7 * _DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 * 2**20
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * _DAY_MS
+    retention_bytes: int = -1
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
+    max_message_bytes: int = 2**20 + 12
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = INT64_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
+    cleanup_policy: frozenset[str] = frozenset({DELETE})
+    delete_retention_ms: int = _DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = INT64_MAX
+    min_cleanable_dirty_ratio: float = 0.5
+    file_delete_delay_ms: int = 60_000
+    preallocate: bool = False
+    compression_type: Compression | None = None
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    message_format_magic: int = 2
+    producer_id_expiration_ms: int = _DAY_MS
+    transaction_max_timeout_ms: int = 900_000
+
+    def __post_init__(self) -> None:
+        """Refuse what Kafka refuses."""
+        for name, (least, greatest) in _RANGES.items():
+            _check_range(name, getattr(self, name), least, greatest)
+        if self.message_timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
+            raise ValueError("message_timestamp_type is create time or log append time")
+        policy = frozenset(self.cleanup_policy)
+        unknown = policy - {DELETE, COMPACT}
+        if unknown:
+            raise ValueError(f"cleanup_policy has delete and compact, not {sorted(unknown)}")
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ValueError(
+                f"min_compaction_lag_ms {self.min_compaction_lag_ms} is greater than "
+                f"max_compaction_lag_ms {self.max_compaction_lag_ms}"
+            )
+        check_level(Compression.GZIP, self.compression_gzip_level)
+        check_level(Compression.LZ4, self.compression_lz4_level)
+        check_level(Compression.ZSTD, self.compression_zstd_level)
+        if self.compression_type is not None:
+            object.__setattr__(self, "compression_type", Compression(self.compression_type))
+            if self.compression_type == Compression.ZSTD and self.message_format_magic < 2:
+                raise ValueError(f"magic {self.message_format_magic} has no zstd compression")
+        kind = TimestampType(self.message_timestamp_type)
+        object.__setattr__(self, "message_timestamp_type", kind)
+        object.__setattr__(self, "cleanup_policy", policy)
+
+    # ---- Kafka's spelling ------------------------------------------------------------------------
+
+    @classmethod
+    def from_kafka(cls, settings: Mapping[str, object]) -> LogConfig:
+        """Read a topic's settings as Kafka spells them; what is not named has its default.
+
+        Values are texts, as in a topic's configuration, or numbers. Settings that no part of
+        storage looks at are passed over, as `min.insync.replicas`. Those that Kafka had until 3.9
+        are understood.
+
+        Raises:
+            ValueError: a name is not known, a value is out of its range, or the records are to be
+                kept in a remote store.
+
+        Example:
+            >>> LogConfig.from_kafka({"cleanup.policy": "compact,delete"}).compacted
+            True
+        """
+        values: dict[str, Any] = {}
+        if _TIME_DIFFERENCE in settings:
+            difference = _integer(_TIME_DIFFERENCE, _text(settings[_TIME_DIFFERENCE]))
+            values["message_timestamp_before_max_ms"] = difference
+            values["message_timestamp_after_max_ms"] = difference
+        for name, value in settings.items():
+            text = _text(value)
+            if name in _PASSED_OVER or name == _TIME_DIFFERENCE:
+                continue
+            if name == "remote.storage.enable":
+                if _boolean(name, text):
+                    raise ValueError("remote.storage.enable: there is no remote store here")
+            elif name == _FORMAT_VERSION:
+                values[_FORMAT] = _magic_of(text)
+            elif name in _FIELDS:
+                values[_FIELDS[name]] = _parse(name, text)
+            else:
+                raise ValueError(f"{name!r} is not a setting of a topic")
+        return cls(**values)
+
+    def to_kafka(self) -> dict[str, str]:
+        """The topic settings that differ from the defaults, as Kafka spells them.
+
+        The two settings of a broker are not among them.
+        """
+        settings = {}
+        for name, field in _FIELDS.items():
+            value = getattr(self, field)
+            if value != _DEFAULTS[field] and field not in _OF_BROKERS:
+                settings[name] = _spelt(value)
+        if self.message_format_magic != _DEFAULTS[_FORMAT]:
+            settings[_FORMAT_VERSION] = _RELEASES[self.message_format_magic]
+        return settings
+
+    # ---- what follows from them ------------------------------------------------------------------
+
+    @property
+    def compacted(self) -> bool:
+        """Whether the newest record of each key is kept, so that every record needs one."""
+        return COMPACT in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments go by time and size."""
+        return DELETE in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """`segment_ms`, capped for compacted logs: the active segment is never compacted.
+
+        Source: Kafka `LogConfig.maxSegmentMs`.
+        """
+        if self.compacted:
+            return min(self.max_compaction_lag_ms, self.segment_ms)
+        return self.segment_ms
+
+    def append_rules(
+        self, origin: AppendOrigin = AppendOrigin.CLIENT, leader_epoch: int = 0
+    ) -> AppendRules:
+        """What is asked of an append to such a log."""
+        levels = {
+            Compression.GZIP: self.compression_gzip_level,
+            Compression.LZ4: self.compression_lz4_level,
+            Compression.ZSTD: self.compression_zstd_level,
+        }
+        codec = self.compression_type
+        return AppendRules(
+            magic=self.message_format_magic,
+            compression=codec,
+            level=None if codec is None else levels.get(codec),
+            compacted=self.compacted,
+            timestamp_type=self.message_timestamp_type,
+            timestamp_before_max_ms=self.message_timestamp_before_max_ms,
+            timestamp_after_max_ms=self.message_timestamp_after_max_ms,
+            leader_epoch=leader_epoch,
+            origin=origin,
+            batch_bytes_max=self.max_message_bytes,
+            append_bytes_max=self.segment_bytes,
+        )
+
+    def with_changes(self, **changes: Any) -> LogConfig:
+        """The same settings but for some, checked anew."""
+        return replace(self, **changes)
+
+
+_DEFAULTS: Final = {field.name: field.default for field in fields(LogConfig)}
+#: Kafka's name -> field.
+_FIELDS: Final = {name.replace("_", "."): name for name in _DEFAULTS if name != _FORMAT}
+
+
+def _check_range(name: str, value: object, least: int, greatest: int) -> None:
+    kinds = (int, float) if name == _RATIO else (int,)
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise ValueError(f"{name} is a number, not {value!r}")
+    if not least <= value <= greatest:
+        raise ValueError(f"{name} is {least} to {greatest}, not {value}")
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else _spelt(value)
+
+
+def _spelt(value: object) -> str:
+    """A value as Kafka spells it."""
+    if value is None:
+        return "producer"
+    if isinstance(value, Compression):
+        return "uncompressed" if value is Compression.NONE else value.label
+    if isinstance(value, TimestampType):
+        return value.label
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, frozenset):
+        return ",".join(sorted(value))
+    return str(value)
+
+
+def _parse(name: str, text: str) -> object:
+    field = _FIELDS[name]
+    if field == _RATIO:
+        return _ratio(name, text)
+    if field == "preallocate":
+        return _boolean(name, text)
+    if field == "cleanup_policy":
+        return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
+    if field == "message_timestamp_type":
+        for kind in (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME):
+            if text == kind.label:
+                return kind
+        raise ValueError(f"{name} is CreateTime or LogAppendTime, not {text!r}")
+    if field == "compression_type":
+        if text == "producer":
+            return None
+        if text == "none":
+            raise ValueError(f"{name} is 'uncompressed' rather than 'none'")
+        return Compression.NONE if text == "uncompressed" else compression_named(text)
+    return _integer(name, text)
+
+
+def _integer(name: str, text: str) -> int:
+    if re.fullmatch(r"[+-]?[0-9]{1,20}", text, re.ASCII) is None:
+        raise ValueError(f"{name} is a number, not {text!r}")
+    return int(text)
+
+
+def _ratio(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} is a number, not {text!r}") from None
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{name} is true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _magic_of(text: str) -> int:
+    """The magic that a release stores: 2 from 0.11 on, 1 in 0.10, 0 before."""
+    release = _RELEASE.fullmatch(text)
+    if release is None:
+        raise ValueError(f"{_FORMAT_VERSION} is a release, not {text!r}")
+    major, minor = int(release[1]), int(release[2])
+    if major > 0 or minor >= 11:
+        return 2
+    return 1 if minor == 10 else 0
