@@ -169,18 +169,24 @@ def test_headers_that_append_to_the_same_builder_come_after_what_they_append() -
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_a_record_of_2_to_the_31_bytes_is_refused_unseen(magic: int) -> None:
     builder = BatchBuilder(magic=magic)
-    with mmap.mmap(-1, 2**31) as huge:
-        with pytest.raises(InvalidRecordError, match="a record has at most 2147483647 bytes"):
-            builder.append(huge)
-        with pytest.raises(InvalidRecordError, match="a record has at most 2147483647 bytes"):
-            builder.append(None, huge)
-        with memoryview(huge)[: 2**30] as half:
-            with pytest.raises(InvalidRecordError, match="a record has at most 2147483647 bytes"):
-                builder.append(half, half)
-        # By itself such a record is small enough; with offset and size, or a header, it is not.
-        with memoryview(huge)[: -(20, 30, 65)[magic]] as most:
-            with pytest.raises(InvalidRecordError, match="a batch has at most 2147483647 bytes"):
-                builder.append(None, most)
+    # By itself the last one is small enough; with offset and size, or a header, it is not.
+    most_bytes = 2**31 - (20, 30, 65)[magic]
+    with (
+        mmap.mmap(-1, 2**31) as huge,
+        memoryview(huge) as view,
+        view[: 2**30] as half,
+        view[:most_bytes] as most,
+    ):
+        for reason, key, value in [
+            ("a record has at most", huge, None),
+            ("a record has at most", None, huge),
+            ("a record has at most", half, half),
+            ("a batch has at most", None, most),
+            ("a batch has at most", most, None),
+        ]:
+            with pytest.raises(InvalidRecordError, match=f"{reason} 2147483647 bytes"):
+                builder.append(key, value)
+        del key, value
     assert builder.append(b"k") == 0
 
 
