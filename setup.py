@@ -64,6 +64,7 @@ KERNELS = [
     extension("_legacy"),
     extension("_text"),
     extension("_frames"),
+    extension("_lines"),
     extension("_validate"),
 ]
 

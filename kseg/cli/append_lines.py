@@ -1,0 +1,327 @@
+"""Lines of JSON to batches: what `kseg append` reads, without the log that takes it.
+
+A line is a record as `kseg dump --format jsonl` and `kseg read --format jsonl` print it. Of its
+fields, `value` is needed, `key`, `headers` and `timestamp` may be there, `control` and `valid` are
+minded, and all others are left alone: offsets, producers and codecs are the new log's own.
+
+The kernel `kseg._lines` parses; a line that it refuses is parsed again here, to say what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from binascii import a2b_base64, unhexlify
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from kseg import _lines
+from kseg.constants import NO_TIMESTAMP
+from kseg.errors import InvalidRecordError, LimitExceededError
+from kseg.format.encode import encode_batches
+from kseg.format.join import join_rows
+from kseg.format.options import BatchOptions
+from kseg.format.take import take_rows
+from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.format.encoded import EncodedBatch
+
+#: Text parsed at a time, at least; and of so many batches, so that few are begun twice.
+_PIECE_BYTES = 1 << 20
+_PIECE_BATCHES = 4
+#: Of a line, a batch and a piece: two of them stay below the 2 GiB of a column.
+_BYTES_MAX = 1 << 29
+_LINE_END = 0x0A
+_TIMESTAMP_MAX = 2**63 - 1
+_WHITE = " \t\r"
+
+_ENCODINGS = {"base64": _lines.BASE64, "hex": _lines.HEX, "utf8": _lines.UTF8}
+#: The same for the text of one value, to say what is wrong with it.
+_DECODERS: dict[str, Callable[[str], bytes]] = {
+    "base64": partial(a2b_base64, strict_mode=True),
+    "hex": unhexlify,
+    "utf8": str.encode,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOptions:
+    """How lines are read and what becomes of them.
+
+    Attributes:
+        encoding: how keys, values and header values are written: `base64`, `hex` or `utf8`.
+        keep_timestamps: take each line's `timestamp` where it has one; else the clock's.
+        batch: how batches are written.
+        batch_bytes: largest batch in bytes before compression, unless one record is larger.
+        batch_records: most records of a batch; None for as many as fit.
+        line_bytes_max: longest line that is taken.
+    """
+
+    encoding: str = "base64"
+    keep_timestamps: bool = False
+    batch: BatchOptions = field(default_factory=BatchOptions)
+    batch_bytes: int = 16384
+    batch_records: int | None = None
+    line_bytes_max: int = 1 << 26
+
+    def __post_init__(self) -> None:
+        """Refuse what no line could be read with."""
+        if self.encoding not in _ENCODINGS:
+            raise ValueError(f"bytes are base64, hex or utf8, not {self.encoding!r}")
+        for name in ("batch_bytes", "line_bytes_max"):
+            size = getattr(self, name)
+            if not 0 < size <= _BYTES_MAX:
+                raise ValueError(f"{name} is 1 to {_BYTES_MAX}, not {size}")
+
+
+def encode_lines(
+    stream: IO[bytes],
+    options: AppendOptions,
+    *,
+    base_offset: int,
+    clock: Callable[[], int],
+    on_control: Callable[[int], object] | None = None,
+) -> Iterator[EncodedBatch]:
+    """Batches of all lines of a stream, offsets running on; as large as the options allow.
+
+    Where a batch ends depends on the lines alone, not on how they arrive. Before a bad line raises,
+    batches of the lines in front of it may have been given, whole ones as always.
+
+    Args:
+        stream: the lines; read to its end.
+        options: how they are read and written.
+        base_offset: offset of the first record.
+        clock: the time in ms; asked once for each piece of lines.
+        on_control: called with the number, from 1, of each line that holds a control record. Those
+            are left out: a marker means nothing without its transaction.
+
+    Raises:
+        InvalidRecordError: a line is no record; says which line, counted from 1.
+        LimitExceededError: a line is longer than the options allow.
+    """
+    held: RecordColumns | None = None
+    offset = base_offset
+    for piece in read_lines(stream, options, clock=clock, on_control=on_control):
+        held = piece if held is None else join_rows([held, piece])
+        last: EncodedBatch | None = None
+        done = 0
+        for batch in _encode(held, options, offset):
+            if last is not None:
+                yield last
+                done += last.record_count
+            last = batch
+        # The last may have room for lines yet to come.
+        held = take_rows(held, np.arange(done, len(held)))
+        offset += done
+    if held is not None:
+        yield from _encode(held, options, offset)
+
+
+def _encode(columns: RecordColumns, options: AppendOptions, offset: int) -> Iterator[EncodedBatch]:
+    return encode_batches(
+        columns,
+        options.batch,
+        base_offset=offset,
+        batch_bytes=options.batch_bytes,
+        batch_records=options.batch_records,
+    )
+
+
+def read_lines(
+    stream: IO[bytes],
+    options: AppendOptions,
+    *,
+    clock: Callable[[], int],
+    on_control: Callable[[int], object] | None = None,
+) -> Iterator[RecordColumns]:
+    """The records of a stream: `timestamp`, `key`, `value` and `headers`, some MiB of text a piece.
+
+    Arguments and errors are those of `encode_lines`. Blank lines are passed over.
+    """
+    number = 0
+    for text in _whole_lines(stream, options):
+        columns, controls = _parse(text, options, clock(), number)
+        if on_control is not None:
+            for line in controls.tolist():
+                on_control(number + line + 1)
+        number += _line_count(text)
+        if len(columns):
+            yield columns
+
+
+def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
+    """The stream cut at ends of lines; the last line gets its end if it has none."""
+    piece_bytes = max(_PIECE_BYTES, _PIECE_BATCHES * options.batch_bytes)
+    parts: list[bytes] = []
+    held, number = 0, 0
+    while chunk := stream.read(min(piece_bytes, _BYTES_MAX)):
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            text = b"".join((*parts, chunk[:cut]))
+            yield text
+            number += _line_count(text)
+            parts, held = [], 0
+        parts.append(chunk[cut:])
+        held += len(chunk) - cut
+        if held > options.line_bytes_max:
+            _too_long(number, options.line_bytes_max)
+    if held:
+        yield b"".join((*parts, b"\n"))
+
+
+def _line_count(text: bytes) -> int:
+    # Faster than bytes.count, which is meant for what is rare.
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == _LINE_END))
+
+
+def _parse(
+    text: bytes, options: AppendOptions, now_ms: int, number: int
+) -> tuple[RecordColumns, npt.NDArray[np.int64]]:
+    """The records of whole lines, and which lines hold control records; the first is `number`."""
+    if len(text) > options.line_bytes_max:
+        _check_lengths(text, options.line_bytes_max, number)
+    bad = _first_bad_byte(text)
+    sound = text if bad is None else text[: text.rfind(b"\n", 0, bad) + 1]
+    columns, controls, end = _columns(sound, options, now_ms)
+    if end.faulty:
+        line = sound.split(b"\n", end.lines + 1)[end.lines]
+        _explain(line.decode(), number + end.lines, options)
+    if bad is not None:
+        _refuse(number + end.lines, f"not UTF-8: byte 0x{text[bad]:02x}")
+    return columns, controls
+
+
+def _check_lengths(text: bytes, line_bytes_max: int, number: int) -> None:
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END)
+    long = np.flatnonzero(np.diff(ends, prepend=-1) - 1 > line_bytes_max)
+    if len(long):
+        _too_long(number + int(long[0]), line_bytes_max)
+
+
+def _first_bad_byte(text: bytes) -> int | None:
+    """Where the text stops being UTF-8; None if it does not."""
+    try:
+        text.isascii() or text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
+
+
+def _columns(
+    text: bytes, options: AppendOptions, now_ms: int
+) -> tuple[RecordColumns, npt.NDArray[np.int64], _lines.LinesEnd]:
+    """What the kernel makes of the lines, up to the first that is no record."""
+    lines = _line_count(text)
+    width = max(lines, len(text) // _lines.HEADER_BYTES_MIN)
+    offsets = np.zeros((_lines.BINARY_COLUMNS, width + 1), np.int32)
+    data = np.empty((_lines.BINARY_COLUMNS, len(text)), np.uint8)
+    validity = np.zeros((_lines.BINARY_COLUMNS, (width + 7) // 8), np.uint8)
+    header_offsets = np.zeros(lines + 1, np.int32)
+    timestamps, controls = np.empty(lines, np.int64), np.empty(lines, np.int64)
+    end = _lines.parse_lines(
+        text,
+        _ENCODINGS[options.encoding],
+        options.keep_timestamps,
+        now_ms,
+        offsets,
+        data,
+        validity,
+        header_offsets,
+        timestamps,
+        controls,
+    )
+
+    def binary(column: int, count: int) -> BinaryColumn:
+        ends = offsets[column, : count + 1]
+        bits = validity[column, : (count + 7) // 8] if end.nulls[column] else None
+        return BinaryColumn(ends, data[column, : ends[-1]], bits, end.nulls[column])
+
+    names, values = (binary(at, end.headers) for at in (_lines.HEADER_NAME, _lines.HEADER_VALUE))
+    arrays = {
+        "timestamp": timestamps[: end.rows],
+        "key": binary(_lines.KEY, end.rows),
+        "value": binary(_lines.VALUE, end.rows),
+        "headers": HeadersColumn(header_offsets[: end.rows + 1], names, values),
+    }
+    for array in arrays.values():
+        freeze(array)
+    return RecordColumns(end.rows, arrays), controls[: end.controls], end
+
+
+# ---- what is wrong with a line -------------------------------------------------------------------
+
+
+def _explain(line: str, number: int, options: AppendOptions) -> NoReturn:
+    """Say why the kernel refused a line."""
+    encoding = options.encoding
+    found = _json(line, number)
+    if type(found) is not dict:
+        _refuse(number, "not a JSON object")
+    if "value" not in found:
+        _refuse(number, "no value; a tombstone says null")
+    if found.get("valid") is False:
+        _refuse(number, "valid is false: its batch did not match its checksum")
+    if options.keep_timestamps:
+        _check_time(found.get("timestamp"), number)
+    headers = found.get("headers")
+    if headers is not None and type(headers) is not list:
+        _refuse(number, "headers is not a list of [name, value]")
+    for pair in headers or ():
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str:
+            _refuse(number, "a header is [name, value], its name a string")
+        _check_text(pair[0], "a header's name", number, "utf8")
+        _check_text(pair[1], "a header's value", number, encoding)
+    _check_text(found.get("key"), "key", number, encoding)
+    _check_text(found["value"], "value", number, encoding)
+    _refuse(number, f"lists and objects nested deeper than {_lines.DEPTH_MAX}")
+
+
+def _json(line: str, number: int) -> Any:
+    try:
+        return json.loads(line.strip(_WHITE), parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        _refuse(number, f"not JSON: {error.msg} at column {error.colno}")
+    except RecursionError:
+        _refuse(number, f"lists and objects nested deeper than {_lines.DEPTH_MAX}")
+    except ValueError as error:
+        _refuse(number, f"not JSON that can be read: {error}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _check_time(time: Any, number: int) -> None:
+    if time is None or (type(time) is int and NO_TIMESTAMP <= time <= _TIMESTAMP_MAX):
+        return
+    _refuse(number, f"timestamp is no number of ms from {NO_TIMESTAMP} on")
+
+
+def _check_text(text: Any, name: str, number: int, encoding: str) -> None:
+    if text is None:
+        return
+    if type(text) is not str:
+        _refuse(number, f"{name} is neither a string nor null")
+    try:
+        _DECODERS[encoding](text)
+    except UnicodeEncodeError:
+        _refuse(number, f"{name} holds half a surrogate pair")
+    except ValueError as error:
+        _refuse(number, f"{name} is not {encoding}: {error}")
+
+
+def _refuse(number: int, reason: str) -> NoReturn:
+    raise InvalidRecordError(f"line {number + 1}: {reason}")
+
+
+def _too_long(number: int, line_bytes_max: int) -> NoReturn:
+    raise LimitExceededError(f"line {number + 1} is longer than {line_bytes_max} bytes")
+
+
+__all__ = ["AppendOptions", "encode_lines", "read_lines"]

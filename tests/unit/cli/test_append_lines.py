@@ -1,0 +1,484 @@
+"""Lines of JSON to batches: what a line may say, how lines become batches, what is refused."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.cli import append_lines
+from kseg.cli.append_lines import AppendOptions, encode_lines, read_lines
+from kseg.constants import Compression
+from kseg.errors import InvalidRecordError, LimitExceededError
+from kseg.format.columns import decode
+from kseg.format.header import scan
+from kseg.format.options import BatchOptions
+from kseg.format.request import Request
+from kseg.format.values import RecordColumns
+from tests import reference
+from tests.unit.cli.conftest import Kseg
+
+NOW_MS = 1_760_000_000_123
+Row = tuple[bytes | None, bytes | None, int, tuple[tuple[bytes, bytes | None], ...]]
+
+
+def rows_of(pieces: Iterator[RecordColumns]) -> list[Row]:
+    """Value, key, time and headers of each record."""
+    return [
+        row
+        for piece in pieces
+        for row in zip(piece.value, piece.key, piece.timestamp.tolist(), piece.headers, strict=True)
+    ]
+
+
+def read(text: bytes, options: AppendOptions | None = None, **given: Any) -> list[Row]:
+    given.setdefault("clock", lambda: NOW_MS)
+    return rows_of(read_lines(io.BytesIO(text), options or AppendOptions(), **given))
+
+
+UTF8 = AppendOptions(encoding="utf8", keep_timestamps=True)
+HEX = AppendOptions(encoding="hex")
+
+# ---- what a line may say -------------------------------------------------------------------------
+
+TAKEN: dict[str, tuple[AppendOptions, str, Row]] = {
+    "a value alone": (AppendOptions(), '{"value":"YWI="}', (b"ab", None, NOW_MS, ())),
+    "a tombstone": (AppendOptions(), '{"value":null,"key":"aw=="}', (None, b"k", NOW_MS, ())),
+    "empty is not null": (AppendOptions(), '{"value":"","key":""}', (b"", b"", NOW_MS, ())),
+    "base64 of every length": (
+        AppendOptions(),
+        '{"value":"AAEC","key":"/+8="}',
+        (b"\0\1\2", b"\xff\xef", NOW_MS, ()),
+    ),
+    "base64 with slashes escaped": (
+        AppendOptions(),
+        r'{"value":"\/w=="}',
+        (b"\xff", None, NOW_MS, ()),
+    ),
+    "hex in both cases": (HEX, '{"value":"00fFaB"}', (b"\0\xff\xab", None, NOW_MS, ())),
+    "hex with escapes": (HEX, r'{"value":"\u0030\u0031"}', (b"\1", None, NOW_MS, ())),
+    "text": (
+        UTF8,
+        '{"value":"h\u00e9 \U0001f600"}',
+        ("h\u00e9 \U0001f600".encode(), None, NOW_MS, ()),
+    ),
+    "text with every escape": (
+        UTF8,
+        r'{"value":"\"\\\/\b\f\n\r\t\u0000\u00e9\u20AC\ud83d\ude00"}',
+        ('"\\/\b\f\n\r\t\0\u00e9\u20ac\U0001f600'.encode(), None, NOW_MS, ()),
+    ),
+    "headers": (
+        AppendOptions(),
+        '{"headers":[["a","MQ=="],["a",null],["",""],["\u00e9\\n",""]],"value":""}',
+        (b"", None, NOW_MS, ((b"a", b"1"), (b"a", None), (b"", b""), ("\u00e9\n".encode(), b""))),
+    ),
+    "headers of text": (
+        UTF8,
+        r'{"value":"","headers":[["n","\u0041"]]}',
+        (b"", None, NOW_MS, ((b"n", b"A"),)),
+    ),
+    "no headers": (AppendOptions(), '{"value":"","headers":[]}', (b"", None, NOW_MS, ())),
+    "null headers and key": (
+        AppendOptions(),
+        '{"value":"","headers":null,"key":null,"timestamp":null,"control":null,"valid":null}',
+        (b"", None, NOW_MS, ()),
+    ),
+    "a time that is kept": (UTF8, '{"value":"","timestamp":5}', (b"", None, 5, ())),
+    "no time, kept": (UTF8, '{"value":"","timestamp":-1}', (b"", None, -1, ())),
+    "the last time there is": (
+        UTF8,
+        '{"value":"","timestamp":9223372036854775807}',
+        (b"", None, 2**63 - 1, ()),
+    ),
+    "a time of zero, below zero": (UTF8, '{"value":"","timestamp":-0}', (b"", None, 0, ())),
+    "a time that is not asked for": (
+        AppendOptions(),
+        '{"value":"","timestamp":"yesterday"}',
+        (b"", None, NOW_MS, ()),
+    ),
+    "white space": (
+        AppendOptions(),
+        '\t { "headers" : [ [ "a" , "" ] , [ "b" , null ] ] , "value" : "" } \r',
+        (b"", None, NOW_MS, ((b"a", b""), (b"b", None))),
+    ),
+    "other fields": (
+        AppendOptions(),
+        '{"offset":7,"x":[1,-0.5e+3,{"y":[[],{},"\\ud800"]},true,false,null],"value":"","valid":true}',
+        (b"", None, NOW_MS, ()),
+    ),
+    "a field twice": (
+        UTF8,
+        '{"value":7,"key":"a","value":"b","key":"c"}',
+        (b"b", b"c", NOW_MS, ()),
+    ),
+    "names with escapes": (
+        UTF8,
+        r'{"\u0076alue":"a","\u0074\u0069\u006d\u0065\u0073\u0074\u0061\u006d\u0070":6}',
+        (b"a", None, 6, ()),
+    ),
+    "names that almost fit": (
+        AppendOptions(),
+        r'{"value":"","Value":1,"valu":2,"keys":3,"header":4,"\ud800":5,"key\u0000":6}',
+        (b"", None, NOW_MS, ()),
+    ),
+    "a control field that is no marker": (
+        AppendOptions(),
+        '{"value":"","control":false}',
+        (b"", None, NOW_MS, ()),
+    ),
+    "sixty-four levels": (
+        AppendOptions(),
+        '{"value":"","x":' + "[" * 63 + "]" * 63 + "}",
+        (b"", None, NOW_MS, ()),
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ["", "\n"], ids=["cut", "ended"])
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_line_is_a_record(name: str, end: str) -> None:
+    options, line, expected = TAKEN[name]
+    assert read((line + end).encode(), options) == [expected]
+
+
+def test_lines_are_told_apart_and_blank_ones_passed_over() -> None:
+    text = b'\n{"value":"YQ=="}\r\n   \n\r\n{"value":"Yg=="}\n\n{"value":"Yw=="}'
+    assert [row[0] for row in read(text)] == [b"a", b"b", b"c"]
+    assert read(b"") == read(b"\n") == read(b" \t\r\n\n") == []
+
+
+def test_null_and_present_values_mix_in_all_columns() -> None:
+    lines = [
+        json.dumps(
+            {
+                "value": None if n % 3 else "dg==",
+                "key": None if n % 5 else "aw==",
+                "headers": [["h", None if n % 2 else "dg=="]] * (n % 4),
+            }
+        )
+        for n in range(40)
+    ]
+    found = read("\n".join(lines).encode())
+    assert [row[0] for row in found] == [None if n % 3 else b"v" for n in range(40)]
+    assert [row[1] for row in found] == [None if n % 5 else b"k" for n in range(40)]
+    assert [row[3] for row in found] == [
+        ((b"h", None if n % 2 else b"v"),) * (n % 4) for n in range(40)
+    ]
+
+
+def test_control_records_are_left_out_and_their_lines_told() -> None:
+    text = b'{"value":"YQ=="}\n\n{"value":"not even base64","control":true}\n{"control":true}\n'
+    told: list[int] = []
+    assert [row[0] for row in read(text + text, on_control=told.append)] == [b"a", b"a"]
+    assert told == [3, 4, 7, 8]
+    assert len(read(text)) == 1
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[AppendOptions, str, str]] = {
+    "no object": (AppendOptions(), "[]", "not a JSON object"),
+    "a number": (AppendOptions(), "12", "not a JSON object"),
+    "null": (AppendOptions(), "null", "not a JSON object"),
+    "a string": (AppendOptions(), '"YQ=="', "not a JSON object"),
+    "no JSON": (AppendOptions(), "value", "not JSON: Expecting value at column 1"),
+    "a byte order mark": (AppendOptions(), '\ufeff{"value":""}', "not JSON"),
+    "cut short": (AppendOptions(), '{"value":"', "not JSON: Unterminated string"),
+    "cut behind the value": (AppendOptions(), '{"value":""', "not JSON: Expecting ',' delimiter"),
+    "two on one line": (AppendOptions(), '{"value":""}{"value":""}', "not JSON: Extra data"),
+    "one on two lines": (AppendOptions(), '{"value":\n""}', "not JSON: Expecting value"),
+    "a comma too many": (AppendOptions(), '{"value":"",}', "not JSON"),
+    "a comma too many in a list": (
+        AppendOptions(),
+        '{"value":"","headers":[["a",""],]}',
+        "not JSON",
+    ),
+    "a control character": (UTF8, '{"value":"a\tb"}', "not JSON: Invalid control character"),
+    "an unknown escape": (UTF8, r'{"value":"\x41"}', r"not JSON: Invalid \\escape"),
+    "an escape cut short": (UTF8, r'{"value":"\u00e"}', r"not JSON: Invalid \\uXXXX escape"),
+    "a number with a zero in front": (AppendOptions(), '{"value":"","x":01}', "not JSON"),
+    "a number without digits": (AppendOptions(), '{"value":"","x":-}', "not JSON"),
+    "a fraction without digits": (AppendOptions(), '{"value":"","x":1.}', "not JSON"),
+    "an exponent without digits": (AppendOptions(), '{"value":"","x":1e+}', "not JSON"),
+    "a word": (AppendOptions(), '{"value":"","x":nul}', "not JSON"),
+    "not a number": (AppendOptions(), '{"value":"","x":NaN}', "NaN is no JSON"),
+    "no value": (AppendOptions(), '{"key":"aw=="}', "no value; a tombstone says null"),
+    "no field at all": (AppendOptions(), "{ }", "no value"),
+    "a value of another type": (AppendOptions(), '{"value":1}', "value is neither a string nor"),
+    "a key of another type": (AppendOptions(), '{"value":"","key":[]}', "key is neither a string"),
+    "base64 without its end": (AppendOptions(), '{"value":"YQ"}', "value is not base64"),
+    "base64 with too much": (AppendOptions(), '{"value":"YQ==YQ=="}', "value is not base64"),
+    "base64 with padding alone": (
+        AppendOptions(),
+        '{"key":"====","value":""}',
+        "key is not base64",
+    ),
+    "base64 padded thrice": (AppendOptions(), '{"value":"Y==="}', "value is not base64"),
+    "base64 padded in the midst": (AppendOptions(), '{"value":"YQ=a"}', "value is not base64"),
+    "base64 for addresses": (AppendOptions(), '{"value":"_-8="}', "value is not base64"),
+    "base64 with a blank": (AppendOptions(), '{"value":"YWI= "}', "value is not base64"),
+    "base64 above ASCII": (AppendOptions(), '{"value":"YWI\u00e9"}', "value is not base64"),
+    "half a byte of hex": (HEX, '{"value":"abc"}', "value is not hex"),
+    "no digit of hex": (HEX, '{"value":"0g"}', "value is not hex"),
+    "half a pair": (UTF8, r'{"value":"\ud83d"}', "value holds half a surrogate pair"),
+    "the other half": (UTF8, r'{"value":"\ude00"}', "value holds half a surrogate pair"),
+    "a half and a letter": (UTF8, r'{"key":"\ud83d\u0041","value":""}', "key holds half"),
+    "headers that are no list": (AppendOptions(), '{"value":"","headers":{}}', "not a list of"),
+    "headers that are false": (AppendOptions(), '{"value":"","headers":false}', "not a list of"),
+    "a header that is no pair": (AppendOptions(), '{"value":"","headers":["ab"]}', "a header is"),
+    "a header of one": (AppendOptions(), '{"value":"","headers":[["a"]]}', "a header is"),
+    "a header of none": (AppendOptions(), '{"value":"","headers":[[]]}', "a header is"),
+    "a header of three": (AppendOptions(), '{"value":"","headers":[["a","",1]]}', "a header is"),
+    "a header without a name": (
+        AppendOptions(),
+        '{"value":"","headers":[[null,""]]}',
+        "its name a",
+    ),
+    "a header of a number": (
+        AppendOptions(),
+        '{"value":"","headers":[["a",1]]}',
+        "a header's value is neither a string nor null",
+    ),
+    "a header of no base64": (
+        AppendOptions(),
+        '{"value":"","headers":[["a","b"]]}',
+        "a header's value is not base64",
+    ),
+    "half a name": (
+        AppendOptions(),
+        r'{"value":"","headers":[["\ud800",""]]}',
+        "a header's name holds half a surrogate pair",
+    ),
+    "a time before none": (UTF8, '{"value":"","timestamp":-2}', "timestamp is no number of ms"),
+    "a time beyond 64 bits": (UTF8, '{"value":"","timestamp":9223372036854775808}', "timestamp is"),
+    "a time far beyond": (UTF8, '{"value":"","timestamp":' + "9" * 40 + "}", "timestamp is"),
+    "a time with a fraction": (UTF8, '{"value":"","timestamp":5.0}', "timestamp is"),
+    "a time of text": (UTF8, '{"value":"","timestamp":"5"}', "timestamp is"),
+    "a time that is true": (UTF8, '{"value":"","timestamp":true}', "timestamp is"),
+    "a batch that failed its check": (
+        AppendOptions(),
+        '{"value":"","valid":false}',
+        "valid is false: its batch did not match its checksum",
+    ),
+    "sixty-five levels": (
+        AppendOptions(),
+        '{"value":"","x":' + "[" * 64 + "]" * 64 + "}",
+        "nested deeper than 64",
+    ),
+    "levels without end": (AppendOptions(), "[" * 100_000, "not a JSON object|nested deeper than"),
+    "digits without end": (
+        UTF8,
+        '{"value":"","timestamp":' + "1" * 5000 + "}",
+        "not JSON that can",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_line_that_is_no_record_is_refused_by_its_number(name: str) -> None:
+    options, line, said = REFUSED[name]
+    good = '{"value":""}\n\n'
+    with pytest.raises(InvalidRecordError, match=f"^line 3: .*({said})"):
+        read((good + line + "\n" + good).encode(), options)
+
+
+def test_bytes_that_are_no_text_are_refused_behind_the_faults_before_them() -> None:
+    bad = b'{"value":"\xff"}\n'
+    with pytest.raises(InvalidRecordError, match=r"^line 2: not UTF-8: byte 0xff"):
+        read(b'{"value":""}\n' + bad + b"[]\n")
+    with pytest.raises(InvalidRecordError, match=r"^line 1: not a JSON object"):
+        read(b"[]\n" + bad)
+    with pytest.raises(InvalidRecordError, match=r"^line 1: not UTF-8: byte 0xed"):
+        read('{"value":"\ud800"}'.encode("utf-8", "surrogatepass"), UTF8)
+
+
+@pytest.mark.parametrize("longest", [13, 14])
+@pytest.mark.parametrize(
+    "tail", [b"", b"\n", b'\n{"value":""}\n'], ids=["cut", "ended", "followed"]
+)
+def test_lines_are_bounded_to_the_byte(longest: int, tail: bytes) -> None:
+    line = '{"value":"\u00e9"}'.encode()  # 14 bytes
+    options = AppendOptions(encoding="utf8", line_bytes_max=longest)
+    if longest == 14:
+        assert read(line + tail, options)[0][0] == "\u00e9".encode()
+    else:
+        with pytest.raises(LimitExceededError, match=r"^line 1 is longer than 13 bytes"):
+            read(line + tail, options)
+
+
+class Endless:
+    """One empty line, then blanks for ever."""
+
+    given = 0
+
+    def read(self, size: int) -> bytes:
+        self.given += size
+        return b"\n" if self.given == size else b" " * size
+
+
+def test_a_line_without_end_is_not_taken_into_memory() -> None:
+    stream: Any = Endless()
+    with pytest.raises(LimitExceededError, match="line 2 is longer than"):
+        list(read_lines(stream, AppendOptions(), clock=lambda: NOW_MS))
+    assert stream.given < 2 * AppendOptions().line_bytes_max
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"encoding": "raw"}, "base64, hex or utf8"),
+        ({"line_bytes_max": 0}, "line_bytes_max"),
+        ({"batch_bytes": 0}, "batch_bytes"),
+        ({"batch_bytes": 2**29 + 1}, "batch_bytes"),
+    ],
+)
+def test_options_that_no_line_could_be_read_with_are_refused(given: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        AppendOptions(**given)
+
+
+# ---- lines to batches ----------------------------------------------------------------------------
+
+
+def line_of(number: int, **more: Any) -> bytes:
+    value = base64.b64encode(b"value %d" % number).decode()
+    return json.dumps({"value": value, "key": "aw==", **more}).encode() + b"\n"
+
+
+class Trickle(io.BytesIO):
+    """Gives a few bytes at a time."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(size or 0, 37))
+
+
+@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize("limit", [{"batch_bytes": 300}, {"batch_records": 7}, {}])
+def test_batches_depend_on_the_lines_not_on_how_they_arrive(limit: Any, headers: bool) -> None:
+    some = {"headers": [["h", "dg=="]]}
+    text = b"".join(line_of(n, **(some if headers and n % 9 == 8 else {})) for n in range(100))
+    options = AppendOptions(**limit)
+    given = dict(base_offset=40, clock=lambda: NOW_MS)
+    whole = list(encode_lines(io.BytesIO(text), options, **given))
+    assert list(encode_lines(Trickle(text), options, **given)) == whole
+    assert [batch.base_offset for batch in whole[1:]] == [
+        batch.last_offset + 1 for batch in whole[:-1]
+    ]
+    assert (whole[0].base_offset, whole[-1].last_offset) == (40, 139)
+    if "batch_bytes" in limit:
+        assert all(len(batch) <= 300 for batch in whole)
+    if "batch_records" in limit:
+        assert [batch.record_count for batch in whole] == [7] * 14 + [2]
+    records = [
+        record
+        for batch in reference.walk(b"".join(batch.data for batch in whole)).batches
+        for record in reference.records(batch)
+    ]
+    assert [record.value for record in records] == [b"value %d" % n for n in range(100)]
+    assert [record.offset for record in records] == list(range(40, 140))
+    assert {record.timestamp for record in records} == {NOW_MS}
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.LZ4])
+def test_lines_become_batches_of_every_magic_and_codec(magic: int, codec: Compression) -> None:
+    options = AppendOptions(batch=BatchOptions(magic=magic, compression=codec), batch_records=10)
+    text = b"".join(map(line_of, range(25)))
+    found = list(encode_lines(io.BytesIO(text), options, base_offset=0, clock=lambda: NOW_MS))
+    assert [(batch.magic, batch.record_count) for batch in found] == [
+        (magic, 10),
+        (magic, 10),
+        (magic, 5),
+    ]
+    data = b"".join(batch.data for batch in found)
+    (piece,) = decode(data, scan(data), Request(fields=("value", "codec")))
+    assert list(piece.value) == [b"value %d" % n for n in range(25)]
+    assert set(piece.codec.tolist()) == {int(codec)}
+
+
+def test_the_clock_is_asked_for_each_piece_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append_lines, "_PIECE_BYTES", 1)
+    monkeypatch.setattr(append_lines, "_PIECE_BATCHES", 0)
+    times = iter(range(100, 200))
+    text = line_of(0, timestamp=5) + line_of(1)
+    found = read(text, replace(UTF8, encoding="base64"), clock=lambda: next(times))
+    assert [row[2] for row in found] == [5, 101]
+
+
+def test_batches_before_a_bad_line_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(append_lines, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(append_lines, "_PIECE_BATCHES", 0)
+    text = b"".join(map(line_of, range(20))) + b"{}\n"
+    found = encode_lines(
+        io.BytesIO(text), AppendOptions(batch_records=3), base_offset=0, clock=lambda: NOW_MS
+    )
+    given = []
+    with pytest.raises(InvalidRecordError, match=r"^line 21: no value"):
+        given.extend(found)
+    counts = [batch.record_count for batch in given]
+    assert counts == [3] * len(counts)
+
+
+def test_no_lines_are_no_batches() -> None:
+    for text in (b"", b"\n\n", b'{"control":true}\n'):
+        assert list(encode_lines(io.BytesIO(text), UTF8, base_offset=0, clock=lambda: 0)) == []
+
+
+def test_memory_does_not_grow_with_the_lines() -> None:
+    def peak(count: int) -> int:
+        text = line_of(1, x="y" * 200) * 500
+        chunks = iter([text] * count)
+        stream: Any = type("Source", (), {"read": lambda self, n: next(chunks, b"")})()
+        tracemalloc.start()
+        batches = encode_lines(stream, AppendOptions(), base_offset=0, clock=lambda: 0)
+        assert sum(batch.record_count for batch in batches) == 500 * count
+        top = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return top
+
+    assert peak(40) < 2 * peak(4)
+
+
+@pytest.mark.parametrize("encoding", ["base64", "hex"])
+def test_what_dump_prints_is_read_back(kseg: Kseg, orders: Path, encoding: str) -> None:
+    ran = kseg("dump", "--format", "jsonl", "--bytes", encoding, orders)
+    options = AppendOptions(encoding=encoding, keep_timestamps=True)
+    assert read(ran.out, options) == [
+        (
+            None if row["value"] is None else raw(row["value"], encoding),
+            None if row["key"] is None else raw(row["key"], encoding),
+            row["timestamp"],
+            tuple(
+                (name.encode(), None if value is None else raw(value, encoding))
+                for name, value in row["headers"]
+            ),
+        )
+        for row in ran.rows
+    ]
+    assert len(ran.rows) == 10
+
+
+def raw(text: str, encoding: str) -> bytes:
+    return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text)
+
+
+def test_a_log_goes_out_as_lines_and_in_again(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
+    ran = kseg("dump", "--format", "jsonl", orders)
+    options = AppendOptions(keep_timestamps=True, batch=BatchOptions(compression=Compression.ZSTD))
+    batches = encode_lines(io.BytesIO(ran.out), options, base_offset=0, clock=lambda: NOW_MS)
+    again = tmp_path / "again-0"
+    again.mkdir()
+    (again / f"{0:020d}.log").write_bytes(b"".join(batch.data for batch in batches))
+    fields = ("offset", "timestamp", "key", "value", "headers")
+    before, after = (
+        [{name: row[name] for name in fields} for row in rows]
+        for rows in (ran.rows, kseg("dump", "--format", "jsonl", again).rows)
+    )
+    assert after == before
