@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from kseg import _builder, _encode
-from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD, Compression, ControlType, TimestampType
+from kseg.constants import BATCH_HEADER_BYTES, Compression, ControlType, TimestampType
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.compress import compress
 from kseg.format.control import EndMarker, KRaftValue, LeaderChange, control_key
@@ -392,7 +392,8 @@ def estimate_bytes_upper_bound(
     fields = _builder.fields_bytes(magic, key, value, headers if magic == 2 else ())
     if magic == 2:
         return BATCH_HEADER_BYTES + RECORD_OVERHEAD_MAX + fields
-    wrapper = LOG_OVERHEAD + (22 if magic else 14) if compression else 0
+    # Kafka leaves out the offset and size of the inner message.
+    wrapper = (22 if magic else 14) if compression else 0
     return wrapper + fields
 
 
@@ -421,7 +422,12 @@ def estimate_set_bytes(
             given.key,
             given.value,
             given.headers if magic == 2 else (),
-            timestamp_delta=given.timestamp - base_timestamp,
+            timestamp_delta=_int64(given.timestamp - base_timestamp),
             offset_delta=given.offset - base_offset,
         )
     return min(max(size // 2, 1024), 65_536) if compression else size
+
+
+def _int64(number: int) -> int:
+    """The low 64 bits, signed: deltas between far timestamps wrap."""
+    return (number + 2**63) % 2**64 - 2**63
