@@ -108,12 +108,12 @@ class Conversion:
     Attributes:
         data: the bytes.
         losses: what was dropped.
-        stats: what was done.
+        tally: what was done.
     """
 
     data: bytes
     losses: Losses
-    stats: Tally
+    tally: Tally
 
 
 @dataclass(slots=True)
@@ -160,7 +160,7 @@ def convert(
         FormatError: a batch is damaged, or holds a record that cannot be written.
 
     Example:
-        >>> convert(b"", magic=2).stats.records_converted
+        >>> convert(b"", magic=2).tally.records_converted
         0
     """
     if on_loss not in ("refuse", "drop"):
