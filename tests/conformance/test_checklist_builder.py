@@ -1,36 +1,20 @@
-"""The builder and control records, one claim a row: what is written, and what is refused.
+"""The builder, one claim a row: what is written, and what is refused.
 
-The claims are those of Kafka's MemoryRecordsBuilderTest, the parts of MemoryRecordsTest and
-DefaultRecordBatchTest that build, ControlRecordTypeTest, ControlRecordUtilsTest and
-EndTransactionMarkerTest, and rules that only code tells.
+The claims are those of Kafka's MemoryRecordsBuilderTest and of the parts of MemoryRecordsTest and
+DefaultRecordBatchTest that build, and rules that only code tells. Its markers are in
+`test_checklist_control.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import pack
 from typing import Any
-from uuid import UUID
 
 import pytest
 
 from kseg.constants import Compression, ControlType, TimestampType
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.builder import BatchBuilder, estimate_set_bytes
-from kseg.format.control import (
-    EndMarker,
-    Endpoint,
-    KRaftVersion,
-    KRaftVoters,
-    LeaderChange,
-    SnapshotFooter,
-    SnapshotHeader,
-    Voter,
-    control_key,
-    parse_control,
-    parse_control_as,
-    parse_control_key,
-)
 from kseg.format.encoded import EncodedBatch
 from kseg.format.values import Record
 from tests.conformance.readers import Reader
@@ -444,155 +428,3 @@ def test_reopening_rewrites_the_producer_over_the_same_records(
     assert [record["sequence"] for record in records] == [40]
     with pytest.raises(BuilderStateError):
         builder.append(b"k", b"v")
-
-
-# Control records
-
-
-def test_a_commit_marker_comes_back_as_it_was_written(reader: Reader) -> None:
-    builder = BatchBuilder(**MARKED, leader_epoch=4, base_offset=30)
-    builder.append_end_marker(ControlType.COMMIT, 79, timestamp_ms=12)
-    batch = builder.build()
-    assert len(batch) == 78
-    ((header,), (record,)) = read(reader, batch)
-    names = ("control", "transactional", "producer_id", "producer_epoch", "leader_epoch")
-    assert [header[name] for name in names] == [True, True, 9, 3, 4]
-    marker = parse_control(record["key"], record["value"])
-    assert marker == EndMarker(ControlType.COMMIT, 79)
-    assert (record["timestamp"], record["offset"]) == (12, 30)
-
-
-BAD_MARKERS = {
-    "without the transactional flag": {**MARKED, "transactional": False},
-    "in a batch that is no control batch": {**MARKED, "control": False, "base_sequence": 0},
-    "without a producer id": {"transactional": True, "control": True},
-}
-
-
-@pytest.mark.parametrize("given", BAD_MARKERS.values(), ids=BAD_MARKERS)
-def test_an_end_transaction_marker_is_refused_at_append(given: dict[str, Any]) -> None:
-    builder = BatchBuilder(**given)
-    with pytest.raises(InvalidRecordError):
-        builder.append_end_marker(ControlType.COMMIT, 1, timestamp_ms=0)
-    assert builder.record_count == 0
-
-
-def test_a_record_that_is_no_marker_is_refused_by_a_control_batch() -> None:
-    with pytest.raises(InvalidRecordError, match="control records only"):
-        BatchBuilder(**MARKED).append(b"k", b"v")
-
-
-CHANGE = LeaderChange(5, voters=(2, 3), granting_voters=(3,))
-
-
-def test_a_leader_change_without_leader_epoch_is_refused_at_append() -> None:
-    with pytest.raises(InvalidRecordError, match="leader epoch"):
-        BatchBuilder(control=True).append_leader_change(CHANGE, timestamp_ms=0)
-
-
-def test_a_leader_change_with_leader_epoch_comes_back(reader: Reader) -> None:
-    builder = BatchBuilder(control=True, leader_epoch=20)
-    builder.append_leader_change(CHANGE, timestamp_ms=0)
-    ((header,), (record,)) = read(reader, builder.build())
-    assert (header["control"], header["leader_epoch"]) == (True, 20)
-    assert parse_control_as(LeaderChange, record["key"], record["value"]) == CHANGE
-
-
-VOTERS = KRaftVoters(
-    (
-        Voter(1, UUID(int=2**127 + 5), (Endpoint("CONTROLLER", "kafka-1", 9093),), 0, 1),
-        Voter(2, UUID(int=0), (), 0, 0),
-    )
-)
-KRAFT = {
-    marker.TYPE.name: marker
-    for marker in (CHANGE, SnapshotHeader(1700), SnapshotFooter(), KRaftVersion(1), VOTERS)
-}
-
-
-@pytest.mark.parametrize("marker", KRAFT.values(), ids=KRAFT)
-def test_every_kraft_record_comes_back_from_a_batch(marker: Any, reader: Reader) -> None:
-    builder = BatchBuilder(control=True, leader_epoch=3)
-    builder.append_control(marker, timestamp_ms=1)
-    _, (record,) = read(reader, builder.build())
-    assert record["control_type"] == marker.TYPE.name
-    assert parse_control(record["key"], record["value"]) == marker
-    assert parse_control_as(type(marker), record["key"], record["value"]) == marker
-
-
-@pytest.mark.parametrize("marker", KRAFT.values(), ids=KRAFT)
-def test_the_value_s_own_version_is_0_and_comes_first(marker: Any) -> None:
-    assert marker.to_bytes()[:2] == b"\0\0"
-
-
-def test_type_337_is_unknown() -> None:
-    assert parse_control_key(pack(">hh", 0, 337)).type == ControlType.UNKNOWN
-    assert parse_control(pack(">hh", 0, 337), b"whatever") is None
-
-
-def test_key_version_5_with_extra_bytes_tells_the_type() -> None:
-    assert parse_control_key(pack(">hhi", 5, 1, 23432)).type == ControlType.COMMIT
-
-
-@pytest.mark.parametrize("kind", [kind for kind in ControlType if kind >= 0])
-def test_every_type_comes_back_from_its_key(kind: ControlType) -> None:
-    assert parse_control_key(control_key(kind)) == (kind, 0)
-
-
-BAD_KEYS = {"a key of 3 bytes": bytes(3), "a key of version -1": pack(">hh", -1, 1), "no key": None}
-
-
-@pytest.mark.parametrize("key", BAD_KEYS.values(), ids=BAD_KEYS)
-def test_a_control_key_is_invalid(key: bytes | None) -> None:
-    with pytest.raises(InvalidRecordError):
-        parse_control_key(key)
-
-
-def test_an_unknown_type_has_no_key_and_no_marker() -> None:
-    with pytest.raises(ValueError, match="unknown"):
-        control_key(ControlType.UNKNOWN)
-    with pytest.raises(ValueError, match="ABORT or COMMIT, not UNKNOWN"):
-        EndMarker(ControlType.UNKNOWN, 24)
-    with pytest.raises(ValueError, match="ABORT or COMMIT, not UNKNOWN"):
-        EndMarker.from_bytes(ControlType.UNKNOWN, EndMarker(ControlType.ABORT, 24).to_bytes())
-    with pytest.raises(ValueError, match="not UNKNOWN"):
-        BatchBuilder(**MARKED).append_end_marker(ControlType.UNKNOWN, 1, timestamp_ms=0)
-
-
-BAD_MARKER_VALUES = {
-    "version -1": pack(">hi", -1, 1),
-    "an empty value": b"",
-    "5 bytes": bytes(5),
-    "no value": None,
-}
-
-
-@pytest.mark.parametrize("value", BAD_MARKER_VALUES.values(), ids=BAD_MARKER_VALUES)
-def test_a_marker_value_is_invalid(value: bytes | None) -> None:
-    with pytest.raises(InvalidRecordError):
-        EndMarker.from_bytes(ControlType.COMMIT, value)
-
-
-@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
-def test_a_marker_with_epoch_79_comes_back(kind: ControlType) -> None:
-    marker = EndMarker(kind, 79)
-    assert EndMarker.from_bytes(kind, marker.to_bytes()) == marker
-
-
-def test_marker_value_version_5_with_extra_bytes_tells_the_epoch() -> None:
-    value = pack(">hii", 5, 79, 23432)
-    assert EndMarker.from_bytes(ControlType.ABORT, value).coordinator_epoch == 79
-
-
-def test_asking_a_commit_key_for_voters_names_both_types() -> None:
-    with pytest.raises(ValueError, match="KRAFT_VOTERS record was expected, this is COMMIT"):
-        parse_control_as(KRaftVoters, control_key(ControlType.COMMIT), VOTERS.to_bytes())
-
-
-def test_a_leader_change_of_schema_1_is_an_error() -> None:
-    voter = pack(">i", 2) + UUID(int=2**127 + 5).bytes + b"\0"
-    zeros = pack(">i", 2) + bytes(16) + b"\0"
-    for voters in ([voter], [zeros], [voter, zeros], [zeros, zeros]):
-        listed = bytes([len(voters) + 1]) + b"".join(voters)
-        with pytest.raises(InvalidRecordError, match="LEADER_CHANGE"):
-            LeaderChange.from_bytes(pack(">hi", 1, 5) + listed + listed + b"\0")
