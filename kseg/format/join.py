@@ -55,8 +55,9 @@ def join_binary(columns: Sequence[BinaryColumn]) -> BinaryColumn:
     if null_count:
         valid = np.concatenate([column.is_valid() for column in columns])
         validity = np.packbits(valid, bitorder="little")
+    offsets = _offsets([column.offsets for column in columns])  # refuses what is too much to copy
     data = np.concatenate([_own_data(column) for column in columns])
-    return BinaryColumn(_offsets([c.offsets for c in columns]), data, validity, null_count)
+    return BinaryColumn(offsets, data, validity, null_count)
 
 
 def _own_data(column: BinaryColumn) -> npt.NDArray[np.uint8]:
