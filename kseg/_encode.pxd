@@ -41,6 +41,8 @@ cdef extern from "write.h" nogil:
         WRITE_PAYLOAD_NULL "KSEG_WRITE_PAYLOAD_NULL"
         WRITE_LAST_OFFSET "KSEG_WRITE_LAST_OFFSET"
         WRITE_CHANGED "KSEG_WRITE_CHANGED"
+        WRITE_FULL "KSEG_WRITE_FULL"
+        WRITE_ROOM "KSEG_WRITE_ROOM"
 
         # What `take` answers instead of a size.
         NULL_VALUE "KSEG_NULL_VALUE"

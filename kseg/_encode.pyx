@@ -1,9 +1,8 @@
 """Write kernels for magic 2: columns in, one batch out.
 
-The sizes of all records come first, which also tells how many fit; then one pass writes them into a
-bytes object of exactly that size, which nobody else has seen yet, with header and checksum in the
-same call. Columns are numbers that somebody may change while they are read, so what the second
-pass writes is held against the sizes of the first.
+One pass writes the records into a bytes object that nobody else has seen yet; then header and
+checksum are filled in and the object is cut to what was needed, in the same call. Records that do
+not fit into a batch stay for the next one. The loop itself stands in `csrc/write.h`.
 
 Source: Kafka MemoryRecordsBuilder, DefaultRecord.writeTo, DefaultRecordBatch.writeHeader.
 """
@@ -13,8 +12,7 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from kseg._core cimport (
     ATTRIBUTE_LOG_APPEND, CRC_COVERS_FROM, HEADER_BYTES, crc32c_of, sub64,
@@ -26,8 +24,11 @@ cdef extern from "Python.h" nogil:
 cdef enum:
     CRC_AT = 17
     ATTRIBUTE_HORIZON = 0x40
-    # Attributes, two deltas, two lengths, header count and the record's own length.
-    RECORD_BYTES_MIN = 7
+    # What a buffer has beyond what is asked for, so that the last record need not be sized first.
+    ROOM_SPARE = 64
+    # Up to here a buffer is made as large as the batch may become.
+    ROOM_ESTIMATED_FROM = 1 << 16
+    RECORD_BYTES_USUAL = 12
 
 
 # ---- columns, lent -------------------------------------------------------------------------------
@@ -84,13 +85,22 @@ cdef const int64_t *_lend_int64(Rows rows, object column, str name) except? NULL
     return first
 
 
+cdef Py_ssize_t _length(offset, timestamp, key, value, headers) except -1:
+    for column in (offset, timestamp, key, value):
+        if column is not None:
+            return len(column)
+    if headers is None:
+        raise ValueError("records to be written need one column at least")
+    return len(headers) - 1
+
+
 @cython.auto_pickle(False)
 @cython.final
 cdef class Rows:
     """Columns of `length` records, lent to the encoders for as long as this lives.
 
     Args:
-        length: how many records.
+        length: how many records; -1 for as many as the first column given has.
         offset, timestamp: int64[length], or None.
         key, value: a tuple of `bytes` and None, or a column in Arrow's layout (int32 `offsets`,
             uint8 `data`, uint8 `validity` or None), or None where all are null.
@@ -106,9 +116,9 @@ cdef class Rows:
         """Borrow the buffers; the numbers in them are looked at when they are used."""
         cdef int64_t count = 0
         self.held = []
-        self.length = length
         if length < 0:
-            raise ValueError("length is negative")
+            length = _length(offset, timestamp, key, value, headers)
+        self.length = length
         self.lent.offsets = _lend_int64(self, offset, "offset")
         self.lent.timestamps = _lend_int64(self, timestamp, "timestamp")
         _lend_field(self, key, length, "key", &self.lent.key)
@@ -134,28 +144,33 @@ cdef class Rows:
             PyBuffer_Release(&self.buffers[i])
 
 
-# ---- the loops over records ----------------------------------------------------------------------
+# ---- batches -------------------------------------------------------------------------------------
 
 cdef extern from "write.h" nogil:
-    # What is asked of the loops, and what the first one answers.
+    # What is asked of the loop, where it stands, and why it stopped.
     ctypedef struct Job "kseg_job":
-        int64_t first
+        int64_t row
         int64_t end
         int64_t base_offset
         int64_t base_timestamp
         int64_t bytes_max
         int64_t count
         int64_t bytes_ "bytes"
+        int64_t room
         int64_t last_offset
         int64_t max_timestamp
+        int64_t wanted
         int status
 
-    void _measure "kseg_measure"(const Source *rows, Job *job, int32_t *sizes) noexcept
-    bint _put_records "kseg_put_records"(const Source *rows, const Job *job, const int32_t *sizes,
-                                         uint8_t *p, const uint8_t *end) noexcept
+    void _put_records "kseg_put_records"(const Source *rows, Job *job, uint8_t *begin) noexcept
+    int64_t _estimate "kseg_estimate"(const Field *field, int64_t first, int64_t end) noexcept
 
+cdef extern from "Python.h":
+    PyObject *_new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
+    int _resize_bytes "_PyBytes_Resize"(PyObject **data, Py_ssize_t size) except -1
+    char *_bytes_data "PyBytes_AS_STRING"(PyObject *data) noexcept nogil
+    void _release "Py_XDECREF"(PyObject *data) noexcept
 
-# ---- batches -------------------------------------------------------------------------------------
 
 cdef void _seal(uint8_t *start, const BatchHeader *header, int64_t size) noexcept nogil:
     """Header and checksum around the records that lie behind them."""
@@ -169,13 +184,6 @@ cdef int _check_range(Rows rows, int64_t first, int64_t end) except -1:
     return 0
 
 
-cdef int64_t _first_offset(Rows rows, int64_t first, object base_offset) except? -1:
-    """The base offset asked for, else that of the first record, else 0."""
-    if base_offset is not None:
-        return base_offset
-    return rows.lent.offsets[first] if rows.lent.offsets != NULL else 0
-
-
 cdef Source _without_empty_headers(const Source *lent, int64_t first, int64_t end) noexcept nogil:
     """The columns; without that of headers where it says that there are none in these rows."""
     cdef Source rows = lent[0]
@@ -186,6 +194,44 @@ cdef Source _without_empty_headers(const Source *lent, int64_t first, int64_t en
                 return rows
         rows.headers = NULL
     return rows
+
+
+cdef int64_t _first_room(const Source *rows, const Job *job) noexcept nogil:
+    """How large a buffer to begin with: about what is needed; never more than what is asked for."""
+    cdef int64_t first, end, room = job.bytes_max + ROOM_SPARE
+    if job.bytes_max > ROOM_ESTIMATED_FROM:
+        room = (job.end - job.row) * RECORD_BYTES_USUAL + ROOM_SPARE
+        room += _estimate(&rows.key, job.row, job.end) + _estimate(&rows.value, job.row, job.end)
+        if rows.headers != NULL:
+            first = max(0, min(rows.headers[job.row], rows.header_count))
+            end = max(first, min(rows.headers[job.end], rows.header_count))
+            room += _estimate(&rows.header_value, first, end) * 2
+    return max(0, min(room, job.bytes_max + ROOM_SPARE, INT32_MAX))
+
+
+cdef PyObject *_put_all(const Source *rows, Job *job, int64_t start) except NULL:
+    """A bytes object with `start` bytes of room and the records behind, cut to what they need.
+
+    Nobody else sees it before it is filled. It grows where the records turn out to need more.
+    """
+    cdef PyObject *data
+    cdef uint8_t *p
+    job.room = _first_room(rows, job)
+    data = _new_bytes(NULL, start + job.room)
+    try:
+        while True:
+            p = <uint8_t *>_bytes_data(data) + start
+            with nogil:
+                _put_records(rows, job, p)
+            if job.status != WRITE_ROOM:
+                break
+            job.room = max(job.wanted, min(2 * job.room, job.bytes_max, INT32_MAX))
+            _resize_bytes(&data, start + job.room)
+        _resize_bytes(&data, start + job.bytes_)
+    except:
+        _release(data)
+        raise
+    return data
 
 
 def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offset,
@@ -215,49 +261,43 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
     Source: Kafka MemoryRecordsBuilder.appendWithOffset, writeDefaultBatchHeader.
     """
     _check_range(rows, first, end)
+    cdef Source lent = _without_empty_headers(&rows.lent, first, end)
     cdef Job job
     cdef BatchHeader header
-    cdef Source lent = _without_empty_headers(&rows.lent, first, end)
-    cdef int64_t start = 0 if bare else HEADER_BYTES
-    cdef int64_t count_max = min(end - first, max(bytes_max, 0) // RECORD_BYTES_MIN + 1)
+    cdef PyObject *made
     cdef uint8_t *p
-    cdef bint whole = True
-    job.first, job.end = first, end
-    job.base_offset = _first_offset(rows, first, base_offset)
+    cdef int64_t start = 0 if bare else HEADER_BYTES
+    memset(&job, 0, sizeof(job))
+    job.row, job.end, job.max_timestamp = first, end, -1
+    job.bytes_max = bytes_max - HEADER_BYTES if bytes_max < INT32_MAX else INT32_MAX
+    job.base_offset = rows.lent.offsets[first] if rows.lent.offsets != NULL else 0
+    if base_offset is not None:
+        job.base_offset = base_offset
     job.base_timestamp = base_timestamp
     if not attributes & ATTRIBUTE_HORIZON:
         job.base_timestamp = lent.timestamps[first] if lent.timestamps != NULL else -1
-    job.bytes_max = bytes_max
-    cdef int32_t *sizes = <int32_t *>PyMem_RawMalloc(count_max * sizeof(int32_t))
-    if sizes == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            _measure(&lent, &job, sizes)
-        if attributes & ATTRIBUTE_LOG_APPEND:
-            job.max_timestamp = log_append_time
-        if last_offset is not None and job.status == WRITE_OK:
-            _override_last(&job, last_offset)
-        if job.status != WRITE_OK:
-            return (None, job.status, job.count, job.base_offset, job.last_offset,
-                    job.base_timestamp, job.max_timestamp, job.bytes_)
+    made = _put_all(&lent, &job, start)
+    data = <object>made
+    _release(made)
+    if job.status == WRITE_FULL:
+        job.status = WRITE_OK
+    if attributes & ATTRIBUTE_LOG_APPEND:
+        job.max_timestamp = log_append_time
+    if last_offset is not None and job.status == WRITE_OK:
+        _override_last(&job, last_offset)
+    if job.status != WRITE_OK:
+        data, job.count = None, job.row - first
+    elif not bare:
         header.base_offset, header.last_offset = job.base_offset, job.last_offset
         header.base_timestamp, header.max_timestamp = job.base_timestamp, job.max_timestamp
         header.leader_epoch, header.attributes = leader_epoch, attributes
         header.producer_id, header.producer_epoch = producer_id, producer_epoch
         header.base_sequence, header.count = base_sequence, <int32_t>job.count
-        data = PyBytes_FromStringAndSize(NULL, start + job.bytes_)
-        p = <uint8_t *>PyBytes_AS_STRING(data)
+        p = <uint8_t *>_bytes_data(made)
         with nogil:
-            whole = _put_records(&lent, &job, sizes, p + start, p + start + job.bytes_)
-            if whole and not bare:
-                _seal(p, &header, start + job.bytes_)
-        if not whole:
-            data, job.status = None, WRITE_CHANGED
-        return (data, job.status, job.count, job.base_offset, job.last_offset, job.base_timestamp,
-                job.max_timestamp, job.bytes_)
-    finally:
-        PyMem_RawFree(sizes)
+            _seal(p, &header, start + job.bytes_)
+    return (data, job.status, job.count, job.base_offset, job.last_offset, job.base_timestamp,
+            job.max_timestamp, job.bytes_)
 
 
 cdef int _override_last(Job *job, int64_t last_offset) except -1:

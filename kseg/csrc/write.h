@@ -1,12 +1,11 @@
-/* The records of a magic 2 batch, written: the loops over columns of records, once to size them and once to write.
+/* The records of a magic 2 batch, written: the loop over columns of records.
  *
- * A column of byte strings comes as a tuple of bytes objects and None, or in Arrow's layout. Each loop is written once
+ * A column of byte strings comes as a tuple of bytes objects and None, or in Arrow's layout. The loop is written once
  * and made three times: for tuples, for plain columns, and for everything else (nulls, headers, a mixture), so that
- * the common ones ask nothing twice.
+ * the common ones ask nothing in vain.
  *
  * A bytes object never changes and the tuple keeps it alive, so that both may be read without the GIL. The numbers of
- * a column may be changed by somebody meanwhile: each is read once a pass and held against its data, and the second
- * pass writes no further than the sizes of the first.
+ * a column may be changed by somebody meanwhile: each is read once and held against its data and the buffer.
  *
  * Source: Kafka DefaultRecord.writeTo, MemoryRecordsBuilder.appendWithOffset.
  */
@@ -51,7 +50,10 @@ enum {
     KSEG_WRITE_LAST_OFFSET,
     KSEG_WRITE_COLUMN,
     KSEG_WRITE_TYPE,
-    KSEG_WRITE_CHANGED
+    KSEG_WRITE_CHANGED,
+    /* Not said to anybody: the batch, or the buffer, is full. */
+    KSEG_WRITE_FULL,
+    KSEG_WRITE_ROOM
 };
 
 /* What kseg_take answers instead of a size. */
@@ -136,61 +138,103 @@ static int kseg_headers_size(const kseg_columns *rows, int64_t start, int64_t en
     return KSEG_WRITE_OK;
 }
 
-/* A record's headers, which must end where the record ends; NULL where they would not. */
-static uint8_t *kseg_put_headers(const kseg_columns *rows, int64_t row, uint8_t *p, const uint8_t *stop) {
+/* A record's headers, up to `end` at the most; a status where they do not fit or one is refused. */
+static uint8_t *kseg_put_headers(const kseg_columns *rows, int64_t row, uint8_t *p, const uint8_t *end, int *status) {
     const uint8_t *at = NULL;
-    int64_t start = rows->headers[row], end = rows->headers[row + 1], total = 0;
-    if (kseg_headers_size(rows, start, end, &total) != KSEG_WRITE_OK || total != stop - p)
-        return NULL;
-    p = kseg_put_varint(p, (int32_t)(end - start));
-    for (int64_t header = start; header < end; header++) {
+    int64_t header = rows->headers[row], stop = rows->headers[row + 1];
+    if (header < 0 || header > stop || stop > rows->header_count) {
+        *status = KSEG_WRITE_COLUMN;
+        return p;
+    }
+    p = kseg_put_varint(p, (int32_t)(stop - header));
+    for (; header < stop; header++) {
         int64_t size = kseg_take(&rows->header_key, header, KSEG_ANY, &at);
-        if (size < 0 || kseg_sized(size) > stop - p)
-            return NULL;
+        if (size < 0) {
+            *status = size == KSEG_NULL_VALUE ? KSEG_WRITE_NAME_NULL : kseg_refusal(size);
+            return p;
+        }
+        if (kseg_sized(size) > end - p)
+            break;
         p = kseg_put_sized(p, at, size);
         size = kseg_take(&rows->header_value, header, KSEG_ANY, &at);
-        if (size < KSEG_NULL_VALUE || kseg_sized(size) > stop - p)
-            return NULL;
+        if (size < KSEG_NULL_VALUE) {
+            *status = kseg_refusal(size);
+            return p;
+        }
+        if (kseg_sized(size) > end - p)
+            break;
         p = kseg_put_sized(p, at, size);
     }
+    if (header < stop)
+        *status = KSEG_WRITE_ROOM;
     return p;
 }
 
-/* What is asked of the loops, and what the first one answers. */
+/* Where the loop stands: what is asked of it, what it has done, and why it stopped. */
 typedef struct {
-    int64_t first;
+    int64_t row; /* the next one */
     int64_t end;
     int64_t base_offset;
     int64_t base_timestamp;
-    int64_t bytes_max;
+    int64_t bytes_max; /* of all records; the first is written in any case */
     int64_t count;
-    int64_t bytes;
+    int64_t bytes; /* of the records written */
+    int64_t room;  /* bytes of the buffer */
     int64_t last_offset;
     int64_t max_timestamp;
+    int64_t wanted; /* with KSEG_WRITE_ROOM: a buffer of so many bytes holds the next record */
     int status;
 } kseg_job;
 
-/* Bytes of a record between its length and its headers. */
-static inline __attribute__((always_inline)) int64_t kseg_fields_size(int64_t timestamp_delta, int64_t offset_delta,
-                                                                      int64_t key, int64_t value) {
-    return 1 + (int64_t)kseg_varlong_size(timestamp_delta) + kseg_uvarint_size((uint64_t)offset_delta << 1)
-           + kseg_sized(key) + kseg_sized(value);
+/* The numbers of a record with their lengths, at their longest, and its attributes. */
+#define KSEG_NUMBERS_MAX 36
+/* The size of a batch is a positive int32. */
+#define KSEG_RECORDS_MAX ((int64_t)INT32_MAX - KSEG_BATCH_HEADER_BYTES)
+
+/* Why a record did not go into the buffer, found out with its exact size: it is too large for everything, for the
+ * batch, or for the buffer. */
+static int kseg_no_room(const kseg_columns *rows, kseg_job *job, int64_t timestamp_delta, int64_t offset_delta,
+                        int64_t key, int64_t value) {
+    int64_t headers = 1;
+    if (key > INT32_MAX || value > INT32_MAX)
+        return KSEG_WRITE_RECORD_SIZE;
+    if (rows->headers != NULL) {
+        int status = kseg_headers_size(rows, rows->headers[job->row], rows->headers[job->row + 1], &headers);
+        if (status != KSEG_WRITE_OK)
+            return status;
+    }
+    int64_t body = 1 + (int64_t)kseg_varlong_size(timestamp_delta) + kseg_uvarint_size((uint64_t)offset_delta << 1)
+                   + kseg_sized(key) + kseg_sized(value) + headers;
+    if (body > INT32_MAX)
+        return KSEG_WRITE_RECORD_SIZE;
+    int64_t bytes = job->bytes + body + kseg_uvarint_size((uint64_t)body << 1);
+    if (bytes > job->bytes_max && job->count > 0)
+        return KSEG_WRITE_FULL;
+    if (bytes > KSEG_RECORDS_MAX)
+        return KSEG_WRITE_BATCH_SIZE;
+    job->wanted = bytes + KSEG_NUMBERS_MAX;
+    return KSEG_WRITE_ROOM;
 }
 
-static inline __attribute__((always_inline)) void kseg_measure_as(const kseg_columns *lent, kseg_job *job,
-                                                                  int32_t *sizes, int form) {
+static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg_columns *lent, kseg_job *job,
+                                                                      uint8_t *begin, int form) {
     /* Copies that no store can reach, so that the compiler need not read them anew. */
     const kseg_columns rows = *lent;
-    const int64_t base_offset = job->base_offset, base_timestamp = job->base_timestamp;
-    const int64_t first = job->first, end = job->end, bytes_max = job->bytes_max;
-    int64_t row = first, last = 0, latest = -1, total = KSEG_BATCH_HEADER_BYTES;
-    const uint8_t *at;
+    const int64_t base_offset = job->base_offset, base_timestamp = job->base_timestamp, end_row = job->end;
+    const int64_t bytes_max = job->bytes_max, limit = bytes_max < KSEG_RECORDS_MAX ? bytes_max : KSEG_RECORDS_MAX;
+    const uint8_t *end = begin + job->room;
+    const uint8_t *key_at = NULL, *value_at = NULL;
+    uint8_t *p = begin + job->bytes;
+    int64_t row = job->row, count = job->count, last = job->last_offset, latest = job->max_timestamp;
+    int64_t timestamp_delta = 0, delta = 0, key = 0, value = 0;
+    /* A record is written behind room for its length, as many bytes as the last one's length took, and moved where
+     * they were too many or too few. */
+    int64_t width = 2;
     int status = KSEG_WRITE_OK;
-    for (; row < end; row++) {
-        int64_t offset = rows.offsets ? rows.offsets[row] : kseg_add64(base_offset, row - first);
+    for (; row < end_row; row++) {
+        int64_t offset = rows.offsets ? rows.offsets[row] : kseg_add64(base_offset, count);
         int64_t timestamp = rows.timestamps ? rows.timestamps[row] : -1;
-        int64_t delta = kseg_sub64(offset, base_offset);
-        if (!KSEG_LIKELY(offset > last || row == first)) {
+        if (!KSEG_LIKELY(offset > last || count == 0)) {
             status = KSEG_WRITE_OFFSET_ORDER;
             break;
         }
@@ -198,110 +242,89 @@ static inline __attribute__((always_inline)) void kseg_measure_as(const kseg_col
             status = KSEG_WRITE_TIMESTAMP;
             break;
         }
+        delta = kseg_sub64(offset, base_offset);
         if (!KSEG_LIKELY((uint64_t)delta <= INT32_MAX)) {
             status = KSEG_WRITE_OFFSET_RANGE;
             break;
         }
-        int64_t key = kseg_take(&rows.key, row, form, &at);
-        int64_t value = kseg_take(&rows.value, row, form, &at);
+        key = kseg_take(&rows.key, row, form, &key_at);
+        value = kseg_take(&rows.value, row, form, &value_at);
         if (!KSEG_LIKELY(key >= KSEG_NULL_VALUE && value >= KSEG_NULL_VALUE)) {
             status = kseg_refusal(key < KSEG_NULL_VALUE ? key : value);
             break;
         }
-        int64_t body = 1;
+        timestamp_delta = kseg_sub64(timestamp, base_timestamp);
+        /* Sizes of objects in memory: their sum is far from 2^63. */
+        if (!KSEG_LIKELY(key + value <= end - p - KSEG_NUMBERS_MAX)) {
+            status = KSEG_WRITE_ROOM;
+            break;
+        }
+        uint8_t *body = p + width;
+        *body = 0;
+        uint8_t *q = kseg_put_varlong(body + 1, timestamp_delta);
+        q = kseg_put_uvarint(q, (uint64_t)delta << 1);
+        q = kseg_put_sized(q, key_at, key);
+        q = kseg_put_sized(q, value_at, value);
         if (form == KSEG_ANY && rows.headers != NULL) {
-            status = kseg_headers_size(lent, rows.headers[row], rows.headers[row + 1], &body);
+            q = kseg_put_headers(lent, row, q, end - 8, &status);
+            if (status != KSEG_WRITE_OK)
+                break;
+        } else {
+            *q++ = 0;
+        }
+        int64_t size = q - body;
+        int64_t needed = kseg_uvarint_size((uint64_t)size << 1);
+        if (!KSEG_LIKELY(needed == width)) {
+            memmove(p + needed, body, (size_t)size);
+            q = p + needed + size;
+            width = needed;
+        }
+        kseg_put_uvarint(p, (uint64_t)size << 1);
+        if (!KSEG_LIKELY(q - begin <= limit)) {
+            status = q - begin > bytes_max && count > 0 ? KSEG_WRITE_FULL
+                     : q - begin > KSEG_RECORDS_MAX     ? KSEG_WRITE_BATCH_SIZE
+                                                        : KSEG_WRITE_OK;
             if (status != KSEG_WRITE_OK)
                 break;
         }
-        /* Sizes of objects in memory: their sum is far from 2^63. */
-        body += kseg_fields_size(kseg_sub64(timestamp, base_timestamp), delta, key, value);
-        if (!KSEG_LIKELY(body <= INT32_MAX)) {
-            status = KSEG_WRITE_RECORD_SIZE;
-            break;
-        }
-        int64_t size = body + kseg_uvarint_size((uint64_t)body << 1);
-        if (!KSEG_LIKELY(size <= bytes_max - total) && row > first)
-            break;
-        if (!KSEG_LIKELY(size <= INT32_MAX - total)) {
-            status = KSEG_WRITE_BATCH_SIZE;
-            break;
-        }
-        total += size;
-        sizes[row - first] = (int32_t)body;
+        p = q;
+        count++;
         last = offset;
         latest = timestamp > latest ? timestamp : latest;
     }
-    job->count = row - first;
-    job->bytes = total - KSEG_BATCH_HEADER_BYTES;
+    job->row = row;
+    job->count = count;
+    job->bytes = p - begin;
     job->last_offset = last;
     job->max_timestamp = latest;
-    job->status = status;
+    job->status = status == KSEG_WRITE_ROOM ? kseg_no_room(lent, job, timestamp_delta, delta, key, value) : status;
 }
 
-/* Sizes of the records that fit into the job's bytes, from its first row on and at least one; `count` is the refused
- * row, from the first on, where the status is not OK. `sizes` has room for as many records as there are rows or fit. */
-static void kseg_measure(const kseg_columns *rows, kseg_job *job, int32_t *sizes) {
+/* Write records into the job's buffer until all are written, or one is refused, does not fit into the batch, or not
+ * into the buffer: then the loop goes on in a larger one that begins with the same bytes. */
+static void kseg_put_records(const kseg_columns *rows, kseg_job *job, uint8_t *begin) {
     int form = kseg_form_of(rows);
     if (form == KSEG_ITEMS)
-        kseg_measure_as(rows, job, sizes, KSEG_ITEMS);
+        kseg_put_records_as(rows, job, begin, KSEG_ITEMS);
     else if (form == KSEG_COLUMNS)
-        kseg_measure_as(rows, job, sizes, KSEG_COLUMNS);
+        kseg_put_records_as(rows, job, begin, KSEG_COLUMNS);
     else
-        kseg_measure_as(rows, job, sizes, KSEG_ANY);
+        kseg_put_records_as(rows, job, begin, KSEG_ANY);
 }
 
-/* The numbers of a record with their lengths, at their longest, and its attributes. */
-#define KSEG_NUMBERS_MAX 36
-
-static inline __attribute__((always_inline)) int kseg_put_records_as(const kseg_columns *lent, const kseg_job *job,
-                                                                     const int32_t *sizes, uint8_t *p,
-                                                                     const uint8_t *end, int form) {
-    const kseg_columns rows = *lent;
-    const int64_t base_offset = job->base_offset, base_timestamp = job->base_timestamp;
-    const int64_t first = job->first, count = job->count;
-    const uint8_t *key_at = NULL, *value_at = NULL;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t row = first + i, size = sizes[i];
-        int64_t timestamp_delta = kseg_sub64(rows.timestamps ? rows.timestamps[row] : -1, base_timestamp);
-        int64_t offset_delta = rows.offsets ? kseg_sub64(rows.offsets[row], base_offset) : i;
-        int64_t key = kseg_take(&rows.key, row, form, &key_at);
-        int64_t value = kseg_take(&rows.value, row, form, &value_at);
-        if (!KSEG_LIKELY(key >= KSEG_NULL_VALUE && value >= KSEG_NULL_VALUE))
-            return 0;
-        /* With room for the longest numbers, what has grown is noticed behind the record and before the end; without
-         * it, in front of the record. */
-        if (!KSEG_LIKELY(key + value <= end - p - KSEG_NUMBERS_MAX)
-            && kseg_fields_size(timestamp_delta, (uint32_t)offset_delta, key, value) >= size)
-            return 0;
-        p = kseg_put_uvarint(p, (uint64_t)size << 1);
-        const uint8_t *stop = p + size;
-        *p = 0;
-        p = kseg_put_varlong(p + 1, timestamp_delta);
-        p = kseg_put_uvarint(p, (uint64_t)(uint32_t)offset_delta << 1);
-        p = kseg_put_sized(p, key_at, key);
-        p = kseg_put_sized(p, value_at, value);
-        if (form == KSEG_ANY && rows.headers != NULL) {
-            if (p >= stop || (p = kseg_put_headers(lent, row, p, stop)) == NULL)
-                return 0;
-        } else {
-            *p++ = 0;
-        }
-        if (!KSEG_LIKELY(p == stop))
-            return 0;
+/* About how many bytes the values of `[first, end)` have: exact for a column that is in order, else from a sample. */
+static int64_t kseg_estimate(const kseg_field *field, int64_t first, int64_t end) {
+    const uint8_t *at;
+    int64_t step = (end - first) / 32 + 1, sum = 0;
+    if (field->offsets != NULL) {
+        int64_t bytes = (int64_t)field->offsets[end] - field->offsets[first];
+        return bytes < 0 ? 0 : bytes > field->data_bytes ? field->data_bytes : bytes;
     }
-    return p == end;
-}
-
-/* The records that were measured, in `[p, end)`; 0 where a column has changed since. */
-static int kseg_put_records(const kseg_columns *rows, const kseg_job *job, const int32_t *sizes, uint8_t *p,
-                            const uint8_t *end) {
-    int form = kseg_form_of(rows);
-    if (form == KSEG_ITEMS)
-        return kseg_put_records_as(rows, job, sizes, p, end, KSEG_ITEMS);
-    if (form == KSEG_COLUMNS)
-        return kseg_put_records_as(rows, job, sizes, p, end, KSEG_COLUMNS);
-    return kseg_put_records_as(rows, job, sizes, p, end, KSEG_ANY);
+    for (int64_t row = first; row < end; row += step) {
+        int64_t size = kseg_take(field, row, KSEG_ANY, &at);
+        sum += size > 0 ? size : 0;
+    }
+    return sum * step;
 }
 
 #endif

@@ -23,7 +23,6 @@ from kseg.format.compress import compress
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import (
     CONTROL,
-    DELETE_HORIZON,
     LOG_APPEND,
     TRANSACTIONAL,
     increment_sequence,
@@ -140,14 +139,10 @@ def _batch(
     spent: int,
 ) -> EncodedBatch:
     """One batch of magic 2; `spent` sequences of the producer have been used before it."""
-    kind = options.compression
-    log_append = options.is_log_append
+    kind, attributes = options.compression, options.attributes
     sequence = options.base_sequence
     if spent and sequence >= 0:
         sequence = increment_sequence(sequence, spent & _INT32_MAX)
-    attributes = kind | log_append << 3 | options.transactional << 4 | options.control << 5
-    if options.delete_horizon_ms >= 0:
-        attributes |= DELETE_HORIZON
     data, status, count, base, last, base_timestamp, latest, size = _encode.encode_records(
         rows,
         first,
@@ -183,7 +178,7 @@ def _batch(
             sequence,
             count,
         )
-    place = last if log_append or latest != NO_TIMESTAMP else -1
+    place = last if latest != NO_TIMESTAMP or options.is_log_append else -1
     return EncodedBatch(data, 2, base, last, count, latest, place, size, ratio)
 
 
@@ -200,7 +195,7 @@ def _messages(
     """Messages of magic 0 or 1, inside a wrapper if there is a codec."""
     magic, kind = options.magic, options.compression
     log_append = options.is_log_append
-    flags = LOG_APPEND if log_append and magic else 0
+    flags = options.attributes & LOG_APPEND
     stamp = options.log_append_time if log_append else None
     if kind:
         bytes_max -= _WRAPPER_BYTES[magic]
@@ -256,14 +251,12 @@ def empty_batch(
     """
     if options.magic < 2:
         raise ValueError(f"magic {options.magic} has no empty batches")
-    attributes = options.is_log_append << 3
-    attributes |= options.transactional * TRANSACTIONAL | options.control * CONTROL
     data = _encode.seal_batch(
         b"",
         base_offset,
         last_offset,
         options.leader_epoch,
-        attributes,
+        options.attributes & (LOG_APPEND | TRANSACTIONAL | CONTROL),
         NO_TIMESTAMP,
         max_timestamp,
         options.producer_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kseg.constants import (
     NO_PARTITION_LEADER_EPOCH,
@@ -15,6 +15,16 @@ from kseg.constants import (
 )
 from kseg.errors import InvalidRecordError
 from kseg.format.compress import check_level
+
+#: Widths of the numbers that go into a header.
+_BITS = {
+    "log_append_time": 64,
+    "producer_id": 64,
+    "producer_epoch": 16,
+    "base_sequence": 32,
+    "leader_epoch": 32,
+    "delete_horizon_ms": 64,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +42,12 @@ class BatchOptions:
         control: the records are markers rather than data.
         leader_epoch: partition leader epoch; -1 from producers.
         delete_horizon_ms: from when tombstones and markers may go; -1 for none.
+        is_log_append: whether every record reports the time of its append.
+        attributes: the bits that all this makes in a header.
 
     Raises:
-        ValueError: the arguments exclude each other, as in Kafka's builder.
+        ValueError: the arguments exclude each other, as in Kafka's builder, or a number does not
+            fit its field.
 
     Source: Kafka MemoryRecordsBuilder's constructor.
     """
@@ -51,6 +64,8 @@ class BatchOptions:
     control: bool = False
     leader_epoch: int = NO_PARTITION_LEADER_EPOCH
     delete_horizon_ms: int = -1
+    is_log_append: bool = field(init=False, repr=False, compare=False)
+    attributes: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what Kafka's builder refuses before its first record."""
@@ -67,6 +82,20 @@ class BatchOptions:
             self._check_old()
         if self.level is not None:
             check_level(self.compression, self.level)
+        for name, bits in _BITS.items():
+            if not -(1 << bits - 1) <= getattr(self, name) < 1 << bits - 1:
+                raise ValueError(f"{name} {getattr(self, name)} does not fit {bits} bits")
+        if self.log_append_time < NO_TIMESTAMP:
+            raise ValueError(f"log_append_time {self.log_append_time} is negative and not -1")
+        log_append = self.timestamp_type == TimestampType.LOG_APPEND_TIME
+        object.__setattr__(self, "is_log_append", log_append)
+        object.__setattr__(self, "attributes", self._attributes())
+
+    def _attributes(self) -> int:
+        if self.magic == 0:
+            return int(self.compression)
+        flags = self.is_log_append << 3 | self.transactional << 4 | self.control << 5
+        return self.compression | flags | self.has_delete_horizon << 6
 
     def _check_old(self) -> None:
         magic = self.magic
@@ -88,11 +117,6 @@ class BatchOptions:
     def has_delete_horizon(self) -> bool:
         """Whether base timestamps give the delete horizon."""
         return self.magic >= 2 and self.delete_horizon_ms >= 0
-
-    @property
-    def is_log_append(self) -> bool:
-        """Whether every record reports the time of its append."""
-        return self.timestamp_type == TimestampType.LOG_APPEND_TIME
 
     def check_producer(self) -> None:
         """Refuse producer fields that do not fit each other, as Kafka's builder does on closing.

@@ -24,6 +24,7 @@ RecordSource: TypeAlias = RecordColumns | Mapping[str, Any]
 #: The fields that records are written from.
 SOURCE_FIELDS = ("offset", "timestamp", "key", "value", "headers")
 
+_NAMES = frozenset(SOURCE_FIELDS)
 _INT64 = np.dtype(np.int64)
 
 
@@ -47,7 +48,9 @@ def rows_of(source: RecordSource | Rows) -> Rows:
         length = source.length
     else:
         fields, length = source, -1
-        _check_names(fields)
+        if not fields.keys() <= _NAMES:
+            unknown = ", ".join(name for name in fields if name not in _NAMES)
+            raise ValueError(f"records have {', '.join(SOURCE_FIELDS)}, not {unknown}")
     get = fields.get
     offset, timestamp = get("offset"), get("timestamp")
     key, value, headers = get("key"), get("value"), get("headers")
@@ -60,28 +63,8 @@ def rows_of(source: RecordSource | Rows) -> Rows:
     if value is not None and type(value) is not BinaryColumn:
         value = tuple(value)
     if headers is None:
-        lists: tuple[Any, ...] = ()
-    else:
-        lists = _lists_of(headers)
-    if length < 0:
-        length = _length(offset, timestamp, key, value, lists)
-    return Rows(length, offset, timestamp, key, value, *lists)
-
-
-def _check_names(fields: Mapping[str, Any]) -> None:
-    unknown = [name for name in fields if name not in SOURCE_FIELDS]
-    if unknown:
-        raise ValueError(f"records have {', '.join(SOURCE_FIELDS)}, not {', '.join(unknown)}")
-
-
-def _length(*columns: Any) -> int:
-    """How many records the first column given has."""
-    for column in columns[:-1]:
-        if column is not None:
-            return len(column)
-    if columns[-1]:
-        return len(columns[-1][0]) - 1
-    raise ValueError(f"there is no column: one of {', '.join(SOURCE_FIELDS)} has to be given")
+        return Rows(length, offset, timestamp, key, value)
+    return Rows(length, offset, timestamp, key, value, *_lists_of(headers))
 
 
 def _is_int64(column: Any) -> bool:
