@@ -1,0 +1,372 @@
+"""Conversion between formats and codecs: what stays, what is refused, what is dropped and said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kseg.constants import Compression
+from kseg.errors import (
+    CorruptRecordError,
+    DecompressionError,
+    FormatError,
+    InvalidRecordError,
+    KsegError,
+    LimitExceededError,
+    UnsupportedFormatError,
+)
+from kseg.format.convert import Converter, Losses, Target, convert
+from kseg.format.header import scan
+from tests import reference
+from tests.builders import (
+    ABORT,
+    COMMIT,
+    GZIP,
+    LZ4,
+    NONE,
+    ZSTD,
+    batch,
+    control_batch,
+    messages,
+    messages07,
+    record,
+    records_of,
+    wrapper,
+)
+from tests.conformance.outputs import batches_of, records_in
+
+PRODUCER = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 5}
+
+
+def spans(data: bytes) -> list[tuple[int, int]]:
+    return [(one.base_offset, one.last_offset) for one in batches_of(data)]
+
+
+# What stays
+
+
+def test_what_needs_no_change_is_copied() -> None:
+    data = batch([record()], codec=GZIP, attributes=0x80) + control_batch(COMMIT, base_offset=1)
+    for codec in (None, Compression.GZIP):
+        converted = convert(data, magic=2, compression=codec)
+        assert converted.data == data
+        assert converted.tally.copied_batches == 2
+
+
+def test_a_level_writes_even_what_has_the_codec_anew() -> None:
+    data = batch([record(bytes(5000))], codec=GZIP)
+    converted = convert(data, magic=2, compression=Compression.GZIP, level=1)
+    assert converted.tally.recoded_batches == 1
+    assert records_in(converted.data)[0].value == bytes(5000)
+
+
+def test_another_codec_leaves_records_alone_byte_for_byte() -> None:
+    given = [
+        record(b"a", attributes=255, width=3, timestamp=5),
+        record(b"b", offset=9, timestamp=-1),
+    ]
+    data = batch(
+        given, base_offset=3, transactional=True, leader_epoch=4, last_offset_delta=99, **PRODUCER
+    )
+    there = convert(data, magic=2, compression=Compression.ZSTD).data
+    (found,) = batches_of(there)
+    assert found.codec == ZSTD
+    assert convert(there, magic=2, compression=Compression.NONE).data == data
+
+
+def test_control_batches_and_empty_ones_are_never_compressed() -> None:
+    data = control_batch(ABORT) + batch([], base_offset=1, last_offset_delta=5, max_timestamp=3)
+    assert convert(data, magic=2, compression=Compression.ZSTD).data == data
+
+
+@pytest.mark.parametrize("level", [None, 1, 9])
+def test_the_level_reaches_the_codec(level: int | None) -> None:
+    text = b"".join(b"%d;" % (n * n) for n in range(5000))
+    data = batch([record(text)])
+    sizes = {
+        one: len(convert(data, magic=2, compression=Compression.GZIP, level=one).data)
+        for one in (1, 9, level)
+    }
+    assert sizes[9] < sizes[1]
+
+
+# Up
+
+
+def test_plain_messages_are_gathered_into_batches() -> None:
+    given = [record(b"v%03d" % n, key=b"k", timestamp=n) for n in range(100)]
+    data = messages(given, magic=1, base_offset=50)
+    converted = convert(data, magic=2)
+    assert spans(converted.data) == [(50, 149)]
+    assert converted.tally.converted_batches == converted.tally.records_converted == 100
+    assert [(one.offset, one.timestamp, one.value) for one in records_in(converted.data)] == [
+        (50 + n, n, b"v%03d" % n) for n in range(100)
+    ]
+
+
+def test_gathered_batches_are_of_about_the_size_asked_for() -> None:
+    data = messages([record(bytes(100)) for _ in range(50)], magic=0)
+    target = Target(2, batch_bytes=1000)
+    parts = list(Converter(target).convert(memoryview(data), scan(data, on_bad_crc="note")))
+    sizes = [len(part) for part in parts]
+    assert len(sizes) > 5
+    assert max(sizes) <= 1061
+    assert [one.offset for one in records_in(b"".join(parts))] == list(range(50))
+
+
+def test_a_message_larger_than_a_batch_is_one_alone() -> None:
+    data = messages([record(b"a"), record(bytes(99_999)), record(b"b")], magic=1)
+    assert spans(convert(data, magic=2).data) == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_messages_that_cannot_share_a_batch_do_not() -> None:
+    data = b"".join(
+        [
+            messages([record(b"a", timestamp=1), record(b"b", timestamp=2)], magic=1),
+            messages([record(b"c", timestamp=3, offset=2)], magic=1, log_append=True),
+            messages([record(b"d", timestamp=4, offset=3)], magic=1, log_append=True),
+            messages([record(b"e", timestamp=4, offset=4)], magic=1, log_append=True),
+            messages([record(b"f", timestamp=9, offset=4)], magic=1, log_append=True),
+            messages([record(b"g", offset=2)], magic=0),
+            messages([record(b"h", offset=3)], magic=0),
+            messages([record(b"i", offset=2**31 + 3)], magic=0),
+        ]
+    )
+    converted = convert(data, magic=2)
+    assert spans(converted.data) == [
+        (0, 1),
+        (2, 2),
+        (3, 4),
+        (4, 4),
+        (2, 3),
+        (2**31 + 3, 2**31 + 3),
+    ]
+    times = [(one.timestamp_type, one.max_timestamp) for one in batches_of(converted.data)]
+    assert times == [(0, 2), (1, 3), (1, 4), (1, 9), (0, -1), (0, -1)]
+    assert [one.value for one in records_in(converted.data)] == [b"%c" % n for n in b"abcdefghi"]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_becomes_one_batch_of_its_codec(magic: int) -> None:
+    given = [record(b"a", timestamp=3, offset=10), record(b"b", timestamp=1, offset=14)]
+    data = wrapper(given, magic=magic, codec=LZ4, base_offset=10)
+    (found,) = batches_of(convert(data, magic=2).data)
+    assert (found.base_offset, found.last_offset, found.codec) == (10, 14, LZ4)
+    assert found.max_timestamp == (3 if magic else -1)
+
+
+def test_magic_0_becomes_magic_1_without_times() -> None:
+    data = messages([record(b"a", key=b"k")], magic=0, base_offset=4)
+    (found,) = batches_of(convert(data, magic=1).data)
+    assert (found.magic, found.timestamp_type, found.max_timestamp) == (1, 0, -1)
+
+
+def test_plain_messages_become_one_wrapper_and_plain_again() -> None:
+    data = messages([record(b"%d" % n, timestamp=n) for n in range(9)], magic=1, base_offset=7)
+    wrapped = convert(data, magic=1, compression=Compression.GZIP).data
+    assert len(batches_of(wrapped)) == 1
+    assert convert(wrapped, magic=1, compression=Compression.NONE).data == data
+
+
+# Down
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (control_batch(COMMIT), "control batches"),
+        (batch([record()], **PRODUCER), "producer ids"),
+        (batch([], last_offset_delta=3, **PRODUCER), "producer ids"),
+        (batch([record()], transactional=True), "transactions"),
+        (batch([record(), record(headers=[(b"h", None)])]), "headers"),
+    ],
+    ids=["markers", "a producer", "a producer's empty batch", "a transaction", "headers"],
+)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_an_append_refuses_to_lose_is_refused(data: bytes, reason: str, magic: int) -> None:
+    sound = batch([record()])
+    with pytest.raises(UnsupportedFormatError, match=f"magic {magic} has no {reason}") as caught:
+        convert(sound + data, magic=magic)
+    assert caught.value.position == len(sound)
+    assert convert(sound + data, magic=magic, on_loss="drop").losses
+
+
+def test_the_first_record_with_headers_is_named() -> None:
+    data = batch([record()]) + batch([record(), record(headers=[(b"h", b"")])], base_offset=1)
+    with pytest.raises(UnsupportedFormatError) as caught:
+        convert(data, magic=1)
+    assert (caught.value.offset, caught.value.record_index) == (1, 1)
+
+
+def test_everything_dropped_is_counted() -> None:
+    data = b"".join(
+        [
+            batch(
+                [record(headers=[(b"h", b"x")], timestamp=4), record(timestamp=-1)],
+                last_offset_delta=5,
+                leader_epoch=3,
+                transactional=True,
+                **PRODUCER,
+            ),
+            control_batch(COMMIT, base_offset=6),
+            batch([], base_offset=7, last_offset_delta=1, leader_epoch=-1),
+            batch([record(timestamp=8)], base_offset=9, base_timestamp=5, delete_horizon=True),
+        ]
+    )
+    losses = convert(data, magic=0, on_loss="drop").losses
+    assert losses == Losses(
+        control_batches=1,
+        empty_batches=1,
+        producer_batches=1,
+        transactional_batches=1,
+        leader_epochs=2,
+        delete_horizons=1,
+        offset_ranges=1,
+        header_records=1,
+        timestamps=2,
+    )
+    assert len(losses.sentences()) == 9
+    assert convert(data, magic=1, on_loss="drop").losses.timestamps == 0
+
+
+def test_what_kafka_loses_without_a_word_is_said_and_not_refused() -> None:
+    data = batch([record(timestamp=4)], leader_epoch=3)
+    losses = convert(data, magic=0).losses
+    assert (losses.leader_epochs, losses.timestamps) == (1, 1)
+
+
+@pytest.mark.parametrize("on_loss", ["refuse", "drop"])
+def test_zstd_needs_another_codec_below_magic_2(on_loss: str) -> None:
+    data = batch([record(b"v")], codec=ZSTD)
+    with pytest.raises(UnsupportedFormatError, match="zstd"):
+        convert(data, magic=1, on_loss=on_loss)
+    converted = convert(data, magic=1, compression=Compression.LZ4, on_loss=on_loss)
+    assert [one.codec for one in batches_of(converted.data)] == [LZ4]
+
+
+def test_nothing_is_lost_on_the_way_up() -> None:
+    data = records_of([record()], magic=0) + records_of([record(offset=1)], magic=1, codec=GZIP)
+    assert not convert(data, magic=2).losses
+    assert convert(data, magic=2).losses.sentences() == []
+
+
+# Kafka 0.7
+
+
+def test_messages_of_0_7_are_numbered_and_sets_stay_together() -> None:
+    data = messages07([b"a", b"b"]) + messages07([b"c", b"d"], codec=GZIP) + messages07([b"e"])
+    data += messages07([b"f"], codec=GZIP) + messages07([b"g"], codec=GZIP)
+    converted = convert(data, magic=2, kafka07=True, first_offset=100)
+    found = [(one.base_offset, one.last_offset, one.codec) for one in batches_of(converted.data)]
+    assert found == [
+        (100, 101, NONE),
+        (102, 103, GZIP),
+        (104, 104, NONE),
+        (105, 105, GZIP),
+        (106, 106, GZIP),
+    ]
+    assert [one.value for one in records_in(converted.data)] == [b"%c" % n for n in b"abcdefg"]
+    assert converted.losses.physical_offsets == 7
+
+
+# Damage
+
+
+def broken(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def test_damage_is_refused_and_named() -> None:
+    sound = batch([record()])
+    with pytest.raises(CorruptRecordError) as caught:
+        convert(sound + broken(sound), magic=2)
+    assert caught.value.position == len(sound)
+
+
+DAMAGED: dict[str, tuple[bytes, type[FormatError]]] = {
+    "a wrong checksum": (broken(batch([record()], base_offset=1)), CorruptRecordError),
+    "a body that its codec refuses": (
+        batch([], base_offset=1, attributes=GZIP, body=b"no gzip", count=1),
+        DecompressionError,
+    ),
+    "a negative record count": (
+        batch([record()], base_offset=1, codec=GZIP, count=-1),
+        InvalidRecordError,
+    ),
+}
+
+
+@pytest.mark.parametrize("claim", DAMAGED)
+def test_damage_can_be_passed_over(claim: str) -> None:
+    damaged, kind = DAMAGED[claim]
+    first, last = batch([record(b"a")]), batch([record(b"b")], base_offset=2)
+    data = first + damaged + last
+    faults: list[KsegError] = []
+    converter = Converter(Target(2, Compression.LZ4), on_error=faults.append)
+    parts = converter.convert(memoryview(data), scan(data, on_bad_crc="note"))
+    assert [one.value for one in records_in(b"".join(parts))] == [b"a", b"b"]
+    assert [type(fault) for fault in faults] == [kind]
+    assert faults[0].position == len(first)
+    strict = Converter(Target(2, Compression.LZ4))
+    with pytest.raises(kind):
+        list(strict.convert(memoryview(data), scan(data, on_bad_crc="note")))
+
+
+def test_a_record_that_cannot_be_written_is_named_by_its_place() -> None:
+    data = batch([record()]) + batch([record(), record(timestamp=-5)], base_offset=1)
+    with pytest.raises(InvalidRecordError, match="timestamp") as caught:
+        convert(data, magic=1)
+    assert (caught.value.position, caught.value.record_index) == (len(batch([record()])), 1)
+
+
+def test_offsets_below_0_fit_no_wrapper_of_magic_1() -> None:
+    data = batch([record(), record()], base_offset=-5)
+    with pytest.raises(InvalidRecordError, match="negative"):
+        convert(data, magic=1, compression=Compression.GZIP)
+
+
+def test_a_batch_may_not_inflate_without_bound() -> None:
+    data = batch([record(bytes(100_000))], codec=ZSTD)
+    converter = Converter(Target(2, Compression.GZIP), inflated_max=50_000)
+    with pytest.raises(LimitExceededError):
+        list(converter.convert(memoryview(data), scan(data, on_bad_crc="note")))
+
+
+def test_a_torn_tail_is_left_out() -> None:
+    sound = batch([record()])
+    assert convert(sound + sound[:30], magic=2).data == sound
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"magic": 3},
+        {"magic": 2, "level": 3},
+        {"magic": 2, "compression": Compression.GZIP, "level": 10},
+        {"magic": 2, "compression": Compression.SNAPPY, "level": 1},
+        {"magic": 1, "compression": Compression.ZSTD},
+        {"magic": 2, "on_loss": "ignore"},
+    ],
+)
+def test_arguments_that_exclude_each_other_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        convert(b"", **arguments)
+
+
+def test_stretches_of_a_file_give_what_the_whole_gives() -> None:
+    parts = [
+        records_of([record(b"%d" % n)], magic=n % 3, codec=GZIP, base_offset=n) for n in range(9)
+    ]
+    data = b"".join(parts)
+    table = scan(data, on_bad_crc="note")
+    converter = Converter(Target(2))
+    made = []
+    for row in range(len(table)):
+        start = int(table.position[row])
+        piece = memoryview(data)[start : start + int(table.size[row])]
+        made += [bytes(x) for x in converter.convert(piece, table.take(np.array([row])), start)]
+    assert b"".join(made) == convert(data, magic=2).data
+    assert [one.value for one in records_in(b"".join(made))] == [b"%d" % n for n in range(9)]
+    assert reference.walk(data).batches[0].magic == 0
