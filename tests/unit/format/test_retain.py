@@ -1,0 +1,207 @@
+"""The rewrite of compaction: who is asked what, in which order, and what cannot be written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    LimitExceededError,
+)
+from kseg.format.header import BatchTable
+from kseg.format.retain import Retention, Verdict, filter_batches
+from kseg.format.values import RecordColumns
+from tests.builders import GZIP, ZSTD, batch, messages, record
+from tests.conformance.outputs import batches_of, records_in
+
+NOW: dict[str, Any] = {"now_ms": 0, "delete_retention_ms": 0}
+
+
+def delete_empty(table: BatchTable) -> Verdict:
+    return Verdict.same(Retention.DELETE_EMPTY, len(table))
+
+
+def every(columns: RecordColumns) -> Any:
+    return np.ones(len(columns), np.bool_)
+
+
+def odd(columns: RecordColumns) -> Any:
+    return columns["offset"] % 2 == 1
+
+
+MANY = b"".join(
+    batch([record(b"v%03d" % n) for n in range(start, start + 10)], base_offset=start)
+    for start in range(0, 1000, 10)
+)
+
+
+def test_both_questions_are_asked_for_many_at_a_time() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def decide(table: BatchTable) -> Verdict:
+        asked.append(("batches", len(table)))
+        return delete_empty(table)
+
+    def keep(columns: RecordColumns) -> Any:
+        asked.append(("records", len(columns)))
+        return odd(columns)
+
+    result = filter_batches(MANY, decide, keep, **NOW)
+    assert asked == [("batches", 100), ("records", 1000)]
+    assert [one.offset for one in records_in(result.data)] == list(range(1, 1000, 2))
+
+
+def test_records_of_batches_that_go_are_not_read() -> None:
+    damaged = batch([], attributes=GZIP, body=b"no gzip", count=3, base_offset=1)
+    data = batch([record()]) + damaged
+
+    def decide(table: BatchTable) -> Verdict:
+        return Verdict(np.array([Retention.DELETE_EMPTY, Retention.DELETE], np.uint8))
+
+    result = filter_batches(data, decide, every, **NOW)
+    assert (result.data, result.bytes_read) == (batch([record()]), len(data))
+    assert result.messages_read == 1
+
+
+def test_a_filter_sees_the_fields_it_asks_for() -> None:
+    seen = []
+
+    def keep(columns: RecordColumns) -> Any:
+        seen.append(set(columns.fields))
+        return columns["control"] | columns["key"].is_valid()
+
+    filter_batches(MANY, delete_empty, keep, fields=("control", "key"), **NOW)
+    common = {"offset", "timestamp", "key", "value", "headers", "position"}
+    assert seen == [common | {"control"}]
+
+
+def test_nothing_in_nothing_out() -> None:
+    result = filter_batches(b"", delete_empty, every, **NOW)
+    assert (result.data, result.bytes_read, result.max_offset) == (b"", 0, -1)
+    assert (result.max_timestamp, result.complete) == (-1, True)
+
+
+def test_a_torn_tail_is_not_read() -> None:
+    result = filter_batches(MANY + MANY[:20], delete_empty, every, **NOW)
+    assert (result.data, result.bytes_read) == (MANY, len(MANY))
+
+
+def test_room_is_looked_at_behind_each_batch() -> None:
+    size = len(batch([record(b"v%03d" % n) for n in range(10)]))
+    for room, batches in [(0, 1), (size - 1, 1), (size, 2), (2 * size - 1, 2)]:
+        result = filter_batches(MANY, delete_empty, every, output_bytes=room, **NOW)
+        assert (result.bytes_read, result.complete) == (batches * size, False)
+        assert result.messages_read == 10 * batches
+
+
+def test_emptied_batches_take_no_room() -> None:
+    def keep(columns: RecordColumns) -> Any:
+        return columns["offset"] >= 500
+
+    result = filter_batches(MANY, delete_empty, keep, output_bytes=0, **NOW)
+    assert result.bytes_read > len(MANY) // 2
+    assert [one.offset for one in records_in(result.data)] == list(range(500, 510))
+
+
+def test_the_first_of_equal_times_is_the_one_reported() -> None:
+    data = b"".join(batch([record(timestamp=5)], base_offset=n) for n in range(3))
+    result = filter_batches(data, delete_empty, every, **NOW)
+    assert (result.max_timestamp, result.shallow_offset_of_max_timestamp) == (5, 0)
+
+
+def test_tombstones_that_go_set_no_horizon() -> None:
+    data = batch([record(None, timestamp=5), record(timestamp=6)])
+    result = filter_batches(data, delete_empty, odd, **NOW)
+    assert [one.delete_horizon_ms for one in batches_of(result.data)] == [None]
+
+
+def test_headers_survive_a_rewrite() -> None:
+    given = [record(headers=[(b"h%d" % n, b"x" * n), (b"", None)]) for n in range(9)]
+    for codec in (0, ZSTD):
+        result = filter_batches(batch(given, codec=codec), delete_empty, odd, **NOW)
+        assert [list(one.headers) for one in records_in(result.data)] == [
+            list(one.headers) for one in given[1::2]
+        ]
+
+
+REFUSED: dict[str, tuple[bytes, type[Exception], str]] = {
+    "a wrong checksum": (batch([record()], crc=1), CorruptRecordError, "checksum"),
+    "offsets that do not rise": (
+        batch([record(offset=3), record(offset=1), record(offset=2)]),
+        InvalidRecordError,
+        "not above",
+    ),
+    "a transaction without a producer": (
+        batch([record(), record()], transactional=True),
+        InvalidRecordError,
+        "producer id",
+    ),
+    "a record behind the last offset": (
+        batch([record(), record()], last_offset_delta=0),
+        InvalidRecordError,
+        "behind the last offset",
+    ),
+    "a time below -1": (
+        batch([record(), record(timestamp=-2)]),
+        InvalidRecordError,
+        "timestamp",
+    ),
+}
+
+
+@pytest.mark.parametrize("claim", REFUSED)
+def test_what_cannot_be_written_again_is_refused_and_named(claim: str) -> None:
+    sound = batch([record(), record()])
+    data, kind, reason = REFUSED[claim]
+    with pytest.raises(kind, match=reason) as caught:
+        filter_batches(sound + data, delete_empty, odd, **NOW)
+    assert caught.value.position == len(sound)
+
+
+def test_a_refused_record_counts_from_the_first_of_its_batch() -> None:
+    data = batch([record()]) + batch([record(), record(), record(timestamp=-2)], base_offset=1)
+    for keep, where in ((odd, 2), (lambda columns: columns["offset"] != 1, 2)):
+        with pytest.raises(InvalidRecordError) as caught:
+            filter_batches(data, delete_empty, keep, **NOW)
+        assert caught.value.record_index == where
+
+
+def test_a_last_offset_below_the_base_cannot_be_kept() -> None:
+    def decide(table: BatchTable) -> Verdict:
+        return Verdict.same(Retention.RETAIN_EMPTY, len(table))
+
+    with pytest.raises(InvalidRecordError, match="below the base offset"):
+        filter_batches(batch([], last_offset_delta=-3), decide, every, **NOW)
+
+
+def test_answers_must_fit_the_questions() -> None:
+    def decide(table: BatchTable) -> Verdict:
+        return Verdict.same(Retention.DELETE, len(table) - 1)
+
+    with pytest.raises(ValueError, match="99 answers for 100 batches"):
+        filter_batches(MANY, decide, every, **NOW)
+    with pytest.raises(ValueError, match="1 answers for 1000 records"):
+        filter_batches(MANY, delete_empty, lambda _columns: [True], **NOW)
+    with pytest.raises(ValueError, match="rules"):
+        filter_batches(MANY, delete_empty, every, rules="2.0", **NOW)
+
+
+def test_a_batch_may_not_inflate_without_bound() -> None:
+    data = batch([record(bytes(100_000))], codec=ZSTD)
+    with pytest.raises(LimitExceededError):
+        filter_batches(data, delete_empty, every, inflated_max=1000, **NOW)
+
+
+def test_old_messages_between_batches_keep_their_place() -> None:
+    parts = [
+        messages([record(b"a"), record(b"b", offset=1)], magic=0),
+        batch([record(b"c"), record(b"d")], base_offset=2),
+        messages([record(b"e", offset=4), record(b"f", offset=5)], magic=1),
+    ]
+    result = filter_batches(b"".join(parts), delete_empty, odd, **NOW)
+    assert [one.value for one in records_in(result.data)] == [b"b", b"d", b"f"]
+    assert [one.magic for one in batches_of(result.data)] == [0, 2, 1]
