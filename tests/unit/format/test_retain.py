@@ -131,7 +131,7 @@ def test_headers_survive_a_rewrite() -> None:
 REFUSED: dict[str, tuple[bytes, type[Exception], str]] = {
     "a wrong checksum": (batch([record()], crc=1), CorruptRecordError, "checksum"),
     "offsets that do not rise": (
-        batch([record(offset=3), record(offset=1), record(offset=2)]),
+        batch([record(offset=3), record(offset=1), record(offset=2)], last_offset_delta=9),
         InvalidRecordError,
         "not above",
     ),
