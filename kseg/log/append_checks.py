@@ -297,22 +297,20 @@ def check_batch(
             metrics.invalid_sequence += 1
             reason = f"producer {header.producer_id} with base sequence {header.base_sequence}"
             raise at_batch(InvalidRecordError(reason), header)
-    check_producer_format(header, rules)
+    check_transaction(header, rules)
+    if rules.magic < 2 and header.producer_id > -1:
+        reason = f"a log of magic {rules.magic} takes no idempotent producer"
+        raise at_batch(UnsupportedFormatError(reason), header)
 
 
-def check_producer_format(header: BatchHeader, rules: AppendRules) -> None:
-    """Refuse transactions and producers where the log's format has neither.
+def check_transaction(header: BatchHeader, rules: AppendRules) -> None:
+    """Refuse a transaction where the log's format has none.
 
     Raises:
-        UnsupportedFormatError: it has neither.
+        UnsupportedFormatError: it has none.
     """
-    if rules.magic >= 2:
-        return
-    if header.is_transactional:
+    if rules.magic < 2 and header.is_transactional:
         reason = f"a log of magic {rules.magic} takes no transactions"
-        raise at_batch(UnsupportedFormatError(reason), header)
-    if header.producer_id > -1:
-        reason = f"a log of magic {rules.magic} takes no idempotent producer"
         raise at_batch(UnsupportedFormatError(reason), header)
 
 

@@ -18,7 +18,12 @@ from kseg.constants import (
     Compression,
     TimestampType,
 )
-from kseg.errors import FormatError, LimitExceededError, UnsupportedFormatError
+from kseg.errors import (
+    FormatError,
+    InvalidRecordError,
+    LimitExceededError,
+    UnsupportedFormatError,
+)
 from kseg.format import codec
 from kseg.format.arena import Arena
 from kseg.format.bodies import at_batch, wrapper_value
@@ -116,7 +121,7 @@ def rebuild(
         temporary_bytes: what was inflated so far.
 
     Raises:
-        InvalidRecordError: the format cannot hold a record.
+        InvalidRecordError: the format cannot hold a record, or there is none.
         UnsupportedFormatError: the format does not have the codec.
         LimitExceededError: a batch cannot hold them all.
 
@@ -137,9 +142,12 @@ def rebuild(
         transactional=header.is_transactional,
         leader_epoch=rules.leader_epoch,
     )
-    made = encode_batch(_columns(inflated, header), options, base_offset=next_offset)
+    columns = _columns(inflated, header)
+    if columns is None:
+        raise at_batch(InvalidRecordError("no records to build a batch of"), header)
+    made = encode_batch(columns, options, base_offset=next_offset)
     count = made.record_count
-    around = header_bytes(rules.magic, target) if count else 0
+    built_bytes = header_bytes(rules.magic, target) + made.uncompressed_bytes
     return ValidatedBatch(
         head=made.data,
         tail=b"",
@@ -151,7 +159,7 @@ def rebuild(
         offset_of_max_timestamp=made.offset_of_max_timestamp,
         sizes_maybe_changed=True,
         log_append_time=log_append_time,
-        stats=ConversionStats(temporary_bytes + made.uncompressed_bytes + around, count),
+        stats=ConversionStats(temporary_bytes + built_bytes, count),
         in_place=False,
     )
 
@@ -170,12 +178,12 @@ def _plain_table(inflated: Inflated, header: BatchHeader) -> BatchTable:
     return replace(table, rows=rows, attributes_seen=int(rows[0, COLUMN["attributes"]]))
 
 
-def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any]:
-    """The records of an append, but for their offsets."""
+def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any] | None:
+    """The records of an append, but for their offsets; None where there are none."""
     table = _plain_table(inflated, header)
     pieces = list(decode(inflated.data, table, _WHOLE))
     if not pieces:
-        return {"value": ()}
+        return None
     columns, *more = pieces
     if more:
         raise LimitExceededError("more records than one batch can hold")

@@ -42,7 +42,7 @@ from kseg.log.append_checks import (
     check_batch,
     check_end,
     check_produce_request,
-    check_producer_format,
+    check_transaction,
     source_codec,
     too_large,
     walk,
@@ -331,7 +331,8 @@ def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
     in_place = append.table.magics_seen == 1 << rules.magic
     if not in_place and first.is_transactional:
         # What would be built anew refuses it before any batch is looked at; see `check_batch`.
-        check_producer_format(first, rules)
+        # Kafka begins to build before it looks, and no such batch can be built.
+        check_transaction(first, rules)
     inflated, found = _examine(append, first, skip=False)
     if not in_place:
         return rebuild(
@@ -388,7 +389,8 @@ def _validate_compressed(
             now_ms=append.now_ms,
             temporary_bytes=temporary,
         )
-    max_timestamp = append.now_ms if rules.is_log_append else found.max_timestamp
+    max_timestamp = found.max_timestamp if magic else NO_TIMESTAMP
+    max_timestamp = append.now_ms if rules.is_log_append else max_timestamp
     last_offset = append.next_offset + found.records - 1
     make = _batch_head if first.magic >= 2 else _entry_head
     head = make(append, first, last_offset, max_timestamp)
