@@ -12,6 +12,7 @@
         RecordTooLargeError        one batch is larger than the largest allowed
         RecordBatchTooLargeError   all batches of one append are larger than a segment
         OffsetsOutOfOrderError     batches that bring their offsets are not in order
+        OffsetOverflowError        an offset has no place in its segment
       BuilderStateError            a builder used after it was built or aborted
       LimitExceededError           a bound would be passed: inflated size, nesting, memory
       OffsetOutOfRangeError(LookupError)
@@ -159,6 +160,13 @@ class RecordBatchTooLargeError(AppendError):
 
 class OffsetsOutOfOrderError(AppendError):
     """Batches that bring their own offsets are not in order."""
+
+
+class OffsetOverflowError(AppendError):
+    """An offset lies below its segment's base, or 2^31 and more above it.
+
+    Source: Kafka LogSegmentOffsetOverflowException, IndexOffsetOverflowException.
+    """
 
 
 class BuilderStateError(KsegError, RuntimeError):

@@ -162,7 +162,7 @@ class WriteFile:
 
     def __init__(self, path: str, fd: int) -> None:
         """Take over `fd`; use `open` instead."""
-        self.path: Final = path
+        self.path = path  # for messages; whoever renames an open file says so here
         self._fd = fd
         self._failure: OSError | None = None
 
