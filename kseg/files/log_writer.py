@@ -1,0 +1,218 @@
+"""The log file of a segment, open for appending.
+
+Owns where the log ends, which in a preallocated file is not where the file ends. An append is
+written whole or not at all: after an error the file is cut back to where it ended before. If that
+fails too, nobody knows what follows the end, and the writer refuses to go on.
+
+Source: Kafka `FileRecords`.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final
+
+from kseg.constants import SEGMENT_BYTES_MAX
+from kseg.errors import LimitExceededError, PoisonedFileError
+from kseg.files import io
+
+
+class LogWriter:
+    """A `.log` file under one writer. Not for several threads at once.
+
+    `open` acquires, `close` or leaving a `with` releases.
+
+    Attributes:
+        file: the open file, for reading at positions.
+    """
+
+    __slots__ = ("_failure", "_file_bytes", "_size", "file")
+
+    def __init__(self, file: io.WriteFile, size: int, file_bytes: int) -> None:
+        """Take over an open file; use `open` instead."""
+        self.file: Final = file
+        self._size = size
+        self._file_bytes = file_bytes
+        self._failure: BaseException | None = None
+
+    @classmethod
+    def open(
+        cls, path: io.StrPath, *, create: bool = False, preallocate_bytes: int = 0
+    ) -> LogWriter:
+        """Open a log file that is there, or make one.
+
+        Args:
+            path: the file.
+            create: it must not be there yet.
+            preallocate_bytes: what a new file has at once, in zeros; its log is empty all the same.
+
+        Raises:
+            LimitExceededError: the file is longer than any segment.
+            OSError: it is missing, or there already, or the disk refuses.
+        """
+        file = io.WriteFile.open(path, exclusive=create)
+        try:
+            if create and preallocate_bytes:
+                file.truncate(preallocate_bytes)
+                return cls(file, 0, preallocate_bytes)
+            size = 0 if create else file.size
+            if size > SEGMENT_BYTES_MAX:
+                raise LimitExceededError(
+                    f"the file has {size} bytes; no segment has more than {SEGMENT_BYTES_MAX}",
+                    path=path,
+                )
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, size, size)
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self.file.path
+
+    @property
+    def size(self) -> int:
+        """Bytes of log: the position of the next append."""
+        return self._size
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the file; more than `size` only where it is preallocated."""
+        return self._file_bytes
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether what the file holds is not known, since an error could not be undone."""
+        return self._failure is not None or self.file.poisoned
+
+    def append(self, *parts: io.Bytes) -> int:
+        """Write all of the parts at the end, one behind the other, or nothing.
+
+        Args:
+            parts: bytes; of a memoryview the items are bytes.
+
+        Returns:
+            The position of the first byte.
+
+        Raises:
+            LimitExceededError: no file may become so long; nothing was written.
+            PoisonedFileError: an error before could not be undone.
+            OSError: the disk is full, or broken; the log ends where it ended before.
+        """
+        if self._failure is not None:
+            self._refuse()
+        position = self._size
+        size = position + sum(map(len, parts))
+        if size > SEGMENT_BYTES_MAX:
+            raise LimitExceededError(
+                f"{size - position} bytes more than {position} are more than a file of "
+                f"{SEGMENT_BYTES_MAX} takes",
+                path=self.path,
+                position=position,
+            )
+        try:
+            self.file.write_at(position, *parts)
+        except PoisonedFileError:
+            raise
+        except BaseException as error:
+            self.cut_back(position, error)
+            raise
+        self._size = size
+        if size > self._file_bytes:
+            self._file_bytes = size
+        return position
+
+    def cut_back(self, size: int, cause: BaseException) -> None:
+        """Undo what followed `size` because of `cause`; where that fails, never write again.
+
+        What was preallocated goes too, since bytes may lie there by now.
+        """
+        try:
+            self.file.truncate(size)
+        except BaseException:
+            self._failure = cause
+            raise
+        self._size = self._file_bytes = size
+
+    def truncate(self, size: int) -> int:
+        """Cut the log to `size` bytes; a file that is no longer is not touched.
+
+        Returns:
+            How many bytes of log went.
+
+        Raises:
+            ValueError: `size` is negative, or past the end of the log.
+            PoisonedFileError: an error before could not be undone.
+            OSError: the disk refuses.
+
+        Source: Kafka `FileRecords.truncateTo`.
+        """
+        if self._failure is not None:
+            self._refuse()
+        removed = self._size - size
+        if size < 0 or removed < 0:
+            raise ValueError(f"cannot cut {self._size} bytes to {size}")
+        if size < self._file_bytes:
+            self.file.truncate(size)
+            self._size = self._file_bytes = size
+        return removed
+
+    def trim(self) -> None:
+        """Cut off what was preallocated and is not used."""
+        self.truncate(self._size)
+
+    def flush(self) -> None:
+        """Make all bytes lasting.
+
+        Raises:
+            PoisonedFileError: this flush, or an earlier one, or an undoing failed.
+            OSError: the flush failed; the file is poisoned.
+        """
+        if self._failure is not None:
+            self._refuse()
+        self.file.flush()
+
+    def close(self, *, trim: bool = True) -> None:
+        """Trim, flush and release; a second call does nothing.
+
+        Args:
+            trim: false to release alone, as after an error.
+
+        Raises:
+            OSError: the disk refuses, or a flush failed before; the file is released all the same.
+
+        Source: Kafka `FileRecords.close`, `closeHandlers`.
+        """
+        if self.file.fd < 0:
+            return
+        try:
+            if trim:
+                self.trim()
+                self.flush()
+        finally:
+            self.file.close()
+
+    def renamed(self, path: str) -> None:
+        """Note that the file has another name now."""
+        self.file.path = path
+
+    def _refuse(self) -> None:
+        raise PoisonedFileError(
+            f"an append failed ({self._failure}) and could not be undone: open the log again, "
+            "which looks",
+            path=self.path,
+        ) from self._failure
+
+    def __enter__(self) -> LogWriter:
+        """Answer the writer itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
