@@ -31,7 +31,7 @@ from kseg.files.names import OFFSET_MAX
 
 ENTRY_BYTES: Final = 8
 
-_LAYOUT: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
+LAYOUT: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
 _ENTRY: Final = struct.Struct(">ii")
 _unpack: Final = _ENTRY.unpack_from
 #: What a named tuple's constructor calls; to go through that costs as much as the search.
@@ -76,7 +76,7 @@ class OffsetIndex:
             CorruptIndexError: the file is longer than any index.
             OSError: there is a file, but it cannot be read.
         """
-        return cls(IndexFile.open(path, _LAYOUT, mapping), base_offset)
+        return cls(IndexFile.open(path, LAYOUT, mapping), base_offset)
 
     @property
     def path(self) -> str:
@@ -147,7 +147,7 @@ class OffsetIndex:
             return np.zeros(len(targets), dtype=np.int64)
         slots = np.empty(len(targets), dtype=np.int64)
         bisect_entries_many(data, 8, 0, 4, count, targets, slots)
-        entries = np.frombuffer(data, dtype=_LAYOUT, count=count)
+        entries = np.frombuffer(data, dtype=LAYOUT, count=count)
         found = entries["position"][np.maximum(slots, 0)].astype(np.int64)
         found[(slots < 0) | (wanted < self.base_offset)] = 0
         if len(found) and found.min() < 0:

@@ -32,7 +32,7 @@ from kseg.files.names import OFFSET_MAX
 
 ENTRY_BYTES: Final = 12
 
-_LAYOUT: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
+LAYOUT: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
 _ENTRY: Final = struct.Struct(">qi")
 _unpack: Final = _ENTRY.unpack_from
 #: What a named tuple's constructor calls; to go through that costs as much as the search.
@@ -74,7 +74,7 @@ class TimeIndex:
             CorruptIndexError: the file is longer than any index.
             OSError: there is a file, but it cannot be read.
         """
-        return cls(IndexFile.open(path, _LAYOUT, mapping), base_offset)
+        return cls(IndexFile.open(path, LAYOUT, mapping), base_offset)
 
     @property
     def path(self) -> str:
@@ -144,7 +144,7 @@ class TimeIndex:
             return np.full(len(targets), self.base_offset, dtype=np.int64)
         slots = np.empty(len(targets), dtype=np.int64)
         bisect_entries_many(data, 12, 0, 8, count, targets, slots)
-        entries = np.frombuffer(data, dtype=_LAYOUT, count=count)
+        entries = np.frombuffer(data, dtype=LAYOUT, count=count)
         found = entries["relative"][np.maximum(slots, 0)].astype(np.int64)
         found[slots < 0] = 0
         if len(found) and found.min() < 0:
