@@ -5,6 +5,10 @@
             ...
     table = kseg.scan("orders-0", offset=(1_200, None)).to_arrow()
 
+    options = kseg.BatchOptions(compression=kseg.Compression.ZSTD)
+    for batch in kseg.encode_batches({"key": [b"42"], "value": [b"paid"]}, options):
+        ...
+
 Names are loaded when they are first used, so `import kseg` itself costs next to nothing.
 """
 
