@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kseg.constants import BATCH_HEADER_BYTES, NO_TIMESTAMP, Compression
-from kseg.errors import BuilderStateError, FormatError, InvalidRecordError
+from kseg.errors import BuilderStateError, FormatError, InvalidRecordError, KsegError
 from kseg.format.arena import NO_CEILING, Arena
 from kseg.format.bodies import END, SOURCE, START, at_batch, each_bodies
 from kseg.format.columns import Workspace
@@ -171,15 +171,27 @@ def filter_batches(
         inflated_max=inflated_max,
     )
     asked = (*RECORD_FIELDS, *(name for name in fields if name not in RECORD_FIELDS))
-    for whole in rewrite.pieces(tuple(name for name in asked if name != "position")):
+    pieces = rewrite.pieces(tuple(name for name in asked if name != "position"))
+    for whole in pieces:
         mask = keep(whole.columns)
         if len(mask) != len(whole.columns):
             raise ValueError(f"{len(mask)} answers for {len(whole.columns)} records")
         rewrite.take(whole, np.asarray(mask, np.bool_))
         if not rewrite.result.complete:
+            if rewrite.at > whole.batches[-1]:
+                _raise_damage(pieces, rewrite.result.bytes_read)
             return rewrite.result
     rewrite.finish()
     return rewrite.result
+
+
+def _raise_damage(pieces: Iterator[WholeBatches], end: int) -> None:
+    """Raise what is wrong with the last batch given, which was only the front of a damaged one."""
+    try:
+        next(pieces, None)
+    except KsegError as error:
+        if error.position is None or error.position < end:
+            raise
 
 
 @dataclass(slots=True, eq=False)

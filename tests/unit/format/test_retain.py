@@ -15,7 +15,7 @@ from kseg.errors import (
 from kseg.format.header import BatchTable
 from kseg.format.retain import Retention, Verdict, filter_batches
 from kseg.format.values import RecordColumns
-from tests.builders import GZIP, ZSTD, batch, messages, record
+from tests.builders import GZIP, ZSTD, batch, encode_record, messages, record
 from tests.conformance.outputs import batches_of, records_in
 
 NOW: dict[str, Any] = {"now_ms": 0, "delete_retention_ms": 0}
@@ -53,6 +53,21 @@ def test_both_questions_are_asked_for_many_at_a_time() -> None:
     result = filter_batches(MANY, decide, keep, **NOW)
     assert asked == [("batches", 100), ("records", 1000)]
     assert [one.offset for one in records_in(result.data)] == list(range(1, 1000, 2))
+
+
+@pytest.mark.parametrize("room", [None, 0, 1, 1 << 20])
+def test_the_front_of_a_damaged_batch_never_passes_for_the_whole(room: int | None) -> None:
+    body = b"".join(encode_record(record(), offset_delta=n, timestamp_delta=0) for n in range(2))
+    damaged = batch([], body=body + b"\x05", count=3, last_offset_delta=2, base_offset=10)
+    with pytest.raises(InvalidRecordError, match="@ 0, offset 10"):
+        filter_batches(damaged, delete_empty, every, output_bytes=room, **NOW)
+
+
+def test_damage_behind_the_room_is_left_to_the_next_call() -> None:
+    damaged = batch([], body=b"\x05", count=1, base_offset=20)
+    data = batch([record(), record()], base_offset=10)
+    result = filter_batches(data + damaged, delete_empty, odd, output_bytes=0, **NOW)
+    assert (result.complete, result.bytes_read) == (False, len(data))
 
 
 def test_records_of_batches_that_go_are_not_read() -> None:
