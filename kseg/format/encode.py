@@ -8,7 +8,7 @@ Example:
     >>> from kseg.format.options import BatchOptions
     >>> batch = encode_batch({"value": [b"a", b"b"]}, BatchOptions(), base_offset=5)
     >>> len(batch), batch.base_offset, batch.last_offset, batch.record_count
-    (79, 5, 6, 2)
+    (77, 5, 6, 2)
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ LAYERED = {"cli", "spark", "analysis", "log", "files", "arrow", "format"} | {
     "constants",
 }
 KERNEL_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
-KERNELS_MUST_NOT_KNOW = re.compile(r"kseg(?!\._core$)|\.|numpy|pyarrow")
+KERNELS_MUST_NOT_KNOW = re.compile(r"kseg(?!\.(?:_core|_encode)$)|\.|numpy|pyarrow")
 DOORS = {"kseg/files/io.py", "kseg/files/mapping.py"}
 SEALED = [
     path
