@@ -320,10 +320,7 @@ def _inflated(wrapper: Message, limits: _Limits) -> memoryview:
     """The entries inside a compressed message, whose key is passed over."""
     if wrapper.magic not in (0, 1):
         raise InvalidRecordError(f"compressed message of magic {wrapper.magic}")
-    codec = wrapper.compression
-    if codec == Compression.ZSTD:
-        raise InvalidRecordError("zstd inside a message of magic 0 or 1")
-    value = wrapper.view_value()
+    codec, value = wrapper.compression, wrapper.view_value()
     if value is None:
         raise InvalidRecordError("compressed message without a value")
     try:

@@ -25,6 +25,7 @@ from kseg.format.message import Message, entry
 from kseg.format.message_set import MessageAndOffset, MessageSet, OffsetCounter, write_all
 from tests import builders
 from tests.builders import GZIP, LZ4, SNAPPY, Record, record
+from tests.reference_codecs import crc32
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
@@ -175,9 +176,9 @@ OFFSETS: dict[str, tuple[bytes, list[int] | None, list[int]]] = {
     "nothing inside": (wrapped(b""), None, []),
     "only a cut-off message inside": (wrapped(inner(0)[:-1]), None, []),
     "beyond 64 bits": (
-        wrapped(inner(-(2**63), 0), offset=2**63 - 1),
-        [-1, 2**63 - 1],
-        [-1, 2**63 - 1],
+        wrapped(inner(2**63 - 1, 0), offset=5),
+        [-(2**63) + 4, 5],
+        [-(2**63) + 4, 5],
     ),
     "below 64 bits": (
         wrapped(inner(-(2**63), -(2**63) + 1), offset=-5),
@@ -196,6 +197,12 @@ def test_offsets_inside_a_wrapper(claim: str) -> None:
             offsets(data)
     else:
         assert offsets(data) == current
+
+
+def strange(data: bytes, *, magic: int) -> bytes:
+    """The entry with another magic over the layout of magic 1, its checksum made right."""
+    tail = bytes([magic]) + data[17:]
+    return data[:12] + pack(">I", crc32(tail)) + tail
 
 
 #: Claim -> wrapper, messages given before the error today, its kind, the same for 0.10.
@@ -229,7 +236,7 @@ UNOPENED: dict[str, tuple[bytes, int, type[KsegError], int, type[KsegError] | No
         InvalidRecordError,
     ),
     "magic 2 around": (
-        builders.message(Record(b"v"), magic=2, attributes=GZIP),
+        strange(wrapped(inner(0)), magic=2),
         0,
         InvalidRecordError,
         0,
@@ -289,6 +296,8 @@ def test_wrappers_that_cannot_be_opened_are_refused(claim: str) -> None:
     data, given, kind, given_0_10, kind_0_10 = UNOPENED[claim]
     before, error = given_before(data, "current")
     assert (before, type(error)) == (given, kind)
+    assert error is not None
+    assert error.offset == 0
     before, error = given_before(data, "0.10")
     assert (before, type(error)) == (given_0_10, type(None) if kind_0_10 is None else kind_0_10)
 
@@ -336,6 +345,15 @@ def test_create_time_of_a_wrapper_leaves_the_times_inside() -> None:
     stored = builders.message(record(b"v", timestamp=4), magic=1, attributes=8)
     (found,) = MessageSet(wrapped(stored))
     assert (found.message.timestamp, found.message.timestamp_type) == (4, CREATE)
+
+
+def test_the_type_inside_a_wrapper_of_magic_0_is_none_today_and_was_its_own() -> None:
+    stored = builders.message(record(b"v", timestamp=4), magic=1, attributes=8)
+    data = MessageSet(wrapped(stored, magic=0))
+    (today,), (once,) = data.deep(), data.deep(rules="0.10")
+    assert (today.message.timestamp, once.message.timestamp) == (4, 4)
+    assert today.message.timestamp_type == TimestampType.NO_TIMESTAMP_TYPE
+    assert once.message.timestamp_type == LOG_APPEND
 
 
 # As one thing
@@ -458,10 +476,18 @@ def test_a_socket_that_would_block_says_how_much_it_took() -> None:
         assert received == refused.value.characters_written > 0
 
 
-def test_a_buffered_pipe_that_would_block_says_how_much_it_took() -> None:
+@pytest.mark.parametrize("buffering", [0, 4096])
+def test_a_pipe_that_would_block_says_how_much_it_took(buffering: int) -> None:
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
-    with open(ours, "rb"), open(theirs, "wb", buffering=0) as target:
+    with open(ours, "rb", buffering=0) as source:
+        target = open(theirs, "wb", buffering=buffering)  # noqa: SIM115 closed before its reader
         with pytest.raises(BlockingIOError) as refused:
             write_all(memoryview(bytes(16 << 20)), target)
-        assert 0 < refused.value.characters_written < 16 << 20
+        taken = 0
+        os.set_blocking(ours, False)
+        while part := source.read(1 << 20):
+            taken += len(part)
+        target.close()
+        taken += len(source.read(1 << 20) or b"")
+        assert taken == refused.value.characters_written > 0

@@ -266,6 +266,12 @@ def test_a_set_is_made_anew(claim: str, kind: TimestampType) -> None:
     assert outcome(result) == (53, largest, exact if plain else 52, True)
 
 
+def test_a_plain_message_is_compressed_even_if_its_set_was_called_so() -> None:
+    result = validate(builders.messages(GIVEN[:1], magic=1), source=GZIP, target=GZIP)
+    assert (only(result.messages).codec, result.sizes_maybe_changed) == (GZIP, True)
+    assert read(result.messages) == [(50, NOW - 100, b"a")]
+
+
 @pytest.mark.parametrize("codec", [NONE, *CODECS])
 @pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
 def test_format_0_is_always_made_anew(codec: Compression, kind: TimestampType) -> None:
