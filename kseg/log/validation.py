@@ -16,13 +16,11 @@ Example:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from struct import Struct
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kseg import _core, _validate
+from kseg import _validate
 from kseg.constants import (
-    LOG_OVERHEAD,
     NO_TIMESTAMP,
     Compression,
     TimestampType,
@@ -35,7 +33,7 @@ from kseg.errors import (
 )
 from kseg.format.bodies import at_batch
 from kseg.format.encoded import EncodedBatch
-from kseg.format.header import LOG_APPEND, BatchHeader, BatchTable
+from kseg.format.header import BatchHeader, BatchTable
 from kseg.log.append_checks import (
     AppendInfo,
     analyze,
@@ -55,6 +53,7 @@ from kseg.log.append_rules import (
     ValidatedBatch,
     ValidationMetrics,
 )
+from kseg.log.heads import batch_head, entry_head, plain_entries
 from kseg.log.rebuild import Inflated, header_bytes, inflate, rebuild
 from kseg.log.record_checks import Examined, examine_batch, examine_entries, examine_wrapper
 
@@ -75,14 +74,9 @@ __all__ = [
     "validate_replica",
 ]
 
-#: A head of magic 2 without and with the fields behind its checksum.
-_HEAD, _TIMED_HEAD = Struct(">qiibI"), Struct(">hiqq")
-#: An entry of magic 1 up to the end of its timestamp.
-_ENTRY_HEAD, _TIMED_ENTRY = Struct(">qiI"), Struct(">bbq")
-_TIMED_HEAD_BYTES, _TIMED_ENTRY_BYTES = 43, 26
-#: Attributes that a rewrite keeps: codec, transactional, control, delete horizon.
-_KEPT_ATTRIBUTES = 0x77
-_BYTES_MAX, _OFFSET_MAX = 2**31 - 1, 2**63 - 1
+_BYTES_MAX = 2**31 - 1
+#: No append brings as many offsets, nor lies as far, as are left from here on.
+_OFFSET_MAX = 2**63 - 2**33
 
 
 def validate_append(
@@ -147,7 +141,7 @@ def validate_replica(
 
     Args:
         data: batches, whole but for the last one.
-        rules: of its origin, epoch and sizes; a follower takes batches of any size.
+        rules: whether its origin is a Raft leader, and sizes; a follower takes batches of any size.
         next_offset: where the log ends; the batches must not lie before it.
         metrics: counts wrong checksums.
 
@@ -164,7 +158,9 @@ def validate_replica(
     """
     _check_offset(next_offset)
     view = _flat(data.data if isinstance(data, EncodedBatch) else data)
-    follower = rules.origin == AppendOrigin.REPLICATION
+    follower = rules.origin != AppendOrigin.RAFT_LEADER
+    if follower:
+        rules = replace(rules, origin=AppendOrigin.REPLICATION)
     info = analyze(view, rules, keep_offsets=True, ignore_sizes=follower, metrics=metrics)
     if not info.valid_bytes:
         raise InvalidRecordError("no whole batch")
@@ -229,7 +225,7 @@ def validate(
 
 def _check_offset(next_offset: int) -> None:
     if not 0 <= next_offset <= _OFFSET_MAX:
-        raise ValueError(f"next_offset is 0 to 2^63 - 1, not {next_offset}")
+        raise ValueError(f"next_offset is 0 to 2^63 - 2^33, not {next_offset}")
 
 
 def _flat(data: Buffer) -> memoryview:
@@ -329,9 +325,8 @@ def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
     """
     rules = append.rules
     in_place = append.table.magics_seen == 1 << rules.magic
-    if not in_place and first.is_transactional:
-        # What would be built anew refuses it before any batch is looked at; see `check_batch`.
-        # Kafka begins to build before it looks, and no such batch can be built.
+    if not in_place:
+        # Kafka begins to build before it looks at a batch, and refuses a transaction there.
         check_transaction(first, rules)
     inflated, found = _examine(append, first, skip=False)
     if not in_place:
@@ -355,7 +350,9 @@ def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
         head = _batch_head(append, first, next_offset - 1, max_timestamp)
         tail: memoryview | bytes = append.view[len(head) :]
     else:
-        head, tail = _entries(append), b""
+        time = append.now_ms if rules.is_log_append else None
+        head = plain_entries(append.view, next_offset=append.next_offset, append_time=time)
+        tail = b""
     return _taken(append, found, head, tail, max_timestamp, offset, NOTHING_CONVERTED)
 
 
@@ -392,8 +389,16 @@ def _validate_compressed(
     max_timestamp = found.max_timestamp if magic else NO_TIMESTAMP
     max_timestamp = append.now_ms if rules.is_log_append else max_timestamp
     last_offset = append.next_offset + found.records - 1
-    make = _batch_head if first.magic >= 2 else _entry_head
-    head = make(append, first, last_offset, max_timestamp)
+    if first.magic >= 2:
+        head = _batch_head(append, first, last_offset, max_timestamp)
+    else:
+        head = entry_head(
+            append.view,
+            first,
+            offset=last_offset,
+            log_append=rules.is_log_append,
+            timestamp=max_timestamp,
+        )
     tail = append.view[len(head) :]
     stats = ConversionStats(temporary, 0)
     return _taken(append, found, head, tail, max_timestamp, last_offset, stats)
@@ -414,6 +419,19 @@ def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflat
     else:
         found = examine_batch(body, first, rules, now_ms=now_ms, skip=skip, metrics=metrics)
     return inflated, found
+
+
+def _batch_head(append: _Append, first: BatchHeader, last_offset: int, max_timestamp: int) -> bytes:
+    """The head of a magic 2 batch, which a marker stays in a log of an older format too."""
+    rules = append.rules
+    return batch_head(
+        append.view,
+        first,
+        last_offset=last_offset,
+        leader_epoch=rules.leader_epoch if rules.magic >= 2 else first.leader_epoch,
+        log_append=rules.is_log_append,
+        max_timestamp=max_timestamp if rules.magic else None,
+    )
 
 
 def _taken(
@@ -441,58 +459,3 @@ def _taken(
         stats=stats,
         in_place=True,
     )
-
-
-# ---- heads ---------------------------------------------------------------------------------------
-
-
-def _batch_head(
-    append: _Append, header: BatchHeader, last_offset: int, max_timestamp: int
-) -> bytes:
-    """The head of a magic 2 batch: 21 bytes, or 43 where its time changes and so its checksum.
-
-    Source: Kafka DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
-    """
-    rules, view = append.rules, append.view
-    base_offset = last_offset - (header.last_offset - header.base_offset)
-    size = header.size - LOG_OVERHEAD
-    epoch = rules.leader_epoch if rules.magic >= 2 else header.leader_epoch
-    same_type = bool(header.attributes & LOG_APPEND) == rules.is_log_append
-    if rules.magic == 0 or (same_type and header.max_timestamp == max_timestamp):
-        return _HEAD.pack(base_offset, size, epoch, header.magic, header.crc)
-    attributes = header.attributes & _KEPT_ATTRIBUTES
-    attributes |= LOG_APPEND if rules.is_log_append else 0
-    delta, base_timestamp = _TIMED_HEAD.unpack_from(view, 21)[1:3]
-    timed = _TIMED_HEAD.pack(attributes, delta, base_timestamp, max_timestamp)
-    crc = _core.crc32c(view[_TIMED_HEAD_BYTES:], _core.crc32c(timed))
-    return _HEAD.pack(base_offset, size, epoch, header.magic, crc) + timed
-
-
-def _entry_head(
-    append: _Append, header: BatchHeader, last_offset: int, max_timestamp: int
-) -> bytes:
-    """The first 26 bytes of a magic 1 message, its time and checksum changed only if need be.
-
-    Source: Kafka AbstractLegacyRecordBatch.ByteBufferLegacyRecordBatch.setMaxTimestamp.
-    """
-    rules, view = append.rules, append.view
-    size, crc = header.size - LOG_OVERHEAD, header.crc
-    timed = bytes(view[16:_TIMED_ENTRY_BYTES])
-    same_type = bool(header.attributes & LOG_APPEND) == rules.is_log_append
-    if not same_type or header.max_timestamp != max_timestamp:
-        attributes = header.codec | (LOG_APPEND if rules.is_log_append else 0)
-        timed = _TIMED_ENTRY.pack(header.magic, attributes, max_timestamp)
-        crc = _core.crc32(view[_TIMED_ENTRY_BYTES:], _core.crc32(timed))
-    return _ENTRY_HEAD.pack(last_offset, size, crc) + timed
-
-
-def _entries(append: _Append) -> bytes:
-    """Plain messages with their new offsets and times, copied."""
-    changed = bytearray(append.view)
-    _validate.assign_messages(
-        changed,
-        next_offset=append.next_offset,
-        create_time=not append.rules.is_log_append,
-        now=append.now_ms,
-    )
-    return bytes(changed)

@@ -26,6 +26,7 @@ from kseg.files.txn_index import TxnIndex
 from kseg.format import codec as codecs
 from kseg.format import columns, header
 from tests.conformance.readers import Kseg, Reference
+from tests.fuzz.appending import append_to_log
 from tests.property.oracle import same_walk
 
 INFLATED_MAX = 1 << 23
@@ -194,7 +195,9 @@ def read_log(data: bytes, source: Random) -> None:
     if source.random() < _REFERENCE_SHARE:
         _as_reference(data)
     _read(view, source, _scan(view, source))
-    _scan_in_windows(view, header.scan(view, on_bad_crc="ignore"), source)
+    whole = header.scan(view, on_bad_crc="ignore")
+    _scan_in_windows(view, whole, source)
+    append_to_log(view, whole, source)
     start = source.randrange(len(data) + 1)
     _look_at(_scan(view, source, start=start, batches_max=source.choice((0, 1, 1000))))
     base = source.choice((1, 4096, 2**31, 2**62))
