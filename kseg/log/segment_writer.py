@@ -1,0 +1,536 @@
+"""Segment under one writer: a log file and its three indexes, appended to and cut together.
+
+Owns where index entries go, when it is time for another segment, and that an append is in the log
+whole, with its index entries, or not at all. Refuses to know what batches say: their last offsets,
+times and sizes come with them. What is not known of an existing segment is read when it is needed.
+
+Source: Kafka `LogSegment` (3.9.1, 4.2; before, an append made one index entry at most).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kseg.errors import OffsetOverflowError
+from kseg.files import io
+from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
+from kseg.files.log_writer import LogWriter
+from kseg.files.mapping import Mapping
+from kseg.files.names import FileKind, segment_name
+from kseg.files.txn_index_writer import TxnIndexWriter
+from kseg.format.header import BatchTable
+from kseg.log.config import LogConfig
+from kseg.log.placement import Latest, Placed, Placement, place
+from kseg.log.segment import Segment
+from kseg.log.segment_walks import first_timestamp, latest_from, next_offset
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_INT32_MAX: Final = 2**31 - 1
+
+
+class SegmentWriter:
+    """One segment, open for appending. Not for several threads at once; `reader` is for those.
+
+    `open` acquires, `close` releases.
+
+    Attributes:
+        base_offset: from the file's name.
+        config: of the log.
+        created_ms: when this object was made, or the segment emptied; not the age of the file.
+        roll_jitter_ms: how much earlier than others it rolls, drawn once.
+        offset_index, time_index, txn_index: its indexes; the first two are made at their first use.
+    """
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_latest",
+        "_log",
+        "_rolling",
+        "base_offset",
+        "config",
+        "created_ms",
+        "offset_index",
+        "roll_jitter_ms",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        log: LogWriter,
+        offset_index: OffsetIndexWriter,
+        time_index: TimeIndexWriter,
+        txn_index: TxnIndexWriter,
+        config: LogConfig,
+        now_ms: int,
+    ) -> None:
+        """Take over open files; use `open` instead."""
+        self._log: Final = log
+        self.base_offset: Final = offset_index.base_offset
+        self.offset_index: Final = offset_index
+        self.time_index: Final = time_index
+        self.txn_index: Final = txn_index
+        self.config = config
+        self.created_ms = now_ms
+        jitter = min(config.segment_jitter_ms, config.segment_ms)
+        self.roll_jitter_ms: Final = random.randrange(jitter) if jitter else 0
+        self._bytes_since_entry = 0
+        self._latest: Latest | None = None
+        self._rolling: int | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | os.PathLike[str],
+        base_offset: int,
+        config: LogConfig,
+        *,
+        create: bool = False,
+        now_ms: int,
+        suffix: str = "",
+        preallocate: bool | None = None,
+        offset_entries: int | None = None,
+        time_entries: int | None = None,
+    ) -> SegmentWriter:
+        """Open a segment that is there, or make one.
+
+        Args:
+            directory: of the partition.
+            base_offset: of the segment.
+            config: of the log.
+            create: the log file must not be there yet.
+            now_ms: the clock.
+            suffix: `.cleaned` and the like, behind each file's name.
+            preallocate: give a new log file `segment_bytes` at once; as `config` says if None.
+            offset_entries, time_entries: how many entries of indexes that are there count, for
+                those who have compared them with the log; found out if None.
+
+        Raises:
+            ValueError: `base_offset` is negative.
+            LimitExceededError: the log file is longer than any segment.
+            OSError: it is missing, or there already, or the disk refuses.
+        """
+        place = os.fspath(directory)
+        names = [
+            os.path.join(place, segment_name(base_offset, kind) + suffix)
+            for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+        ]
+        wanted = config.preallocate if preallocate is None else preallocate
+        bytes_max = config.segment_index_bytes
+        log = LogWriter.open(
+            names[0], create=create, preallocate_bytes=config.segment_bytes if wanted else 0
+        )
+        try:
+            return cls(
+                log,
+                OffsetIndexWriter.open(
+                    names[1], base_offset, bytes_max=bytes_max, used=offset_entries
+                ),
+                TimeIndexWriter.open(names[2], base_offset, bytes_max=bytes_max, used=time_entries),
+                TxnIndexWriter.open(names[3]),
+                config,
+                now_ms,
+            )
+        except BaseException:
+            log.close(trim=False)
+            raise
+
+    # ---- state -----------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        """The log file."""
+        return Path(self._log.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes of log."""
+        return self._log.size
+
+    @property
+    def file(self) -> io.WriteFile:
+        """The log file itself, for reading at positions."""
+        return self._log.file
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether what the log file holds is not known, since an error could not be undone."""
+        return self._log.poisoned
+
+    @property
+    def latest(self) -> Latest:
+        """The largest timestamp so far and its offset; of an existing segment, as indexed.
+
+        Source: Kafka `maxTimestampAndOffsetSoFar`.
+        """
+        if self._latest is None:
+            self._latest = Latest(*self.time_index.last_entry)
+        return self._latest
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp so far in ms; -1 for none."""
+        return self.latest.timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the earliest batch that has it; the base offset if none has."""
+        return self.latest.offset
+
+    @property
+    def largest_timestamp(self) -> int:
+        """What time retention goes by: the largest timestamp, or else the file's age, in ms.
+
+        Source: Kafka `LogSegment.largestTimestamp`.
+        """
+        known = self.max_timestamp
+        return known if known >= 0 else self.last_modified_ms
+
+    @property
+    def last_modified_ms(self) -> int:
+        """When the log file was last written, in ms."""
+        return os.fstat(self._log.file.fd).st_mtime_ns // 1_000_000
+
+    @property
+    def rolling_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch in ms, from which age counts; None if empty."""
+        if self._rolling is None and self._log.size:
+            with self.reader(mapping="never") as reader:
+                self._rolling = first_timestamp(reader)
+        return self._rolling
+
+    def can_convert(self, offset: int) -> bool:
+        """Whether an offset has a 32-bit form relative to the base."""
+        return 0 <= offset - self.base_offset <= _INT32_MAX
+
+    def has_suffix(self, suffix: str) -> bool:
+        """Whether the names of all four files end so."""
+        return all(path.endswith(suffix) for path in self._paths())
+
+    def _paths(self) -> tuple[str, str, str, str]:
+        return (
+            self._log.path,
+            self.offset_index.path,
+            self.time_index.path,
+            self.txn_index.path,
+        )
+
+    # ---- appending -------------------------------------------------------------------------------
+
+    def append(self, parts: Sequence[io.Bytes], batches: Sequence[Placed]) -> int:
+        """Write batches at the end and index them, or change nothing.
+
+        Args:
+            parts: the bytes of the batches, back to back, in any pieces.
+            batches: each of them; none for no effect.
+
+        Returns:
+            The position of the first one.
+
+        Raises:
+            ValueError: `parts` and `batches` differ in size.
+            OffsetOverflowError: the last offset has no 32-bit form relative to the base.
+            OffsetsOutOfOrderError: it would be indexed, and is not above that of the last entry.
+            LimitExceededError: no file may become so long.
+            PoisonedFileError: an error before could not be undone.
+            OSError: the disk refuses.
+
+        Source: Kafka `LogSegment.append`.
+        """
+        log = self._log
+        position = log.size
+        if not batches:
+            return position
+        largest = batches[-1].last_offset
+        if not 0 <= largest - self.base_offset <= _INT32_MAX:
+            raise OffsetOverflowError(
+                f"it has no 32-bit form relative to {self.base_offset}",
+                path=log.path,
+                offset=largest,
+            )
+        placed = place(
+            batches,
+            position=position,
+            bytes_since_entry=self._bytes_since_entry,
+            interval=self.config.index_interval_bytes,
+            latest=self._latest or self.latest,
+        )
+        if sum(map(len, parts)) != placed.end - position:
+            raise ValueError(f"the parts have not the {placed.end - position} bytes of the batches")
+        log.append(*parts)
+        if placed.entries:
+            self._index(position, placed)
+        if position == 0:
+            self._rolling = batches[0].max_timestamp
+        self._latest = placed.latest
+        self._bytes_since_entry = placed.bytes_since_entry
+        return position
+
+    def append_table(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
+        """As `append`, for batches whose headers are a table."""
+        columns = (table.last_offset, table.max_timestamp, table.size)
+        return self.append(parts, [Placed(*row) for row in np.stack(columns, 1).tolist()])
+
+    def _index(self, position: int, placed: Placement) -> None:
+        """Write index entries, or take the batches from `position` on away again.
+
+        Many batches may need more entries than there is room for; then the last ones go without,
+        and the next append rolls. Kafka fails there, with the batches written.
+        """
+        index = self.offset_index
+        before = index.count
+        try:
+            index.append_all(placed.entries[: index.slots - before])
+            self.time_index.maybe_append_all(placed.times)
+        except BaseException as error:
+            self._log.cut_back(position, error)
+            index.truncate_to_count(before)
+            raise
+
+    # ---- rolling ---------------------------------------------------------------------------------
+
+    def should_roll(
+        self,
+        *,
+        now_ms: int,
+        max_timestamp: int,
+        messages_bytes: int,
+        largest_offset: int,
+        segment_ms: int,
+    ) -> bool:
+        """Whether an append ought to go into another segment. Makes missing indexes.
+
+        Args:
+            now_ms: the clock.
+            max_timestamp: the largest timestamp of the append in ms.
+            messages_bytes: its bytes.
+            largest_offset: its last offset.
+            segment_ms: `LogConfig.roll_ms`.
+
+        Source: Kafka `LogSegment.shouldRoll`.
+        """
+        size = self._log.size
+        if size > self.config.segment_bytes - messages_bytes:
+            return True
+        if size and self.waited_for_roll_ms(now_ms, max_timestamp) > (
+            segment_ms - self.roll_jitter_ms
+        ):
+            return True
+        return (
+            self.offset_index.is_full
+            or self.time_index.is_full
+            or not self.can_convert(largest_offset)
+        )
+
+    def waited_for_roll_ms(self, now_ms: int, timestamp: int) -> int:
+        """The age that counts for rolling in ms: by the records' time if they have one.
+
+        Source: Kafka `LogSegment.timeWaitedForRoll`.
+        """
+        first = self.rolling_timestamp
+        if first is not None and first >= 0:
+            return timestamp - first
+        return now_ms - self.created_ms
+
+    def become_inactive(self) -> None:
+        """Index the largest timestamp and cut off what was preallocated; another one follows.
+
+        Source: Kafka `LogSegment.onBecomeInactiveSegment`.
+        """
+        self.time_index.maybe_append(*self.latest, skip_full_check=True)
+        self.offset_index.trim()
+        self.time_index.trim()
+        self._log.trim()
+
+    def resize_indexes(self, size: int) -> None:
+        """Give both indexes `size` bytes: the segment is to be appended to."""
+        self.offset_index.resize(size)
+        self.time_index.resize(size)
+
+    # ---- finding and cutting ---------------------------------------------------------------------
+
+    def reader(self, size: int | None = None, *, mapping: Mapping = "auto") -> Segment:
+        """Open the segment for reading, up to `size` bytes of it; what is there now if None.
+
+        Bytes that are cut off while they are read through a map kill the process; "never" maps.
+        """
+        end = self._log.size if size is None else size
+        return Segment.open(self._log.path, mapping=mapping, size=end, is_last=True)
+
+    def next_offset(self) -> int:
+        """The offset behind the last whole batch; the base offset if there is none.
+
+        Raises:
+            FormatError: damage lies in between.
+
+        Source: Kafka `LogSegment.readNextOffset`.
+        """
+        with self.reader(mapping="never") as reader:
+            return next_offset(reader, self.offset_index.last_offset)
+
+    def truncate_to(self, offset: int, *, now_ms: int | None = None) -> int:
+        """Remove the batch that holds `offset`, or the first behind it, and all that follows.
+
+        The indexes get their full size again.
+
+        Args:
+            offset: the log is to end here, or before.
+            now_ms: the clock, from which the age of a segment counts that is empty then.
+
+        Returns:
+            Bytes of log that went.
+
+        Raises:
+            CorruptRecordError: damage lies between the place the index leads to and `offset`.
+            OSError: the disk refuses; call it again.
+
+        Source: Kafka `LogSegment.truncateTo`.
+        """
+        with self.reader(mapping="never") as reader:
+            found = reader.lookup(offset)
+        latest = self.latest
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self.resize_indexes(self.config.segment_index_bytes)
+        removed = 0 if found is None else self._log.truncate(found.position)
+        if not self._log.size:
+            self._rolling = None
+            self.created_ms = self.created_ms if now_ms is None else now_ms
+        self._bytes_since_entry = 0
+        if latest.timestamp >= 0:
+            indexed = Latest(*self.time_index.last_entry)
+            with self.reader(mapping="never") as reader:
+                position = self.offset_index.lookup(indexed.offset).position
+                self._latest = latest_from(reader, position, indexed)
+        return removed
+
+    # ---- life ------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Make the log and its indexes lasting; makes indexes that are missing.
+
+        New names become lasting with the directory.
+
+        Raises:
+            PoisonedFileError: a flush has failed before.
+            OSError: a flush failed.
+        """
+        self._log.flush()
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.txn_index.flush()
+
+    def flush_log(self) -> None:
+        """Make the log lasting alone; enough for records, since indexes can be made anew."""
+        self._log.flush()
+
+    def close(self, *, trim: bool = True) -> None:
+        """Index the largest timestamp, trim, flush and release all files.
+
+        A second call does nothing. Each step is tried, whatever became of those before.
+
+        Args:
+            trim: false to release alone, as after an error.
+
+        Raises:
+            OSError, KsegError: the first step that failed.
+
+        Source: Kafka `LogSegment.close`, `closeHandlers`.
+        """
+        known = self._latest
+        steps = [
+            lambda: self.offset_index.close(trim=trim),
+            lambda: self.time_index.close(trim=trim),
+            lambda: self._log.close(trim=trim),
+            self.txn_index.close,
+        ]
+        if trim and known is not None and self._log.file.fd >= 0:
+            steps.insert(0, lambda: self._index_latest(known))
+        errors = []
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _index_latest(self, latest: Latest) -> None:
+        self.time_index.maybe_append(*latest, skip_full_check=True)
+
+    def change_suffix(self, old: str, new: str) -> None:
+        """Rename all files; those that are not there yet will have the new name.
+
+        Raises:
+            ValueError: a name does not end in `old`.
+            OSError: a rename failed; those before it are done.
+
+        Source: Kafka `LogSegment.changeFileSuffixes`.
+        """
+        if not self.has_suffix(old):
+            raise ValueError(f"the names of {self._log.path} do not end in {old!r}")
+        renamed = (
+            self._log.renamed,
+            self.offset_index.renamed,
+            self.time_index.renamed,
+            self.txn_index.renamed,
+        )
+        for number, (path, tell) in enumerate(zip(self._paths(), renamed, strict=True)):
+            target = path.removesuffix(old) + new
+            try:
+                io.rename(path, target)
+            except FileNotFoundError:
+                if number == 0:
+                    raise
+            tell(target)
+
+    def delete(self) -> None:
+        """Release all files and remove those that are there.
+
+        Raises:
+            OSError: the first that could not be removed; the others are gone.
+
+        Source: Kafka `LogSegment.deleteIfExists`.
+        """
+        with suppress(OSError):
+            self.close(trim=False)
+        errors = []
+        for path in self._paths():
+            try:
+                io.unlink(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def __enter__(self) -> SegmentWriter:
+        """Answer the segment itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The path and size."""
+        return f"SegmentWriter({self._log.path!r}, size={self.size})"
+
+
+__all__ = ["Latest", "Placed", "SegmentWriter"]
