@@ -320,7 +320,7 @@ class IndexWriter:
             self._dirty = False
 
     def close(self, *, trim: bool = True) -> None:
-        """Trim and release; a second call does nothing. What was never used is left alone.
+        """Trim, flush and release; a second call does nothing. What was never used is left alone.
 
         Args:
             trim: false to release alone, as after an error.
@@ -335,6 +335,7 @@ class IndexWriter:
         try:
             if trim:
                 self.trim()
+                self.flush()
         finally:
             file.close()
             self._file = None

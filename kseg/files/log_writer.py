@@ -26,7 +26,7 @@ class LogWriter:
         file: the open file, for reading at positions.
     """
 
-    __slots__ = ("_failure", "_file_bytes", "_size", "file")
+    __slots__ = ("_dirty", "_failure", "_file_bytes", "_size", "file")
 
     def __init__(self, file: io.WriteFile, size: int, file_bytes: int) -> None:
         """Take over an open file; use `open` instead."""
@@ -34,6 +34,8 @@ class LogWriter:
         self._size = size
         self._file_bytes = file_bytes
         self._failure: BaseException | None = None
+        # What is in an existing file may be in the page cache alone.
+        self._dirty = True
 
     @classmethod
     def open(
@@ -111,6 +113,7 @@ class LogWriter:
                 path=self.path,
                 position=position,
             )
+        self._dirty = True
         try:
             self.file.write_at(position, *parts)
         except PoisonedFileError:
@@ -128,6 +131,7 @@ class LogWriter:
 
         What was preallocated goes too, since bytes may lie there by now.
         """
+        self._dirty = True
         try:
             self.file.truncate(size)
         except BaseException:
@@ -154,6 +158,7 @@ class LogWriter:
         if size < 0 or removed < 0:
             raise ValueError(f"cannot cut {self._size} bytes to {size}")
         if size < self._file_bytes:
+            self._dirty = True
             self.file.truncate(size)
             self._size = self._file_bytes = size
         return removed
@@ -163,15 +168,17 @@ class LogWriter:
         self.truncate(self._size)
 
     def flush(self) -> None:
-        """Make all bytes lasting.
+        """Make all bytes lasting; nothing is done where nothing has changed since the last time.
 
         Raises:
-            PoisonedFileError: this flush, or an earlier one, or an undoing failed.
+            PoisonedFileError: an earlier flush failed, or an undoing.
             OSError: the flush failed; the file is poisoned.
         """
         if self._failure is not None:
             self._refuse()
-        self.file.flush()
+        if self._dirty or self.file.poisoned:
+            self.file.flush()
+            self._dirty = False
 
     def close(self, *, trim: bool = True) -> None:
         """Trim, flush and release; a second call does nothing.
