@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from kseg.constants import Compression, TimestampType
 from kseg.errors import CorruptRecordError, KsegError
+from kseg.format.encode import encode_batch, encode_messages_07
 from kseg.format.message import Message, entry
 from kseg.format.message07 import Message07, MessageSet07
 from kseg.format.message_set import MessageAndOffset, MessageSet
+from kseg.format.options import BatchOptions
 from kseg.log.validation_0_10 import analyze_0_10, validate_0_10
 from tests import builders, reference
 from tests.builders import GZIP, Record
@@ -108,6 +110,37 @@ def test_what_is_created_is_read_back(
             assert [each.message for each in found] == messages
     assert by_reference(bytes(created.data)) == by_objects(bytes(created.data))
     assert created.valid_bytes == created.size_bytes
+
+
+@given(data=st.data(), magic=magics, codec=codecs, base=base_offsets)
+def test_objects_and_columns_write_the_same_set(
+    data: st.DataObject, magic: int, codec: int, base: int
+) -> None:
+    wanted = data.draw(record_lists(base, magic=magic, min_size=0))
+    offsets = [each.offset or 0 for each in wanted]
+    created = MessageSet.create(
+        objects(wanted, magic),
+        offsets=iter(offsets).__next__,
+        compression=Compression(codec),
+    )
+    columns = {
+        "offset": offsets,
+        "timestamp": [each.timestamp for each in wanted],
+        "key": [each.key for each in wanted],
+        "value": [each.value for each in wanted],
+    }
+    options = BatchOptions(magic=magic, compression=Compression(codec))
+    assert created.data == encode_batch(columns, options).data
+
+
+@given(payloads=st.lists(st.binary(max_size=60)), codec=st.sampled_from([0, 1, 2]), magic=magics)
+def test_objects_and_columns_write_the_same_set_of_0_7(
+    payloads: list[bytes], codec: int, magic: int
+) -> None:
+    compression, magic = Compression(codec), 1 if codec else magic  # magic 0 has no codecs
+    messages = [Message07.build(payload, magic=magic) for payload in payloads]
+    created = MessageSet07.create(messages, compression=compression)
+    assert created.data == encode_messages_07(payloads, magic=magic, compression=compression)
 
 
 @given(
