@@ -276,7 +276,7 @@ cdef class BatchBuffer:
     cdef int64_t _log_append_time
     cdef int64_t _base_offset
     cdef int64_t _last_offset
-    cdef int64_t _first_offset
+    cdef int64_t _record_offset
     cdef int64_t _base
     cdef int64_t _max_timestamp
     cdef int64_t _max_timestamp_offset
@@ -295,7 +295,7 @@ cdef class BatchBuffer:
 
         Args:
             magic: 0, 1 or 2.
-            attributes: codec and timestamp type, as the batch or its messages carry them.
+            attributes: as the batch or its messages carry them; codec and timestamp type are used.
             control: the records are markers.
             log_append_time: what all records report, if the attributes say so; in ms.
             base_offset: of the batch.
@@ -496,10 +496,9 @@ cdef class BatchBuffer:
         self._used += LOG_OVERHEAD + size
 
     cdef inline void _note(self, int64_t timestamp, int64_t offset) noexcept:
-        if self._count == 0:
-            self._first_offset = offset
         self._count += 1
-        self._last_offset, self._has_offset = offset, True
+        self._last_offset = self._record_offset = offset
+        self._has_offset = True
         if self._magic and timestamp > self._max_timestamp:
             self._max_timestamp, self._max_timestamp_offset = timestamp, offset
 
@@ -512,8 +511,8 @@ cdef class BatchBuffer:
             return self._used
         # In single precision and in this order, as Kafka has it; Java's cast stops at 2^31 - 1.
         compressed = <float><int32_t>written * self._ratio * <float>1.05
-        return self._head_bytes + (INT32_MAX if compressed >= <float>INT32_MAX
-                                   else <int64_t>compressed)
+        return self._head_bytes + (<int64_t>compressed if compressed < <float>INT32_MAX
+                                   else INT32_MAX)
 
     cdef inline bint _is_full(self) noexcept:
         return not self._open or (self._count > 0 and self._limit <= self._estimate())
@@ -568,16 +567,16 @@ cdef class BatchBuffer:
         return self._base_offset
 
     @property
-    def first_offset(self):
-        """Offset of the first record; of the batch where there is none yet."""
-        return self._first_offset if self._count else self._base_offset
-
-    @property
     def last_offset(self):
         """Offset of the last record, or what was said instead; one below the batch's where there is
         none yet.
         """
-        return self._last_offset if self._has_offset else self._base_offset - 1
+        return self._last_offset if self._has_offset else sub64(self._base_offset, 1)
+
+    @property
+    def _last_record_offset(self):
+        """Offset of the last record, of the batch where there is none yet."""
+        return self._record_offset if self._count else self._base_offset
 
     @property
     def max_timestamp(self):

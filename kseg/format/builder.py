@@ -24,9 +24,8 @@ from kseg.constants import BATCH_HEADER_BYTES, Compression, ControlType, Timesta
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.compress import compress
 from kseg.format.control import EndMarker, KRaftValue, LeaderChange, control_key
-from kseg.format.encode import BATCH_BYTES, _wrap
+from kseg.format.encode import BATCH_BYTES, wrap_messages
 from kseg.format.encoded import EncodedBatch
-from kseg.format.header import CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 from kseg.format.options import BatchOptions
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 RECORD_OVERHEAD_MAX = 21
 
 _INT32_MAX = 2**31 - 1
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 #: Why `kseg._builder` refused a record, by status.
 _REFUSALS = (
@@ -98,7 +98,7 @@ class BatchBuilder(_builder.BatchBuffer):
         The other arguments are those of `BatchOptions`.
 
         Raises:
-            ValueError: arguments exclude each other.
+            ValueError: arguments exclude each other, or a number does not fit its field.
         """
         options = BatchOptions(
             magic=magic,
@@ -114,15 +114,18 @@ class BatchBuilder(_builder.BatchBuffer):
             leader_epoch=leader_epoch,
             delete_horizon_ms=delete_horizon_ms,
         )
-        log_append = LOG_APPEND if options.is_log_append and magic else 0
+        if not _INT64_MIN <= base_offset <= _INT64_MAX:
+            raise ValueError(f"base_offset {base_offset} does not fit 64 bits")
+        if not expected_ratio >= 0:
+            raise ValueError(f"expected_ratio is 0 or more, not {expected_ratio}")
         super().__init__(
             magic=magic,
-            attributes=options.compression | log_append,
+            attributes=options.attributes,
             control=control,
             log_append_time=log_append_time,
             base_offset=base_offset,
             delete_horizon_ms=delete_horizon_ms,
-            limit=batch_bytes_max,
+            limit=min(batch_bytes_max, _INT32_MAX),
             ratio=expected_ratio,
         )
         self._options = options
@@ -236,15 +239,15 @@ class BatchBuilder(_builder.BatchBuffer):
 
         Raises:
             BuilderStateError: the batch is built.
-            ValueError: the offset lies below the base offset, or too far from it.
+            ValueError: the offset lies below the last record's or the batch's own, or too far
+                from the latter.
 
         Source: Kafka MemoryRecordsBuilder.overrideLastOffset.
         """
         self._ensure_unbuilt("change its last offset")
-        if not 0 <= last_offset - self.base_offset <= _INT32_MAX:
-            raise ValueError(
-                f"last offset {last_offset} is not within {_INT32_MAX} of {self.base_offset}"
-            )
+        least, most = self._last_record_offset, self.base_offset + _INT32_MAX
+        if not least <= last_offset <= most:
+            raise ValueError(f"last offset {last_offset} is not within {least} and {most}")
         self._override(last_offset)
 
     def reopen(
@@ -347,31 +350,24 @@ class BatchBuilder(_builder.BatchBuffer):
         """Header or wrapper around the records."""
         options = self._options
         latest = options.log_append_time if options.is_log_append else self.max_timestamp
-        attributes = options.compression | options.is_log_append * LOG_APPEND
-        if options.magic < 2:
-            if not options.compression:
-                return bytes(body)
-            return _wrap(
-                bytes(body),
-                options.magic,
-                attributes if options.magic else options.compression,
+        if options.magic == 2:
+            return _encode.seal_batch(
+                body,
+                self.base_offset,
                 self.last_offset,
+                options.leader_epoch,
+                options.attributes,
+                self._base_timestamp,
                 latest,
+                options.producer_id,
+                options.producer_epoch,
+                options.base_sequence,
+                self.record_count,
             )
-        attributes |= options.transactional * TRANSACTIONAL | options.control * CONTROL
-        return _encode.seal_batch(
-            body,
-            self.base_offset,
-            self.last_offset,
-            options.leader_epoch,
-            attributes | options.has_delete_horizon * DELETE_HORIZON,
-            self._base_timestamp,
-            latest,
-            options.producer_id,
-            options.producer_epoch,
-            options.base_sequence,
-            self.record_count,
-        )
+        body = bytes(body)
+        if not options.compression:
+            return body
+        return wrap_messages(body, options.magic, options.attributes, self.last_offset, latest)
 
 
 # How large a batch will be

@@ -110,7 +110,8 @@ def encode_batches(
     if batch_records is not None and batch_records < 1:
         raise ValueError(f"a batch has one record or more, not {batch_records}")
     rows = rows_of(source)
-    return _each_batch(rows, options, base_offset, batch_bytes, batch_records or rows.length)
+    limit = min(batch_bytes, _INT32_MAX)
+    return _each_batch(rows, options, base_offset, limit, batch_records or rows.length)
 
 
 def _each_batch(
@@ -216,12 +217,20 @@ def _messages(
     if kind:
         value = compress(kind, data, magic=magic, level=options.level)
         ratio = len(value) / size
-        data = _wrap(value, magic, kind | flags, last, latest)
+        data = wrap_messages(value, magic, kind | flags, last, latest)
     return EncodedBatch(data, magic, base, last, count, latest, place, size, ratio)
 
 
-def _wrap(value: bytes, magic: int, attributes: int, offset: int, timestamp: int) -> bytes:
-    """A message without key around `value`."""
+def wrap_messages(value: bytes, magic: int, attributes: int, offset: int, timestamp: int) -> bytes:
+    """A message without key around `value`, compressed messages of the same magic.
+
+    Args:
+        attributes: codec and timestamp type.
+        offset: of the last message inside.
+        timestamp: the largest one inside, or that of the append.
+
+    Source: Kafka LegacyRecord.writeCompressedRecordHeader.
+    """
     rows = Rows(1, value=(value,))
     data, status, *_ = _legacy.encode_messages(
         rows, 0, 1, offset, _UNLIMITED, magic, attributes, False, timestamp
@@ -344,4 +353,5 @@ __all__ = [
     "encode_batch",
     "encode_batches",
     "encode_messages_07",
+    "wrap_messages",
 ]

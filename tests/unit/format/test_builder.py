@@ -256,11 +256,21 @@ def test_a_refused_build_leaves_the_builder_open() -> None:
     assert builder.append(b"k") == 1
 
 
-@pytest.mark.parametrize("last_offset", [4, 5 + 2**31, -1])
+@pytest.mark.parametrize("last_offset", [-1, 4, 5 + 2**31])
 def test_a_last_offset_lies_within_31_bits_of_the_base(last_offset: int) -> None:
     builder = BatchBuilder(base_offset=5)
     with pytest.raises(ValueError, match="last offset"):
         builder.override_last_offset(last_offset)
+
+
+def test_a_last_offset_does_not_lie_below_the_last_record() -> None:
+    builder = BatchBuilder(base_offset=5)
+    builder.append(b"k", offset=9)
+    builder.override_last_offset(12)
+    with pytest.raises(ValueError, match="last offset 8"):
+        builder.override_last_offset(8)
+    builder.override_last_offset(9)
+    assert builder.build().last_offset == 9
 
 
 def test_offsets_go_on_behind_an_overridden_one() -> None:
@@ -302,6 +312,37 @@ def test_the_options_are_those_of_a_batch() -> None:
         BatchBuilder(compression=Compression.SNAPPY, level=1)
     with pytest.raises(ValueError, match="magic"):
         BatchBuilder(magic=3)
+
+
+UNFIT: dict[str, dict[str, Any]] = {
+    "a base offset of 65 bits": {"base_offset": 2**63},
+    "a base offset of 65 bits, below": {"base_offset": -(2**63) - 1},
+    "a producer epoch of 17 bits": {"producer_epoch": 2**15},
+    "a ratio below zero": {"expected_ratio": -0.1},
+    "a ratio that is no number": {"expected_ratio": float("nan")},
+}
+
+
+@pytest.mark.parametrize("given", UNFIT.values(), ids=UNFIT)
+def test_what_does_not_fit_is_an_argument_error(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(given))):
+        BatchBuilder(**given)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1e-30, 1e300, float("inf")])
+def test_any_ratio_gives_an_estimate_within_31_bits(ratio: float) -> None:
+    builder = BatchBuilder(compression=Compression.LZ4, expected_ratio=ratio)
+    builder.append(b"k", bytes(1000))
+    assert 61 <= builder.estimated_bytes <= 61 + 2**31 - 1
+    assert builder.is_full == (ratio > 1)
+
+
+def test_a_limit_is_no_larger_than_a_batch_can_be() -> None:
+    builder = BatchBuilder(batch_bytes_max=2**80)
+    builder.append(b"k")
+    with mmap.mmap(-1, 2**31 - 80) as huge:
+        assert not builder.has_room_for(huge)
+    assert builder.has_room_for(b"k" * 1000)
 
 
 def test_the_level_reaches_the_codec() -> None:
