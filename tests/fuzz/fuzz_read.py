@@ -39,6 +39,7 @@ _WEIGHTS = {
     "directory": 4,
     "codec": 4,
     "kafka07": 3,
+    "lines": 1,
     "index": 1,
     "timeindex": 1,
     "snapshot": 1,

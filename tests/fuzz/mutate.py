@@ -377,6 +377,7 @@ MUTATORS: dict[str, Callable[[bytes, Random, Sequence[bytes]], bytes]] = {
     "log": log,
     "kafka07": kafka07,
     "codec": codec,
+    "lines": blind,
     "snapshot": snapshot,
     "index": blind,
     "timeindex": blind,

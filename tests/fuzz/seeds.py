@@ -2,7 +2,7 @@
 
 A seed has a kind, which says who reads it:
 
-    log  kafka07  codec  index  timeindex  txnindex  snapshot
+    log  kafka07  codec  index  timeindex  txnindex  snapshot  lines
     epochs  offsets  partition_metadata  meta_properties  directory
 
 A `codec` seed is a compressed stream behind one byte: codec, plus 16 times the magic around it.
@@ -33,7 +33,12 @@ _KIND_OF_NAME = {
     "partition.metadata": "partition_metadata",
     "meta.properties": "meta_properties",
 }
-KINDS = ("codec", "directory", *sorted({*_KIND_OF_SUFFIX.values(), *_KIND_OF_NAME.values()}))
+KINDS = (
+    "codec",
+    "directory",
+    "lines",
+    *sorted({*_KIND_OF_SUFFIX.values(), *_KIND_OF_NAME.values()}),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from kseg.format import codec as codecs
 from kseg.format import columns, header
 from tests.conformance.readers import Kseg, Reference
 from tests.fuzz.appending import append_to_log
+from tests.fuzz.lines import read_text
 from tests.property.oracle import same_walk
 
 INFLATED_MAX = 1 << 23
@@ -241,6 +242,12 @@ def read_codec(data: bytes, source: Random) -> None:
     assert outputs[1] is not None or arena.used == 6
 
 
+def read_json(data: bytes, source: Random) -> None:
+    """Lines of JSON, as they are to be appended."""
+    for piece in read_text(data, source):
+        check_piece(piece)
+
+
 # Files beside the log. Each is written out, since its reader takes a path.
 
 
@@ -329,6 +336,7 @@ _BYTES: dict[str, Callable[[bytes, Random], None]] = {
     "log": read_log,
     "kafka07": read_07,
     "codec": read_codec,
+    "lines": read_json,
 }
 _FILES: dict[str, tuple[str, Callable[[Path, bytes, Random], None]]] = {
     "index": ("00000000000000000042.index", read_offset_index),

@@ -1,0 +1,57 @@
+"""Lines of JSON gone wrong: each text is records or one error, and its length changes neither."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from kseg.cli.append_lines import AppendOptions, encode_lines, read_lines
+from kseg.errors import KsegError
+from kseg.format.values import RecordColumns
+from tests.property.lines import agree
+
+#: The plain parser is slow: it is asked about some of the texts.
+_PLAIN_SHARE = 0.25
+
+
+class Trickle(io.BytesIO):
+    """Gives a few bytes at a time."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(min(size or 0, 23))
+
+
+def outcome(made: Iterator[Any]) -> tuple[list[Any], str | None]:
+    """What came in front of an error, and the error."""
+    found: list[Any] = []
+    try:
+        found.extend(made)
+    except KsegError as error:
+        return found, str(error)
+    return found, None
+
+
+def read_text(data: bytes, source: Random) -> list[RecordColumns]:
+    """Read a text whole, then as a trickle into batches."""
+    encoding = source.choice(("base64", "utf8", "hex"))
+    options = AppendOptions(
+        encoding=encoding,
+        keep_timestamps=source.random() < 0.5,
+        batch_bytes=source.choice((1, 100, 16384)),
+        batch_records=source.choice((None, None, 1, 3)),
+    )
+    if source.random() < _PLAIN_SHARE:
+        agree(data.decode("utf-8", "replace"), encoding)
+    pieces, error = outcome(read_lines(io.BytesIO(data), options, clock=lambda: 5))
+    made = encode_lines(Trickle(data), options, base_offset=0, clock=lambda: 5)
+    batches, said = outcome(made)
+    assert said == error
+    count = 0
+    for batch in batches:
+        assert batch.base_offset == count
+        count += batch.record_count
+    if error is None:
+        assert count == sum(map(len, pieces))
+    return pieces
