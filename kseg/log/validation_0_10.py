@@ -252,19 +252,20 @@ def _validate_deep(messages: MessageSet, rules: _Rules, inflated_max: int) -> Va
             raise InvalidRecordError(reason, record_index=index)
         in_place = in_place and message.magic == rules.magic
         kept.append(message.to_format_version(rules.magic))
-    wrapper = _only_wrapper(messages) if in_place else None
+    wrapper = _only_wrapper(messages, rules.magic) if in_place else None
     if wrapper is None:
         return _rebuild(kept, largest, rules)
     return _update_wrapper(wrapper, kept, largest.timestamp, rules)
 
 
-def _only_wrapper(messages: MessageSet) -> Message | None:
+def _only_wrapper(messages: MessageSet, magic: int) -> Message | None:
     """The one compressed message that a set consists of; None if there is anything else."""
     entries = messages.shallow()
     first: MessageAndOffset | None = next(entries, None)
-    if first is None or not first.message.codec or next(entries, None) is not None:
+    if first is None or next(entries, None) is not None:
         return None
-    return first.message
+    # One with nothing inside has shown its magic to nobody yet.
+    return first.message if first.message.codec and first.message.magic == magic else None
 
 
 def _update_wrapper(

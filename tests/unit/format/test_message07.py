@@ -159,11 +159,16 @@ def test_a_damaged_message_of_0_7_is_named_by_its_position() -> None:
         assert (refused.value.position, refused.value.offset) == (len(good), 50 + len(good))
 
 
+def test_only_two_attribute_bits_of_0_7_are_a_codec() -> None:
+    for attributes in range(256):
+        message = Message07(b"\x01" + bytes([attributes]) + Message07.build(b"v").data[2:])
+        assert (message.attributes, message.codec) == (attributes, attributes & 3)
+        assert message.is_valid
+
+
 def test_a_set_inside_that_is_damaged_is_named_by_its_outermost_message() -> None:
     good = builders.message07(b"good")
-    bad = builders.message07(
-        builders.deflate(GZIP, good + builders.message07(b"bad", crc=1)), codec=GZIP
-    )
+    bad = builders.message07(builders.deflate(GZIP, builders.message07(b"bad", crc=1)), codec=GZIP)
     data = MessageSet07(good + bad, initial_offset=50)
     with pytest.raises(CorruptRecordError) as refused:
         list(data)

@@ -312,6 +312,13 @@ def test_a_wrapper_with_nothing_inside_is_taken() -> None:
     assert validate(source, source=GZIP, target=NONE).messages == b""
 
 
+@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
+def test_a_wrapper_of_another_magic_with_nothing_inside_does_not_stay(kind: TimestampType) -> None:
+    source = builders.wrapper([], magic=0, codec=GZIP, offset=0, inner=b"")
+    result = validate(source, source=GZIP, target=GZIP, timestamp_type=kind)
+    assert (result.messages, result.next_offset, result.sizes_maybe_changed) == (b"", 50, True)
+
+
 # Refused
 
 KEYLESS = [GIVEN[0], record(b"b", timestamp=NOW), GIVEN[2]]
