@@ -13,7 +13,7 @@ mutators of `tests/fuzz`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -61,7 +61,7 @@ def case(seed: str, number: int) -> Case:
     return Case(seed, number, {"op": kind, **MAKERS[kind](chance)})
 
 
-def of_kinds(kinds: Sequence[str], seed: str, first: int, count: int) -> Iterator[Case]:
+def of_kinds(kinds: Container[str], seed: str, first: int, count: int) -> Iterator[Case]:
     """As many cases of these kinds, the numbers between left out."""
     numbers = (number for number in itertools.count(first) if _begin(seed, number)[1] in kinds)
     return (case(seed, number) for number in itertools.islice(numbers, count))
