@@ -65,6 +65,7 @@ KERNELS = [
     extension("_text"),
     extension("_frames"),
     extension("_lines"),
+    extension("_placement"),
     extension("_validate"),
 ]
 

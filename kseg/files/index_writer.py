@@ -1,366 +1,33 @@
 """The offset index and the time index of a segment that is written to.
 
-One shape: slots at the front of a file that has room for more, written in place with `pwrite`. The
-bytes are those of Kafka, which maps the file instead. A file is made, in its full size and zeros,
-when it is first asked for something; an existing one is looked into then, and its used entries are
-told from a preallocated tail as a reader tells them (`index_file`).
+Entries are hints: they are not flushed with the records, and after a crash they are made anew. Not
+for several threads at once. What both share is in `index_slots`.
 
-Entries are hints: they are not flushed with the records, and after a crash they are made anew.
-Where entries are cut off, zeros take their place at once, so that a reader beside the writer does
-not take the old ones for used.
-
-Not for several threads at once; lookups go to the file, so that memory stays flat.
-
-Source: Kafka `AbstractIndex`, `OffsetIndex`, `TimeIndex`, `LazyIndex`.
+Source: Kafka `OffsetIndex`, `TimeIndex`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from os import fspath
-from types import TracebackType
-from typing import ClassVar, Final, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from kseg._index import bisect_entries
 from kseg.constants import NO_TIMESTAMP
-from kseg.errors import CorruptIndexError, OffsetOverflowError, OffsetsOutOfOrderError
+from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
 from kseg.files import io, offset_index, time_index
-from kseg.files.index_file import INDEX_BYTES_MAX, IndexFile
+from kseg.files.index_slots import IndexSlots
 from kseg.files.offset_index import IndexEntry
 from kseg.files.time_index import TimeIndexEntry
 
-_INT32_MAX: Final = 2**31 - 1
-#: What a lookup reads at a time: the end of the index first, where most answers are.
-_WARM_BYTES: Final = 8192
-
-_IndexT = TypeVar("_IndexT", bound="IndexWriter")
-
-
-class IndexWriter:
-    """What both indexes share: where the used slots end, room, cutting and lookups.
-
-    Attributes:
-        path: the file, whether it exists yet or not.
-        base_offset: of the segment.
-        bytes_max: the size of a new file, rounded down to whole slots.
-    """
-
-    __slots__ = (
-        "_closed",
-        "_count",
-        "_dirty",
-        "_file",
-        "_length",
-        "_slots",
-        "_used",
-        "base_offset",
-        "bytes_max",
-        "path",
-    )
-
-    ENTRY: ClassVar[struct.Struct]
-    LAYOUT: ClassVar[np.dtype[np.void]]
-    RELATIVE_AT: ClassVar[int]
-
-    def __init__(self, path: str, base_offset: int, bytes_max: int, used: int | None) -> None:
-        """Take note of a path; use `open` instead."""
-        self.path = path
-        self.base_offset: Final = base_offset
-        self.bytes_max = bytes_max
-        self._used = used
-        self._file: io.WriteFile | None = None
-        self._count = self._slots = self._length = 0
-        self._dirty = self._closed = False
-
-    @classmethod
-    def open(
-        cls: type[_IndexT],
-        path: io.StrPath,
-        base_offset: int,
-        *,
-        bytes_max: int,
-        used: int | None = None,
-    ) -> _IndexT:
-        """Take note of an index; the file is opened, or made, at its first use.
-
-        Args:
-            path: the file.
-            base_offset: of the segment.
-            bytes_max: the size of a new file, rounded down to whole slots.
-            used: how many entries of an existing file count; found out if None.
-
-        Raises:
-            ValueError: `bytes_max` has no room for an entry.
-        """
-        if not cls.ENTRY.size <= bytes_max <= INDEX_BYTES_MAX:
-            raise ValueError(f"{bytes_max} bytes are no size for an index")
-        return cls(fspath(path), base_offset, bytes_max, used)
-
-    # ---- state -----------------------------------------------------------------------------------
-
-    @property
-    def opened(self) -> bool:
-        """Whether it has been asked for something; until then there may be no file."""
-        return self._file is not None
-
-    @property
-    def count(self) -> int:
-        """Entries in use."""
-        if self._file is None:
-            self._load()
-        return self._count
-
-    @property
-    def slots(self) -> int:
-        """Entries that the file has room for."""
-        if self._file is None:
-            self._load()
-        return self._slots
-
-    @property
-    def size(self) -> int:
-        """Bytes of the entries in use."""
-        return self.count * self.ENTRY.size
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no slot is left."""
-        if self._file is None:
-            self._load()
-        return self._count >= self._slots
-
-    # ---- the file --------------------------------------------------------------------------------
-
-    def _load(self) -> io.WriteFile:
-        """Open or make the file, at the first use."""
-        if self._file is not None:
-            return self._file
-        if self._closed:
-            raise ValueError(f"{self.path} is closed")
-        size = self.ENTRY.size
-        try:
-            file = io.WriteFile.open(self.path)
-        except FileNotFoundError:
-            file = io.WriteFile.open(self.path, exclusive=True)
-            count, length = 0, self.bytes_max // size * size
-        else:
-            try:
-                count, length = self._look_into(file)
-            except BaseException:
-                file.close()
-                raise
-        try:
-            if file.size != length:
-                file.truncate(length)
-            self._read_last(file, count)
-        except BaseException:
-            file.close()
-            raise
-        self._file = file
-        self._count, self._slots, self._length = count, length // size, length
-        # What is in an existing file may be in the page cache alone.
-        self._dirty = True
-        return file
-
-    def _look_into(self, file: io.WriteFile) -> tuple[int, int]:
-        """Used entries and length of an existing file; nothing lies behind those entries then."""
-        length = file.size
-        size = self.ENTRY.size
-        if self._used is None:
-            found = IndexFile.open(self.path, self.LAYOUT, "never")
-            count = found.count
-            found.close()
-            return count, length
-        count = min(self._used, length // size)
-        if count * size < length:
-            file.truncate(count * size)
-        return count, length
-
-    def _read_last(self, file: io.WriteFile, count: int) -> None:
-        """Remember the last of so many entries."""
-        raise NotImplementedError
-
-    def _entry_at(self, file: io.WriteFile, slot: int) -> tuple[int, int]:
-        size = self.ENTRY.size
-        data = file.read_at(slot * size, size)
-        if len(data) < size:
-            raise self._shorter()
-        first, second = self.ENTRY.unpack(data)
-        return first, second
-
-    def _write(self, file: io.WriteFile, data: bytes) -> None:
-        """Put whole entries behind the used ones."""
-        size = self.ENTRY.size
-        self._dirty = True
-        file.write_at(self._count * size, data)
-        self._count += len(data) // size
-
-    def _relative(self, offset: int) -> int:
-        relative = offset - self.base_offset
-        if not 0 <= relative <= _INT32_MAX:
-            raise OffsetOverflowError(
-                f"it has no 32-bit form relative to {self.base_offset}",
-                path=self.path,
-                offset=offset,
-            )
-        return relative
-
-    # ---- finding ---------------------------------------------------------------------------------
-
-    def _floor(self, key_at: int, key_bytes: int, target: int) -> int:
-        """Slot of the last entry whose key is at most `target`; -1 if there is none.
-
-        The end of the index first, as in Kafka's warm section: one read then does.
-        """
-        file = self._load()
-        size = self.ENTRY.size
-        block = _WARM_BYTES // size
-        low, high = max(self._count - block, 0), self._count
-        slot = self._floor_within(file, low, high, key_at, key_bytes, target)
-        if slot >= 0 or low == 0:
-            return slot
-        low, high = 0, low
-        while high - low > block:
-            middle = (low + high) // 2
-            data = file.read_at(middle * size + key_at, key_bytes)
-            if len(data) < key_bytes:
-                raise self._shorter()
-            if int.from_bytes(data, "big", signed=True) <= target:
-                low = middle
-            else:
-                high = middle
-        return self._floor_within(file, low, high, key_at, key_bytes, target)
-
-    def _floor_within(
-        self, file: io.WriteFile, low: int, high: int, key_at: int, key_bytes: int, target: int
-    ) -> int:
-        size = self.ENTRY.size
-        data = file.read_at(low * size, (high - low) * size)
-        if len(data) < (high - low) * size:
-            raise self._shorter()
-        slot = bisect_entries(data, size, key_at, key_bytes, high - low, target)
-        return -1 if slot < 0 else low + slot
-
-    def _shorter(self) -> CorruptIndexError:
-        return CorruptIndexError("the file is shorter than its entries", path=self.path)
-
-    # ---- cutting ---------------------------------------------------------------------------------
-
-    def truncate_to(self, offset: int) -> int:
-        """Remove each entry whose offset is at or past `offset`, and answer how many went.
-
-        Source: Kafka `OffsetIndex.truncateTo`, `TimeIndex.truncateTo`.
-        """
-        before = self.count
-        below = min(offset - self.base_offset - 1, _INT32_MAX)
-        if below < 0:
-            self.truncate_to_count(0)
-        else:
-            self.truncate_to_count(self._floor(self.RELATIVE_AT, 4, below) + 1)
-        return before - self._count
-
-    def truncate_to_count(self, count: int) -> None:
-        """Keep the first `count` entries; the file's length stays.
-
-        Source: Kafka `truncateToEntries`.
-        """
-        file = self._load()
-        if count >= self._count:
-            return
-        length, self._length = self._length, count * self.ENTRY.size
-        self._dirty = True
-        file.truncate(self._length)
-        self._count = self._slots = count
-        self._read_last(file, count)
-        file.truncate(length)
-        self._length, self._slots = length, length // self.ENTRY.size
-
-    def clear(self) -> None:
-        """Remove all entries, and give the file its full size again. Source: Kafka `reset`."""
-        self.truncate_to_count(0)
-        self.resize(self.bytes_max)
-
-    def resize(self, size: int) -> bool:
-        """Give the file `size` bytes, rounded down to whole slots; answer whether that differs.
-
-        Raises:
-            ValueError: the entries in use need more.
-        """
-        file = self._load()
-        entry = self.ENTRY.size
-        slots = size // entry
-        if slots * entry == self._length:
-            return False
-        if slots < self._count or size > INDEX_BYTES_MAX:
-            raise ValueError(f"{size} bytes are no size for an index of {self._count} entries")
-        self._dirty = True
-        file.truncate(slots * entry)
-        self._slots, self._length = slots, slots * entry
-        return True
-
-    def trim(self) -> None:
-        """Cut the file behind the used entries. Source: Kafka `trimToValidSize`."""
-        self.resize(self.size)
-
-    # ---- life ------------------------------------------------------------------------------------
-
-    def flush(self) -> None:
-        """Make the entries lasting; makes the file if there is none yet.
-
-        Raises:
-            PoisonedFileError: a flush has failed before.
-            OSError: the flush failed; the file is poisoned.
-        """
-        file = self._load()
-        if self._dirty or file.poisoned:
-            file.flush()
-            self._dirty = False
-
-    def close(self, *, trim: bool = True) -> None:
-        """Trim, flush and release; a second call does nothing. What was never used is left alone.
-
-        Args:
-            trim: false to release alone, as after an error.
-
-        Raises:
-            OSError: the disk refuses; the file is released all the same.
-        """
-        self._closed = True
-        file = self._file
-        if file is None:
-            return
-        try:
-            if trim:
-                self.trim()
-                self.flush()
-        finally:
-            file.close()
-            self._file = None
-
-    def renamed(self, path: str) -> None:
-        """Note that the file has, or will have, another name."""
-        self.path = path
-        if self._file is not None:
-            self._file.path = path
-
-    def __enter__(self: _IndexT) -> _IndexT:
-        """Answer the index itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
+_Int64Array = npt.NDArray[np.int64]
+_Pairs = Sequence[tuple[int, int]]
+#: Entries to be added: pairs, or int64[n, 2] where there are many.
+Entries = _Pairs | _Int64Array
 
 
-class OffsetIndexWriter(IndexWriter):
+class OffsetIndexWriter(IndexSlots):
     """The `.index` of a segment that is written to."""
 
     __slots__ = ("_last_offset",)
@@ -412,12 +79,33 @@ class OffsetIndexWriter(IndexWriter):
         """
         self.append_all(((offset, position),))
 
-    def append_all(self, entries: Sequence[tuple[int, int]]) -> None:
+    def append_all(self, entries: Entries) -> None:
         """Add entries (offset, position), all or none, in one write; as `append` for each."""
         file = self._load()
         if len(entries) > self._slots - self._count:
             raise ValueError(f"{self.path} has room for {self._slots - self._count} entries")
+        if isinstance(entries, np.ndarray):
+            if len(entries) and self._append_columns(file, *entries.T):
+                return
+            entries = [(offset, position) for offset, position in entries.tolist()]
+        self._append(file, entries)
+
+    def _append_columns(
+        self, file: io.WriteFile, offsets: _Int64Array, positions: _Int64Array
+    ) -> bool:
+        """Add entries if nothing is wrong with any of them; answer whether that was so."""
         last = self._last_offset if self._count else self.base_offset - 1
+        rising = offsets[0] > last and (offsets[1:] > offsets[:-1]).all()
+        if not rising or not self._all_fit(offsets):
+            return False
+        raw = np.empty(len(offsets), dtype=self.LAYOUT)
+        raw["relative"], raw["position"] = offsets - self.base_offset, positions
+        self._write(file, raw.tobytes())
+        self._last_offset = int(offsets[-1])
+        return True
+
+    def _append(self, file: io.WriteFile, entries: _Pairs) -> None:
+        last = self._last_offset
         packed: list[bytes] = []
         for offset, position in entries:
             if offset <= last and (packed or self._count):
@@ -428,8 +116,9 @@ class OffsetIndexWriter(IndexWriter):
                 )
             packed.append(self.ENTRY.pack(self._relative(offset), position))
             last = offset
-        self._write(file, b"".join(packed))
-        self._last_offset = last
+        if packed:
+            self._write(file, b"".join(packed))
+            self._last_offset = last
 
     def lookup(self, offset: int) -> IndexEntry:
         """The last entry at or below `offset`; (base offset, 0) if there is none.
@@ -456,7 +145,7 @@ class OffsetIndexWriter(IndexWriter):
         return self.entry(slot + 1) if slot + 1 < self.count else None
 
 
-class TimeIndexWriter(IndexWriter):
+class TimeIndexWriter(IndexSlots):
     """The `.timeindex` of a segment that is written to.
 
     One slot is kept for the entry that is made when the segment is closed.
@@ -528,15 +217,37 @@ class TimeIndexWriter(IndexWriter):
         self._append(((timestamp, offset),), self._slots)
         return self._count > before
 
-    def maybe_append_all(self, entries: Sequence[tuple[int, int]]) -> None:
+    def maybe_append_all(self, entries: Entries) -> None:
         """Add entries (timestamp, offset), all or none, in one write; as `maybe_append` for each.
 
         Those that the slots do not suffice for are left out.
         """
-        self._load()
+        file = self._load()
+        if isinstance(entries, np.ndarray):
+            if len(entries) and self._append_columns(file, *entries.T):
+                return
+            entries = [(timestamp, offset) for timestamp, offset in entries.tolist()]
         self._append(entries, self._slots - 1)
 
-    def _append(self, entries: Sequence[tuple[int, int]], slots: int) -> None:
+    def _append_columns(self, file: io.WriteFile, times: _Int64Array, offsets: _Int64Array) -> bool:
+        """Add entries if nothing is wrong with any of them; answer whether that was so."""
+        last = self._last
+        if self._count and (offsets[0] < last.offset or times[0] < last.timestamp):
+            return False
+        rising = (offsets[1:] >= offsets[:-1]).all() and (times[1:] >= times[:-1]).all()
+        if not rising or not self._all_fit(offsets):
+            return False
+        above = times > np.concatenate(((last.timestamp,), times[:-1]))
+        room = max(self._slots - 1 - self._count, 0)
+        times, offsets = times[above][:room], offsets[above][:room]
+        if len(times):
+            raw = np.empty(len(times), dtype=self.LAYOUT)
+            raw["timestamp"], raw["relative"] = times, offsets - self.base_offset
+            self._write(file, raw.tobytes())
+            self._last = TimeIndexEntry(int(times[-1]), int(offsets[-1]))
+        return True
+
+    def _append(self, entries: _Pairs, slots: int) -> None:
         file = self._load()
         last = self._last
         known = self._count > 0

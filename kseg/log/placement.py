@@ -10,7 +10,17 @@ Source: Kafka `LogSegment.append` (3.9.1, 4.2; before, an append made one index 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from kseg._placement import place_rows
+from kseg.files.index_writer import Entries
+from kseg.format.header import COLUMN, BatchTable
+
+_LAST_OFFSET: Final = COLUMN["last_offset"]
+_MAX_TIMESTAMP: Final = COLUMN["max_timestamp"]
+_SIZE: Final = COLUMN["size"]
 
 
 class Placed(NamedTuple):
@@ -45,8 +55,8 @@ class Placement(NamedTuple):
         latest: the largest timestamp, these batches included.
     """
 
-    entries: list[tuple[int, int]]
-    times: list[tuple[int, int]]
+    entries: Entries
+    times: Entries
     end: int
     bytes_since_entry: int
     latest: Latest
@@ -82,3 +92,14 @@ def place(
         position += size
         bytes_since_entry += size
     return Placement(entries, times, position, bytes_since_entry, Latest(timestamp, offset))
+
+
+def place_table(
+    table: BatchTable, *, position: int, bytes_since_entry: int, interval: int, latest: Latest
+) -> Placement:
+    """`place` for batches whose headers are a table; `position` may differ from theirs."""
+    state = np.array((position, bytes_since_entry, *latest), dtype=np.int64)
+    out = np.empty((len(table), 4), dtype=np.int64)
+    count = place_rows(table.rows, _LAST_OFFSET, _MAX_TIMESTAMP, _SIZE, interval, state, out)
+    end, since, timestamp, offset = state.tolist()
+    return Placement(out[:count, :2], out[:count, 2:], end, since, Latest(timestamp, offset))

@@ -25,7 +25,7 @@ _SOUND: Final = (StopReason.END, StopReason.LIMIT, StopReason.TORN_TAIL, StopRea
 _COPIED_BYTES: Final = 2**20
 
 
-def first_timestamp(segment: Segment) -> int | None:
+def timestamp_of_first(segment: Segment) -> int | None:
     """The largest timestamp of the first batch in ms; None if there is no batch."""
     for tile in segment.walk(limit=1, on_bad_crc="ignore"):
         if len(tile.table):

@@ -12,24 +12,18 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from kseg.errors import OffsetOverflowError
 from kseg.files import io
-from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
-from kseg.files.log_writer import LogWriter
 from kseg.files.mapping import Mapping
-from kseg.files.names import FileKind, segment_name
-from kseg.files.txn_index_writer import TxnIndexWriter
 from kseg.format.header import BatchTable
 from kseg.log.config import LogConfig
-from kseg.log.placement import Latest, Placed, Placement, place
+from kseg.log.placement import Latest, Placed, Placement, place, place_table
 from kseg.log.segment import Segment
-from kseg.log.segment_walks import first_timestamp, latest_from, next_offset
+from kseg.log.segment_walks import latest_from, next_offset, timestamp_of_first
+from kseg.log.written_files import WrittenFiles, attempt
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,6 +46,7 @@ class SegmentWriter:
 
     __slots__ = (
         "_bytes_since_entry",
+        "_files",
         "_latest",
         "_log",
         "_rolling",
@@ -64,21 +59,14 @@ class SegmentWriter:
         "txn_index",
     )
 
-    def __init__(
-        self,
-        log: LogWriter,
-        offset_index: OffsetIndexWriter,
-        time_index: TimeIndexWriter,
-        txn_index: TxnIndexWriter,
-        config: LogConfig,
-        now_ms: int,
-    ) -> None:
+    def __init__(self, files: WrittenFiles, config: LogConfig, now_ms: int) -> None:
         """Take over open files; use `open` instead."""
-        self._log: Final = log
-        self.base_offset: Final = offset_index.base_offset
-        self.offset_index: Final = offset_index
-        self.time_index: Final = time_index
-        self.txn_index: Final = txn_index
+        self._files: Final = files
+        self._log: Final = files.log
+        self.offset_index: Final = files.offset_index
+        self.time_index: Final = files.time_index
+        self.txn_index: Final = files.txn_index
+        self.base_offset: Final = files.offset_index.base_offset
         self.config = config
         self.created_ms = now_ms
         jitter = min(config.segment_jitter_ms, config.segment_ms)
@@ -119,30 +107,18 @@ class SegmentWriter:
             LimitExceededError: the log file is longer than any segment.
             OSError: it is missing, or there already, or the disk refuses.
         """
-        place = os.fspath(directory)
-        names = [
-            os.path.join(place, segment_name(base_offset, kind) + suffix)
-            for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
-        ]
         wanted = config.preallocate if preallocate is None else preallocate
-        bytes_max = config.segment_index_bytes
-        log = LogWriter.open(
-            names[0], create=create, preallocate_bytes=config.segment_bytes if wanted else 0
+        files = WrittenFiles.open(
+            directory,
+            base_offset,
+            index_bytes=config.segment_index_bytes,
+            create=create,
+            suffix=suffix,
+            preallocate_bytes=config.segment_bytes if wanted else 0,
+            offset_entries=offset_entries,
+            time_entries=time_entries,
         )
-        try:
-            return cls(
-                log,
-                OffsetIndexWriter.open(
-                    names[1], base_offset, bytes_max=bytes_max, used=offset_entries
-                ),
-                TimeIndexWriter.open(names[2], base_offset, bytes_max=bytes_max, used=time_entries),
-                TxnIndexWriter.open(names[3]),
-                config,
-                now_ms,
-            )
-        except BaseException:
-            log.close(trim=False)
-            raise
+        return cls(files, config, now_ms)
 
     # ---- state -----------------------------------------------------------------------------------
 
@@ -205,7 +181,7 @@ class SegmentWriter:
         """The largest timestamp of the first batch in ms, from which age counts; None if empty."""
         if self._rolling is None and self._log.size:
             with self.reader(mapping="never") as reader:
-                self._rolling = first_timestamp(reader)
+                self._rolling = timestamp_of_first(reader)
         return self._rolling
 
     def can_convert(self, offset: int) -> bool:
@@ -214,15 +190,7 @@ class SegmentWriter:
 
     def has_suffix(self, suffix: str) -> bool:
         """Whether the names of all four files end so."""
-        return all(path.endswith(suffix) for path in self._paths())
-
-    def _paths(self) -> tuple[str, str, str, str]:
-        return (
-            self._log.path,
-            self.offset_index.path,
-            self.time_index.path,
-            self.txn_index.path,
-        )
+        return self._files.has_suffix(suffix)
 
     # ---- appending -------------------------------------------------------------------------------
 
@@ -246,17 +214,9 @@ class SegmentWriter:
 
         Source: Kafka `LogSegment.append`.
         """
-        log = self._log
-        position = log.size
+        position = self._log.size
         if not batches:
             return position
-        largest = batches[-1].last_offset
-        if not 0 <= largest - self.base_offset <= _INT32_MAX:
-            raise OffsetOverflowError(
-                f"it has no 32-bit form relative to {self.base_offset}",
-                path=log.path,
-                offset=largest,
-            )
         placed = place(
             batches,
             position=position,
@@ -264,37 +224,65 @@ class SegmentWriter:
             interval=self.config.index_interval_bytes,
             latest=self._latest or self.latest,
         )
-        if sum(map(len, parts)) != placed.end - position:
-            raise ValueError(f"the parts have not the {placed.end - position} bytes of the batches")
-        log.append(*parts)
-        if placed.entries:
-            self._index(position, placed)
-        if position == 0:
-            self._rolling = batches[0].max_timestamp
-        self._latest = placed.latest
-        self._bytes_since_entry = placed.bytes_since_entry
+        first, last = batches[0], batches[-1]
+        self._append(parts, placed, position, last.last_offset, first.max_timestamp)
         return position
 
     def append_table(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
-        """As `append`, for batches whose headers are a table."""
-        columns = (table.last_offset, table.max_timestamp, table.size)
-        return self.append(parts, [Placed(*row) for row in np.stack(columns, 1).tolist()])
+        """As `append`, for batches whose headers are a table; of use for many."""
+        position = self._log.size
+        if not len(table):
+            return position
+        placed = place_table(
+            table,
+            position=position,
+            bytes_since_entry=self._bytes_since_entry,
+            interval=self.config.index_interval_bytes,
+            latest=self._latest or self.latest,
+        )
+        largest, first = int(table.last_offset[-1]), int(table.max_timestamp[0])
+        self._append(parts, placed, position, largest, first)
+        return position
 
-    def _index(self, position: int, placed: Placement) -> None:
-        """Write index entries, or take the batches from `position` on away again.
+    def _append(
+        self,
+        parts: Sequence[io.Bytes],
+        placed: Placement,
+        position: int,
+        largest_offset: int,
+        first_timestamp: int,
+    ) -> None:
+        """Write batches and their entries, or take what was written away again.
 
         Many batches may need more entries than there is room for; then the last ones go without,
         and the next append rolls. Kafka fails there, with the batches written.
         """
+        if not 0 <= largest_offset - self.base_offset <= _INT32_MAX:
+            raise OffsetOverflowError(
+                f"it has no 32-bit form relative to {self.base_offset}",
+                path=self._log.path,
+                offset=largest_offset,
+            )
+        if sum(map(len, parts)) != placed.end - position:
+            raise ValueError(f"the parts have not the {placed.end - position} bytes of the batches")
         index = self.offset_index
-        before = index.count
+        indexed = -1
         try:
-            index.append_all(placed.entries[: index.slots - before])
-            self.time_index.maybe_append_all(placed.times)
+            self._log.append(*parts)
+            if len(placed.entries):
+                indexed = index.count
+                index.append_all(placed.entries[: index.slots - indexed])
+                self.time_index.maybe_append_all(placed.times)
         except BaseException as error:
-            self._log.cut_back(position, error)
-            index.truncate_to_count(before)
+            if self._log.size != position:
+                self._log.cut_back(position, error)
+            if indexed >= 0:
+                index.truncate_to_count(indexed)
             raise
+        if position == 0:
+            self._rolling = first_timestamp
+        self._latest = placed.latest
+        self._bytes_since_entry = placed.bytes_since_entry
 
     # ---- rolling ---------------------------------------------------------------------------------
 
@@ -425,10 +413,7 @@ class SegmentWriter:
             PoisonedFileError: a flush has failed before.
             OSError: a flush failed.
         """
-        self._log.flush()
-        self.offset_index.flush()
-        self.time_index.flush()
-        self.txn_index.flush()
+        self._files.flush()
 
     def flush_log(self) -> None:
         """Make the log lasting alone; enough for records, since indexes can be made anew."""
@@ -448,22 +433,10 @@ class SegmentWriter:
         Source: Kafka `LogSegment.close`, `closeHandlers`.
         """
         known = self._latest
-        steps = [
-            lambda: self.offset_index.close(trim=trim),
-            lambda: self.time_index.close(trim=trim),
-            lambda: self._log.close(trim=trim),
-            self.txn_index.close,
-        ]
-        if trim and known is not None and self._log.file.fd >= 0:
-            steps.insert(0, lambda: self._index_latest(known))
-        errors = []
-        for step in steps:
-            try:
-                step()
-            except Exception as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        if not trim or known is None or self._log.file.fd < 0:
+            self._files.close(trim=trim)
+            return
+        attempt(lambda: self._index_latest(known), self._files.close)
 
     def _index_latest(self, latest: Latest) -> None:
         self.time_index.maybe_append(*latest, skip_full_check=True)
@@ -477,22 +450,7 @@ class SegmentWriter:
 
         Source: Kafka `LogSegment.changeFileSuffixes`.
         """
-        if not self.has_suffix(old):
-            raise ValueError(f"the names of {self._log.path} do not end in {old!r}")
-        renamed = (
-            self._log.renamed,
-            self.offset_index.renamed,
-            self.time_index.renamed,
-            self.txn_index.renamed,
-        )
-        for number, (path, tell) in enumerate(zip(self._paths(), renamed, strict=True)):
-            target = path.removesuffix(old) + new
-            try:
-                io.rename(path, target)
-            except FileNotFoundError:
-                if number == 0:
-                    raise
-            tell(target)
+        self._files.change_suffix(old, new)
 
     def delete(self) -> None:
         """Release all files and remove those that are there.
@@ -502,18 +460,7 @@ class SegmentWriter:
 
         Source: Kafka `LogSegment.deleteIfExists`.
         """
-        with suppress(OSError):
-            self.close(trim=False)
-        errors = []
-        for path in self._paths():
-            try:
-                io.unlink(path)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        self._files.delete()
 
     def __enter__(self) -> SegmentWriter:
         """Answer the segment itself."""

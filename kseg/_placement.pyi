@@ -1,0 +1,16 @@
+"""What Python sees of the placement kernel; what it does is said in `_placement.pyx`."""
+
+import numpy as np
+import numpy.typing as npt
+
+_Int64 = npt.NDArray[np.int64]
+
+def place_rows(
+    rows: _Int64,
+    offset_at: int,
+    timestamp_at: int,
+    size_at: int,
+    interval: int,
+    state: _Int64,
+    out: _Int64,
+) -> int: ...
