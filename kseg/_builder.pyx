@@ -41,6 +41,7 @@ cdef extern from "encode.h" nogil:
 cdef enum:
     FIRST_BYTES = 512
     FIRST_BYTES_MAX = 65536
+    TOO_LARGE = -2
 
 # Why a record is refused; the texts stand in kseg.format.builder, in this order.
 cdef enum:
@@ -97,11 +98,11 @@ cdef int _room(bytearray data, int64_t used, int64_t wanted) except -1:
 
 
 cdef int64_t _add_piece(bytearray out, int64_t used, const Piece *piece) except -1:
-    """Write a length and bytes at `used`; answers the position behind them."""
+    """Write a length and bytes at `used`; answers the position behind them, or TOO_LARGE."""
     cdef uint8_t *start
     cdef uint8_t *p
-    if piece.size > INT32_MAX:
-        raise OverflowError
+    if piece.size > INT32_MAX - used:
+        return TOO_LARGE
     _room(out, used, 5 + max(piece.size, 0))
     start = <uint8_t *>PyByteArray_AS_STRING(out)
     p = put_varint(start + used, <int32_t>piece.size)
@@ -111,12 +112,12 @@ cdef int64_t _add_piece(bytearray out, int64_t used, const Piece *piece) except 
 
 
 cdef int64_t _add_header(bytearray out, int64_t used, object name, object value) except -1:
-    """Write one header at `used`; a name that is text becomes UTF-8."""
+    """Write one header at `used`, a name that is text as UTF-8; answers as `_add_piece`."""
     cdef Piece piece
     cdef Py_ssize_t size = 0
     piece.held = False
     try:
-        if type(name) is str:
+        if isinstance(name, str):
             piece.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(name, &size)
             piece.size = size
         else:
@@ -124,6 +125,8 @@ cdef int64_t _add_header(bytearray out, int64_t used, object name, object value)
         used = _add_piece(out, used, &piece)
     finally:
         _give_back(&piece)
+    if used == TOO_LARGE:
+        return TOO_LARGE
     try:
         _borrow(value, &piece)
         return _add_piece(out, used, &piece)
@@ -148,23 +151,23 @@ cdef _Headers _no_headers = _Headers()
 
 
 cdef _Headers _encode_headers(object headers):
-    """Names and values of `headers` as a record holds them, behind their count."""
+    """Names and values of `headers` as a record holds them behind their count, which is bounded as
+    their bytes are: none takes less than two.
+    """
     cdef _Headers out = _Headers()
     out.data = PyByteArray_FromStringAndSize(NULL, 64)
     if headers is None:
         out.refused = REFUSED_HEADER_NAME
         return out
-    try:
-        for name, value in headers:
-            if name is None:
-                out.refused = REFUSED_HEADER_NAME
-                break
-            out.size = _add_header(out.data, out.size, name, value)
-            out.count += 1
-    except OverflowError:
-        out.refused = REFUSED_RECORD_BYTES
-    if out.count > INT32_MAX or out.size > INT32_MAX:
-        out.refused = REFUSED_RECORD_BYTES
+    for name, value in headers:
+        if name is None:
+            out.refused = REFUSED_HEADER_NAME
+            break
+        out.size = _add_header(out.data, out.size, name, value)
+        if out.size == TOO_LARGE:
+            out.refused = REFUSED_RECORD_BYTES
+            break
+        out.count += 1
     return out
 
 
@@ -427,7 +430,7 @@ cdef class BatchBuffer:
     cdef inline int _place(self, int64_t timestamp, int64_t offset, const Piece *key,
                            const Piece *value, _Headers headers) except -1:
         """Write a record that passed the checks, unless it is too large."""
-        cdef int64_t size, base = timestamp
+        cdef int64_t size, total, base = timestamp
         if key.size > INT32_MAX or value.size > INT32_MAX:
             return REFUSED_RECORD_BYTES
         if self._magic == 2:
@@ -441,11 +444,11 @@ cdef class BatchBuffer:
             size = _message_bytes(self._magic, key, value)
         if size > INT32_MAX:
             return REFUSED_RECORD_BYTES
-        # 12 bytes are more than a length of magic 2 takes.
-        if size + LOG_OVERHEAD > INT32_MAX - self._used:
+        total = _record_bytes(size) if self._magic == 2 else LOG_OVERHEAD + size
+        if total > INT32_MAX - self._used:
             return REFUSED_BATCH_BYTES
-        if size + LOG_OVERHEAD > self._capacity - self._used:
-            self._grow(size + LOG_OVERHEAD)
+        if total > self._capacity - self._used:
+            self._grow(total)
         if self._magic == 2:
             self._put_record(size, sub64(timestamp, base),
                              <int32_t>(offset - self._base_offset), key, value, headers)

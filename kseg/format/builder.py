@@ -125,7 +125,7 @@ class BatchBuilder(_builder.BatchBuffer):
             log_append_time=log_append_time,
             base_offset=base_offset,
             delete_horizon_ms=delete_horizon_ms,
-            limit=min(batch_bytes_max, _INT32_MAX),
+            limit=min(max(batch_bytes_max, 0), _INT32_MAX),
             ratio=expected_ratio,
         )
         self._options = options
