@@ -49,7 +49,9 @@ def test_kseg_answers_as_kafka_does(kafka: Kafka, kind: str) -> None:
     assert [str(difference) for difference in figures.differences] == []
 
 
-@pytest.mark.parametrize("lie", [{"data": b""}, {"max_offset": 12345}, {"error": "invalid"}])
+@pytest.mark.parametrize(
+    "lie", [{"data": b""}, {"max_offset": 12345}, {"error": "invalid", "said": ""}]
+)
 def test_a_difference_is_told(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch, lie: dict[str, object]
 ) -> None:
