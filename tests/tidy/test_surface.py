@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import kseg
+from kseg import errors
 from tests.tidy import tree
 
 HEAVY = {"numpy", "pyarrow", "pyspark", "pandas", "rich", "click"}
@@ -54,6 +55,23 @@ def test_public_names_resolve_and_are_documented(module_name: str) -> None:
         and not inspect.getdoc(value)
     ]
     assert bare == []
+
+
+def test_every_error_can_be_caught_by_a_public_name() -> None:
+    classes = inspect.getmembers(errors, inspect.isclass)
+    raised = {name for name, kind in classes if issubclass(kind, errors.KsegError)}
+    assert raised <= set(kseg.__all__)
+
+
+def test_names_live_where_the_table_says() -> None:
+    homes = kseg._HOMES
+    assert set(kseg.__all__) == {*homes, "__version__"}
+    away = {name: home for name, home in homes.items() if not _is_made_in(name, home)}
+    assert away == {}
+
+
+def _is_made_in(name: str, home: str) -> bool:
+    return getattr(getattr(importlib.import_module(home), name), "__module__", home) == home
 
 
 def test_dir_shows_the_public_names() -> None:
