@@ -7,6 +7,7 @@ KERNELS = $(patsubst kseg/%.pyx,kseg.%,$(wildcard kseg/*.pyx))
 # By file: Spark is then started in one process only.
 PYTEST = $(PY) -m pytest -p no:benchmark -n 2 --dist loadfile
 SECONDS ?= 60
+SEED ?= 1
 ARGS ?=
 
 .PHONY: help
@@ -55,6 +56,8 @@ asan: $(VENV)/.with-test
 soak: $(VENV)/.built $(VENV)/.with-test
 	$(PYTEST) tests/property tests/fuzz -m '' --hypothesis-profile long $(ARGS)
 	$(PY) -m tests.fuzz.fuzz_read --seconds 600
+	$(PY) -m tests.interop.differential --cases 20000 --seed $(SEED)
+	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 4.2.0
 
 bench: machine $(VENV)/.built $(VENV)/.with-test
 	$(PY) -m bench $(ARGS)
