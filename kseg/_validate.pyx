@@ -248,53 +248,84 @@ cdef const uint8_t *_careful(const uint8_t *p, const uint8_t *end, bint skip, bi
     return stop
 
 
-cdef inline int64_t _plain_size(const uint8_t *p, const uint8_t *stop) noexcept nogil:
-    """What Kafka counts for a plain record, whose length takes a byte or two, maybe too many."""
-    cdef int64_t length = stop - p - 1 - (p[0] >> 7)
-    return length + 1 + (length >= 64)
+# A run of records of the plain shape that no rule refuses.
+cdef struct Run:
+    const uint8_t *p
+    int64_t record
+    int64_t latest
+    int64_t misplaced
+    int64_t surplus
 
 
-cdef void _examine(const Body *body, const Rules *given, Seen *seen) noexcept nogil:
-    """Hold each record of a batch against the rules, up to the first that is no record at all.
+cdef Run _plain_run(const uint8_t *p, const uint8_t *end, int64_t record, int64_t last,
+                    const Body *body, const Rules *rules) noexcept nogil:
+    """Records from `record` on and before `last`, up to the first that asks for a closer look.
 
-    What the loop needs is held in locals whose address nobody has: they stay in registers.
+    A loop that does nothing else, so that all it needs stays in registers. `misplaced` is not 0
+    where an offset is not its record's index, `surplus` counts lengths a byte longer than needed.
     """
-    cdef Rules rules = given[0]
-    cdef Located r, odd
-    cdef const uint8_t *p = body.start
-    cdef const uint8_t *end = body.end
+    cdef Run run
+    cdef Located r
     cdef const uint8_t *stop
-    cdef int64_t record = 0, count = body.count, sizes = 0, odd_size = 0, offset, timestamp
     cdef int64_t base_offset = body.base_offset, base_timestamp = body.base_timestamp
-    cdef int64_t append_time = body.max_timestamp, latest = NO_TIMESTAMP, latest_record = -1
-    cdef bint log_append = body.log_append, skip = body.skip, sequential = True
-    cdef int reason
-    if count < 0:
-        seen.status = RECORD_COUNT_NEGATIVE
-        return
-    while record < count:
+    cdef int64_t now = rules.now, before_max = rules.before_max, after_max = rules.after_max
+    cdef int64_t latest = NO_TIMESTAMP, misplaced = 0, surplus = 0, timestamp, age
+    cdef bint compacted = rules.compacted
+    # Where no difference can be too large, none is taken.
+    cdef bint timed = rules.create_time and (before_max != INT64_MAX or after_max != INT64_MAX)
+    while record < last:
         stop = _plain_record(p, end, &r)
-        if stop == NULL or (stop != end and record == count - 1):
-            stop = _careful(p, end, skip, record == count - 1, &odd, &odd_size, &seen.status)
-            if stop == NULL:
+        if stop == NULL or (compacted and r.key_size < 0):
+            break
+        timestamp = add64(base_timestamp, r.timestamp_delta)
+        if timed and timestamp != NO_TIMESTAMP:
+            age = sub64(now, timestamp)
+            if age > before_max or sub64(0, age) > after_max:
                 break
-            r.key_size = odd.key_size
-            r.timestamp_delta, r.offset_delta = odd.timestamp_delta, odd.offset_delta
-            sizes += odd_size
-        else:
-            sizes += _plain_size(p, stop)
-        offset = add64(base_offset, r.offset_delta)
-        timestamp = append_time if log_append else add64(base_timestamp, r.timestamp_delta)
-        reason = _fault(&rules, r.key_size < 0, log_append, timestamp)
-        if reason != FAULT_REASONS:
-            _note(seen, reason, record, offset, timestamp)
-        if timestamp > latest:
-            latest, latest_record = timestamp, record
-        sequential = sequential and offset == record
+        latest = max(latest, timestamp)
+        misplaced |= add64(base_offset, r.offset_delta) ^ record
+        surplus += (p[0] >> 7) & (p[1] == 0)
         p = stop
         record += 1
-    seen.records, seen.bytes, seen.sequential = record, sizes, sequential
-    seen.max_timestamp, seen.max_record = latest, latest_record
+    run.p, run.record, run.latest = p, record, latest
+    run.misplaced, run.surplus = misplaced, surplus
+    return run
+
+
+cdef void _examine(const Body *body, const Rules *rules, Seen *seen) noexcept nogil:
+    """Hold each record of a batch against the rules, up to the first that is no record at all."""
+    cdef Run run
+    cdef Located r
+    cdef const uint8_t *p = body.start
+    cdef const uint8_t *stop
+    cdef int64_t record = 0, last = body.count - 1, size = 0, offset, timestamp
+    cdef int reason
+    if body.count < 0:
+        seen.status = RECORD_COUNT_NEGATIVE
+        return
+    while record <= last:
+        if not body.log_append:
+            run = _plain_run(p, body.end, record, last, body, rules)
+            seen.bytes += run.p - p - run.surplus
+            seen.sequential = seen.sequential and run.misplaced == 0
+            seen.max_timestamp = max(seen.max_timestamp, run.latest)
+            p, record = run.p, run.record
+        stop = _careful(p, body.end, body.skip, record == last, &r, &size, &seen.status)
+        if stop == NULL:
+            break
+        offset = add64(body.base_offset, r.offset_delta)
+        timestamp = add64(body.base_timestamp, r.timestamp_delta)
+        if body.log_append:
+            timestamp = body.max_timestamp
+        reason = _fault(rules, r.key_size < 0, body.log_append, timestamp)
+        if reason != FAULT_REASONS:
+            _note(seen, reason, record, offset, timestamp)
+        seen.max_timestamp = max(seen.max_timestamp, timestamp)
+        seen.sequential = seen.sequential and offset == record
+        seen.bytes += size
+        p = stop
+        record += 1
+    seen.records = record
 
 
 def examine_records(const uint8_t[::1] data, *, int64_t count, int64_t base_offset,
@@ -315,10 +346,10 @@ def examine_records(const uint8_t[::1] data, *, int64_t count, int64_t base_offs
             timestamp.
 
     Returns:
-        (status, records, largest timestamp, its first record, bytes, sequential, then how many
-        records were refused for magic, key, timestamp and type of timestamp). `records` is also the
-        index of the one that `status` is about; `bytes` counts them as Kafka does; `sequential`
-        says whether offsets go 0, 1, 2.
+        (status, records, largest timestamp, its first record (of `examine_messages`; else -1),
+        bytes, sequential, then how many records were refused for magic, key, timestamp and type of
+        timestamp). `records` is also the index of the one that `status` is about; `bytes` counts
+        them as Kafka does; `sequential` says whether offsets go 0, 1, 2.
 
     Source: Kafka LogValidator.validateRecord, DefaultRecordBatch.skipKeyValueIterator.
     """

@@ -40,7 +40,7 @@ class Examined(NamedTuple):
         status: why the record after the last sound one is none; 0 where all are sound.
         records: how many are sound.
         max_timestamp: the largest timestamp; -1 for none.
-        max_record: the first record that has it; -1 for none.
+        max_record: the first message of magic 1 that has it; -1 for none.
         record_bytes: what Kafka counts as the size of the records, uncompressed.
         sequential: whether offsets go 0, 1, 2.
         bad_magic, no_key, bad_timestamp, bad_timestamp_type: records refused for each reason.
