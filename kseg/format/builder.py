@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
 from kseg import _builder, _encode
@@ -59,6 +60,9 @@ _REFUSALS = (
 )
 _CLOSED = 1
 
+#: Most batches of a producer have the options of the one before, checked by then.
+_options_of = lru_cache(maxsize=256)(BatchOptions)
+
 
 class BatchBuilder(_builder.BatchBuffer):
     """Builds one batch of magic 2, one wrapper of magic 0 or 1, or plain messages.
@@ -100,19 +104,19 @@ class BatchBuilder(_builder.BatchBuffer):
         Raises:
             ValueError: arguments exclude each other, or a number does not fit its field.
         """
-        options = BatchOptions(
-            magic=magic,
-            compression=compression,
-            level=level,
-            timestamp_type=timestamp_type,
-            log_append_time=log_append_time,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            transactional=transactional,
-            control=control,
-            leader_epoch=leader_epoch,
-            delete_horizon_ms=delete_horizon_ms,
+        options = _options_of(
+            magic,
+            compression,
+            level,
+            timestamp_type,
+            log_append_time,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            transactional,
+            control,
+            leader_epoch,
+            delete_horizon_ms,
         )
         if not _INT64_MIN <= base_offset <= _INT64_MAX:
             raise ValueError(f"base_offset {base_offset} does not fit 64 bits")
