@@ -39,12 +39,19 @@ from kseg.format.columns import Workspace
 from kseg.format.compress import compress
 from kseg.format.down_convert import Converted, down_convert, options_for, runs
 from kseg.format.encode import encode_batch
-from kseg.format.header import CODEC_MASK, crc_error, scan
+from kseg.format.header import CODEC_MASK, crc_error
 from kseg.format.losses import Losses, of_batches, of_records
 from kseg.format.options import BatchOptions
 from kseg.format.request import INFLATED_BYTES_MAX
 from kseg.format.source import Rows, rows_of
-from kseg.format.whole import RECORD_FIELDS, WholeBatches, check_walk, decode_whole, refused_in
+from kseg.format.whole import (
+    RECORD_FIELDS,
+    WholeBatches,
+    check_walk,
+    decode_whole,
+    refused_in,
+    scan_all,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -166,7 +173,7 @@ def convert(
     if on_loss not in ("refuse", "drop"):
         raise ValueError(f"on_loss is 'refuse' or 'drop', not {on_loss!r}")
     view = memoryview(data)
-    table = scan(view, on_bad_crc="note", batches_max=len(view), kafka07=kafka07)
+    table = scan_all(view, on_bad_crc="note", kafka07=kafka07)
     check_walk(table)
     target = Target(magic, compression, level, drop=on_loss == "drop")
     converter = Converter(target, first_offset=first_offset)

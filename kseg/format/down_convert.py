@@ -25,11 +25,10 @@ from kseg.constants import (
 from kseg.errors import FormatError, UnsupportedFormatError
 from kseg.format.bodies import at_batch
 from kseg.format.encode import encode_batch
-from kseg.format.header import scan
 from kseg.format.options import BatchOptions
 from kseg.format.source import rows_of
 from kseg.format.take import take_rows
-from kseg.format.whole import WholeBatches, check_walk, decode_whole, refused_in
+from kseg.format.whole import WholeBatches, check_walk, decode_whole, refused_in, scan_all
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -106,7 +105,7 @@ def down_convert(
     if to_magic not in (0, 1, 2):
         raise ValueError(f"magic is 0, 1 or 2, not {to_magic}")
     view = memoryview(data)
-    table = scan(view, on_bad_crc="note" if verify_crc else "ignore", batches_max=len(view))
+    table = scan_all(view, on_bad_crc="note" if verify_crc else "ignore")
     check_walk(table)
     converted = convert_table(view, table, to_magic, first_offset, verify_crc=verify_crc)
     if as_file and not converted.stats.records_converted:
@@ -128,7 +127,8 @@ def convert_table(
     keep = np.ones(len(table), np.bool_) if to_magic >= 2 else ~table.is_control
     newer = table.magic > to_magic
     refused = keep & (to_magic < 2) & (table.codec == Compression.ZSTD)
-    for first, end in runs(keep, newer, refused):
+    plain = newer & (table.magic < 2) & (table.codec == Compression.NONE)
+    for first, end in runs(keep, newer, refused, plain):
         if refused[first]:
             reason = "batches compressed with zstd have no older format"
             raise at_batch(UnsupportedFormatError(reason), table[first])
@@ -140,8 +140,9 @@ def convert_table(
             stats += ConversionStats(int(stop - start), 0)
             continue
         some = table.take(slice(first, end))
+        convert = _convert_plain if plain[first] else _convert_whole
         for whole in decode_whole(data, some, fields=_fields(to_magic), verify_crc=verify_crc):
-            for part, cost in _convert_whole(some, whole, to_magic, first_offset):
+            for part, cost in convert(some, whole, to_magic, first_offset):
                 parts.append(part)
                 stats += cost
     return Converted(b"".join(parts), stats)
@@ -185,6 +186,27 @@ def _convert_whole(
         except FormatError as error:
             raise refused_in(error, header, numbers) from None
         cost = header.size + overhead_bytes(options) + encoded.uncompressed_bytes
+        yield encoded.data, ConversionStats(cost, end - first)
+
+
+def _convert_plain(
+    table: BatchTable, whole: WholeBatches, to_magic: int, first_offset: int
+) -> Iterator[tuple[bytes, ConversionStats]]:
+    """Plain messages of magic 1, each a batch of its own, but written many at a time."""
+    offsets = whole.columns["offset"]
+    wanted = np.flatnonzero(offsets >= first_offset)
+    sizes = table.size[whole.batches]
+    rows = rows_of(take_rows(whole.columns, wanted))
+    falls = np.flatnonzero(np.diff(offsets[wanted]) <= 0) + 1
+    for first, end in pairwise([0, *falls.tolist(), len(wanted)]):
+        if first == end:
+            continue
+        try:
+            encoded = encode_batch(rows, BatchOptions(magic=to_magic), first=first, end=end)
+        except FormatError as error:
+            at = int(wanted[error.record_index or 0])
+            raise refused_in(error, table[int(whole.batches[at])], np.zeros(end, int)) from None
+        cost = int(sizes[wanted[first:end]].sum()) + encoded.uncompressed_bytes
         yield encoded.data, ConversionStats(cost, end - first)
 
 

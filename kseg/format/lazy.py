@@ -17,8 +17,7 @@ import numpy as np
 from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD
 from kseg.errors import UnsupportedFormatError
 from kseg.format.down_convert import Converted, convert_table
-from kseg.format.header import scan
-from kseg.format.whole import check_walk
+from kseg.format.whole import check_walk, scan_all
 
 if TYPE_CHECKING:
     from kseg.format.header import Buffer
@@ -61,11 +60,7 @@ class LazyDownConversion:
         self.first_offset = first_offset
         self.verify_crc = verify_crc
         self._data = memoryview(data)
-        self._table = scan(
-            self._data,
-            on_bad_crc="note" if verify_crc else "ignore",
-            batches_max=len(self._data),
-        )
+        self._table = scan_all(self._data, on_bad_crc="note" if verify_crc else "ignore")
         check_walk(self._table)
         self._ends = np.cumsum(self._table.size)
         self._first, self._next = self._chunk(0, 0)

@@ -22,18 +22,25 @@ from kseg.errors import BuilderStateError, FormatError, InvalidRecordError, Kseg
 from kseg.format.arena import NO_CEILING, Arena
 from kseg.format.bodies import END, SOURCE, START, at_batch, each_bodies
 from kseg.format.columns import Workspace
-from kseg.format.down_convert import options_for
+from kseg.format.down_convert import options_for, runs
 from kseg.format.encode import empty_batch, encode_batch
-from kseg.format.header import DELETE_HORIZON, scan
+from kseg.format.header import DELETE_HORIZON, LOG_APPEND
 from kseg.format.options import BatchOptions
 from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.format.source import Rows, rows_of
 from kseg.format.take import take_rows
-from kseg.format.whole import RECORD_FIELDS, WholeBatches, check_walk, decode_whole, refused_in
+from kseg.format.whole import (
+    RECORD_FIELDS,
+    WholeBatches,
+    check_walk,
+    decode_whole,
+    refused_in,
+    scan_all,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.format.encoded import EncodedBatch
     from kseg.format.header import BatchHeader, BatchTable, Buffer
     from kseg.format.values import RecordColumns
 
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
 
 #: Releases whose compaction differs: until 3.9 a batch keeps its magic, since 4.0 all become 2.
 RULES = ("3.9", "4.0")
+_COPY, _DROP, _REBUILD, _EMPTY = range(4)
 _BEYOND = "a record lies behind the last offset of its batch"
 _BACKWARDS = "the last offset lies below the base offset"
 
@@ -105,9 +113,11 @@ class Filtered:
         """The output."""
         return b"".join(self.parts)
 
-    def _add(self, part: bytes | memoryview, messages: int, max_offset: int) -> None:
+    def _add(self, part: bytes | memoryview) -> None:
         self.parts.append(part)
         self.bytes_retained += len(part)
+
+    def _count(self, messages: int, max_offset: int) -> None:
         self.messages_retained += messages
         self.max_offset = max(self.max_offset, max_offset)
 
@@ -155,7 +165,7 @@ def filter_batches(
     if rules not in RULES:
         raise ValueError(f"rules are those of {' or '.join(RULES)}, not {rules!r}")
     view = memoryview(data)
-    table = scan(view, on_bad_crc="note" if verify_crc else "ignore", batches_max=len(view))
+    table = scan_all(view, on_bad_crc="note" if verify_crc else "ignore")
     check_walk(table)
     verdict = decide(table)
     if len(verdict.retention) != len(table):
@@ -195,6 +205,43 @@ def _raise_damage(pieces: Iterator[WholeBatches], end: int) -> None:
 
 
 @dataclass(slots=True, eq=False)
+class _Judged:
+    """A piece, and what becomes of its batches.
+
+    Attributes:
+        whole: the piece.
+        ways: int8[m], one a batch.
+        horizons: bool[m], which batches get a time from which their tombstones or markers may go.
+        rows: int64[k], rows of the piece that are written anew.
+        ends: int64[m + 1]; batch `i` has `rows[ends[i]:ends[i + 1]]`.
+        columns: these rows.
+    """
+
+    whole: WholeBatches
+    ways: npt.NDArray[np.int8]
+    horizons: Bools
+    rows: Int64s
+    ends: Int64s
+    columns: RecordColumns
+    _lent: dict[bool, Rows] = field(default_factory=dict)
+
+    @property
+    def new_rows(self) -> Rows:
+        """The records as magic 2 writes them."""
+        if True not in self._lent:
+            self._lent[True] = rows_of(self.columns)
+        return self._lent[True]
+
+    @property
+    def old_rows(self) -> Rows:
+        """The records as magic 0 and 1 write them, which have no room for headers."""
+        if False not in self._lent:
+            names = ("offset", "timestamp", "key", "value")
+            self._lent[False] = rows_of({name: self.columns[name] for name in names})
+        return self._lent[False]
+
+
+@dataclass(slots=True, eq=False)
 class _Rewrite:
     """A filter under way: `at` is the first batch of the table that is not dealt with."""
 
@@ -208,6 +255,8 @@ class _Rewrite:
     inflated_max: int
     result: Filtered = field(default_factory=Filtered)
     at: int = 0
+    alike: tuple[int, ...] = ()
+    last_options: BatchOptions = field(default_factory=BatchOptions)
 
     def pieces(self, fields: tuple[str, ...]) -> Iterator[WholeBatches]:
         """Records of the batches that are not deleted; batches count by the whole table."""
@@ -225,23 +274,18 @@ class _Rewrite:
 
     def take(self, whole: WholeBatches, keep: Bools) -> None:
         """Deal with the batches of a piece, and those without records in front of them."""
-        starts = whole.ends[:-1]
-        kept = np.add.reduceat(keep, starts, dtype=np.int64)
-        tombstones = np.logical_or.reduceat(keep & ~whole.columns["value"].is_valid(), starts)
-        counts, batches = whole.counts, whole.batches
-        copied = (kept == counts) & ~self._needs_horizon(batches, tombstones)
-        copied &= self._has_one_magic(batches, copied)
-        number = 0
-        while number < len(batches):
-            self._without_records(int(batches[number]))
-            end = _run_of(copied, batches, number)
+        piece = self._judged(whole, keep)
+        batches, counts = whole.batches, whole.counts
+        written = piece.ways >= _REBUILD
+        for first, end in runs(written, batches - np.arange(len(batches))):
+            self._without_records(int(batches[first]))
             if self._outgrown():
                 return
-            if copied[number]:
-                self._copy(int(batches[number]), counts[number:end])
+            if not written[first]:
+                copied = piece.ways[first:end] == _COPY
+                self._copy(int(batches[first]), copied, counts[first:end])
             else:
-                self._shrink(whole, keep, number, bool(tombstones[number]))
-            number = end
+                self._each(piece, first, end)
             if self._outgrown():
                 return
 
@@ -251,16 +295,35 @@ class _Rewrite:
 
     # ---- deciding --------------------------------------------------------------------------------
 
-    def _needs_horizon(self, batches: Int64s, tombstones: Bools) -> Bools:
-        """bool[m]: whether the batch gets a time from which its tombstones or markers may go."""
-        table = self.table.take(batches)
-        due = tombstones
+    def _judged(self, whole: WholeBatches, keep: Bools) -> _Judged:
+        """What becomes of each batch of a piece, and the records of those to be rebuilt."""
+        starts, batches = whole.ends[:-1], whole.batches
+        kept = np.add.reduceat(keep, starts, dtype=np.int64)
+        due = np.logical_or.reduceat(keep & ~whole.columns["value"].is_valid(), starts)
         if self.verdict.empty_txn is not None:
-            due = due | self.verdict.empty_txn[batches]
+            due |= self.verdict.empty_txn[batches]
+        horizons = due & ~self._has_horizon(batches)
+        whole_again = (kept == whole.counts) & ~horizons
+        whole_again &= self._has_one_magic(batches, whole_again)
+        emptied = self.verdict.retention[batches] == Retention.RETAIN_EMPTY
+        ways = np.where(kept > 0, _REBUILD, np.where(emptied, _EMPTY, _DROP)).astype(np.int8)
+        ways[whole_again] = _COPY
+        rebuilt = ways == _REBUILD
+        # All at once, and in turn the rows of each batch lie together.
+        rows = np.flatnonzero(keep & np.repeat(rebuilt, whole.counts))
+        ends = np.zeros(len(batches) + 1, np.int64)
+        np.cumsum(np.where(rebuilt, kept, 0), out=ends[1:])
+        columns = whole.columns if len(rows) == len(keep) else take_rows(whole.columns, rows)
+        return _Judged(whole, ways, horizons, rows, ends, columns)
+
+    def _has_horizon(self, batches: Int64s) -> Bools:
+        """bool[m]: whether a batch has its time already, or can have none."""
+        table = self.table
+        old = table.magic[batches] < 2
+        has: Bools = ~old & ((table.attributes[batches] & DELETE_HORIZON) != 0)
         if not self.magic_2_only:
-            due = due & (table.magic >= 2)
-        needs: Bools = due & ~_has_horizon(table)
-        return needs
+            has |= old
+        return has
 
     def _has_one_magic(self, batches: Int64s, asked: Bools) -> Bools:
         """bool[m]: whether a batch can stay as it is for its magic, and that of messages inside."""
@@ -291,73 +354,85 @@ class _Rewrite:
         )
         row = bodies.rows[0]
         assert row[SOURCE] == 1
-        inside = scan(arena.view()[row[START] : row[END]], on_bad_crc="ignore")
+        inside = scan_all(arena.view()[row[START] : row[END]], on_bad_crc="ignore")
         return bool((inside.magic == one.magic[0]).all())
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def _copy(self, batch: int, counts: Int64s) -> None:
-        """Consecutive batches byte for byte, as far as there is room."""
+    def _copy(self, batch: int, copied: Bools, counts: Int64s) -> None:
+        """Consecutive batches byte for byte, or not at all, as far as there is room."""
         table, result = self.table, self.result
-        sizes = np.cumsum(table.size[batch : batch + len(counts)])
-        fitting = int(np.searchsorted(sizes, self.room - result.bytes_retained, "right"))
+        sizes = table.size[batch : batch + len(counts)]
+        grown = np.cumsum(np.where(copied, sizes, 0))
+        fitting = int(np.searchsorted(grown, self.room - result.bytes_retained, "right"))
         taken = min(len(counts), fitting + 1)
-        rows = slice(batch, batch + taken)
-        start, size = int(table.position[batch]), int(sizes[taken - 1])
-        messages = int(counts[:taken].sum())
-        result.messages_read += messages
-        last_offsets, times = table.last_offset[rows], table.max_timestamp[rows]
-        result._add(self.data[start : start + size], messages, int(last_offsets.max()))
+        rows, copied = slice(batch, batch + taken), copied[:taken]
+        result.messages_read += int(counts[:taken].sum())
+        if copied.any():
+            self._copied(rows, copied, int(counts[:taken][copied].sum()))
+        self._done(rows.stop, int(sizes[:taken].sum()))
+
+    def _copied(self, rows: slice, copied: Bools, messages: int) -> None:
+        """The bytes of the batches copied, and what they say of offsets and times."""
+        table, result = self.table, self.result
+        positions = table.position[rows].tolist()
+        positions.append(int(table.position[rows.stop - 1] + table.size[rows.stop - 1]))
+        for first, end in runs(copied):
+            if copied[first]:
+                result._add(self.data[positions[first] : positions[end]])
+        last_offsets = table.last_offset[rows][copied]
+        times = table.max_timestamp[rows][copied]
         latest = int(np.argmax(times))
+        result._count(messages, int(last_offsets.max()))
         result._time(int(times[latest]), int(last_offsets[latest]))
-        self._done(batch + taken, size)
 
-    def _shrink(self, whole: WholeBatches, keep: Bools, number: int, tombstones: bool) -> None:
+    def _each(self, piece: _Judged, first: int, end: int) -> None:
+        """Batches that are rebuilt or kept empty, one by one, as far as there is room."""
+        whole = piece.whole
+        for number in range(first, end):
+            header = self.table[int(whole.batches[number])]
+            self.result.messages_read += int(whole.ends[number + 1] - whole.ends[number])
+            if piece.ways[number] == _EMPTY:
+                self._keep_empty(header)
+            else:
+                self._rebuild(piece, number, header)
+            self._done(int(whole.batches[number]) + 1, header.size)
+            if self._outgrown():
+                return
+
+    def _rebuild(self, piece: _Judged, number: int, header: BatchHeader) -> None:
         """One batch without the records that go, or with a horizon, or in magic 2."""
-        batch = int(whole.batches[number])
-        header = self.table[batch]
-        first, end = int(whole.ends[number]), int(whole.ends[number + 1])
-        self.result.messages_read += end - first
-        kept = np.flatnonzero(keep[first:end]) + first
-        if len(kept):
-            due = self._needs_horizon(whole.batches[number : number + 1], np.array([tombstones]))
-            horizon = self.horizon_ms if due[0] else _horizon_of(header)
-            last = int(whole.columns["offset"][kept].max())
-            if last > header.last_offset and header.magic >= 2:
+        first, end = int(piece.ends[number]), int(piece.ends[number + 1])
+        horizon = self.horizon_ms if piece.horizons[number] else _horizon_of(header)
+        last = int(piece.columns["offset"][first:end].max())
+        where: dict[str, int] = {}
+        if header.magic >= 2:
+            if last > header.last_offset:
                 raise at_batch(InvalidRecordError(_BEYOND), header)
-            try:
-                encoded = self._encode(header, whole.columns, kept, horizon)
-            except FormatError as error:
-                # Rows that lie together were written from where they lie.
-                together = len(kept) == kept[-1] + 1 - kept[0]
-                numbers = range(-first, end - first) if together else kept - first
-                raise refused_in(error, header, numbers) from None
-            self.result._add(encoded.data, len(kept), last)
-            self.result._time(encoded.max_timestamp, encoded.offset_of_max_timestamp)
-        elif self.verdict.retention[batch] == Retention.RETAIN_EMPTY:
-            self._keep_empty(header)
-        self._done(batch + 1, header.size)
+            where = {"base_offset": header.base_offset, "last_offset": header.last_offset}
+        options = self._options(header, horizon)
+        rows = piece.old_rows if options.magic < 2 else piece.new_rows
+        try:
+            encoded = encode_batch(rows, options, first=first, end=end, **where)
+        except FormatError as error:
+            numbers = piece.rows - piece.whole.ends[number]
+            raise refused_in(error, header, numbers) from None
+        self.result._add(encoded.data)
+        self.result._count(end - first, last)
+        self.result._time(encoded.max_timestamp, encoded.offset_of_max_timestamp)
 
-    def _encode(
-        self, header: BatchHeader, columns: RecordColumns, kept: Int64s, horizon: int
-    ) -> EncodedBatch:
-        options = options_for(header, 2 if self.magic_2_only else header.magic)
-        first, end = int(kept[0]), int(kept[-1]) + 1
-        if end - first != len(kept):
-            columns, first, end = take_rows(columns, kept), 0, len(kept)
-        if header.magic < 2:
-            options = replace(options, delete_horizon_ms=horizon)
-            source = columns if options.magic >= 2 else _old_records(columns)
-            return encode_batch(source, options, first=first, end=end)
-        options = replace(_with_header(options, header), delete_horizon_ms=horizon)
-        return encode_batch(
-            columns,
-            options,
-            base_offset=header.base_offset,
-            last_offset=header.last_offset,
-            first=first,
-            end=end,
-        )
+    def _options(self, header: BatchHeader, horizon: int) -> BatchOptions:
+        magic = 2 if self.magic_2_only else header.magic
+        if header.magic >= 2:
+            options = _with_header(options_for(header, magic), header)
+            return replace(options, delete_horizon_ms=horizon)
+        # Plain messages are many, and mostly alike.
+        timestamp = header.max_timestamp if header.attributes & LOG_APPEND else NO_TIMESTAMP
+        alike = (header.magic, header.attributes, timestamp, horizon)
+        if alike != self.alike:
+            self.alike = alike
+            self.last_options = replace(options_for(header, magic), delete_horizon_ms=horizon)
+        return self.last_options
 
     def _without_records(self, end: int) -> None:
         """Batches up to `end` that gave no record: deleted unread, or empty already."""
@@ -386,7 +461,8 @@ class _Rewrite:
             max_timestamp=header.max_timestamp,
         )
         assert len(empty.data) == BATCH_HEADER_BYTES
-        self.result._add(empty.data, 0, header.last_offset)
+        self.result._add(empty.data)
+        self.result._count(0, header.last_offset)
         self.result._time(header.max_timestamp, header.last_offset)
 
     def _done(self, at: int, size: int) -> None:
@@ -397,20 +473,6 @@ class _Rewrite:
 
     def _outgrown(self) -> bool:
         return self.result.bytes_retained > self.room
-
-
-def _run_of(copied: Bools, batches: Int64s, number: int) -> int:
-    """The end of the run of batches copied together: neighbours in the table; else one batch."""
-    if not copied[number]:
-        return number + 1
-    parted = ~copied[number + 1 :] | (np.diff(batches[number:]) != 1)
-    return number + 1 + (int(np.argmax(parted)) if parted.any() else len(parted))
-
-
-def _has_horizon(table: BatchTable) -> Bools:
-    """bool[n]: whether the attributes say so, whatever the horizon is."""
-    has: Bools = (table.magic >= 2) & ((table.attributes & DELETE_HORIZON) != 0)
-    return has
 
 
 def _horizon_of(header: BatchHeader) -> int:
@@ -429,11 +491,6 @@ def _with_header(options: BatchOptions, header: BatchHeader) -> BatchOptions:
         control=header.is_control,
         leader_epoch=header.leader_epoch,
     )
-
-
-def _old_records(columns: RecordColumns) -> dict[str, object]:
-    """What magic 0 and 1 have room for."""
-    return {name: columns[name] for name in ("offset", "timestamp", "key", "value")}
 
 
 __all__ = ["RULES", "Filtered", "Retention", "Verdict", "filter_batches"]

@@ -8,7 +8,7 @@ a compressed set of very many messages still comes in several pieces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from kseg.constants import StopReason
 from kseg.format.bodies import at_batch
 from kseg.format.columns import Workspace, decode
-from kseg.format.header import crc_error, stop_error
+from kseg.format.header import crc_error, scan, stop_error
 from kseg.format.request import INFLATED_BYTES_MAX, Request
 
 if TYPE_CHECKING:
@@ -102,6 +102,26 @@ def decode_whole(
         yield WholeBatches(columns, batches, np.append(starts, len(columns)))
 
 
+def scan_all(data: memoryview, *, on_bad_crc: str, kafka07: bool = False) -> BatchTable:
+    """`scan` of any number of batches, as one table, whose memory grows with them."""
+    tables: list[BatchTable] = []
+    start = 0
+    while not tables or tables[-1].stop is StopReason.LIMIT:
+        tables.append(scan(data, start=start, on_bad_crc=on_bad_crc, kafka07=kafka07))
+        start = tables[-1].end_position
+    if len(tables) == 1:
+        return tables[0]
+    rows = np.concatenate([table.rows for table in tables])
+    rows.flags.writeable = False
+    return replace(
+        tables[-1],
+        rows=rows,
+        attributes_seen=int(np.bitwise_or.reduce([table.attributes_seen for table in tables])),
+        magics_seen=int(np.bitwise_or.reduce([table.magics_seen for table in tables])),
+        bad_crc_count=sum(table.bad_crc_count for table in tables),
+    )
+
+
 def refused_in(
     error: FormatError, header: BatchHeader, rows: npt.NDArray[np.int64] | range
 ) -> FormatError:
@@ -131,4 +151,4 @@ def check_walk(table: BatchTable) -> None:
         raise stop_error(table)
 
 
-__all__ = ["RECORD_FIELDS", "WholeBatches", "check_walk", "decode_whole", "refused_in"]
+__all__ = ["RECORD_FIELDS", "WholeBatches", "check_walk", "decode_whole", "refused_in", "scan_all"]

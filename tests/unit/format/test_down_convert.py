@@ -1,0 +1,68 @@
+"""Down-conversion where Kafka's own tests do not look: falling offsets, refusals, many messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from kseg.errors import CorruptRecordError, InvalidRecordError
+from kseg.format.down_convert import down_convert
+from kseg.format.lazy import LazyDownConversion
+from tests.builders import GZIP, batch, messages, record
+from tests.conformance.outputs import records_in
+
+
+def test_plain_messages_whose_offsets_fall_are_converted_one_after_the_other() -> None:
+    given = [record(b"%d" % n, offset=n) for n in (5, 6, 2, 2, 9)]
+    converted = down_convert(messages(given, magic=1), 0)
+    assert converted.data == messages(given, magic=0)
+    assert converted.stats.records_converted == 5
+    assert converted.stats.temporary_bytes == sum(
+        len(messages([one], magic=magic)) for one in given for magic in (0, 1)
+    )
+    later = down_convert(messages(given, magic=1), 0, first_offset=6)
+    assert [one.offset for one in records_in(later.data)] == [6, 9]
+
+
+@pytest.mark.parametrize("bad", [0, 3])
+def test_a_message_that_cannot_be_written_is_named(bad: int) -> None:
+    given = [record(timestamp=-9 if n == bad else n) for n in range(5)]
+    data = messages(given, magic=1)
+    with pytest.raises(InvalidRecordError, match="timestamp") as caught:
+        down_convert(data, 0)
+    assert caught.value.position == bad * (len(data) // 5)
+    assert (caught.value.offset, caught.value.record_index) == (bad, 0)
+
+
+@pytest.mark.parametrize("first_offset", [0, 2])
+def test_a_record_that_cannot_be_written_counts_from_the_first_of_its_batch(
+    first_offset: int,
+) -> None:
+    data = batch([record()]) + batch([record(), record(), record(timestamp=-9)], base_offset=1)
+    with pytest.raises(InvalidRecordError) as caught:
+        down_convert(data, 1, first_offset=first_offset)
+    assert (caught.value.offset, caught.value.record_index) == (1, 2)
+
+
+def test_a_wrong_checksum_is_refused_unless_kafka_s_way_is_asked_for() -> None:
+    data = batch([record(b"v")], crc=1)
+    with pytest.raises(CorruptRecordError):
+        down_convert(data, 1)
+    with pytest.raises(CorruptRecordError):
+        LazyDownConversion(data, 1)
+    assert [one.value for one in records_in(down_convert(data, 1, verify_crc=False).data)] == [b"v"]
+
+
+@pytest.mark.parametrize("magic", [-1, 3])
+def test_only_three_magics_can_be_asked_for(magic: int) -> None:
+    with pytest.raises(ValueError, match="magic is 0, 1 or 2"):
+        down_convert(b"", magic)
+    with pytest.raises(ValueError, match="magic is 0, 1 or 2"):
+        LazyDownConversion(b"", magic)
+
+
+def test_chunks_can_be_asked_for_again() -> None:
+    data = b"".join(batch([record()], base_offset=n, codec=GZIP) for n in range(5))
+    lazy = LazyDownConversion(data, 0)
+    first = [chunk.data for chunk in lazy.chunks(1)]
+    assert len(first) == 5
+    assert b"".join(first) == b"".join(chunk.data for chunk in lazy.chunks(10**6))
