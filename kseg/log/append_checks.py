@@ -128,9 +128,11 @@ def analyze(
     Source: Kafka UnifiedLog.analyzeAndValidateRecords.
     """
     table = walk(data, verify=True)
-    _refuse_first(table, rules, ignore_sizes, metrics)
+    # One batch alone is asked as a header, which spares a dozen arrays of one.
+    batches = table[0] if len(table) == 1 else table
+    _refuse_first(batches, rules, ignore_sizes, metrics)
     check_end(table, len(data))
-    info = _summary(table)
+    info = _summary(batches, table)
     if keep_offsets and not info.monotonic:
         raise OffsetsOutOfOrderError(
             f"offsets that are kept have to grow; last offsets are {_few(table.last_offset)}"
@@ -144,12 +146,13 @@ def _few(offsets: npt.NDArray[np.int64]) -> str:
 
 
 def _refuse_first(
-    table: BatchTable, rules: AppendRules, ignore_sizes: bool, metrics: ValidationMetrics | None
+    batches: BatchTable | BatchHeader,
+    rules: AppendRules,
+    ignore_sizes: bool,
+    metrics: ValidationMetrics | None,
 ) -> None:
     """Raise what is wrong with the first batch that has something wrong."""
     found: tuple[int, Callable[[BatchHeader], KsegError]] | None = None
-    # One batch alone is asked as a header, which spares a dozen arrays of one.
-    batches = table[0] if len(table) == 1 else table
     for refused, error in _refusals(batches, rules, ignore_sizes):
         if isinstance(refused, bool):
             first = 0 if refused else None
@@ -162,7 +165,7 @@ def _refuse_first(
     index, make = found
     if make is crc_error and metrics is not None:
         metrics.invalid_checksum += 1
-    raise make(table[index])
+    raise make(batches if isinstance(batches, BatchHeader) else batches[index])
 
 
 def _refusals(
@@ -200,15 +203,18 @@ def too_large(header: BatchHeader, limit: int) -> RecordTooLargeError:
     return at_batch(RecordTooLargeError(reason), header)
 
 
-def _summary(table: BatchTable) -> AppendInfo:
-    if not len(table):
+def _summary(batches: BatchTable | BatchHeader, table: BatchTable) -> AppendInfo:
+    if isinstance(batches, BatchHeader):
+        first = last = latest = batches
+        source, grows = batches.compression, batches.last_offset > -1
+    elif not len(table):
         return AppendInfo(-1, -1, -1, -1, -1, -1, Compression.NONE, 0, True, table)
-    first = last = latest = table[0]
-    grows = first.last_offset > -1
-    if len(table) > 1:
-        last, latest = table[len(table) - 1], table[int(np.argmax(table.max_timestamp))]
+    else:
+        first, last = table[0], table[len(table) - 1]
+        latest = table[int(np.argmax(table.max_timestamp))]
         offsets = table.last_offset
-        grows = grows and bool((offsets[1:] > offsets[:-1]).all())
+        grows = first.last_offset > -1 and bool((offsets[1:] > offsets[:-1]).all())
+        source = source_codec(table)
     has_time = latest.max_timestamp > NO_TIMESTAMP
     return AppendInfo(
         first_offset=first.base_offset if first.magic >= 2 else -1,
@@ -217,7 +223,7 @@ def _summary(table: BatchTable) -> AppendInfo:
         last_leader_epoch=last.leader_epoch,
         max_timestamp=latest.max_timestamp if has_time else NO_TIMESTAMP,
         offset_of_max_timestamp=latest.last_offset if has_time else -1,
-        source=source_codec(table),
+        source=source,
         valid_bytes=table.end_position,
         monotonic=grows,
         table=table,

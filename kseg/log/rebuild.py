@@ -76,10 +76,17 @@ def _arena() -> Arena:
     return arena
 
 
+def forget_inflated() -> None:
+    """Give back what a very large batch was inflated to; no `Inflated` is of use then."""
+    arena: Arena | None = getattr(_kept, "arena", None)
+    if arena is not None:
+        arena.clear()
+
+
 def inflate(
     view: memoryview, table: BatchTable, header: BatchHeader, inflated_max: int
 ) -> Inflated:
-    """The only batch of an append, inflated; valid until this thread inflates another.
+    """The only batch of an append, inflated; valid until this thread inflates another or forgets.
 
     Raises:
         DecompressionError, LimitExceededError, InvalidRecordError: it cannot be.

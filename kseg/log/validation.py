@@ -54,7 +54,7 @@ from kseg.log.append_rules import (
     ValidationMetrics,
 )
 from kseg.log.heads import batch_head, entry_head, plain_entries
-from kseg.log.rebuild import Inflated, header_bytes, inflate, rebuild
+from kseg.log.rebuild import Inflated, forget_inflated, header_bytes, inflate, rebuild
 from kseg.log.record_checks import Examined, examine_batch, examine_entries, examine_wrapper
 
 if TYPE_CHECKING:
@@ -313,9 +313,12 @@ def _choose(append: _Append, source: Compression) -> ValidatedBatch:
         raise UnsupportedFormatError("zstd needs brokers of Kafka 2.1 or later")
     if len(table) > 1 and (first.magic >= 2 or source != Compression.NONE):
         raise at_batch(InvalidRecordError(f"{len(table)} batches, where one is allowed"), table[1])
-    if source == target == Compression.NONE:
-        return _validate_plain(append, first)
-    return _validate_compressed(append, first, source, target)
+    try:
+        if source == target == Compression.NONE:
+            return _validate_plain(append, first)
+        return _validate_compressed(append, first, source, target)
+    finally:
+        forget_inflated()
 
 
 def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:

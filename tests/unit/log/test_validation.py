@@ -20,6 +20,7 @@ from kseg.errors import (
 )
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
+from kseg.log import rebuild
 from kseg.log.validation import (
     AppendOrigin,
     AppendRules,
@@ -30,7 +31,7 @@ from kseg.log.validation import (
     validate_replica,
 )
 from tests import reference
-from tests.builders import GZIP, LZ4, batch, messages, record, wrapper
+from tests.builders import GZIP, LZ4, ZSTD, batch, messages, record, wrapper
 
 NOW = 1_700_000_000_000
 LOG_APPEND = AppendRules(timestamp_type=TimestampType.LOG_APPEND_TIME, leader_epoch=4)
@@ -247,6 +248,12 @@ def test_a_batch_that_inflates_too_far_is_refused() -> None:
     assert (caught.value.position, caught.value.offset) == (0, 0)
     # The arena is used again, and the next append is none the worse for it.
     assert append(COMPRESSED).record_count == 50
+
+
+def test_a_very_large_batch_is_not_held_on_to() -> None:
+    data = batch([record(bytes(65 << 20), timestamp=NOW)], codec=ZSTD)
+    assert append(data).record_count == 1
+    assert rebuild._kept.arena.capacity == 0
 
 
 # Arguments
