@@ -37,5 +37,6 @@ def parse_lines(
     validity: npt.NDArray[np.uint8],
     header_offsets: npt.NDArray[np.int32],
     timestamps: npt.NDArray[np.int64],
+    numbers: npt.NDArray[np.int64],
     controls: npt.NDArray[np.int64],
 ) -> LinesEnd: ...

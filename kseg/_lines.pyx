@@ -85,6 +85,7 @@ cdef struct Output:
     Column columns[C_COUNT]
     int32_t *header_offsets
     int64_t *timestamps
+    int64_t *numbers
     int encoding
     bint keep_timestamps
     int64_t now_ms
@@ -559,7 +560,9 @@ cdef int parse_line(const uint8_t *p, const uint8_t *end, Token *fields) noexcep
     return LINE_CONTROL if fields[F_CONTROL].kind == K_TRUE else LINE_RECORD
 
 
-cdef int add_line(Output *out, const uint8_t *p, const uint8_t *end) noexcept nogil:
+cdef int add_line(
+    Output *out, const uint8_t *p, const uint8_t *end, int64_t number
+) noexcept nogil:
     """Parse one line and add its row; answers what the line was."""
     cdef Token fields[F_COUNT]
     cdef int64_t row = out.columns[C_VALUE].count
@@ -580,6 +583,7 @@ cdef int add_line(Output *out, const uint8_t *p, const uint8_t *end) noexcept no
     if not add_bytes(&out.columns[C_VALUE], &fields[F_VALUE], out.encoding):
         return LINE_FAULTY
     out.header_offsets[row + 1] = <int32_t>out.columns[C_NAME].count
+    out.numbers[row] = number
     return LINE_RECORD
 
 
@@ -593,6 +597,7 @@ def parse_lines(
     uint8_t[:, ::1] validity,
     int32_t[::1] header_offsets,
     int64_t[::1] timestamps,
+    int64_t[::1] numbers,
     int64_t[::1] controls,
 ):
     """Take the records of whole lines, up to the first line that is none.
@@ -608,6 +613,7 @@ def parse_lines(
         validity: uint8[BINARY_COLUMNS, (m + 7) // 8], zeros.
         header_offsets: int32[lines + 1], zeros.
         timestamps: int64[lines], of each row.
+        numbers: int64[lines], the zero-based number of each row's line.
         controls: int64[lines], the zero-based numbers of lines that hold control records.
 
     Returns:
@@ -627,8 +633,8 @@ def parse_lines(
         raise ValueError("offsets or validity bits have too few columns")
     if bytes_out.shape[1] < size:
         raise ValueError("the bytes have less room than the text")
-    if header_offsets.shape[0] <= rows_max or controls.shape[0] < rows_max:
-        raise ValueError("header offsets or controls are fewer than timestamps")
+    if header_offsets.shape[0] <= rows_max or min(numbers.shape[0], controls.shape[0]) < rows_max:
+        raise ValueError("header offsets, numbers or controls are fewer than timestamps")
     if size == 0:
         return LinesEnd(0, 0, 0, 0, False, (0, 0, 0, 0))
     cdef Output out
@@ -640,6 +646,7 @@ def parse_lines(
         out.columns[i].count = out.columns[i].nulls = 0
     out.header_offsets = &header_offsets[0]
     out.timestamps = &timestamps[0] if rows_max else NULL
+    out.numbers = &numbers[0] if rows_max else NULL
     out.encoding, out.keep_timestamps, out.now_ms = encoding, keep_timestamps, now_ms
     cdef const uint8_t *p = &data[0]
     cdef const uint8_t *end = p + size
@@ -650,7 +657,7 @@ def parse_lines(
             line_end = <const uint8_t *>memchr(p, 0x0A, <size_t>(end - p))
             if line_end == NULL:
                 line_end = end
-            kind = add_line(&out, p, line_end)
+            kind = add_line(&out, p, line_end, line)
             if kind == LINE_FAULTY:
                 break
             if kind == LINE_CONTROL:

@@ -124,13 +124,18 @@ def encode_lines(
 
 
 def _encode(columns: RecordColumns, options: AppendOptions, offset: int) -> Iterator[EncodedBatch]:
-    return encode_batches(
-        columns,
-        options.batch,
-        base_offset=offset,
-        batch_bytes=options.batch_bytes,
-        batch_records=options.batch_records,
-    )
+    try:
+        yield from encode_batches(
+            columns,
+            options.batch,
+            base_offset=offset,
+            batch_bytes=options.batch_bytes,
+            batch_records=options.batch_records,
+        )
+    except InvalidRecordError as error:
+        if error.record_index is None:
+            raise
+        _refuse(int(columns["line"][error.record_index]), error.reason)
 
 
 def read_lines(
@@ -140,16 +145,17 @@ def read_lines(
     clock: Callable[[], int],
     on_control: Callable[[int], object] | None = None,
 ) -> Iterator[RecordColumns]:
-    """The records of a stream: `timestamp`, `key`, `value` and `headers`, some MiB of text a piece.
+    """The records of a stream, some MiB of text a piece.
 
-    Arguments and errors are those of `encode_lines`. Blank lines are passed over.
+    The fields are `timestamp`, `key`, `value`, `headers`, and `line` for the zero-based number of
+    the line. Arguments and errors are those of `encode_lines`. Blank lines are passed over.
     """
     number = 0
     for text in _whole_lines(stream, options):
         columns, controls = _parse(text, options, clock(), number)
         if on_control is not None:
             for line in controls.tolist():
-                on_control(number + line + 1)
+                on_control(line + 1)
         number += _line_count(text)
         if len(columns):
             yield columns
@@ -188,7 +194,7 @@ def _parse(
         _check_lengths(text, options.line_bytes_max, number)
     bad = _first_bad_byte(text)
     sound = text if bad is None else text[: text.rfind(b"\n", 0, bad) + 1]
-    columns, controls, end = _columns(sound, options, now_ms)
+    columns, controls, end = _columns(sound, options, now_ms, number)
     if end.faulty:
         line = sound.split(b"\n", end.lines + 1)[end.lines]
         _explain(line.decode(), number + end.lines, options)
@@ -214,7 +220,7 @@ def _first_bad_byte(text: bytes) -> int | None:
 
 
 def _columns(
-    text: bytes, options: AppendOptions, now_ms: int
+    text: bytes, options: AppendOptions, now_ms: int, number: int
 ) -> tuple[RecordColumns, npt.NDArray[np.int64], _lines.LinesEnd]:
     """What the kernel makes of the lines, up to the first that is no record."""
     lines = _line_count(text)
@@ -223,7 +229,7 @@ def _columns(
     data = np.empty((_lines.BINARY_COLUMNS, len(text)), np.uint8)
     validity = np.zeros((_lines.BINARY_COLUMNS, (width + 7) // 8), np.uint8)
     header_offsets = np.zeros(lines + 1, np.int32)
-    timestamps, controls = np.empty(lines, np.int64), np.empty(lines, np.int64)
+    timestamps, numbers, controls = np.empty((3, lines), np.int64)
     end = _lines.parse_lines(
         text,
         _ENCODINGS[options.encoding],
@@ -234,6 +240,7 @@ def _columns(
         validity,
         header_offsets,
         timestamps,
+        numbers,
         controls,
     )
 
@@ -248,10 +255,11 @@ def _columns(
         "key": binary(_lines.KEY, end.rows),
         "value": binary(_lines.VALUE, end.rows),
         "headers": HeadersColumn(header_offsets[: end.rows + 1], names, values),
+        "line": numbers[: end.rows] + number,
     }
     for array in arrays.values():
         freeze(array)
-    return RecordColumns(end.rows, arrays), controls[: end.controls], end
+    return RecordColumns(end.rows, arrays), controls[: end.controls] + number, end
 
 
 # ---- what is wrong with a line -------------------------------------------------------------------

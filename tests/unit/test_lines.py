@@ -18,6 +18,7 @@ def arrays(lines: int, size: int, width: int | None = None) -> dict[str, Any]:
         "validity": np.zeros((4, (width + 7) // 8), np.uint8),
         "header_offsets": np.zeros(lines + 1, np.int32),
         "timestamps": np.empty(lines, np.int64),
+        "numbers": np.empty(lines, np.int64),
         "controls": np.empty(lines, np.int64),
     }
 
@@ -31,6 +32,7 @@ NARROW: dict[str, dict[str, Any]] = {
     "bytes": {"bytes_out": np.zeros((4, len(TEXT) - 1), np.uint8)},
     "header offsets": {"header_offsets": np.zeros(1, np.int32)},
     "controls": {"controls": np.zeros(0, np.int64)},
+    "line numbers": {"numbers": np.zeros(0, np.int64)},
     "an encoding": {"encoding": 3},
 }
 

@@ -426,6 +426,16 @@ def test_batches_before_a_bad_line_are_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert counts == [3] * len(counts)
 
 
+def test_what_only_the_format_refuses_is_told_by_its_line() -> None:
+    text = line_of(0) + b"\n" + line_of(1) + line_of(2, headers=[["h", None]])
+    old = AppendOptions(batch=BatchOptions(magic=1), batch_records=1)
+    found = encode_lines(Trickle(text), old, base_offset=0, clock=lambda: NOW_MS)
+    assert next(found).record_count == 1
+    with pytest.raises(InvalidRecordError, match=r"^line 4: .* headers") as caught:
+        list(found)
+    assert caught.value.record_index is None
+
+
 def test_no_lines_are_no_batches() -> None:
     for text in (b"", b"\n\n", b'{"control":true}\n'):
         assert list(encode_lines(io.BytesIO(text), UTF8, base_offset=0, clock=lambda: 0)) == []
