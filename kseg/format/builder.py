@@ -3,12 +3,18 @@
 Owns a builder's life and what is said when it refuses; the records themselves are written by
 `kseg._builder`. Whoever has all records at hand writes them at once: `kseg.format.encode`.
 
-    builder = BatchBuilder(compression=Compression.ZSTD, base_offset=42)
-    builder.append(b"key", b"value", timestamp_ms=1_700_000_000_000)
-    batch = builder.build()
-
 A builder takes records until it is closed, by `close_for_appends` or `build`; then only the header
 can change, and after `build` only through `reopen`. Once aborted it can do nothing.
+
+Example:
+    >>> builder = BatchBuilder(base_offset=42)
+    >>> builder.append(b"key", b"value", timestamp_ms=1_700_000_000_000)
+    42
+    >>> builder.append(b"key", None, timestamp_ms=1_700_000_000_001, headers=[("why", b"gone")])
+    43
+    >>> batch = builder.build()
+    >>> len(batch), batch.record_count, batch.max_timestamp
+    (95, 2, 1700000000001)
 
 Source: Kafka MemoryRecordsBuilder, AbstractRecords.
 """

@@ -4,9 +4,13 @@ A control record's key says its type, its value what the type asks for. Transact
 fixed in layout; KRaft's values are flexible structures, in which arrays and strings carry their
 length plus one, and each structure ends with tagged fields (kept by nobody, so skipped here).
 
-    key = control_key(ControlType.COMMIT)
-    value = EndMarker(ControlType.COMMIT, coordinator_epoch=3).to_bytes()
-    marker = parse_control(key, value)
+Example:
+    >>> key = control_key(ControlType.COMMIT)
+    >>> value = EndMarker(ControlType.COMMIT, coordinator_epoch=3).to_bytes()
+    >>> key.hex(), value.hex()
+    ('00000001', '000000000003')
+    >>> parse_control(key, value).coordinator_epoch
+    3
 
 Source: Kafka ControlRecordType, EndTransactionMarker, ControlRecordUtils and the generated
 LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord.

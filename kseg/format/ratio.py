@@ -16,6 +16,11 @@ class RatioEstimator:
     The estimate rises at once to what is observed and falls slowly: a batch that turns out too
     large costs more than one with room left. Numbers are of single precision, as Kafka's.
 
+    Example:
+        >>> ratios = RatioEstimator()
+        >>> ratios.observe("orders", Compression.ZSTD, 0.25) < ratios.estimate("clicks", Compression.ZSTD)
+        True
+
     Source: Kafka CompressionRatioEstimator.
     """
 

@@ -430,6 +430,20 @@ def test_room_is_told_to_the_byte() -> None:
     assert len(builder.build()) <= 200
 
 
+@pytest.mark.parametrize(("spare", "full"), [(-1, True), (0, True), (1, False)])
+def test_a_batch_is_full_from_its_limit_on(spare: int, full: bool) -> None:
+    builder = BatchBuilder(batch_bytes_max=len(one(key=b"k")) + spare)
+    builder.append(b"k")
+    assert builder.is_full == full
+
+
+def test_of_equal_times_the_first_is_the_largest() -> None:
+    builder = BatchBuilder(magic=1)
+    for timestamp in (3, 5, 5, 4):
+        builder.append(b"k", timestamp_ms=timestamp)
+    assert builder.build().offset_of_max_timestamp == builder.max_timestamp_offset == 1
+
+
 def test_room_for_a_time_beyond_64_bits_is_none() -> None:
     builder = BatchBuilder()
     builder.append(b"k")
