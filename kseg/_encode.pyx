@@ -85,11 +85,19 @@ cdef const int64_t *_lend_int64(Rows rows, object column, str name) except? NULL
     return first
 
 
+cdef bint _all_equal(const int32_t *numbers, int64_t count) noexcept nogil:
+    cdef int64_t i
+    for i in range(1, count):
+        if numbers[i] != numbers[0]:
+            return False
+    return True
+
+
 cdef Py_ssize_t _length(offset, timestamp, key, value, headers) except -1:
     for column in (offset, timestamp, key, value):
         if column is not None:
             return len(column)
-    if headers is None:
+    if headers is None or not len(headers):
         raise ValueError("records to be written need one column at least")
     return len(headers) - 1
 
@@ -104,7 +112,8 @@ cdef class Rows:
         offset, timestamp: int64[length], or None.
         key, value: a tuple of `bytes` and None, or a column in Arrow's layout (int32 `offsets`,
             uint8 `data`, uint8 `validity` or None), or None where all are null.
-        headers: int32[length + 1], the first header of each record, or None.
+        headers: int32[length + 1], the first header of each record, or None. Where none has any,
+            the rest is not looked at.
         header_keys, header_values: as `key`, one for each header.
 
     Raises:
@@ -127,6 +136,8 @@ cdef class Rows:
             self.lent.headers = <const int32_t *>_lend(self, headers, 4, &count)
             if count != length + 1:
                 raise _wrong_length("headers", count - 1, length)
+            if _all_equal(self.lent.headers, count):
+                self.lent.headers = NULL
             self.lent.header_count = len(header_keys)
             _lend_field(self, header_keys, self.lent.header_count, "header names",
                         &self.lent.header_key)
@@ -164,6 +175,7 @@ cdef extern from "write.h" nogil:
 
     void _put_records "kseg_put_records"(const Source *rows, Job *job, uint8_t *begin) noexcept
     int64_t _estimate "kseg_estimate"(const Field *field, int64_t first, int64_t end) noexcept
+    int _too_much "kseg_too_much"(const Source *rows, Job *job) noexcept
 
 cdef extern from "Python.h":
     PyObject *_new_bytes "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
@@ -184,29 +196,15 @@ cdef int _check_range(Rows rows, int64_t first, int64_t end) except -1:
     return 0
 
 
-cdef Source _without_empty_headers(const Source *lent, int64_t first, int64_t end) noexcept nogil:
-    """The columns; without that of headers where it says that there are none in these rows."""
-    cdef Source rows = lent[0]
-    cdef int64_t row
+cdef int64_t _room_wanted(const Source *rows, const Job *job) noexcept nogil:
+    """About how large a buffer the records need."""
+    cdef int64_t first, end, room = (job.end - job.row) * RECORD_BYTES_USUAL
+    room += _estimate(&rows.key, job.row, job.end) + _estimate(&rows.value, job.row, job.end)
     if rows.headers != NULL:
-        for row in range(first, end):
-            if rows.headers[row] != rows.headers[row + 1]:
-                return rows
-        rows.headers = NULL
-    return rows
-
-
-cdef int64_t _first_room(const Source *rows, const Job *job) noexcept nogil:
-    """How large a buffer to begin with: about what is needed; never more than what is asked for."""
-    cdef int64_t first, end, room = job.bytes_max + ROOM_SPARE
-    if job.bytes_max > ROOM_ESTIMATED_FROM:
-        room = (job.end - job.row) * RECORD_BYTES_USUAL + ROOM_SPARE
-        room += _estimate(&rows.key, job.row, job.end) + _estimate(&rows.value, job.row, job.end)
-        if rows.headers != NULL:
-            first = max(0, min(rows.headers[job.row], rows.header_count))
-            end = max(first, min(rows.headers[job.end], rows.header_count))
-            room += _estimate(&rows.header_value, first, end) * 2
-    return max(0, min(room, job.bytes_max + ROOM_SPARE, INT32_MAX))
+        first = max(0, min(rows.headers[job.row], rows.header_count))
+        end = max(first, min(rows.headers[job.end], rows.header_count))
+        room += _estimate(&rows.header_value, first, end) * 2
+    return room
 
 
 cdef PyObject *_put_all(const Source *rows, Job *job, int64_t start) except NULL:
@@ -214,24 +212,32 @@ cdef PyObject *_put_all(const Source *rows, Job *job, int64_t start) except NULL
 
     Nobody else sees it before it is filled. It grows where the records turn out to need more.
     """
-    cdef PyObject *data
+    cdef PyObject *made
+    cdef PyObject *data = NULL
     cdef uint8_t *p
-    job.room = _first_room(rows, job)
-    data = _new_bytes(NULL, start + job.room)
+    job.room = job.bytes_max
+    if job.bytes_max > ROOM_ESTIMATED_FROM:
+        job.room = min(_room_wanted(rows, job), job.bytes_max)
+        if job.room > INT32_MAX // 2 and job.bytes_max > INT32_MAX:
+            job.status = _too_much(rows, job)
+            job.room = job.room if job.status == WRITE_OK else 0
+    # What is too large for any batch has to find no room, so that it is not written first.
+    job.room = max(0, min(job.room + ROOM_SPARE, INT32_MAX - HEADER_BYTES))
     try:
-        while True:
+        data = _new_bytes(NULL, start + job.room)
+        while job.status == WRITE_OK or job.status == WRITE_ROOM:
             p = <uint8_t *>_bytes_data(data) + start
             with nogil:
                 _put_records(rows, job, p)
             if job.status != WRITE_ROOM:
                 break
-            job.room = max(job.wanted, min(2 * job.room, job.bytes_max, INT32_MAX))
+            job.room = max(job.wanted, min(2 * job.room, job.bytes_max, INT32_MAX - HEADER_BYTES))
             _resize_bytes(&data, start + job.room)
         _resize_bytes(&data, start + job.bytes_)
-    except:
+        made, data = data, NULL
+        return made
+    finally:
         _release(data)
-        raise
-    return data
 
 
 def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offset,
@@ -246,7 +252,8 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
         base_offset: of the batch, and of the first record where the columns have no offsets; None
             for the first record's, or 0.
         last_offset: what the header shall say; None for the last record's.
-        bytes_max: no more bytes than this, 61 of the header included, but at least one record.
+        bytes_max: no more bytes than this, 61 of the header included, but at least one record. Above
+            2^31 - 1 there is no such limit, and more than a batch can have is refused.
         bare: leave out header and checksum: what goes to a codec.
         attributes: with the codec, though the codec is not applied here. With the bit for log
             append time, `log_append_time` is the batch's largest timestamp.
@@ -261,7 +268,7 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
     Source: Kafka MemoryRecordsBuilder.appendWithOffset, writeDefaultBatchHeader.
     """
     _check_range(rows, first, end)
-    cdef Source lent = _without_empty_headers(&rows.lent, first, end)
+    cdef Source lent = rows.lent
     cdef Job job
     cdef BatchHeader header
     cdef PyObject *made
@@ -269,7 +276,7 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
     cdef int64_t start = 0 if bare else HEADER_BYTES
     memset(&job, 0, sizeof(job))
     job.row, job.end, job.max_timestamp = first, end, -1
-    job.bytes_max = bytes_max - HEADER_BYTES if bytes_max < INT32_MAX else INT32_MAX
+    job.bytes_max = bytes_max - HEADER_BYTES
     job.base_offset = rows.lent.offsets[first] if rows.lent.offsets != NULL else 0
     if base_offset is not None:
         job.base_offset = base_offset

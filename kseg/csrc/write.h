@@ -138,36 +138,22 @@ static int kseg_headers_size(const kseg_columns *rows, int64_t start, int64_t en
     return KSEG_WRITE_OK;
 }
 
-/* A record's headers, up to `end` at the most; a status where they do not fit or one is refused. */
-static uint8_t *kseg_put_headers(const kseg_columns *rows, int64_t row, uint8_t *p, const uint8_t *end, int *status) {
+/* Headers that were sized, in `[p, end)`; NULL where a column has changed since. */
+static uint8_t *kseg_put_headers(const kseg_columns *rows, int64_t header, int64_t stop, uint8_t *p,
+                                 const uint8_t *end) {
     const uint8_t *at = NULL;
-    int64_t header = rows->headers[row], stop = rows->headers[row + 1];
-    if (header < 0 || header > stop || stop > rows->header_count) {
-        *status = KSEG_WRITE_COLUMN;
-        return p;
-    }
     p = kseg_put_varint(p, (int32_t)(stop - header));
     for (; header < stop; header++) {
         int64_t size = kseg_take(&rows->header_key, header, KSEG_ANY, &at);
-        if (size < 0) {
-            *status = size == KSEG_NULL_VALUE ? KSEG_WRITE_NAME_NULL : kseg_refusal(size);
-            return p;
-        }
-        if (kseg_sized(size) > end - p)
-            break;
+        if (size < 0 || kseg_sized(size) > end - p)
+            return NULL;
         p = kseg_put_sized(p, at, size);
         size = kseg_take(&rows->header_value, header, KSEG_ANY, &at);
-        if (size < KSEG_NULL_VALUE) {
-            *status = kseg_refusal(size);
-            return p;
-        }
-        if (kseg_sized(size) > end - p)
-            break;
+        if (size < KSEG_NULL_VALUE || kseg_sized(size) > end - p)
+            return NULL;
         p = kseg_put_sized(p, at, size);
     }
-    if (header < stop)
-        *status = KSEG_WRITE_ROOM;
-    return p;
+    return p == end ? p : NULL;
 }
 
 /* Where the loop stands: what is asked of it, what it has done, and why it stopped. */
@@ -191,20 +177,22 @@ typedef struct {
 /* The size of a batch is a positive int32. */
 #define KSEG_RECORDS_MAX ((int64_t)INT32_MAX - KSEG_BATCH_HEADER_BYTES)
 
-/* Why a record did not go into the buffer, found out with its exact size: it is too large for everything, for the
- * batch, or for the buffer. */
-static int kseg_no_room(const kseg_columns *rows, kseg_job *job, int64_t timestamp_delta, int64_t offset_delta,
-                        int64_t key, int64_t value) {
-    int64_t headers = 1;
-    if (key > INT32_MAX || value > INT32_MAX)
+/* What a record needs, and whether it may have it: the status where it is too large for everything, for the batch, or
+ * for the buffer. */
+typedef struct {
+    int64_t timestamp_delta;
+    int64_t offset_delta;
+    int64_t key;
+    int64_t value;
+    int64_t headers; /* with their count */
+} kseg_sizes;
+
+static int kseg_no_room(kseg_job *job, const kseg_sizes *of) {
+    if (of->key > INT32_MAX || of->value > INT32_MAX)
         return KSEG_WRITE_RECORD_SIZE;
-    if (rows->headers != NULL) {
-        int status = kseg_headers_size(rows, rows->headers[job->row], rows->headers[job->row + 1], &headers);
-        if (status != KSEG_WRITE_OK)
-            return status;
-    }
-    int64_t body = 1 + (int64_t)kseg_varlong_size(timestamp_delta) + kseg_uvarint_size((uint64_t)offset_delta << 1)
-                   + kseg_sized(key) + kseg_sized(value) + headers;
+    int64_t body = 1 + (int64_t)kseg_varlong_size(of->timestamp_delta)
+                   + kseg_uvarint_size((uint64_t)of->offset_delta << 1) + kseg_sized(of->key) + kseg_sized(of->value)
+                   + of->headers;
     if (body > INT32_MAX)
         return KSEG_WRITE_RECORD_SIZE;
     int64_t bytes = job->bytes + body + kseg_uvarint_size((uint64_t)body << 1);
@@ -226,7 +214,7 @@ static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg
     const uint8_t *key_at = NULL, *value_at = NULL;
     uint8_t *p = begin + job->bytes;
     int64_t row = job->row, count = job->count, last = job->last_offset, latest = job->max_timestamp;
-    int64_t timestamp_delta = 0, delta = 0, key = 0, value = 0;
+    kseg_sizes of = {0, 0, 0, 0, 1};
     /* A record is written behind room for its length, as many bytes as the last one's length took, and moved where
      * they were too many or too few. */
     int64_t width = 2;
@@ -242,20 +230,28 @@ static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg
             status = KSEG_WRITE_TIMESTAMP;
             break;
         }
-        delta = kseg_sub64(offset, base_offset);
+        int64_t delta = kseg_sub64(offset, base_offset);
         if (!KSEG_LIKELY((uint64_t)delta <= INT32_MAX)) {
             status = KSEG_WRITE_OFFSET_RANGE;
             break;
         }
-        key = kseg_take(&rows.key, row, form, &key_at);
-        value = kseg_take(&rows.value, row, form, &value_at);
+        int64_t key = kseg_take(&rows.key, row, form, &key_at);
+        int64_t value = kseg_take(&rows.value, row, form, &value_at);
         if (!KSEG_LIKELY(key >= KSEG_NULL_VALUE && value >= KSEG_NULL_VALUE)) {
             status = kseg_refusal(key < KSEG_NULL_VALUE ? key : value);
             break;
         }
-        timestamp_delta = kseg_sub64(timestamp, base_timestamp);
+        int64_t headers = 1, header = 0, header_stop = 0;
+        if (form == KSEG_ANY && rows.headers != NULL) {
+            header = rows.headers[row], header_stop = rows.headers[row + 1];
+            status = kseg_headers_size(lent, header, header_stop, &headers);
+            if (status != KSEG_WRITE_OK)
+                break;
+        }
+        int64_t timestamp_delta = kseg_sub64(timestamp, base_timestamp);
         /* Sizes of objects in memory: their sum is far from 2^63. */
-        if (!KSEG_LIKELY(key + value <= end - p - KSEG_NUMBERS_MAX)) {
+        if (!KSEG_LIKELY(key + value + headers <= end - p - KSEG_NUMBERS_MAX)) {
+            of = (kseg_sizes){timestamp_delta, delta, key, value, headers};
             status = KSEG_WRITE_ROOM;
             break;
         }
@@ -266,9 +262,11 @@ static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg
         q = kseg_put_sized(q, key_at, key);
         q = kseg_put_sized(q, value_at, value);
         if (form == KSEG_ANY && rows.headers != NULL) {
-            q = kseg_put_headers(lent, row, q, end - 8, &status);
-            if (status != KSEG_WRITE_OK)
+            q = kseg_put_headers(lent, header, header_stop, q, q + headers);
+            if (q == NULL) {
+                status = KSEG_WRITE_CHANGED;
                 break;
+            }
         } else {
             *q++ = 0;
         }
@@ -297,7 +295,7 @@ static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg
     job->bytes = p - begin;
     job->last_offset = last;
     job->max_timestamp = latest;
-    job->status = status == KSEG_WRITE_ROOM ? kseg_no_room(lent, job, timestamp_delta, delta, key, value) : status;
+    job->status = status == KSEG_WRITE_ROOM ? kseg_no_room(job, &of) : status;
 }
 
 /* Write records into the job's buffer until all are written, or one is refused, does not fit into the batch, or not
@@ -325,6 +323,24 @@ static int64_t kseg_estimate(const kseg_field *field, int64_t first, int64_t end
         sum += size > 0 ? size : 0;
     }
     return sum * step;
+}
+
+/* Whether keys and values alone are too much for a batch: seen before gigabytes are written. The status then, with the
+ * row as the job's; the first row is left to the loop, which sizes it exactly. */
+static int kseg_too_much(const kseg_columns *rows, kseg_job *job) {
+    const uint8_t *at;
+    int64_t bytes = 0;
+    for (int64_t row = job->row; row < job->end; row++) {
+        int64_t key = kseg_take(&rows->key, row, KSEG_ANY, &at);
+        int64_t value = kseg_take(&rows->value, row, KSEG_ANY, &at);
+        int64_t size = (key > 0 ? key : 0) + (value > 0 ? value : 0);
+        bytes += size;
+        if (bytes > KSEG_RECORDS_MAX && row > job->row) {
+            job->row = row;
+            return size > INT32_MAX ? KSEG_WRITE_RECORD_SIZE : KSEG_WRITE_BATCH_SIZE;
+        }
+    }
+    return KSEG_WRITE_OK;
 }
 
 #endif

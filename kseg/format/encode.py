@@ -71,6 +71,8 @@ def encode_batch(
     Source: Kafka MemoryRecordsBuilder.
     """
     options.check_producer()
+    if base_offset is not None:
+        _check_int64(base_offset)
     rows = rows_of(source)
     if end is None:
         end = rows.length
@@ -107,11 +109,17 @@ def encode_batches(
             `record_index` counts from the first row of all.
     """
     options.check_producer()
+    _check_int64(base_offset)
     if batch_records is not None and batch_records < 1:
         raise ValueError(f"a batch has one record or more, not {batch_records}")
     rows = rows_of(source)
     limit = min(batch_bytes, _INT32_MAX)
     return _each_batch(rows, options, base_offset, limit, batch_records or rows.length)
+
+
+def _check_int64(offset: int) -> None:
+    if not -(2**63) <= offset < 2**63:
+        raise ValueError(f"base offset {offset} lies beyond 64 bits")
 
 
 def _each_batch(
@@ -120,11 +128,15 @@ def _each_batch(
     write = _batch if options.magic == 2 else _messages
     has_offsets, length = rows.has_offsets, rows.length
     first = spent = 0
+    last = None
     while first < length:
         base = None if has_offsets else base_offset + first
         end = min(length, first + batch_records)
         batch = write(rows, options, base, None, first, end, batch_bytes, spent)
+        if last is not None and batch.base_offset <= last:
+            _refuse(_OFFSET_ORDER, first)
         yield batch
+        last = batch.last_offset
         first += batch.record_count
         spent += batch.last_offset - batch.base_offset + 1
 
@@ -316,7 +328,7 @@ def _set_07(payloads: tuple[bytes, ...] | BinaryColumn, magic: int, attributes: 
     return data
 
 
-_LAST_OFFSET = 9
+_OFFSET_ORDER, _LAST_OFFSET = 1, 9
 _COLUMN, _TYPE, _CHANGED = 10, 11, 12
 #: By status of the kernels, in the order of `csrc/write.h`.
 _REASONS = (
