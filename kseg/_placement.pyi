@@ -6,11 +6,5 @@ import numpy.typing as npt
 _Int64 = npt.NDArray[np.int64]
 
 def place_rows(
-    rows: _Int64,
-    offset_at: int,
-    timestamp_at: int,
-    size_at: int,
-    interval: int,
-    state: _Int64,
-    out: _Int64,
-) -> int: ...
+    rows: _Int64, base: int, interval: int, state: _Int64, offsets: bytearray, times: bytearray
+) -> bool: ...

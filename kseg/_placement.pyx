@@ -1,53 +1,84 @@
 """Which batches get index entries: the rule of `kseg.log.placement`, over a table of headers.
 
-The contract is that of `_core`. Every row is looked at once, in order.
+The contract is that of `_core`. Every row is looked at once, in order. Entries come out as they lie
+in the index files: big-endian, 8 bytes and 12.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from kseg._core cimport LAST_OFFSET, MAX_TIMESTAMP, ROW_FIELDS, SIZE, pointer_to
+
+cdef enum:
+    STATES = 9
+    INT32_MAX = 0x7fffffff
 
 
-cdef int64_t _place(const int64_t[:, ::1] rows, int offset_at, int timestamp_at, int size_at,
-                    int64_t interval, int64_t *state, int64_t[:, ::1] out) noexcept nogil:
-    # In bounds: a row makes one entry at the most, and `out` has as many rows as `rows`.
-    cdef int64_t position = state[0], since = state[1], timestamp = state[2], offset = state[3]
-    cdef int64_t count = 0
+cdef inline void _store(uint8_t *to, uint64_t value, int size) noexcept nogil:
+    cdef int i
+    for i in range(size):
+        to[i] = <uint8_t>(value >> (8 * (size - 1 - i)))
+
+
+cdef int _place(const int64_t[:, ::1] rows, int64_t base, int64_t interval, int64_t *state,
+                uint8_t *offsets, uint8_t *times) noexcept nogil:
+    # In bounds: no more entries are written than there is room for.
+    cdef int64_t position = state[0], since = state[1], latest = state[2], latest_at = state[3]
+    cdef int64_t indexed = state[4], indexed_time = state[5], indexed_time_at = state[6]
+    cdef int64_t offset_room = state[7], time_room = state[8], last
     cdef Py_ssize_t i
     for i in range(rows.shape[0]):
-        if rows[i, timestamp_at] > timestamp:
-            timestamp = rows[i, timestamp_at]
-            offset = rows[i, offset_at]
+        last = rows[i, LAST_OFFSET]
+        if rows[i, MAX_TIMESTAMP] > latest:
+            latest, latest_at = rows[i, MAX_TIMESTAMP], last
         if since > interval:
-            out[count, 0] = rows[i, offset_at]
-            out[count, 1] = position
-            out[count, 2] = timestamp
-            out[count, 3] = offset
-            count += 1
             since = 0
-        position += rows[i, size_at]
-        since += rows[i, size_at]
-    state[0], state[1], state[2], state[3] = position, since, timestamp, offset
-    return count
+            # Ordered as it is, no difference overflows.
+            if last < base or last - base > INT32_MAX or last <= indexed:
+                return 1
+            if latest_at < indexed_time_at or latest < indexed_time:
+                return 1
+            if offset_room:
+                _store(offsets, <uint64_t>(last - base), 4)
+                _store(offsets + 4, <uint64_t>position, 4)
+                offsets += 8
+                offset_room -= 1
+                indexed = last
+            if time_room and latest > indexed_time:
+                if latest_at < base or latest_at - base > INT32_MAX:
+                    return 1
+                _store(times, <uint64_t>latest, 8)
+                _store(times + 8, <uint64_t>(latest_at - base), 4)
+                times += 12
+                time_room -= 1
+                indexed_time, indexed_time_at = latest, latest_at
+        position += rows[i, SIZE]
+        since += rows[i, SIZE]
+    state[0], state[1], state[2], state[3] = position, since, latest, latest_at
+    state[4], state[5], state[6] = indexed, indexed_time, indexed_time_at
+    state[7], state[8] = offset_room, time_room
+    return 0
 
 
-def place_rows(const int64_t[:, ::1] rows, int offset_at, int timestamp_at, int size_at,
-               int64_t interval, int64_t[::1] state, int64_t[:, ::1] out):
-    """Write the entries that batches get, and answer how many those are.
+def place_rows(const int64_t[:, ::1] rows, int64_t base, int64_t interval, int64_t[::1] state,
+               uint8_t[::1] offsets, uint8_t[::1] times):
+    """Write the entries that batches get; answer whether each of them may follow those before.
 
     Args:
-        rows: int64[n, m], the headers.
-        offset_at, timestamp_at, size_at: columns of last offset, largest timestamp and size.
-        interval: bytes in front of a batch that gets an entry, at the least, less one.
-        state: int64[4], read and written: the position of the next batch, bytes since the last
-            entry, largest timestamp so far, its offset.
-        out: int64[n, 4], written: last offset, position, largest timestamp so far, its offset.
+        rows: int64[n, 17], the headers.
+        base: the segment's base offset, not negative.
+        interval: an entry is made behind more than so many bytes.
+        state: int64[9], read, and written where the answer is true: position of the next batch,
+            bytes since the last entry, largest timestamp so far and its offset; offset of the last
+            entry of the offset index (less than the base for none); timestamp and offset of that of
+            the time index; entries that each index has room for.
+        offsets, times: written: entries of the offset index and of the time index.
     """
-    cdef int column
-    for column in (offset_at, timestamp_at, size_at):
-        if not 0 <= column < rows.shape[1]:
-            raise ValueError("a column is not in the table")
-    if state.shape[0] != 4 or out.shape[1] != 4 or out.shape[0] < rows.shape[0]:
-        raise ValueError("state or out is too small")
-    cdef int64_t count
+    if base < 0 or rows.shape[1] != ROW_FIELDS or state.shape[0] != STATES:
+        raise ValueError("rows, base or state has not the right shape")
+    if not 0 <= state[7] <= offsets.shape[0] // 8 or not 0 <= state[8] <= times.shape[0] // 12:
+        raise ValueError("there is less room than the state says")
+    cdef int status
     with nogil:
-        count = _place(rows, offset_at, timestamp_at, size_at, interval, &state[0], out)
-    return count
+        status = _place(rows, base, interval, &state[0], <uint8_t *>pointer_to(offsets),
+                        <uint8_t *>pointer_to(times))
+    return status == 0

@@ -19,14 +19,13 @@ from types import TracebackType
 from typing import ClassVar, Final, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from kseg._index import bisect_entries
 from kseg.errors import CorruptIndexError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.index_file import INDEX_BYTES_MAX, IndexFile
 
-_INT32_MAX: Final = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
 #: What a lookup reads at a time: the end of the index first, where most answers are.
 _WARM_BYTES: Final = 8192
 
@@ -185,27 +184,26 @@ class IndexSlots:
         first, second = self.ENTRY.unpack(data)
         return first, second
 
-    def _write(self, file: io.WriteFile, data: bytes) -> None:
-        """Put whole entries behind the used ones."""
-        size = self.ENTRY.size
+    def _write(self, data: io.Bytes, count: int) -> None:
+        """Put so many entries behind the used ones of the open file."""
+        assert self._file is not None
         self._dirty = True
-        file.write_at(self._count * size, data)
-        self._count += len(data) // size
+        self._file.write_at(self._count * self.ENTRY.size, data)
+        self._count += count
+
+    def _check_room(self, count: int) -> None:
+        if count > self.slots - self._count:
+            raise ValueError(f"{self.path} has room for {self._slots - self._count} entries more")
 
     def _relative(self, offset: int) -> int:
         relative = offset - self.base_offset
-        if not 0 <= relative <= _INT32_MAX:
+        if not 0 <= relative <= INT32_MAX:
             raise OffsetOverflowError(
                 f"it has no 32-bit form relative to {self.base_offset}",
                 path=self.path,
                 offset=offset,
             )
         return relative
-
-    def _all_fit(self, offsets: npt.NDArray[np.int64]) -> bool:
-        """Whether rising offsets have a 32-bit form relative to the base."""
-        greatest = self.base_offset + _INT32_MAX
-        return bool(self.base_offset <= offsets[0] and offsets[-1] <= greatest)
 
     # ---- finding ---------------------------------------------------------------------------------
 
@@ -254,7 +252,7 @@ class IndexSlots:
         Source: Kafka `OffsetIndex.truncateTo`, `TimeIndex.truncateTo`.
         """
         before = self.count
-        below = min(offset - self.base_offset - 1, _INT32_MAX)
+        below = min(offset - self.base_offset - 1, INT32_MAX)
         if below < 0:
             self.truncate_to_count(0)
         else:

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
+from typing import Final
 
 from kseg.constants import NO_TIMESTAMP
 from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
 from kseg.files import io, offset_index, time_index
-from kseg.files.index_slots import IndexSlots
+from kseg.files.index_slots import INT32_MAX, IndexSlots
 from kseg.files.offset_index import IndexEntry
 from kseg.files.time_index import TimeIndexEntry
 
-_Int64Array = npt.NDArray[np.int64]
-_Pairs = Sequence[tuple[int, int]]
-#: Entries to be added: pairs, or int64[n, 2] where there are many.
-Entries = _Pairs | _Int64Array
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+_pack_offset: Final = _OFFSET_ENTRY.pack
+_pack_time: Final = _TIME_ENTRY.pack
 
 
 class OffsetIndexWriter(IndexSlots):
@@ -32,7 +30,7 @@ class OffsetIndexWriter(IndexSlots):
 
     __slots__ = ("_last_offset",)
 
-    ENTRY = struct.Struct(">ii")
+    ENTRY = _OFFSET_ENTRY
     LAYOUT = offset_index.LAYOUT
     RELATIVE_AT = 0
 
@@ -77,48 +75,52 @@ class OffsetIndexWriter(IndexSlots):
 
         Source: Kafka `OffsetIndex.append`.
         """
-        self.append_all(((offset, position),))
+        file = self._file or self._load()
+        count, relative = self._count, offset - self.base_offset
+        late = count and offset <= self._last_offset
+        if late or count >= self._slots or not 0 <= relative <= INT32_MAX:
+            self._check_room(1)
+            self._packed(offset, position, self._last_offset, known=count > 0)
+        self._dirty = True
+        file.write_at(count * 8, _pack_offset(relative, position))
+        self._count = count + 1
+        self._last_offset = offset
 
-    def append_all(self, entries: Entries) -> None:
+    def append_all(self, entries: Sequence[tuple[int, int]]) -> None:
         """Add entries (offset, position), all or none, in one write; as `append` for each."""
-        file = self._load()
-        if len(entries) > self._slots - self._count:
-            raise ValueError(f"{self.path} has room for {self._slots - self._count} entries")
-        if isinstance(entries, np.ndarray):
-            if len(entries) and self._append_columns(file, *entries.T):
-                return
-            entries = [(offset, position) for offset, position in entries.tolist()]
-        self._append(file, entries)
-
-    def _append_columns(
-        self, file: io.WriteFile, offsets: _Int64Array, positions: _Int64Array
-    ) -> bool:
-        """Add entries if nothing is wrong with any of them; answer whether that was so."""
-        last = self._last_offset if self._count else self.base_offset - 1
-        rising = offsets[0] > last and (offsets[1:] > offsets[:-1]).all()
-        if not rising or not self._all_fit(offsets):
-            return False
-        raw = np.empty(len(offsets), dtype=self.LAYOUT)
-        raw["relative"], raw["position"] = offsets - self.base_offset, positions
-        self._write(file, raw.tobytes())
-        self._last_offset = int(offsets[-1])
-        return True
-
-    def _append(self, file: io.WriteFile, entries: _Pairs) -> None:
-        last = self._last_offset
-        packed: list[bytes] = []
+        if len(entries) == 1:
+            return self.append(*entries[0])
+        self._check_room(len(entries))
+        last, known = self._last_offset, self._count > 0
+        packed = []
         for offset, position in entries:
-            if offset <= last and (packed or self._count):
-                raise OffsetsOutOfOrderError(
-                    f"it is not above {last}, the last one of the index",
-                    path=self.path,
-                    offset=offset,
-                )
-            packed.append(self.ENTRY.pack(self._relative(offset), position))
-            last = offset
+            packed.append(self._packed(offset, position, last, known=known))
+            last, known = offset, True
         if packed:
-            self._write(file, b"".join(packed))
+            self._write(b"".join(packed), len(packed))
             self._last_offset = last
+
+    def append_packed(self, data: io.Bytes, last_offset: int) -> None:
+        """Add entries as they lie in the file, which someone has compared with those before.
+
+        Args:
+            data: whole entries, no more than there is room for.
+            last_offset: of the last of them.
+        """
+        count = len(data) // self.ENTRY.size
+        self._check_room(count)
+        if count:
+            self._write(data, count)
+            self._last_offset = last_offset
+
+    def _packed(self, offset: int, position: int, last: int, *, known: bool) -> bytes:
+        if known and offset <= last:
+            raise OffsetsOutOfOrderError(
+                f"it is not above {last}, the last one of the index",
+                path=self.path,
+                offset=offset,
+            )
+        return self.ENTRY.pack(self._relative(offset), position)
 
     def lookup(self, offset: int) -> IndexEntry:
         """The last entry at or below `offset`; (base offset, 0) if there is none.
@@ -153,7 +155,7 @@ class TimeIndexWriter(IndexSlots):
 
     __slots__ = ("_last",)
 
-    ENTRY = struct.Struct(">qi")
+    ENTRY = _TIME_ENTRY
     LAYOUT = time_index.LAYOUT
     RELATIVE_AT = 8
 
@@ -213,54 +215,52 @@ class TimeIndexWriter(IndexSlots):
         """
         if not skip_full_check and self.is_full:
             raise ValueError(f"{self.path} is full: {self._count} of {self._slots} slots")
-        before = self.count
-        self._append(((timestamp, offset),), self._slots)
-        return self._count > before
+        return self._append_one(timestamp, offset, self.slots)
 
-    def maybe_append_all(self, entries: Entries) -> None:
+    def maybe_append_all(self, entries: Sequence[tuple[int, int]]) -> None:
         """Add entries (timestamp, offset), all or none, in one write; as `maybe_append` for each.
 
         Those that the slots do not suffice for are left out.
         """
-        file = self._load()
-        if isinstance(entries, np.ndarray):
-            if len(entries) and self._append_columns(file, *entries.T):
-                return
-            entries = [(timestamp, offset) for timestamp, offset in entries.tolist()]
-        self._append(entries, self._slots - 1)
+        if len(entries) == 1:
+            self._append_one(*entries[0], self.slots - 1)
+        else:
+            self._append(entries, self.slots - 1)
 
-    def _append_columns(self, file: io.WriteFile, times: _Int64Array, offsets: _Int64Array) -> bool:
-        """Add entries if nothing is wrong with any of them; answer whether that was so."""
-        last = self._last
-        if self._count and (offsets[0] < last.offset or times[0] < last.timestamp):
+    def append_packed(self, data: io.Bytes, last: TimeIndexEntry) -> None:
+        """Add entries as they lie in the file, which someone has compared with those before.
+
+        Args:
+            data: whole entries, no more than there is room for.
+            last: the last of them.
+        """
+        count = len(data) // self.ENTRY.size
+        self._check_room(count)
+        if count:
+            self._write(data, count)
+            self._last = last
+
+    def _append_one(self, timestamp: int, offset: int, slots: int) -> bool:
+        file = self._file or self._load()
+        count, last = self._count, self._last
+        if count and (offset < last.offset or timestamp < last.timestamp):
+            self._refuse(timestamp, offset, last)
+        if timestamp <= last.timestamp or count >= slots:
             return False
-        rising = (offsets[1:] >= offsets[:-1]).all() and (times[1:] >= times[:-1]).all()
-        if not rising or not self._all_fit(offsets):
-            return False
-        above = times > np.concatenate(((last.timestamp,), times[:-1]))
-        room = max(self._slots - 1 - self._count, 0)
-        times, offsets = times[above][:room], offsets[above][:room]
-        if len(times):
-            raw = np.empty(len(times), dtype=self.LAYOUT)
-            raw["timestamp"], raw["relative"] = times, offsets - self.base_offset
-            self._write(file, raw.tobytes())
-            self._last = TimeIndexEntry(int(times[-1]), int(offsets[-1]))
+        data = _pack_time(timestamp, self._relative(offset))
+        self._dirty = True
+        file.write_at(count * 12, data)
+        self._count = count + 1
+        self._last = TimeIndexEntry(timestamp, offset)
         return True
 
-    def _append(self, entries: _Pairs, slots: int) -> None:
-        file = self._load()
+    def _append(self, entries: Sequence[tuple[int, int]], slots: int) -> None:
         last = self._last
         known = self._count > 0
         packed: list[bytes] = []
         for timestamp, offset in entries:
-            if known and offset < last.offset:
-                raise OffsetsOutOfOrderError(
-                    f"it is below {last.offset}, the last one of the index",
-                    path=self.path,
-                    offset=offset,
-                )
-            if known and timestamp < last.timestamp:
-                raise ValueError(f"{self.path}: {timestamp} ms is below {last.timestamp}")
+            if known and (offset < last.offset or timestamp < last.timestamp):
+                self._refuse(timestamp, offset, last)
             if timestamp <= last.timestamp:
                 continue
             if self._count + len(packed) >= slots:
@@ -268,8 +268,17 @@ class TimeIndexWriter(IndexSlots):
             packed.append(self.ENTRY.pack(timestamp, self._relative(offset)))
             last, known = TimeIndexEntry(timestamp, offset), True
         if packed:
-            self._write(file, b"".join(packed))
+            self._write(b"".join(packed), len(packed))
             self._last = last
+
+    def _refuse(self, timestamp: int, offset: int, last: TimeIndexEntry) -> None:
+        if offset < last.offset:
+            raise OffsetsOutOfOrderError(
+                f"it is below {last.offset}, the last one of the index",
+                path=self.path,
+                offset=offset,
+            )
+        raise ValueError(f"{self.path}: {timestamp} ms is below {last.timestamp}")
 
     def lookup(self, timestamp: int) -> TimeIndexEntry:
         """The last entry at or below `timestamp` in ms; (-1, base offset) if there is none.

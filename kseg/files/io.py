@@ -223,19 +223,40 @@ class WriteFile:
             PoisonedFileError: a flush has failed before.
             OSError: the disk is full, or broken.
         """
-        self._check()
+        if self._failure is not None:
+            self._check()
+        size = sum(map(len, parts))
+        if not size:
+            return 0
+        try:
+            written = _calls.pwritev(self._fd, parts[:_BUFFERS_MAX], position)
+        except InterruptedError:
+            return self._write_rest(position, parts, 0)
+        if written == size:
+            return size
+        # One call does nearly always; parts are taken apart only where it does not.
+        return self._write_rest(position, parts, self._some(written))
+
+    def _write_rest(self, start: int, parts: Sequence[Bytes], written: int) -> int:
+        """Go on behind what is written already."""
         left = [memoryview(part).cast("B") for part in parts if len(part)]
-        start = position
-        while left:
+        position = start
+        while True:
+            position += written
+            left = _behind(left, written)
+            if not left:
+                return position - start
             try:
                 written = _calls.pwritev(self._fd, left[:_BUFFERS_MAX], position)
             except InterruptedError:
+                written = 0
                 continue
-            if written <= 0:
-                raise OSError(errno.EIO, "a write wrote nothing", self.path)
-            position += written
-            left = _behind(left, written)
-        return position - start
+            self._some(written)
+
+    def _some(self, written: int) -> int:
+        if written <= 0:
+            raise OSError(errno.EIO, "a write wrote nothing", self.path)
+        return written
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, or add zeros up to there.

@@ -10,17 +10,15 @@ Source: Kafka `LogSegment.append` (3.9.1, 4.2; before, an append made one index 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from kseg._placement import place_rows
-from kseg.files.index_writer import Entries
-from kseg.format.header import COLUMN, BatchTable
-
-_LAST_OFFSET: Final = COLUMN["last_offset"]
-_MAX_TIMESTAMP: Final = COLUMN["max_timestamp"]
-_SIZE: Final = COLUMN["size"]
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kseg.files.time_index import TimeIndexEntry
+from kseg.format.header import BatchTable
 
 
 class Placed(NamedTuple):
@@ -55,8 +53,40 @@ class Placement(NamedTuple):
         latest: the largest timestamp, these batches included.
     """
 
-    entries: Entries
-    times: Entries
+    entries: list[tuple[int, int]]
+    times: list[tuple[int, int]]
+    end: int
+    bytes_since_entry: int
+    latest: Latest
+
+
+class Indexed(NamedTuple):
+    """Where both indexes stand.
+
+    Attributes:
+        offset: of the last entry of the offset index; below the base offset for none.
+        time: the last entry of the time index; (-1, base offset) for none.
+        offset_room, time_room: entries that fit in behind them.
+    """
+
+    offset: int
+    time: TimeIndexEntry
+    offset_room: int
+    time_room: int
+
+
+class Packed(NamedTuple):
+    """What batches do to the indexes, as bytes.
+
+    Attributes:
+        offsets, times: the new entries of both indexes, as they lie there.
+        indexed: where both stand behind these.
+        end, bytes_since_entry, latest: as in `Placement`.
+    """
+
+    offsets: memoryview
+    times: memoryview
+    indexed: Indexed
     end: int
     bytes_since_entry: int
     latest: Latest
@@ -64,7 +94,6 @@ class Placement(NamedTuple):
 
 def place(
     batches: Iterable[tuple[int, int, int]],
-    *,
     position: int,
     bytes_since_entry: int,
     interval: int,
@@ -95,11 +124,51 @@ def place(
 
 
 def place_table(
-    table: BatchTable, *, position: int, bytes_since_entry: int, interval: int, latest: Latest
-) -> Placement:
-    """`place` for batches whose headers are a table; `position` may differ from theirs."""
-    state = np.array((position, bytes_since_entry, *latest), dtype=np.int64)
-    out = np.empty((len(table), 4), dtype=np.int64)
-    count = place_rows(table.rows, _LAST_OFFSET, _MAX_TIMESTAMP, _SIZE, interval, state, out)
-    end, since, timestamp, offset = state.tolist()
-    return Placement(out[:count, :2], out[:count, 2:], end, since, Latest(timestamp, offset))
+    table: BatchTable,
+    position: int,
+    bytes_since_entry: int,
+    interval: int,
+    latest: Latest,
+    *,
+    base_offset: int,
+    indexed: Indexed,
+) -> Packed | Placement:
+    """`place` for batches whose headers are a table, down to the bytes of the entries.
+
+    Args:
+        table: the headers; where they say that batches lie is of no matter.
+        position, bytes_since_entry, interval, latest: as for `place`.
+        base_offset: of the segment.
+        indexed: where the indexes stand. Entries that there is no room for are left out.
+
+    Returns:
+        Pairs, not bytes, if an entry may not follow those before it or has no 32-bit form; the
+        index will say what is wrong with it.
+    """
+    count = len(table)
+    offset_room, time_room = min(indexed.offset_room, count), min(indexed.time_room, count)
+    room = (offset_room, time_room)
+    state = np.array(
+        (position, bytes_since_entry, *latest, indexed.offset, *indexed.time, *room), np.int64
+    )
+    offsets = bytearray(offset_room * OFFSET_ENTRY_BYTES)
+    times = bytearray(time_room * TIME_ENTRY_BYTES)
+    if not place_rows(table.rows, base_offset, interval, state, offsets, times):
+        columns = (table.last_offset, table.max_timestamp, table.size)
+        batches = zip(*(column.tolist() for column in columns), strict=True)
+        return place(batches, position, bytes_since_entry, interval, latest)
+    end, since, time, time_at, offset, indexed_time, indexed_at, *left = state.tolist()
+    used, used_times = offset_room - left[0], time_room - left[1]
+    return Packed(
+        memoryview(offsets)[: used * OFFSET_ENTRY_BYTES],
+        memoryview(times)[: used_times * TIME_ENTRY_BYTES],
+        Indexed(
+            offset,
+            TimeIndexEntry(indexed_time, indexed_at),
+            indexed.offset_room - used,
+            indexed.time_room - used_times,
+        ),
+        end,
+        since,
+        Latest(time, time_at),
+    )

@@ -20,7 +20,15 @@ from kseg.files import io
 from kseg.files.mapping import Mapping
 from kseg.format.header import BatchTable
 from kseg.log.config import LogConfig
-from kseg.log.placement import Latest, Placed, Placement, place, place_table
+from kseg.log.placement import (
+    Indexed,
+    Latest,
+    Packed,
+    Placed,
+    Placement,
+    place,
+    place_table,
+)
 from kseg.log.segment import Segment
 from kseg.log.segment_walks import latest_from, next_offset, timestamp_of_first
 from kseg.log.written_files import WrittenFiles, attempt
@@ -188,10 +196,6 @@ class SegmentWriter:
         """Whether an offset has a 32-bit form relative to the base."""
         return 0 <= offset - self.base_offset <= _INT32_MAX
 
-    def has_suffix(self, suffix: str) -> bool:
-        """Whether the names of all four files end so."""
-        return self._files.has_suffix(suffix)
-
     # ---- appending -------------------------------------------------------------------------------
 
     def append(self, parts: Sequence[io.Bytes], batches: Sequence[Placed]) -> int:
@@ -217,12 +221,9 @@ class SegmentWriter:
         position = self._log.size
         if not batches:
             return position
+        interval = self.config.index_interval_bytes
         placed = place(
-            batches,
-            position=position,
-            bytes_since_entry=self._bytes_since_entry,
-            interval=self.config.index_interval_bytes,
-            latest=self._latest or self.latest,
+            batches, position, self._bytes_since_entry, interval, self._latest or self.latest
         )
         first, last = batches[0], batches[-1]
         self._append(parts, placed, position, last.last_offset, first.max_timestamp)
@@ -233,13 +234,7 @@ class SegmentWriter:
         position = self._log.size
         if not len(table):
             return position
-        placed = place_table(
-            table,
-            position=position,
-            bytes_since_entry=self._bytes_since_entry,
-            interval=self.config.index_interval_bytes,
-            latest=self._latest or self.latest,
-        )
+        placed = self._place_table(table, position)
         largest, first = int(table.last_offset[-1]), int(table.max_timestamp[0])
         self._append(parts, placed, position, largest, first)
         return position
@@ -247,16 +242,12 @@ class SegmentWriter:
     def _append(
         self,
         parts: Sequence[io.Bytes],
-        placed: Placement,
+        placed: Placement | Packed,
         position: int,
         largest_offset: int,
         first_timestamp: int,
     ) -> None:
-        """Write batches and their entries, or take what was written away again.
-
-        Many batches may need more entries than there is room for; then the last ones go without,
-        and the next append rolls. Kafka fails there, with the batches written.
-        """
+        """Write batches and their entries, or take what was written away again."""
         if not 0 <= largest_offset - self.base_offset <= _INT32_MAX:
             raise OffsetOverflowError(
                 f"it has no 32-bit form relative to {self.base_offset}",
@@ -265,24 +256,54 @@ class SegmentWriter:
             )
         if sum(map(len, parts)) != placed.end - position:
             raise ValueError(f"the parts have not the {placed.end - position} bytes of the batches")
-        index = self.offset_index
         indexed = -1
         try:
             self._log.append(*parts)
-            if len(placed.entries):
-                indexed = index.count
-                index.append_all(placed.entries[: index.slots - indexed])
-                self.time_index.maybe_append_all(placed.times)
+            if placed[0]:
+                indexed = self.offset_index.count
+                self._index(placed)
         except BaseException as error:
             if self._log.size != position:
                 self._log.cut_back(position, error)
             if indexed >= 0:
-                index.truncate_to_count(indexed)
+                self.offset_index.truncate_to_count(indexed)
             raise
         if position == 0:
             self._rolling = first_timestamp
         self._latest = placed.latest
         self._bytes_since_entry = placed.bytes_since_entry
+
+    def _index(self, placed: Placement | Packed) -> None:
+        """Write entries.
+
+        Many batches may need more than there is room for; then the last ones go without, and the
+        next append rolls. Kafka fails there, with the batches written.
+        """
+        index, times = self.offset_index, self.time_index
+        if isinstance(placed, Packed):
+            index.append_packed(placed.offsets, placed.indexed.offset)
+            times.append_packed(placed.times, placed.indexed.time)
+        else:
+            index.append_all(placed.entries[: index.slots - index.count])
+            times.maybe_append_all(placed.times)
+
+    def _place_table(self, table: BatchTable, position: int) -> Packed | Placement:
+        index, times = self.offset_index, self.time_index
+        indexed = Indexed(
+            index.last_offset if index.count else self.base_offset - 1,
+            times.last_entry,
+            index.slots - index.count,
+            max(times.slots - 1 - times.count, 0),
+        )
+        return place_table(
+            table,
+            position,
+            self._bytes_since_entry,
+            self.config.index_interval_bytes,
+            self._latest or self.latest,
+            base_offset=self.base_offset,
+            indexed=indexed,
+        )
 
     # ---- rolling ---------------------------------------------------------------------------------
 
@@ -309,15 +330,11 @@ class SegmentWriter:
         size = self._log.size
         if size > self.config.segment_bytes - messages_bytes:
             return True
-        if size and self.waited_for_roll_ms(now_ms, max_timestamp) > (
-            segment_ms - self.roll_jitter_ms
-        ):
+        limit = segment_ms - self.roll_jitter_ms
+        if size and self.waited_for_roll_ms(now_ms, max_timestamp) > limit:
             return True
-        return (
-            self.offset_index.is_full
-            or self.time_index.is_full
-            or not self.can_convert(largest_offset)
-        )
+        full = self.offset_index.is_full or self.time_index.is_full
+        return full or not self.can_convert(largest_offset)
 
     def waited_for_roll_ms(self, now_ms: int, timestamp: int) -> int:
         """The age that counts for rolling in ms: by the records' time if they have one.
@@ -334,7 +351,7 @@ class SegmentWriter:
 
         Source: Kafka `LogSegment.onBecomeInactiveSegment`.
         """
-        self.time_index.maybe_append(*self.latest, skip_full_check=True)
+        self._index_latest(self.latest)
         self.offset_index.trim()
         self.time_index.trim()
         self._log.trim()
