@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
 from kseg.files.log_writer import LogWriter
@@ -124,7 +125,7 @@ def attempt(*steps: Callable[[], None]) -> None:
     for step in steps:
         try:
             step()
-        except Exception as error:
+        except (OSError, ValueError, KsegError) as error:
             errors.append(error)
     if errors:
         raise errors[0]
