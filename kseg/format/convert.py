@@ -39,19 +39,13 @@ from kseg.format.columns import Workspace
 from kseg.format.compress import compress
 from kseg.format.down_convert import Converted, down_convert, options_for, runs
 from kseg.format.encode import encode_batch
+from kseg.format.gather import batch_cuts
 from kseg.format.header import CODEC_MASK, crc_error
 from kseg.format.losses import Losses, of_batches, of_records
 from kseg.format.options import BatchOptions
 from kseg.format.request import INFLATED_BYTES_MAX
 from kseg.format.source import Rows, rows_of
-from kseg.format.whole import (
-    RECORD_FIELDS,
-    WholeBatches,
-    check_walk,
-    decode_whole,
-    refused_in,
-    scan_all,
-)
+from kseg.format.whole import RECORD_FIELDS, WholeBatches, check_walk, decode_whole, scan_all
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,11 +58,8 @@ if TYPE_CHECKING:
 
 #: Plain messages are gathered into batches of about this size, as producers fill theirs.
 BATCH_BYTES = 16_384
-#: What a record takes besides its key and value, about.
-_RECORD_BYTES = 20
 #: Attributes of a batch of magic 2 that say something, but for the codec.
 _FLAGS = 0x78
-_OFFSET_DELTA_MAX = 2**31 - 1
 _COPY, _OMIT, _RECODE, _REWRITE, _GATHER = range(5)
 
 
@@ -313,12 +304,11 @@ class Converter:
         """Batches and wrapper messages, each as one."""
         for whole in self._whole(data, table, base):
             self._lose_records(whole, table)
-            source = self._source(whole.columns)
-            ends = whole.ends.tolist()
+            source, ends = self._source(whole.columns), whole.ends.tolist()
             for number, batch in enumerate(whole.batches.tolist()):
-                header = table[batch]
-                options = self._options(header)
-                yield from self._encode(source, header, options, ends[number], ends[number + 1])
+                options = self._options(table[batch])
+                rows = (ends[number], ends[number + 1])
+                yield from self._encode(source, options, *rows, (table, whole))
             self.tally.converted_batches += len(whole.batches)
             if self.target.magic < 2:
                 last = whole.columns["offset"][whole.ends[1:] - 1]
@@ -330,24 +320,33 @@ class Converter:
     def _encode(
         self,
         source: Rows,
-        header: BatchHeader,
         options: BatchOptions,
         first: int,
         end: int,
+        origin: tuple[BatchTable, WholeBatches],
         start: int | None = None,
     ) -> Iterator[bytes]:
-        """One batch of rows `[first, end)`, or a fault of the batch they come from."""
-        try:
-            encoded = encode_batch(source, options, base_offset=start, first=first, end=end)
-        except FormatError as error:
-            self._fault(refused_in(error, header, range(-first, end - first)))
+        """One batch of rows `[first, end)`; more around records that cannot be written."""
+        numbered = None if start is None else start - first
+        while first < end:
+            base = None if numbered is None else numbered + first
+            try:
+                encoded = encode_batch(source, options, base_offset=base, first=first, end=end)
+                if encoded.base_offset < 0 and options.magic == 1 and options.compression:
+                    # Offsets inside count from the first; no reader would find back from below 0.
+                    raise InvalidRecordError("its offsets are negative")
+            except FormatError as error:
+                row = error.record_index
+                self._fault(_refused_row(error, first if row is None else row, *origin))
+                if row is None:
+                    return
+                if row > first:
+                    yield from self._encode(source, options, first, row, origin, base)
+                first = row + 1
+                continue
+            self.tally.records_converted += end - first
+            yield encoded.data
             return
-        if encoded.base_offset < 0 and options.magic == 1 and options.compression:
-            # Offsets inside count from the first; no reader would find back from below 0.
-            self._fault(at_batch(InvalidRecordError("its offsets are negative"), header))
-            return
-        self.tally.records_converted += end - first
-        yield encoded.data
 
     def _options(self, header: BatchHeader) -> BatchOptions:
         wanted = self.target.compression
@@ -372,47 +371,43 @@ class Converter:
             if table.kafka07:
                 self.losses.physical_offsets += len(columns)
                 source = rows_of({"value": columns["value"]})
-            cuts = self._cuts(columns, kinds, own, kafka07=table.kafka07)
+            cuts = batch_cuts(
+                columns,
+                kinds,
+                own,
+                magic=self.target.magic,
+                bounded=self.target.magic >= 2 or bool(self.target.compression),
+                batch_bytes=self.target.batch_bytes,
+                kafka07=table.kafka07,
+            )
+            options = BatchOptions()
+            written_as: tuple[int, ...] = ()
             for first, end in pairwise(cuts):
-                options = self._gathered(int(own[first]), int(kinds[first]), columns, first)
+                alike = self._alike(int(own[first]), int(kinds[first]), columns, first)
+                if alike != written_as:
+                    options, written_as = self._gathered(*alike), alike
                 start = self.first_offset if table.kafka07 else None
-                batch = int(np.searchsorted(whole.ends, first, "right")) - 1
-                header = table[int(whole.batches[batch])]
-                yield from self._encode(source, header, options, first, end, start)
+                yield from self._encode(source, options, first, end, (table, whole), start)
                 self.first_offset += end - first
             self.tally.converted_batches += len(whole.batches)
 
-    def _gathered(self, own: int, kind: int, columns: RecordColumns, first: int) -> BatchOptions:
-        log_append = kind == TimestampType.LOG_APPEND_TIME
+    def _alike(
+        self, own: int, kind: int, columns: RecordColumns, first: int
+    ) -> tuple[int, int, int]:
+        """What makes the options of a gathered batch: codec, type of timestamps, append time."""
         wanted = self.target.compression
+        log_append = kind == TimestampType.LOG_APPEND_TIME
+        time = int(columns["timestamp"][first]) if log_append else NO_TIMESTAMP
+        return own if wanted is None else wanted, max(kind, 0), time
+
+    def _gathered(self, kind: int, timestamp_type: int, log_append_time: int) -> BatchOptions:
         return BatchOptions(
             magic=self.target.magic,
-            compression=Compression(own) if wanted is None else wanted,
+            compression=Compression(kind),
             level=self.target.level,
-            timestamp_type=TimestampType(max(kind, 0)),
-            log_append_time=int(columns["timestamp"][first]) if log_append else NO_TIMESTAMP,
+            timestamp_type=TimestampType(timestamp_type),
+            log_append_time=log_append_time,
         )
-
-    def _cuts(
-        self, columns: RecordColumns, kinds: Array, codecs: Array, *, kafka07: bool
-    ) -> list[int]:
-        """Rows where a batch begins, and the end: records cannot share one, or it is full."""
-        times, offsets = columns["timestamp"], columns["offset"]
-        apart = (np.diff(kinds) != 0) | (np.diff(codecs) != 0)
-        if self.target.magic:
-            # Under log append time a batch has but one time.
-            apart |= (kinds[1:] == TimestampType.LOG_APPEND_TIME) & (np.diff(times) != 0)
-        if kafka07:
-            # A compressed set stays one.
-            apart |= (codecs[1:] != 0) & (np.diff(columns["position"]) != 0)
-        else:
-            apart |= offsets[1:] <= offsets[:-1]
-        forced = [0, *(np.flatnonzero(apart) + 1).tolist(), len(columns)]
-        wrapped = self.target.magic >= 2 or bool(self.target.compression)
-        if not wrapped and not codecs.any():
-            return forced
-        sizes = columns["value"].sizes() + columns["key"].sizes() + np.int64(_RECORD_BYTES)
-        return _cut_full(forced, np.cumsum(sizes), offsets, codecs, self.target.batch_bytes)
 
     # ---- both ------------------------------------------------------------------------------------
 
@@ -444,22 +439,14 @@ class Converter:
         self.losses += lost
 
 
-def _cut_full(
-    forced: list[int], sizes: Array, offsets: Array, codecs: Array, batch_bytes: int
-) -> list[int]:
-    """Further cuts where a batch of plain messages is full, or its offsets are too far apart."""
-    cuts = []
-    for first, end in pairwise(forced):
-        while first < end:
-            cuts.append(first)
-            before = int(sizes[first - 1]) if first else 0
-            room = int(np.searchsorted(sizes[first:end], before + batch_bytes, "right"))
-            if codecs[first]:
-                room = end - first
-            far = int(offsets[first]) + _OFFSET_DELTA_MAX
-            near = int(np.searchsorted(offsets[first:end], far, "right"))
-            first += max(1, min(room, near))
-    return [*cuts, forced[-1]]
+def _refused_row(
+    error: FormatError, row: int, table: BatchTable, whole: WholeBatches
+) -> FormatError:
+    """Name the batch that a row of a piece comes from, and its place there."""
+    number = int(np.searchsorted(whole.ends, row, "right")) - 1
+    if error.record_index is not None:
+        error.record_index = row - int(whole.ends[number])
+    return at_batch(error, table[int(whole.batches[number])])
 
 
 def _bytes_of(data: memoryview, table: BatchTable, base: int) -> memoryview:

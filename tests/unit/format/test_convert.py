@@ -321,6 +321,23 @@ def test_a_record_that_cannot_be_written_is_named_by_its_place() -> None:
     assert (caught.value.position, caught.value.record_index) == (len(batch([record()])), 1)
 
 
+@pytest.mark.parametrize("magic", [1, 2])
+def test_only_records_that_cannot_be_written_are_left_out(magic: int) -> None:
+    times = [1, -9, 2, 3, -9, -9, 4]
+    given = [record(b"%d" % n, timestamp=time) for n, time in enumerate(times)]
+    data = messages(given, magic=1) if magic == 2 else batch(given)
+    faults: list[KsegError] = []
+    converter = Converter(Target(magic, Compression.GZIP), on_error=faults.append)
+    parts = b"".join(converter.convert(memoryview(data), scan(data, on_bad_crc="note")))
+    assert [(one.offset, one.timestamp) for one in records_in(parts)] == [
+        (n, time) for n, time in enumerate(times) if time > 0
+    ]
+    size = len(data) // 7
+    places = [(size * n if magic == 2 else 0, 0 if magic == 2 else n) for n in (1, 4, 5)]
+    assert [(fault.position, fault.record_index) for fault in faults] == places
+    assert converter.tally.records_converted == 4
+
+
 def test_offsets_below_0_fit_no_wrapper_of_magic_1() -> None:
     data = batch([record(), record()], base_offset=-5)
     with pytest.raises(InvalidRecordError, match="negative"):
