@@ -1,0 +1,73 @@
+"""Segments that tests write: both ways to append, and what lies in the index files afterwards.
+
+What a batch is, the plain reader tells; index files are unpacked entry by entry.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from kseg.format.header import scan
+from kseg.log.segment_writer import Placed, SegmentWriter
+from tests import reference
+from tests.builders import NONE, batch, record, records_of
+
+#: Batches go in as objects or as a table of headers.
+WAYS = ("objects", "table")
+
+
+def placed(data: bytes) -> list[Placed]:
+    """What a segment is told of the batches in `data`."""
+    walk = reference.walk(data)
+    assert walk.end_position == len(data)
+    return [Placed(b.last_offset, b.max_timestamp, b.size) for b in walk.batches]
+
+
+def append(segment: SegmentWriter, *batches: bytes, way: str = "objects") -> int:
+    """All of the batches in one append."""
+    data = b"".join(batches)
+    if way == "objects":
+        return segment.append(batches, placed(data))
+    return segment.append_table([data], scan(data))
+
+
+def messages_at(*offsets: int, timestamp: int | None = None, magic: int = 1) -> bytes:
+    """A set of messages, each with ten times the first offset for its time unless told."""
+    time = 10 * offsets[0] if timestamp is None else timestamp
+    given = [record(b"hello", offset=offset, timestamp=time) for offset in offsets]
+    return records_of(given, magic=magic, codec=NONE, base_offset=offsets[0])
+
+
+def batch_of(size: int, *, base_offset: int, records: int = 1, timestamp: int = -1) -> bytes:
+    """A batch of magic 2 of exactly so many bytes."""
+    smallest = [record(b"", timestamp=timestamp) for _ in range(records)]
+    spare = size - len(batch(smallest, base_offset=base_offset))
+    smallest[0] = record(bytes(spare), timestamp=timestamp)
+    data = batch(smallest, base_offset=base_offset)
+    assert len(data) == size
+    return data
+
+
+def offset_entries(path: Path, base_offset: int = 0) -> list[tuple[int, int]]:
+    """(offset, position) of every slot of an offset index."""
+    return [(base_offset + o, at) for o, at in struct.iter_unpack(">ii", path.read_bytes())]
+
+
+def time_entries(path: Path, base_offset: int = 0) -> list[tuple[int, int]]:
+    """(timestamp, offset) of every slot of a time index."""
+    return [(time, base_offset + o) for time, o in struct.iter_unpack(">qi", path.read_bytes())]
+
+
+def txn_entries(path: Path) -> list[tuple[int, ...]]:
+    """(producer id, first, last, last stable offset) of every entry of a transaction index."""
+    return [entry[1:] for entry in struct.iter_unpack(">hqqqq", path.read_bytes())]
+
+
+def trimmed(entries: Iterable[tuple[int, int]], empty: tuple[int, int]) -> list[tuple[int, int]]:
+    """Entries without the empty slots behind them."""
+    kept = list(entries)
+    while kept and kept[-1] == empty:
+        kept.pop()
+    return kept
