@@ -18,8 +18,10 @@ class RatioEstimator:
 
     Example:
         >>> ratios = RatioEstimator()
-        >>> ratios.observe("orders", Compression.ZSTD, 0.25) < ratios.estimate("clicks", Compression.ZSTD)
+        >>> ratios.observe("orders", Compression.ZSTD, 0.25) < 1.0
         True
+        >>> ratios.estimate("clicks", Compression.ZSTD)
+        1.0
 
     Source: Kafka CompressionRatioEstimator.
     """
