@@ -169,6 +169,26 @@ class OffsetOverflowError(AppendError):
     """
 
 
+class ProducerError(KsegError):
+    """A batch does not follow what its producer wrote before."""
+
+
+class OutOfOrderSequenceError(ProducerError):
+    """The sequence is not the next one (Kafka's OutOfOrderSequenceException)."""
+
+
+class InvalidProducerEpochError(ProducerError):
+    """A newer instance of the producer has written (Kafka's InvalidProducerEpochException)."""
+
+
+class InvalidTxnStateError(ProducerError):
+    """The transaction is not in the state that the batch needs (InvalidTxnStateException)."""
+
+
+class TransactionCoordinatorFencedError(ProducerError):
+    """The marker is of a coordinator that another has replaced."""
+
+
 class BuilderStateError(KsegError, RuntimeError):
     """A builder was used in a state that does not allow it (Kafka's IllegalStateException)."""
 
