@@ -423,8 +423,12 @@ def _source_codec(data: bytes) -> str:
 
 def _convert(chance: Random) -> Request:
     given = written(chance, several=0.6, mixed=0.3, hostile=0.1)
-    first = chance.choice((0, 0, 1, 3, 8, 401, 2**33 + 1))
-    return {**given, "magic": chance.choice((0, 1, 1, 2)), "first_offset": first}
+    return {
+        **given,
+        "magic": chance.choice((0, 1, 1, 2)),
+        "first_offset": chance.choice((0, 0, 1, 3, 8, 401, 2**33 + 1)),
+        "read_bytes": chance.choice((1, 500, 1 << 17)),
+    }
 
 
 def _filter(chance: Random) -> Request:

@@ -12,17 +12,22 @@ import numpy as np
 from kseg import errors
 from kseg.constants import Compression, ControlType, TimestampType
 from kseg.format.builder import BatchBuilder, estimate_bytes_upper_bound, estimate_set_bytes
+from kseg.format.columns import decode
 from kseg.format.control import EndMarker, control_key
 from kseg.format.down_convert import down_convert
 from kseg.format.encode import encode_batch
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import BatchTable
+from kseg.format.lazy import LazyDownConversion
 from kseg.format.message import Message
 from kseg.format.options import BatchOptions
+from kseg.format.request import Request as Wanted
 from kseg.format.retain import Retention, Verdict, filter_batches
 from kseg.format.values import Record, RecordColumns
-from kseg.log.append_rules import AppendOrigin, AppendRules, ValidationMetrics
+from kseg.log.append_rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
 from kseg.log.validation import validate as validate_bytes
+from kseg.log.validation import validate_append
+from tests import reference
 from tests.conformance.readers import Kseg
 
 Request = dict[str, Any]
@@ -114,13 +119,13 @@ def _build_at_once(request: Request) -> Answer:
         marker = EndMarker(kind, epoch).to_bytes()
         rows.append([request["base_offset"], timestamp, control_key(kind), marker, []])
     names = ("offset", "timestamp", "key", "value", "headers")
-    source = {name: [row[index] for row in rows] for index, name in enumerate(names)}
-    written = encode_batch(
-        source,
-        BatchOptions(**_options(request)),
-        base_offset=request["base_offset"],
-        last_offset=request.get("last_offset"),
-    )
+    source: Any = {name: [row[index] for row in rows] for index, name in enumerate(names)}
+    options = BatchOptions(**_options(request))
+    place = {"base_offset": request["base_offset"], "last_offset": request.get("last_offset")}
+    written = encode_batch(source, options, **place)
+    if rows and not options.is_log_append:  # which leaves nothing of the times given
+        for columns in decode(memoryview(written.data), written.table, Wanted(control=True)):
+            assert encode_batch(columns, options, **place) == written
     return _described(written)
 
 
@@ -156,7 +161,6 @@ def validate(request: Request, release: str) -> Answer:
     codec, level = _CODECS[request["codec"]], request["level"]
     keeps = request["codec"] == request["source"] and level is None
     metrics = ValidationMetrics()
-    counts: Answer = {}
     try:
         rules = AppendRules(
             magic=request["magic"],
@@ -170,43 +174,57 @@ def validate(request: Request, release: str) -> Answer:
             origin=AppendOrigin[request["origin"]],
             zstd_allowed=request["release"] != "IBP_2_0_IV1" or release.startswith("4"),
         )
-        taken = validate_bytes(
-            request["data"],
-            rules,
-            next_offset=request["next_offset"],
-            now_ms=request["now"],
-            source=_CODECS[request["source"]],
-            metrics=metrics,
-        )
-        counts = {
-            "data": taken.to_bytes(),
-            "in_place": taken.in_place,
-            "max_timestamp": taken.max_timestamp,
-            "log_append_time": taken.log_append_time,
-            "sizes_changed": taken.sizes_maybe_changed,
-            "temporary_bytes": taken.stats.temporary_bytes,
-            "converted": taken.stats.records_converted,
-            "next_offset": taken.next_offset,
-        }
+        given = {"next_offset": request["next_offset"], "now_ms": request["now"]}
+        source = _CODECS[request["source"]]
+        taken = validate_bytes(request["data"], rules, source=source, metrics=metrics, **given)
+        found = _taken(taken)
     except REFUSALS as error:
-        counts = refusal(error)
+        found = refusal(error)
+    else:
+        if _is_appendable(request):
+            # What a leader does has a shorter way through; both must come out alike.
+            found["appended"] = _taken(validate_append(request["data"], rules, **given))
     names = {"no_key_compacted": "no_key"}
     counted = {names.get(name, name): count for name, count in asdict(metrics).items() if count}
-    return {**counts, "metrics": counted}
+    return {**found, "metrics": counted}
+
+
+def _taken(taken: ValidatedBatch) -> Answer:
+    return {
+        "data": taken.to_bytes(),
+        "in_place": taken.in_place,
+        "max_timestamp": taken.max_timestamp,
+        "log_append_time": taken.log_append_time,
+        "sizes_changed": taken.sizes_maybe_changed,
+        "temporary_bytes": taken.stats.temporary_bytes,
+        "converted": taken.stats.records_converted,
+        "next_offset": taken.next_offset,
+    }
+
+
+def _is_appendable(request: Request) -> bool:
+    """Whether a log would come as far as the records: checksums, and offsets of a producer."""
+    batches = reference.walk(request["data"], "memory").batches
+    fresh = all(batch.magic < 2 or batch.base_offset == 0 for batch in batches)
+    right = all(batch.crc_ok for batch in batches)
+    return right and request["origin"] != "RAFT_LEADER" and (fresh or request["origin"] != "CLIENT")
 
 
 def convert(request: Request, release: str) -> Answer:
     """For older consumers."""
-    converted = down_convert(
-        request["data"],
-        request["magic"],
-        first_offset=request["first_offset"],
-        verify_crc=False,
-    )
+    data, magic = request["data"], request["magic"]
+    options = {"first_offset": request["first_offset"], "verify_crc": False}
+    converted = down_convert(data, magic, **options)
+    lazy = LazyDownConversion(data, magic, **options)
+    batches = reference.walk(data, "memory").batches
+    first = batches[0].data if batches else b""
     return {
+        "first_comes_to_something": bool(down_convert(first, magic, **options).data),
         "data": converted.data,
         "temporary_bytes": converted.stats.temporary_bytes,
         "converted": converted.stats.records_converted,
+        "lazy_size": lazy.size_bytes,
+        "chunks": [chunk.data for chunk in lazy.chunks(request["read_bytes"])],
     }
 
 
