@@ -42,11 +42,13 @@ def messages_at(*offsets: int, timestamp: int | None = None, magic: int = 1) -> 
 
 def batch_of(size: int, *, base_offset: int, records: int = 1, timestamp: int = -1) -> bytes:
     """A batch of magic 2 of exactly so many bytes."""
-    smallest = [record(b"", timestamp=timestamp) for _ in range(records)]
-    spare = size - len(batch(smallest, base_offset=base_offset))
-    smallest[0] = record(bytes(spare), timestamp=timestamp)
-    data = batch(smallest, base_offset=base_offset)
-    assert len(data) == size
+    given = [record(b"", timestamp=timestamp) for _ in range(records)]
+    data = batch(given, base_offset=base_offset)
+    spare = size - len(data)
+    while len(data) != size:
+        given[0] = record(bytes(spare), timestamp=timestamp)
+        data = batch(given, base_offset=base_offset)
+        spare += size - len(data)  # a longer value has a longer length in front
     return data
 
 
