@@ -31,7 +31,7 @@ def encode_records(
     base_offset: int | None,
     last_offset: int | None,
     bytes_max: int,
-    bare: bool,
+    scratch: bytearray | None,
     attributes: int,
     leader_epoch: int,
     base_timestamp: int,
@@ -39,7 +39,7 @@ def encode_records(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
-) -> tuple[bytes | None, int, int, int, int, int, int, int]: ...
+) -> tuple[Any, int, int, int, int, int, int, int]: ...
 def seal_batch(
     body: Buffer,
     base_offset: int,

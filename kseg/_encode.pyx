@@ -11,6 +11,7 @@ cimport cython
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_ND, PyBuffer_Release, PyObject_GetBuffer,
 )
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy, memset
 
@@ -207,13 +208,25 @@ cdef int64_t _room_wanted(const Source *rows, const Job *job) noexcept nogil:
     return room
 
 
-cdef PyObject *_put_all(const Source *rows, Job *job, int64_t start) except NULL:
-    """A bytes object with `start` bytes of room and the records behind, cut to what they need.
+cdef uint8_t *_sized(object scratch, PyObject **made, int64_t size) except NULL:
+    """Room for `size` bytes: in the scratch if there is one, else in a bytes object."""
+    if scratch is not None:
+        PyByteArray_Resize(scratch, size)
+        return <uint8_t *>PyByteArray_AS_STRING(scratch)
+    if made[0] == NULL:
+        made[0] = _new_bytes(NULL, size)
+    else:
+        _resize_bytes(made, size)
+    return <uint8_t *>_bytes_data(made[0])
 
-    Nobody else sees it before it is filled. It grows where the records turn out to need more.
+
+cdef object _put_all(const Source *rows, Job *job, int64_t start, object scratch):
+    """The scratch, or a bytes object: `start` bytes of room and the records behind, nothing else.
+
+    Nobody else sees the object before it is filled. It grows where the records turn out to need
+    more, and is cut to what they needed.
     """
-    cdef PyObject *made
-    cdef PyObject *data = NULL
+    cdef PyObject *made = NULL
     cdef uint8_t *p
     job.room = job.bytes_max
     if job.bytes_max > ROOM_ESTIMATED_FROM:
@@ -224,26 +237,25 @@ cdef PyObject *_put_all(const Source *rows, Job *job, int64_t start) except NULL
     # What is too large for any batch has to find no room, so that it is not written first.
     job.room = max(0, min(job.room + ROOM_SPARE, INT32_MAX - HEADER_BYTES))
     try:
-        data = _new_bytes(NULL, start + job.room)
+        p = _sized(scratch, &made, start + job.room)
         while job.status == WRITE_OK or job.status == WRITE_ROOM:
-            p = <uint8_t *>_bytes_data(data) + start
             with nogil:
-                _put_records(rows, job, p)
+                _put_records(rows, job, p + start)
             if job.status != WRITE_ROOM:
                 break
-            job.room = max(job.wanted, min(2 * job.room, job.bytes_max, INT32_MAX - HEADER_BYTES))
-            _resize_bytes(&data, start + job.room)
-        _resize_bytes(&data, start + job.bytes_)
-        made, data = data, NULL
-        return made
+            job.room = min(2 * job.room, job.bytes_max, INT32_MAX - HEADER_BYTES)
+            job.room = max(job.room, job.wanted)
+            p = _sized(scratch, &made, start + job.room)
+        _sized(scratch, &made, start + job.bytes_)
+        return scratch if scratch is not None else <object>made
     finally:
-        _release(data)
+        _release(made)
 
 
 def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offset,
-                   int64_t bytes_max, bint bare, int16_t attributes, int32_t leader_epoch,
-                   int64_t base_timestamp, int64_t log_append_time, int64_t producer_id,
-                   int16_t producer_epoch, int32_t base_sequence):
+                   int64_t bytes_max, bytearray scratch, int16_t attributes,
+                   int32_t leader_epoch, int64_t base_timestamp, int64_t log_append_time,
+                   int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
     """Rows from `first` on as one batch, or as its records only.
 
     Args:
@@ -252,18 +264,20 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
         base_offset: of the batch, and of the first record where the columns have no offsets; None
             for the first record's, or 0.
         last_offset: what the header shall say; None for the last record's.
-        bytes_max: no more bytes than this, 61 of the header included, but at least one record. Above
-            2^31 - 1 there is no such limit, and more than a batch can have is refused.
-        bare: leave out header and checksum: what goes to a codec.
+        bytes_max: no more bytes than this, 61 of the header included, but at least one record.
+            Above 2^31 - 1 there is no such limit, and more than a batch can have is refused.
+        scratch: None for a whole batch. Else the records go here, without header and checksum, and
+            take its place: what is given to a codec. It must be this thread's alone.
         attributes: with the codec, though the codec is not applied here. With the bit for log
             append time, `log_append_time` is the batch's largest timestamp.
         base_timestamp: with the bit for a delete horizon: the horizon; else not looked at.
         leader_epoch, producer_id, producer_epoch, base_sequence: for the header.
 
     Returns:
-        data, status, count, base_offset, last_offset, base_timestamp, max_timestamp, bytes of the
-        records. `data` is None and `count` the refused row, from `first` on, where the status is
-        not 0. The object is made by this function and filled before anybody else can see it.
+        data (the scratch, if given), status, count, base_offset, last_offset, base_timestamp,
+        max_timestamp, bytes of the records. `data` is None and `count` the refused row, from
+        `first` on, where the status is not 0. A bytes object is filled before anybody else can see
+        it.
 
     Source: Kafka MemoryRecordsBuilder.appendWithOffset, writeDefaultBatchHeader.
     """
@@ -271,9 +285,8 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
     cdef Source lent = rows.lent
     cdef Job job
     cdef BatchHeader header
-    cdef PyObject *made
     cdef uint8_t *p
-    cdef int64_t start = 0 if bare else HEADER_BYTES
+    cdef int64_t start = HEADER_BYTES if scratch is None else 0
     memset(&job, 0, sizeof(job))
     job.row, job.end, job.max_timestamp = first, end, -1
     job.bytes_max = bytes_max - HEADER_BYTES
@@ -283,9 +296,7 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
     job.base_timestamp = base_timestamp
     if not attributes & ATTRIBUTE_HORIZON:
         job.base_timestamp = lent.timestamps[first] if lent.timestamps != NULL else -1
-    made = _put_all(&lent, &job, start)
-    data = <object>made
-    _release(made)
+    data = _put_all(&lent, &job, start, scratch)
     if job.status == WRITE_FULL:
         job.status = WRITE_OK
     if attributes & ATTRIBUTE_LOG_APPEND:
@@ -294,13 +305,13 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
         _override_last(&job, last_offset)
     if job.status != WRITE_OK:
         data, job.count = None, job.row - first
-    elif not bare:
+    elif scratch is None:
         header.base_offset, header.last_offset = job.base_offset, job.last_offset
         header.base_timestamp, header.max_timestamp = job.base_timestamp, job.max_timestamp
         header.leader_epoch, header.attributes = leader_epoch, attributes
         header.producer_id, header.producer_epoch = producer_id, producer_epoch
         header.base_sequence, header.count = base_sequence, <int32_t>job.count
-        p = <uint8_t *>_bytes_data(made)
+        p = <uint8_t *>PyBytes_AS_STRING(data)
         with nogil:
             _seal(p, &header, start + job.bytes_)
     return (data, job.status, job.count, job.base_offset, job.last_offset, job.base_timestamp,

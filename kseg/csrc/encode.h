@@ -71,25 +71,34 @@ static inline uint8_t *kseg_put_u64(uint8_t *p, uint64_t value) {
 /* Copies `size` bytes and touches no other: up to 256 go as two halves that overlap, so that neither side needs spare
  * bytes and no loop asks how many are left. */
 static inline __attribute__((always_inline)) uint8_t *kseg_put_bytes(uint8_t *p, const uint8_t *from, size_t size) {
-    if (KSEG_LIKELY(size > 64 && size <= 128)) {
-        memcpy(p, from, 64);
-        memcpy(p + size - 64, from + size - 64, 64);
-    } else if (size > 32 && size <= 64) {
-        memcpy(p, from, 32);
-        memcpy(p + size - 32, from + size - 32, 32);
-    } else if (size >= 16 && size <= 32) {
+    uint8_t *end = p + size;
+    const uint8_t *last = from + size;
+    if (size > 32) {
+        if (KSEG_LIKELY(size <= 128)) {
+            memcpy(p, from, 32);
+            if (size > 64) {
+                memcpy(p + 32, from + 32, 32);
+                memcpy(end - 64, last - 64, 32);
+            }
+            memcpy(end - 32, last - 32, 32);
+        } else {
+            memcpy(p, from, size);
+        }
+    } else if (size >= 16) {
         memcpy(p, from, 16);
-        memcpy(p + size - 16, from + size - 16, 16);
-    } else if (size >= 8 && size < 16) {
+        memcpy(end - 16, last - 16, 16);
+    } else if (size >= 8) {
         memcpy(p, from, 8);
-        memcpy(p + size - 8, from + size - 8, 8);
-    } else if (size < 8) {
-        for (size_t i = 0; i < size; i++)
-            p[i] = from[i];
-    } else {
-        memcpy(p, from, size);
+        memcpy(end - 8, last - 8, 8);
+    } else if (size >= 4) {
+        memcpy(p, from, 4);
+        memcpy(end - 4, last - 4, 4);
+    } else if (size > 0) {
+        p[0] = from[0];
+        p[size >> 1] = from[size >> 1];
+        end[-1] = last[-1];
     }
-    return p + size;
+    return end;
 }
 
 /* The header of a magic 2 batch; the checksum is left at zero until the rest is there.

@@ -13,6 +13,7 @@ Example:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
@@ -35,6 +36,7 @@ from kseg.format.values import BinaryColumn
 BATCH_BYTES = 16384
 
 _UNLIMITED = 2**63 - 1
+_SCRATCH_KEPT_MAX = 1 << 20
 _INT32_MAX = 2**31 - 1
 #: Bytes of a wrapper message around its value: offset and size, then the message's own header.
 _WRAPPER_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
@@ -163,7 +165,7 @@ def _batch(
         base_offset,
         last_offset,
         bytes_max,
-        kind != 0,
+        _take_scratch() if kind else None,
         attributes,
         options.leader_epoch,
         options.delete_horizon_ms,
@@ -177,6 +179,7 @@ def _batch(
     ratio = 1.0
     if kind:
         stored = compress(kind, data, magic=2, level=options.level)
+        _give_back(data)
         ratio = len(stored) / size
         data = _encode.seal_batch(
             stored,
@@ -250,6 +253,23 @@ def wrap_messages(value: bytes, magic: int, attributes: int, offset: int, timest
     if data is None:
         _refuse(status, None)
     return data
+
+
+_kept = threading.local()
+
+
+def _take_scratch() -> bytearray:
+    """This thread's memory for records that go to a codec, since fresh pages cost as much as that.
+
+    It is given back only where all went well: whoever keeps an error may hold on to it.
+    """
+    scratch: bytearray | None = _kept.__dict__.pop("scratch", None)
+    return bytearray() if scratch is None else scratch
+
+
+def _give_back(scratch: bytearray) -> None:
+    if len(scratch) <= _SCRATCH_KEPT_MAX:
+        _kept.scratch = scratch
 
 
 def _nothing(magic: int, base_offset: int) -> EncodedBatch:

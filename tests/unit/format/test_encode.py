@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import _encode, _legacy
+from kseg import _legacy
 from kseg.constants import Compression, TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.format.encode import (
@@ -20,13 +20,12 @@ from kseg.format.encode import (
     empty_batch,
     encode_batch,
     encode_batches,
-    encode_messages_07,
 )
 from kseg.format.encoded import EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.format.source import rows_of
 from kseg.format.values import BinaryColumn
-from tests import builders, reference, reference07
+from tests import builders, reference
 from tests.builders import batch, message, record
 
 INT32_MAX = 2**31 - 1
@@ -45,135 +44,6 @@ def header_of(data: bytes) -> reference.Batch:
     (found,) = reference.walk(data).batches
     assert found.crc_ok
     return found
-
-
-# What a record may be
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [Compression.NONE, GZIP])
-@pytest.mark.parametrize("timestamp", [-1, 0, INT64_MAX])
-def test_timestamps_from_minus_one_on_are_written(magic: int, codec: int, timestamp: int) -> None:
-    made = encode({"timestamp": [5, timestamp]}, magic, compression=codec)
-    assert made.record_count == 2
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [Compression.NONE, GZIP])
-@pytest.mark.parametrize("timestamp", [-2, -(2**63)])
-def test_other_negative_timestamps_are_refused(magic: int, codec: int, timestamp: int) -> None:
-    with pytest.raises(InvalidRecordError, match="negative and not -1") as error:
-        encode({"timestamp": [-1, timestamp]}, magic, compression=codec)
-    assert error.value.record_index == 1
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("offset", [5, 4, 0])
-def test_offsets_that_do_not_rise_are_refused(magic: int, offset: int) -> None:
-    assert encode({"offset": [3, 5, 6]}, magic).last_offset == 6
-    with pytest.raises(InvalidRecordError, match="not above the one before") as error:
-        encode({"offset": [0, 5, offset]}, magic)
-    assert error.value.record_index == 2
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("base", [0, 7, 2**62])
-def test_offsets_up_to_two_to_the_31_minus_one_above_the_base_are_written(
-    magic: int, base: int
-) -> None:
-    assert encode({"offset": [base, base + INT32_MAX]}, magic).last_offset == base + INT32_MAX
-    with pytest.raises(InvalidRecordError, match=f"more than {INT32_MAX} above it") as error:
-        encode({"offset": [base, base + INT32_MAX + 1]}, magic)
-    assert error.value.record_index == 1
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_offsets_at_the_ends_of_64_bits_do_not_overflow(magic: int) -> None:
-    with pytest.raises(InvalidRecordError, match="above it"):
-        encode({"offset": [-(2**63), INT64_MAX]}, magic)
-    assert encode({"offset": [INT64_MAX - 1, INT64_MAX]}, magic).last_offset == INT64_MAX
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_numbering_ends_with_the_largest_offset(magic: int) -> None:
-    made = encode({"value": [b"", b""]}, magic, base_offset=INT64_MAX - 1)
-    assert made.last_offset == INT64_MAX
-    with pytest.raises(InvalidRecordError, match="not above the one before") as error:
-        encode({"value": [b"", b"", b""]}, magic, base_offset=INT64_MAX - 1)
-    assert error.value.record_index == 2
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_base_offset_may_lie_at_the_first_record_or_below_it(magic: int) -> None:
-    for base in (5, 4, 0):
-        made = encode({"offset": [5, 9]}, magic, base_offset=base)
-        assert (made.base_offset, made.last_offset) == (base, 9)
-    with pytest.raises(InvalidRecordError, match="below the base offset") as error:
-        encode({"offset": [5, 9]}, magic, base_offset=6)
-    assert error.value.record_index == 0
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_headers_below_magic_2_are_refused(magic: int) -> None:
-    assert encode({"headers": [[], []]}, magic).record_count == 2
-    with pytest.raises(InvalidRecordError, match="headers") as error:
-        encode({"headers": [[], [(b"h", b"")]]}, magic)
-    assert error.value.record_index == 1
-
-
-def huge(*sizes: int) -> BinaryColumn:
-    """Values of zeros that no memory stands behind until somebody writes or reads them."""
-    ends = np.array([0, *np.cumsum(sizes, dtype=np.int64)], np.int64)
-    return BinaryColumn(ends.astype(np.int32), np.zeros(int(ends[-1]), np.uint8), None, 0)
-
-
-#: Bytes of a record's body besides key and value of more than 2^27 bytes: attributes, two deltas,
-#: two lengths, header count.
-AROUND = 1 + 1 + 1 + 5 + 5 + 1
-HALF = 2**30
-
-
-@pytest.mark.parametrize(
-    ("magic", "around", "error"),
-    [(2, AROUND, "the batch would be larger"), (1, 22, "the batch would"), (0, 14, "the batch")],
-)
-def test_a_record_of_two_to_the_31_bytes_is_refused(magic: int, around: int, error: str) -> None:
-    key, rest = huge(HALF), INT32_MAX - HALF - around
-    with pytest.raises(InvalidRecordError, match=error):
-        encode({"key": key, "value": huge(rest)}, magic)
-    with pytest.raises(InvalidRecordError, match=f"it is larger than {INT32_MAX} bytes") as found:
-        encode({"key": key, "value": huge(rest + 1)}, magic)
-    assert found.value.record_index == 0
-
-
-def test_headers_of_two_to_the_31_bytes_are_refused() -> None:
-    value = bytes(2**20)
-    headers = [[], [(b"h", value)] * 2048]
-    with pytest.raises(InvalidRecordError, match="it is larger") as error:
-        encode({"headers": headers})
-    assert error.value.record_index == 1
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_a_batch_of_two_to_the_31_bytes_is_refused_before_it_is_written(magic: int) -> None:
-    value = bytes(2**24)
-    tracemalloc.start()
-    try:
-        with pytest.raises(InvalidRecordError, match="the batch would be larger") as error:
-            encode({"value": [value] * 200}, magic)
-        assert tracemalloc.get_traced_memory()[1] < 2**20
-    finally:
-        tracemalloc.stop()
-    assert error.value.record_index == 127
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("magic", [0, 1, 2])
-def test_the_largest_batch_has_two_to_the_31_minus_one_bytes(magic: int) -> None:
-    around = {0: 26, 1: 34, 2: 61 + 5 + 1 + 1 + 1 + 1 + 5 + 1}[magic]
-    assert len(encode({"value": huge(INT32_MAX - around)}, magic).data) == INT32_MAX
-    with pytest.raises(InvalidRecordError, match="the batch would be larger"):
-        encode({"value": huge(INT32_MAX - around + 1)}, magic)
 
 
 # What is said about a batch
@@ -363,15 +233,6 @@ def test_a_log_append_time_is_a_timestamp() -> None:
         BatchOptions(log_append_time=-2)
 
 
-@pytest.mark.parametrize("base", [2**63, -(2**63) - 1])
-def test_a_base_offset_beyond_64_bits_is_refused(base: int) -> None:
-    for magic in (0, 1, 2):
-        with pytest.raises(ValueError, match="beyond 64 bits"):
-            encode({"value": [b""]}, magic, base_offset=base)
-        with pytest.raises(ValueError, match="beyond 64 bits"):
-            encode_batches({"value": [b""]}, BatchOptions(magic=magic), base_offset=base)
-
-
 # Many batches
 
 
@@ -542,60 +403,6 @@ def test_magic_0_and_1_have_no_empty_batches(magic: int) -> None:
     options = BatchOptions(magic=magic)
     with pytest.raises(ValueError, match="no empty batches"):
         empty_batch(options, base_offset=0, last_offset=0, max_timestamp=-1)
-
-
-def test_a_body_of_two_to_the_31_bytes_is_refused_before_it_is_copied() -> None:
-    body = np.zeros(INT32_MAX - 60, np.uint8)
-    with pytest.raises(ValueError, match="is larger than 2147483647"):
-        _encode.seal_batch(body, 0, 0, -1, 0, -1, -1, -1, -1, -1, 1)
-
-
-# Kafka 0.7
-
-
-def test_a_compressed_set_of_07_is_one_message() -> None:
-    payloads = [b"one", b"", b"three"]
-    for kind in (GZIP, Compression.SNAPPY):
-        data = encode_messages_07(payloads, compression=kind)
-        (outer,) = reference07.messages07(data, deep=False)
-        assert (outer.codec, outer.end_offset) == (kind, len(data))
-        assert [each.payload for each in reference07.messages07(data)] == payloads
-
-
-@pytest.mark.parametrize("kind", [Compression.NONE, GZIP, Compression.SNAPPY])
-def test_no_payloads_are_no_message_of_07(kind: Compression) -> None:
-    assert encode_messages_07([], compression=kind) == b""
-
-
-@pytest.mark.parametrize(
-    ("magic", "kind", "text"),
-    [
-        (2, 0, "magic 0 or 1, not 2"),
-        (-1, 0, "magic 0 or 1, not -1"),
-        (1, 3, "no lz4"),
-        (1, 4, "no zstd"),
-        (1, 5, "5 is not a valid"),
-        (0, 1, "magic 0 have no gzip"),
-    ],
-)
-def test_what_07_does_not_have_is_refused(magic: int, kind: int, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        encode_messages_07([b""], magic=magic, compression=kind)  # type: ignore[arg-type]
-
-
-def test_a_null_payload_of_07_is_refused() -> None:
-    with pytest.raises(InvalidRecordError, match="null") as error:
-        encode_messages_07([b"", None])  # type: ignore[list-item]
-    assert error.value.record_index == 1
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_a_message_of_07_of_two_to_the_31_bytes_is_refused(magic: int) -> None:
-    with pytest.raises(InvalidRecordError, match="it is larger"):
-        encode_messages_07(huge(INT32_MAX), magic=magic)
-    with pytest.raises(InvalidRecordError, match="the batch would be larger") as error:
-        encode_messages_07(huge(HALF, HALF - 12), magic=magic)
-    assert error.value.record_index == 1
 
 
 # Columns that change while they are written

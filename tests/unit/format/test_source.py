@@ -338,7 +338,7 @@ def test_rows_are_refused_as_a_whole_where_one_column_is() -> None:
 def test_the_kernel_refuses_rows_that_are_not_there(first: int, end: int) -> None:
     rows = rows_of(WHOLE)
     with pytest.raises(ValueError, match="cannot be written"):
-        _encode.encode_records(rows, first, end, 0, None, 99, False, 0, -1, -1, -1, -1, -1, -1)
+        _encode.encode_records(rows, first, end, 0, None, 99, None, 0, -1, -1, -1, -1, -1, -1)
 
 
 def test_gzip_is_left_alone_here() -> None:
