@@ -188,6 +188,9 @@ def _build(chance: Random) -> Request:
         request["delete_horizon_ms"] = chance.choice((0, 1024, NOW))
     if magic == 2 and made and often(chance, 0.1):
         request["last_offset"] = (made[-1].offset or 0) + chance.choice((0, 1, 1000))
+    if magic == 2 and made and often(chance, 0.1):
+        producer = (chance.choice((-1, 0, 6)), 3, chance.choice((0, 44, -1)), often(chance, 0.5))
+        request["reopened"] = list(producer)
     if often(chance, 0.1):
         request["batch_bytes_max"] = chance.choice((0, 100, 500, 16384))
         request["expected_ratio"] = chance.choice((1.0, 0.5, 0.25, 1.5))
@@ -235,6 +238,7 @@ def _headers_where_none_may_be(chance: Random, request: Request) -> None:
 def _half_a_producer(chance: Random, request: Request) -> None:
     name = chance.choice(("producer_id", "producer_epoch", "base_sequence", "transactional"))
     request[name] = {"transactional": True}.get(name, chance.choice((-1, 5)))
+    request.pop("reopened", None)
 
 
 def _option_of_another_magic(chance: Random, request: Request) -> None:
@@ -263,7 +267,13 @@ _BUILD_LIES = (
 def _estimate(chance: Random) -> Request:
     magic = chance.choice((0, 1, 2))
     made = records(chance, magic=magic) if often(chance, 0.9) else []
-    return {"magic": magic, "codec": _codec(chance, magic), "records": rows(made)}
+    observed = [chance.choice((0.0, 0.3, 0.99, 1.0, 1.2, chance.random())) for _ in range(9)]
+    return {
+        "magic": magic,
+        "codec": _codec(chance, magic),
+        "records": rows(made),
+        "observed": observed,
+    }
 
 
 # Bytes that a broker may be sent, or may hold

@@ -146,7 +146,9 @@ def compare_build(request: Request, theirs: Answer, mine: Answer) -> Found:
             yield f"{way}: uncompressed_bytes", size, built["uncompressed_bytes"]
         if request["codec"] == "none" and built["ratio"] != 1.0:
             yield f"{way}: ratio", theirs["ratio"], built["ratio"]
-        yield from compare_bytes(as_bytes(theirs["data"]), built["data"], way)
+        for name in ("data", "first_data"):
+            if name in theirs and name in built:
+                yield from compare_bytes(as_bytes(theirs[name]), built[name], f"{way}: {name}")
     if "error" not in mine and theirs["rooms"] != mine["rooms"]:
         yield "full, estimated size, has room", theirs["rooms"], mine["rooms"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from kseg.format.header import BatchTable
 from kseg.format.lazy import LazyDownConversion
 from kseg.format.message import Message
 from kseg.format.options import BatchOptions
+from kseg.format.ratio import RatioEstimator
 from kseg.format.request import Request as Wanted
 from kseg.format.retain import Retention, Verdict, filter_batches
 from kseg.format.values import Record, RecordColumns
@@ -109,7 +110,12 @@ def _build_one_by_one(request: Request) -> Answer:
         builder.append_end_marker(ControlType[name], epoch, timestamp_ms=timestamp)
     if "last_offset" in request:
         builder.override_last_offset(request["last_offset"])
-    return {"rooms": rooms, **_described(builder.build())}
+    found: Answer = {"rooms": rooms}
+    if "reopened" in request:
+        found["first_data"] = builder.build().data
+        *producer, transactional = request["reopened"]
+        builder.reopen(*producer, transactional=transactional)
+    return {**found, **_described(builder.build())}
 
 
 def _build_at_once(request: Request) -> Answer:
@@ -121,6 +127,9 @@ def _build_at_once(request: Request) -> Answer:
     names = ("offset", "timestamp", "key", "value", "headers")
     source: Any = {name: [row[index] for row in rows] for index, name in enumerate(names)}
     options = BatchOptions(**_options(request))
+    if "reopened" in request:
+        names = ("producer_id", "producer_epoch", "base_sequence", "transactional")
+        options = replace(options, **dict(zip(names, request["reopened"], strict=True)))
     place = {"base_offset": request["base_offset"], "last_offset": request.get("last_offset")}
     written = encode_batch(source, options, **place)
     if rows and not options.is_log_append:  # which leaves nothing of the times given
@@ -150,7 +159,12 @@ def estimate(request: Request, release: str) -> Answer:
         for index, (_, timestamp, key, value, headers) in enumerate(rows)
     ]
     bounds = [estimate_bytes_upper_bound(row[2], row[3], row[4], **options) for row in rows]
-    return {"upper_bounds": bounds, "size": estimate_set_bytes(records, **options)}
+    estimator, codec = RatioEstimator(), options["compression"]
+    return {
+        "upper_bounds": bounds,
+        "size": estimate_set_bytes(records, **options),
+        "ratios": [estimator.observe("t", codec, seen) for seen in request["observed"]],
+    }
 
 
 # From bytes

@@ -17,6 +17,7 @@ import org.apache.kafka.common.compress.Lz4Compression;
 import org.apache.kafka.common.compress.ZstdCompression;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.record.AbstractRecords;
+import org.apache.kafka.common.record.CompressionRatioEstimator;
 import org.apache.kafka.common.record.CompressionType;
 import org.apache.kafka.common.record.ControlRecordType;
 import org.apache.kafka.common.record.EndTransactionMarker;
@@ -68,6 +69,7 @@ final class Writing {
         for (JsonNode marker : r.path("markers")) mark(builder, marker);
         answer.put("appended", appended);
         if (r.has("last_offset")) builder.overrideLastOffset(r.get("last_offset").asLong());
+        if (r.has("reopened")) reopen(builder, r.get("reopened"), answer);
         answer.set("data", Driver.binary(builder.build().buffer()));
         answer.put("count", builder.numRecords());
         answer.put("uncompressed_bytes", builder.uncompressedBytesWritten());
@@ -96,6 +98,13 @@ final class Writing {
             ControlRecordType.valueOf(marker.get(0).asText()), marker.get(2).asInt()));
     }
 
+    /** Built for one producer, then again for another. */
+    private static void reopen(MemoryRecordsBuilder builder, JsonNode producer, ObjectNode answer) {
+        answer.set("first_data", Driver.binary(builder.build().buffer()));
+        builder.reopenAndRewriteProducerState(producer.get(0).asLong(),
+            (short) producer.get(1).asInt(), producer.get(2).asInt(), producer.get(3).asBoolean());
+    }
+
     static void estimate(JsonNode r, ObjectNode answer) throws IOException {
         byte magic = (byte) r.get("magic").asInt();
         CompressionType codec = CompressionType.forName(r.get("codec").asText());
@@ -110,6 +119,11 @@ final class Writing {
                 AbstractRecords.estimateSizeInBytesUpperBound(magic, codec, key, value, headers));
         }
         answer.put("size", AbstractRecords.estimateSizeInBytes(magic, codec, records));
+        CompressionRatioEstimator.resetEstimation("t");
+        ArrayNode ratios = answer.putArray("ratios");
+        for (JsonNode seen : r.get("observed"))
+            ratios.add((double) CompressionRatioEstimator.updateEstimation("t", codec,
+                (float) seen.asDouble()));
     }
 
     // From bytes.
