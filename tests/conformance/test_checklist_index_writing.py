@@ -1,0 +1,343 @@
+"""OffsetIndex, TimeIndex and TransactionIndex under a writer, one claim a test.
+
+The claims are those of Kafka's OffsetIndexTest, TimeIndexTest and TransactionIndexTest: base 45 and
+30 slots, as there.
+"""
+
+from __future__ import annotations
+
+import bisect
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
+from kseg.files import io
+from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
+from kseg.files.offset_index import OffsetIndex
+from kseg.files.time_index import TimeIndex
+from kseg.files.txn_index import AbortedTxn, TxnIndex
+from kseg.files.txn_index_writer import TxnIndexWriter
+from kseg.log.config import LogConfig
+from kseg.log.segment_writer import SegmentWriter
+from tests.segments import offset_entries, time_entries, txn_entries
+
+BASE, SLOTS = 45, 30
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[OffsetIndexWriter]:
+    with OffsetIndexWriter.open(tmp_path / "x.index", BASE, bytes_max=SLOTS * 8) as opened:
+        yield opened
+
+
+@pytest.fixture
+def times(tmp_path: Path) -> Iterator[TimeIndexWriter]:
+    with TimeIndexWriter.open(tmp_path / "x.timeindex", BASE, bytes_max=SLOTS * 12) as opened:
+        yield opened
+
+
+def fill(times: TimeIndexWriter, count: int = SLOTS - 1) -> None:
+    """(10i, 45 + 10i) for i from 1 on."""
+    for i in range(1, count + 1):
+        times.maybe_append(10 * i, BASE + 10 * i)
+
+
+# OffsetIndex
+
+
+def test_oix_01_an_empty_index_leads_to_the_start(index: OffsetIndexWriter) -> None:
+    assert index.lookup(92) == index.lookup(45) == (45, 0)
+    assert index.last is None
+    assert index.last_offset == 45
+
+
+def test_oix_02_each_entry_is_found_and_others_lead_to_the_one_below(
+    index: OffsetIndexWriter,
+) -> None:
+    chosen = random.Random(5)
+    offsets = sorted(chosen.sample(range(BASE + 1, 3000), SLOTS))
+    positions = sorted(chosen.sample(range(100_000), SLOTS))
+    for entry in zip(offsets, positions, strict=True):
+        index.append(*entry)
+    for offset, position in zip(offsets, positions, strict=True):
+        assert index.lookup(offset) == (offset, position)
+    for target in chosen.sample(range(3000), SLOTS):
+        slot = bisect.bisect_right(offsets, target) - 1
+        expected = (offsets[slot], positions[slot]) if slot >= 0 else (BASE, 0)
+        assert index.lookup(target) == expected
+
+
+def test_oix_03_lookups_at_both_ends(index: OffsetIndexWriter) -> None:
+    index.append_all([(BASE + i + 1, i) for i in range(SLOTS)])
+    assert index.lookup(BASE) == (BASE, 0)
+    assert index.lookup(BASE + SLOTS) == (BASE + SLOTS, SLOTS - 1)
+
+
+def test_oix_04_05_entries_come_by_slot_and_no_other_is_there(index: OffsetIndexWriter) -> None:
+    with pytest.raises(IndexError):
+        index.entry(0)
+    for i in range(4):
+        index.append(BASE + i, i)
+    assert [index.entry(i) for i in range(4)] == [(BASE + i, i) for i in range(4)]
+    for slot in (4, -1):
+        with pytest.raises(IndexError):
+            index.entry(slot)
+
+
+def test_oix_06_a_full_index_takes_no_more(index: OffsetIndexWriter) -> None:
+    for i in range(SLOTS):
+        assert not index.is_full
+        index.append(BASE + i + 1, i)
+    assert index.is_full
+    with pytest.raises(ValueError, match="0 entries more"):
+        index.append(BASE + SLOTS + 1, SLOTS)
+    assert index.count == SLOTS
+
+
+def test_oix_07_offsets_grow(index: OffsetIndexWriter) -> None:
+    index.append(51, 0)
+    for offset in (50, 51):
+        with pytest.raises(OffsetsOutOfOrderError):
+            index.append(offset, 1)
+    assert offset_entries(Path(index.path), BASE)[:2] == [(51, 0), (45, 0)]
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "expected"),
+    [(0, 5, 46), (0, 10, 46), (0, 22, 47), (0, 23, 47), (10, 24, 48), (37, 1, None)]
+    + [(position, 200, None) for position in (0, 10, 23, 37)],
+)
+def test_oix_08_the_upper_bound_of_a_fetch(
+    start: int, size: int, expected: int | None, index: OffsetIndexWriter
+) -> None:
+    assert index.fetch_upper_bound(start, size) is None
+    for entry in [(45, 0), (46, 10), (47, 23), (48, 37)]:
+        index.append(*entry)
+    bound = index.fetch_upper_bound(start, size)
+    assert (bound and bound.offset) == expected
+
+
+def test_oix_09_a_closed_index_is_full_when_it_is_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.index"
+    with OffsetIndexWriter.open(path, BASE, bytes_max=240) as first:
+        first.append(51, 0)
+        first.append(52, 1)
+    with OffsetIndexWriter.open(path, BASE, bytes_max=240) as again:
+        assert again.lookup(51) == (51, 0)
+        assert again.lookup(52) == again.last == (52, 1)
+        assert (again.last_offset, again.count, again.is_full) == (52, 2, True)
+        with pytest.raises(ValueError, match="0 entries more"):
+            again.append(53, 2)
+
+
+def test_oix_10_entries_from_an_offset_on_are_cut_off(tmp_path: Path) -> None:
+    with OffsetIndexWriter.open(tmp_path / "x.index", 0, bytes_max=80) as index:
+        index.append_all([(i, i) for i in range(1, 10)])
+        index.truncate_to(12)
+        assert index.last_offset == 9
+        for offset, cut, last in [(10, 10, 9), (10, 9, 8), (9, 5, 4)]:
+            index.append(offset, offset)
+            index.truncate_to(cut)
+            assert index.last_offset == last
+        index.append(5, 5)
+        index.truncate_to_count(0)
+        assert (index.count, index.last_offset) == (0, 0)
+        assert Path(index.path).read_bytes() == bytes(80)
+
+
+def test_oix_11_a_closed_index_says_so(index: OffsetIndexWriter) -> None:
+    index.append(50, 1)
+    index.close()
+    index.close()
+    with pytest.raises(ValueError, match="is closed"):
+        index.lookup(50)
+
+
+def test_oix_12_one_entry_at_the_base_offset_is_sound(index: OffsetIndexWriter) -> None:
+    index.append(BASE, 0)
+    index.close()
+    with OffsetIndex.open(index.path, BASE) as reader:
+        reader.check()
+        assert reader.entry_count == 1
+
+
+# TimeIndex
+
+
+def test_tix_01_02_a_time_leads_to_the_entry_below(times: TimeIndexWriter) -> None:
+    assert times.lookup(100) == (-1, 45)
+    fill(times)
+    assert [times.lookup(t) for t in (9, 25, 30)] == [(-1, 45), (20, 65), (30, 75)]
+
+
+def test_tix_03_11_entries_come_by_slot_of_twelve_bytes(times: TimeIndexWriter) -> None:
+    with pytest.raises(IndexError):
+        times.entry(0)
+    fill(times)
+    expected = [(10, 55), (20, 65), (30, 75), (40, 85)]
+    assert [times.entry(i) for i in range(4)] == expected
+    assert times.ENTRY.size == 12
+    assert time_entries(Path(times.path), BASE)[:4] == expected
+
+
+def test_tix_04_entries_from_an_offset_on_are_cut_off(times: TimeIndexWriter) -> None:
+    fill(times)
+    times.truncate_to_count(0)
+    assert times.count == 0
+    fill(times)
+    times.truncate_to(55)
+    assert (times.count, times.last_entry) == (0, (-1, 45))
+    assert Path(times.path).read_bytes() == bytes(SLOTS * 12)
+
+
+def test_tix_05_06_the_last_slot_is_kept_for_the_close(times: TimeIndexWriter) -> None:
+    fill(times)
+    with pytest.raises(ValueError, match="is full"):
+        times.maybe_append(10_000, 1000)
+    with pytest.raises(OffsetsOutOfOrderError):
+        times.maybe_append(10_000, 280, skip_full_check=True)
+    assert times.maybe_append(10_000, 1000, skip_full_check=True)
+    assert times.last == (10_000, 1000)
+    assert not times.maybe_append(20_000, 2000, skip_full_check=True)
+    assert times.count == times.slots == SLOTS
+
+
+def test_tix_07_what_was_written_is_sound(times: TimeIndexWriter) -> None:
+    with TimeIndex.open(times.path, BASE) as reader:
+        reader.check()
+    fill(times)
+    times.close()
+    with TimeIndex.open(times.path, BASE) as reader:
+        reader.check()
+        assert reader.entry_count == SLOTS - 1
+
+
+def test_tix_08_it_is_full_with_one_slot_left(times: TimeIndexWriter) -> None:
+    fill(times, SLOTS - 2)
+    assert not times.is_full
+    times.maybe_append(1000, 1000)
+    assert times.is_full
+
+
+def test_tix_09_the_last_entry(times: TimeIndexWriter) -> None:
+    assert (times.last_entry, times.last) == ((-1, 45), None)
+    times.maybe_append(1, 46)
+    assert times.last_entry == times.last == (1, 46)
+
+
+def test_tix_10_resizing_says_whether_anything_changed(times: TimeIndexWriter) -> None:
+    fill(times, 3)
+    assert not times.resize(SLOTS * 12)
+    assert not times.resize(SLOTS * 12 + 11)
+    assert times.resize(SLOTS * 6)
+    assert times.slots == SLOTS // 2
+    assert times.resize(SLOTS * 24)
+    assert (times.slots, times.count, times.last) == (SLOTS * 2, 3, (30, 75))
+    with pytest.raises(ValueError, match="no size for an index of 3 entries"):
+        times.resize(35)
+
+
+# TransactionIndex
+
+FOUR = [(0, 0, 10, 11), (1, 5, 15, 13), (2, 18, 35, 25), (3, 32, 50, 40)]
+
+
+@pytest.fixture
+def aborted(tmp_path: Path) -> Iterator[TxnIndexWriter]:
+    with TxnIndexWriter.open(tmp_path / "x.txnindex") as opened:
+        for entry in FOUR:
+            opened.append(AbortedTxn(*entry))
+        yield opened
+
+
+def test_txi_01_entries_outlive_an_opening(aborted: TxnIndexWriter) -> None:
+    aborted.close()
+    with TxnIndexWriter.open(aborted.path) as again:
+        again.append(AbortedTxn(4, 50, 60, 55))
+        assert again.count == 5
+    assert txn_entries(Path(aborted.path)) == [*FOUR, (4, 50, 60, 55)]
+
+
+def test_txi_02_an_index_of_a_later_segment_is_corrupt(aborted: TxnIndexWriter) -> None:
+    with pytest.raises(CorruptIndexError):
+        aborted.read().check(100)
+
+
+def test_txi_03_last_offsets_grow(tmp_path: Path) -> None:
+    with TxnIndexWriter.open(tmp_path / "x.txnindex") as index:
+        index.append(AbortedTxn(0, 0, 15, 11))
+        for last_offset in (15, 10):
+            with pytest.raises(OffsetsOutOfOrderError):
+                index.append(AbortedTxn(1, 5, last_offset, 11))
+    assert txn_entries(tmp_path / "x.txnindex") == [(0, 0, 15, 11)]
+
+
+@pytest.mark.parametrize(
+    ("fetch_offset", "upper_bound", "chosen", "complete"),
+    [
+        (0, 100, FOUR, False),
+        (0, 32, FOUR[:3], True),
+        (0, 35, FOUR, True),
+        (10, 35, FOUR, True),
+        (11, 35, FOUR[1:], True),
+        (20, 41, FOUR[2:], False),
+    ],
+)
+def test_txi_04_those_of_a_range(
+    fetch_offset: int,
+    upper_bound: int,
+    chosen: list[tuple[int, int, int, int]],
+    complete: bool,
+    aborted: TxnIndexWriter,
+) -> None:
+    found = aborted.read().collect_aborted(fetch_offset, upper_bound)
+    assert found == (tuple(AbortedTxn(*entry) for entry in chosen), complete)
+
+
+def test_txi_05_entries_from_an_offset_on_are_cut_off(aborted: TxnIndexWriter) -> None:
+    assert aborted.truncate_to(51) == 0
+    assert aborted.count == 4
+    assert aborted.truncate_to(50) == 1
+    assert txn_entries(Path(aborted.path)) == FOUR[:3]
+    with pytest.raises(OffsetsOutOfOrderError):
+        aborted.append(AbortedTxn(9, 0, 35, 0))
+    aborted.clear()
+    assert txn_entries(Path(aborted.path)) == []
+    aborted.append(AbortedTxn(9, 0, 1, 0))
+
+
+def test_txi_06_an_entry_goes_round(tmp_path: Path) -> None:
+    with TxnIndexWriter.open(tmp_path / "x.txnindex") as index:
+        index.append(AbortedTxn(983493, 137, 299, 200))
+    (entry,) = TxnIndex.open(tmp_path / "x.txnindex").entries()
+    assert entry == AbortedTxn(983493, 137, 299, 200, version=0)
+
+
+def test_txi_07_08_a_renamed_index_goes_on(aborted: TxnIndexWriter) -> None:
+    path = aborted.path + ".deleted"
+    io.rename(aborted.path, path)
+    aborted.renamed(path)
+    aborted.append(AbortedTxn(4, 50, 60, 55))
+    assert aborted.path == path
+    assert txn_entries(Path(path)) == [*FOUR, (4, 50, 60, 55)]
+
+
+def test_txi_09_flushing_makes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.txnindex"
+    with TxnIndexWriter.open(path) as index:
+        index.flush()
+        assert not path.exists()
+        index.append(AbortedTxn(1, 2, 3, 4))
+        index.flush()
+        assert path.stat().st_size == 34
+
+
+def test_txi_10_it_goes_with_its_segment(tmp_path: Path) -> None:
+    segment = SegmentWriter.open(tmp_path, 0, LogConfig(), create=True, now_ms=0)
+    segment.txn_index.append(AbortedTxn(1, 2, 3, 4))
+    assert segment.path.with_suffix(".txnindex").exists()
+    segment.delete()
+    assert not list(tmp_path.iterdir())
