@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kseg.format.header import BatchTable
 
 _STDIN = "-"
+_WAYS_OUT = "--drop leaves out what has no room there, --codec names another codec"
 _CODECS = [codec.label for codec in Compression]
 #: A preallocated or torn end; what lies in front of it is whole.
 _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
@@ -98,7 +99,7 @@ def convert(path: str, out: str, as_json: bool, force: bool, **asked: Any) -> in
     try:
         run.go(target_path, asked["first_offset"])
     except UnsupportedFormatError as error:
-        complain(f"kseg: {one_line(error)}")
+        complain(f"kseg: {one_line(error)} ({_WAYS_OUT})")
         return Exit.FOUND
     run.say(target_path, as_json=as_json)
     return Exit.FOUND if run.faults else Exit.OK

@@ -33,6 +33,7 @@ from kseg.format.compress import compress
 from kseg.format.control import EndMarker, KRaftValue, LeaderChange, control_key
 from kseg.format.encode import BATCH_BYTES, wrap_messages
 from kseg.format.encoded import EncodedBatch
+from kseg.format.header import wrap_int64
 from kseg.format.options import BatchOptions
 
 if TYPE_CHECKING:
@@ -428,12 +429,7 @@ def estimate_set_bytes(
             given.key,
             given.value,
             given.headers if magic == 2 else (),
-            timestamp_delta=_int64(given.timestamp - base_timestamp),
+            timestamp_delta=wrap_int64(given.timestamp - base_timestamp),
             offset_delta=given.offset - base_offset,
         )
     return min(max(size // 2, 1024), 65_536) if compression else size
-
-
-def _int64(number: int) -> int:
-    """The low 64 bits, signed: deltas between far timestamps wrap."""
-    return (number + 2**63) % 2**64 - 2**63

@@ -43,9 +43,9 @@ from kseg.format.gather import batch_cuts
 from kseg.format.header import CODEC_MASK, crc_error
 from kseg.format.losses import Losses, of_batches, of_records
 from kseg.format.options import BatchOptions
-from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.source import Rows, rows_of
-from kseg.format.whole import RECORD_FIELDS, WholeBatches, check_walk, decode_whole, scan_all
+from kseg.format.whole import WholeBatches, check_walk, decode_whole, scan_all
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -271,7 +271,7 @@ class Converter:
         self.losses += lost
 
     def _refusal(self, what: str, header: BatchHeader) -> UnsupportedFormatError:
-        reason = f"magic {self.target.magic} has no {what}; they would have to be dropped (--drop)"
+        reason = f"magic {self.target.magic} has no {what}; they would have to be dropped"
         return at_batch(UnsupportedFormatError(reason), header)
 
     def _fault(self, error: KsegError) -> None:
@@ -351,9 +351,7 @@ class Converter:
     def _options(self, header: BatchHeader) -> BatchOptions:
         wanted = self.target.compression
         if wanted is None and self.target.magic < 2 and header.codec == Compression.ZSTD:
-            reason = (
-                f"magic {self.target.magic} has no zstd; another codec has to be named (--codec)"
-            )
+            reason = f"magic {self.target.magic} has no zstd; another codec has to be named"
             raise at_batch(UnsupportedFormatError(reason), header)
         plain = options_for(header, self.target.magic, wanted)
         return plain if self.target.level is None else replace(plain, level=self.target.level)
@@ -416,7 +414,7 @@ class Converter:
             data,
             table,
             base=base,
-            fields=RECORD_FIELDS,
+            fields=FIELDS_DEFAULT,
             inflated_max=self.inflated_max,
             workspace=self._workspace,
             on_error=self.on_error,
@@ -426,7 +424,7 @@ class Converter:
         """The records without what the magic cannot hold."""
         if self.target.magic >= 2:
             return rows_of(columns)
-        return rows_of({name: columns[name] for name in RECORD_FIELDS if name != "headers"})
+        return rows_of({name: columns[name] for name in FIELDS_DEFAULT if name != "headers"})
 
     def _lose_records(self, whole: WholeBatches, table: BatchTable) -> None:
         lost = of_records(whole.columns, self.target.magic)

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kseg.constants import (
-    BATCH_HEADER_BYTES,
-    LOG_OVERHEAD,
     NO_TIMESTAMP,
     Compression,
     TimestampType,
@@ -25,7 +23,7 @@ from kseg.constants import (
 from kseg.errors import FormatError, UnsupportedFormatError
 from kseg.format.bodies import at_batch
 from kseg.format.encode import encode_batch
-from kseg.format.options import BatchOptions
+from kseg.format.options import BatchOptions, overhead_bytes
 from kseg.format.source import rows_of
 from kseg.format.take import take_rows
 from kseg.format.whole import WholeBatches, check_walk, decode_whole, refused_in, scan_all
@@ -37,18 +35,18 @@ if TYPE_CHECKING:
 
 #: What magic 0 and 1 have room for.
 _OLD_FIELDS = ("offset", "timestamp", "key", "value")
-#: Bytes of a message without key, value and their lengths, by magic.
-_MESSAGE_HEADER_BYTES = (6, 14)
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionStats:
-    """What a conversion cost.
+    """What a conversion cost, for a fetch or on append.
 
     Attributes:
-        temporary_bytes: sizes of all source batches that were not dropped, and of the converted
-            ones once more, before compression.
-        records_converted: records of converted batches.
+        temporary_bytes: bytes inflated or built on the way. For a fetch: sizes of all source
+            batches that were not dropped, and of the converted ones once more, before compression.
+        records_converted: records written anew.
+
+    Source: Kafka RecordValidationStats, until 3.9 RecordConversionStats.
     """
 
     temporary_bytes: int = 0
@@ -185,7 +183,9 @@ def _convert_whole(
             encoded = encode_batch(source, options, first=first, end=end)
         except FormatError as error:
             raise refused_in(error, header, numbers) from None
-        cost = header.size + overhead_bytes(options) + encoded.uncompressed_bytes
+        cost = (
+            header.size + overhead_bytes(to_magic, options.compression) + encoded.uncompressed_bytes
+        )
         yield encoded.data, ConversionStats(cost, end - first)
 
 
@@ -231,24 +231,11 @@ def options_for(
     )
 
 
-def overhead_bytes(options: BatchOptions) -> int:
-    """Bytes in front of the records of a batch or wrapper: what a builder leaves free for them.
-
-    Source: Kafka AbstractRecords.recordBatchHeaderSizeInBytes.
-    """
-    if options.magic >= 2:
-        return BATCH_HEADER_BYTES
-    if not options.compression:
-        return 0
-    return LOG_OVERHEAD + _MESSAGE_HEADER_BYTES[options.magic] + 8
-
-
 __all__ = [
     "ConversionStats",
     "Converted",
     "convert_table",
     "down_convert",
     "options_for",
-    "overhead_bytes",
     "runs",
 ]

@@ -54,7 +54,7 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
 #: Smallest entry: 12 of offset and size, 14 of message.
-_ENTRY_BYTES_MIN = 26
+ENTRY_BYTES_MIN = 26
 _ROW_FIELDS = len(FIELDS)
 _WALK_FIELDS = 7
 _STOPS = tuple(StopReason)
@@ -146,6 +146,11 @@ def increment_sequence(sequence: int, by: int) -> int:
     if sequence > _int32(_INT32_MAX - by):
         return _int32(by - (_INT32_MAX - sequence) - 1)
     return _int32(sequence + by)
+
+
+def wrap_int64(value: int) -> int:
+    """The low 64 bits, signed: Java's arithmetic, for what only damage or far times make."""
+    return (value + 2**63) % 2**64 - 2**63
 
 
 def _int32(value: int) -> int:
@@ -352,7 +357,7 @@ def scan(
     stop = end if limit is None else min(limit, end)
     # The bytes at hand bound the rows, whatever they say. (0.7's smallest message has 9 bytes, a
     # row a 9th of them.)
-    smallest = 9 if kafka07 else _ENTRY_BYTES_MIN
+    smallest = 9 if kafka07 else ENTRY_BYTES_MIN
     capacity = max(0, min(batches_max, (stop - first) // smallest + 1))
     rows = np.empty((capacity, _ROW_FIELDS), np.int64)
     walk = np.empty(_WALK_FIELDS, np.int64)

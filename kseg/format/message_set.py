@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from kseg.constants import LOG_OVERHEAD, Compression, TimestampType
 from kseg.errors import CorruptRecordError, DecompressionError, InvalidRecordError, KsegError
 from kseg.format.codec import decompress
+from kseg.format.header import wrap_int64
 from kseg.format.message import (
     MESSAGE_BYTES_MIN,
     Message,
@@ -313,7 +314,7 @@ def _unwrap(found: MessageAndOffset, limits: _Limits) -> Iterator[MessageAndOffs
         if message.codec and not limits.as_0_10:
             reason = "a compressed message inside a compressed message"
             raise InvalidRecordError(reason, offset=wrapper_offset, record_index=index)
-        yield MessageAndOffset(message, _int64(offset + shift))
+        yield MessageAndOffset(message, wrap_int64(offset + shift))
 
 
 def _inflated(wrapper: Message, limits: _Limits) -> memoryview:
@@ -357,11 +358,6 @@ def _shift(magic: int, wrapper_offset: int, last: int, limits: _Limits) -> int:
         reason = f"wrapper at offset {wrapper_offset}, its last message at {last}"
         raise InvalidRecordError(reason)
     return wrapper_offset - last
-
-
-def _int64(value: int) -> int:
-    """The low 64 bits: Java's arithmetic, for offsets that only damage makes."""
-    return (value + 2**63) % 2**64 - 2**63
 
 
 class Writable(Protocol):

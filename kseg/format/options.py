@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -25,6 +27,16 @@ _BITS = {
     "leader_epoch": 32,
     "delete_horizon_ms": 64,
 }
+
+
+def overhead_bytes(magic: int, codec: int) -> int:
+    """Bytes around the records of a batch or wrapper: what a builder leaves free for them.
+
+    Source: Kafka AbstractRecords.recordBatchHeaderSizeInBytes.
+    """
+    if magic >= 2:
+        return BATCH_HEADER_BYTES
+    return LOG_OVERHEAD + (22 if magic else 14) if codec else 0
 
 
 @dataclass(frozen=True, slots=True)

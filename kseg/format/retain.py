@@ -26,11 +26,10 @@ from kseg.format.down_convert import options_for, runs
 from kseg.format.encode import empty_batch, encode_batch
 from kseg.format.header import DELETE_HORIZON, LOG_APPEND
 from kseg.format.options import BatchOptions
-from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.source import Rows, rows_of
 from kseg.format.take import take_rows
 from kseg.format.whole import (
-    RECORD_FIELDS,
     WholeBatches,
     check_walk,
     decode_whole,
@@ -180,7 +179,7 @@ def filter_batches(
         verify_crc=verify_crc,
         inflated_max=inflated_max,
     )
-    asked = (*RECORD_FIELDS, *(name for name in fields if name not in RECORD_FIELDS))
+    asked = (*FIELDS_DEFAULT, *(name for name in fields if name not in FIELDS_DEFAULT))
     pieces = rewrite.pieces(tuple(name for name in asked if name != "position"))
     for whole in pieces:
         mask = keep(whole.columns)

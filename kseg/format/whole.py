@@ -17,7 +17,7 @@ from kseg.constants import StopReason
 from kseg.format.bodies import at_batch
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import crc_error, scan, stop_error
-from kseg.format.request import INFLATED_BYTES_MAX, Request
+from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX, Request
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     OnError = Callable[[KsegError], None]
 
-#: What a record is, whatever its batch.
-RECORD_FIELDS = ("offset", "timestamp", "key", "value", "headers")
 _BOUND = 2**31 - 1
 _DAMAGED = (StopReason.BAD_LENGTH, StopReason.BAD_MAGIC, StopReason.BAD_CRC)
 
@@ -64,7 +62,7 @@ def decode_whole(
     table: BatchTable,
     *,
     base: int = 0,
-    fields: tuple[str, ...] = RECORD_FIELDS,
+    fields: tuple[str, ...] = FIELDS_DEFAULT,
     verify_crc: bool = True,
     inflated_max: int = INFLATED_BYTES_MAX,
     workspace: Workspace | None = None,
@@ -151,4 +149,4 @@ def check_walk(table: BatchTable) -> None:
         raise stop_error(table)
 
 
-__all__ = ["RECORD_FIELDS", "WholeBatches", "check_walk", "decode_whole", "refused_in", "scan_all"]
+__all__ = ["WholeBatches", "check_walk", "decode_whole", "refused_in", "scan_all"]

@@ -23,6 +23,7 @@ from kseg.errors import (
 from kseg.format.bodies import at_batch
 from kseg.format.header import (
     CODEC_MASK,
+    ENTRY_BYTES_MIN,
     BatchHeader,
     BatchTable,
     crc_error,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     Refusal = tuple[npt.NDArray[np.bool_] | bool, Callable[[BatchHeader], KsegError]]
 
 #: Smallest entry: 12 of offset and size, 14 of message.
-_ENTRY_BYTES_MIN = 26
 #: The first version of a produce request that holds batches of magic 2 only, and of zstd in it.
 _MAGIC_2_VERSION, _ZSTD_VERSION = 3, 7
 
@@ -80,7 +80,7 @@ def walk(data: Buffer, *, verify: bool) -> BatchTable:
     return scan(
         data,
         on_bad_crc="note" if verify else "ignore",
-        batches_max=len(data) // _ENTRY_BYTES_MIN + 1,
+        batches_max=len(data) // ENTRY_BYTES_MIN + 1,
     )
 
 

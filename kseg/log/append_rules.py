@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from kseg.constants import Compression, TimestampType
 from kseg.format.compress import check_level
+from kseg.format.down_convert import ConversionStats
 from kseg.format.request import INFLATED_BYTES_MAX
 
 _INT64_MAX = 2**63 - 1
@@ -104,21 +105,6 @@ class ValidationMetrics:
     invalid_sequence: int = 0
     invalid_checksum: int = 0
     no_key_compacted: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ConversionStats:
-    """What an append cost besides being written.
-
-    Attributes:
-        temporary_bytes: bytes inflated or built on the way.
-        records_converted: records written anew.
-
-    Source: Kafka RecordValidationStats.
-    """
-
-    temporary_bytes: int = 0
-    records_converted: int = 0
 
 
 #: What nearly every append costs.

@@ -13,7 +13,6 @@ import numpy as np
 
 from kseg.constants import (
     BATCH_HEADER_BYTES,
-    LOG_OVERHEAD,
     NO_TIMESTAMP,
     Compression,
     TimestampType,
@@ -29,8 +28,8 @@ from kseg.format.arena import Arena
 from kseg.format.bodies import at_batch, wrapper_value
 from kseg.format.columns import decode
 from kseg.format.encode import encode_batch
-from kseg.format.header import CODEC_MASK, COLUMN, BatchHeader, BatchTable, scan
-from kseg.format.options import BatchOptions
+from kseg.format.header import CODEC_MASK, COLUMN, ENTRY_BYTES_MIN, BatchHeader, BatchTable, scan
+from kseg.format.options import BatchOptions, overhead_bytes
 from kseg.format.request import Request
 from kseg.log.append_rules import AppendRules, ConversionStats, ValidatedBatch
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _INT32_MAX = 2**31 - 1
-_ENTRY_BYTES_MIN = 26
 #: All records of an append in one piece; their checksums have been dealt with.
 _WHOLE = Request(
     fields=("timestamp", "key", "value", "headers"),
@@ -154,7 +152,7 @@ def rebuild(
         raise at_batch(InvalidRecordError("no records to build a batch of"), header)
     made = encode_batch(columns, options, base_offset=next_offset)
     count = made.record_count
-    built_bytes = header_bytes(rules.magic, target) + made.uncompressed_bytes
+    built_bytes = overhead_bytes(rules.magic, target) + made.uncompressed_bytes
     return ValidatedBatch(
         head=made.data,
         tail=b"",
@@ -177,7 +175,7 @@ def _plain_table(inflated: Inflated, header: BatchHeader) -> BatchTable:
     if not header.codec:
         return table
     if header.magic < 2:
-        most = len(data) // _ENTRY_BYTES_MIN + 1
+        most = len(data) // ENTRY_BYTES_MIN + 1
         return scan(data, on_bad_crc="ignore", batches_max=most)
     rows = table.rows.copy()
     rows[0, COLUMN["size"]] = len(data)
@@ -203,10 +201,3 @@ def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any] | Non
         # The wrapper's time is that of every message in it.
         fields["timestamp"] = np.full(len(columns), header.max_timestamp, np.int64)
     return fields
-
-
-def header_bytes(magic: int, codec_id: int) -> int:
-    """Bytes around the records of a batch or wrapper. Source: Kafka AbstractRecords."""
-    if magic >= 2:
-        return BATCH_HEADER_BYTES
-    return LOG_OVERHEAD + (22 if magic else 14) if codec_id else 0

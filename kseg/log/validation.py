@@ -34,6 +34,7 @@ from kseg.errors import (
 from kseg.format.bodies import at_batch
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import BatchHeader, BatchTable
+from kseg.format.options import overhead_bytes
 from kseg.log.append_checks import (
     AppendInfo,
     analyze,
@@ -54,7 +55,7 @@ from kseg.log.append_rules import (
     ValidationMetrics,
 )
 from kseg.log.heads import batch_head, entry_head, plain_entries
-from kseg.log.rebuild import Inflated, forget_inflated, header_bytes, inflate, rebuild
+from kseg.log.rebuild import Inflated, forget_inflated, inflate, rebuild
 from kseg.log.record_checks import Examined, examine_batch, examine_entries, examine_wrapper
 
 if TYPE_CHECKING:
@@ -372,7 +373,7 @@ def _validate_compressed(
     in_place |= source == Compression.NONE and first.is_control
     skip = in_place and first.magic >= 2
     inflated, found = _examine(append, first, skip=skip and bool(first.codec))
-    temporary = found.record_bytes + header_bytes(magic, first.codec) * len(append.table)
+    temporary = found.record_bytes + overhead_bytes(magic, first.codec) * len(append.table)
     if in_place and first.magic and magic and not found.sequential:
         if skip and first.codec:
             # Kafka has skipped the values that it would need to build the batch anew, and fails.
