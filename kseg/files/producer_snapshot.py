@@ -22,14 +22,18 @@ Source: Kafka `ProducerStateManager.readSnapshot`.
 
 from __future__ import annotations
 
+import os
 import struct
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from os import PathLike
 from typing import Final
 
 from kseg._core import crc32c
-from kseg.errors import CorruptIndexError
-from kseg.files import io
+from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files import atomic, io
 
 SNAPSHOT_VERSION: Final = 1
 #: Room for over five million producers; what is longer is not read.
@@ -38,6 +42,8 @@ SNAPSHOT_BYTES_MAX: Final = 2**28
 _HEADER: Final = struct.Struct(">hIi")
 _ENTRY: Final = struct.Struct(">qhiqiqiq")
 _CRC_START: Final = 6
+_BEFORE_BODY: Final = struct.Struct(">hI")
+_COUNT: Final = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +117,66 @@ def _parse(data: bytes, path: str | PathLike[str] | None) -> ProducerSnapshot:
         )
     entries = _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])
     return ProducerSnapshot(tuple(ProducerSnapshotEntry(*entry) for entry in entries))
+
+
+_FIELDS: Final = attrgetter(*ProducerSnapshotEntry.__slots__)
+
+
+def to_bytes(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
+    """The bytes of a snapshot, its entries in the order given.
+
+    Raises:
+        LimitExceededError: these are more bytes than `read` takes.
+        ValueError: a number has no room in its field.
+
+    Source: Kafka `ProducerStateManager.writeSnapshot`.
+    """
+    try:
+        packed = [_ENTRY.pack(*_FIELDS(entry)) for entry in entries]
+    except struct.error as error:
+        raise ValueError(f"no room in a producer's entry: {error}") from None
+    size = _HEADER.size + len(packed) * _ENTRY.size
+    if size > SNAPSHOT_BYTES_MAX:
+        raise LimitExceededError(
+            f"{len(packed)} producers make {size} bytes; no snapshot has more than "
+            f"{SNAPSHOT_BYTES_MAX}"
+        )
+    body = b"".join([_COUNT.pack(len(packed)), *packed])
+    return _BEFORE_BODY.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+
+
+def write(
+    path: str | PathLike[str], entries: Iterable[ProducerSnapshotEntry], *, sync: bool = True
+) -> None:
+    """Write a producer snapshot, in place of one that is there.
+
+    Args:
+        path: the file.
+        entries: see `to_bytes`.
+        sync: make it lasting, whole or not at all. Otherwise a crash may leave any part of it,
+            which its CRC tells; `flush` has to follow before anything relies on it.
+
+    Raises:
+        LimitExceededError, ValueError: as `to_bytes`; nothing has changed.
+        OSError: the disk refuses.
+    """
+    data = to_bytes(entries)
+    if sync:
+        atomic.replace_file(path, data)
+        return
+    # Never over the bytes of another: a longer one would show behind, and a copy may share them.
+    with suppress(FileNotFoundError):
+        io.unlink(path)
+    with io.WriteFile.open(path, exclusive=True) as file:
+        file.write_at(0, data)
+
+
+def flush(path: str | PathLike[str]) -> None:
+    """Make a snapshot lasting that was written without.
+
+    Raises:
+        OSError: it is gone, or the disk refuses.
+    """
+    with io.WriteFile.open(path) as file:
+        file.flush()
+    io.flush_directory(os.path.dirname(path) or ".")
