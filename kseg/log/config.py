@@ -48,9 +48,9 @@ _RANGES: Final = {
     "producer_id_expiration_ms": (1, INT64_MAX),
     "transaction_max_timeout_ms": (1, INT32_MAX),
 }
+_RATIO: Final = "min_cleanable_dirty_ratio"
 #: Fields that no topic has under that name: one is spelt otherwise, two are a broker's.
 _FORMAT: Final = "message_format_magic"
-_RATIO: Final = "min_cleanable_dirty_ratio"
 _OF_BROKERS: Final = ("producer_id_expiration_ms", "transaction_max_timeout_ms")
 
 _FORMAT_VERSION: Final = "message.format.version"

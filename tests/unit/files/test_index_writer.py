@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.errors import CorruptIndexError, OffsetOverflowError, OffsetsOutOfOrderError
+from kseg.files import io
+from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
+from kseg.files.offset_index import OffsetIndex
+from kseg.files.time_index import TimeIndex
+from tests.segments import offset_entries, time_entries
+from tests.unit.files import index_bytes
+
+KINDS = [OffsetIndexWriter, TimeIndexWriter]
+
+
+def refuse(*_arguments: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_is_no_file_before_the_first_use(kind: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    index = kind.open(path, 0, bytes_max=100)
+    assert not index.opened
+    index.close()
+    assert not path.exists()
+    index = kind.open(path, 0, bytes_max=100)
+    index.flush()
+    assert path.stat().st_size == 100 // kind.ENTRY.size * kind.ENTRY.size
+    index.close()
+    assert path.stat().st_size == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [-1, 0, 7, 2**31])
+def test_no_index_has_such_a_size(kind: Any, size: int, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="are no size for an index"):
+        kind.open(tmp_path / "x", 0, bytes_max=size)
+
+
+def test_slots_that_a_crash_left_empty_are_used_on(tmp_path: Path) -> None:
+    path = index_bytes.offset_index(tmp_path / "x", [(2, 70), (5, 140)], slots=10)
+    with OffsetIndexWriter.open(path, 100, bytes_max=80) as index:
+        assert (index.count, index.slots, index.last_offset) == (2, 10, 105)
+        index.append(107, 200)
+    assert offset_entries(path, 100) == [(102, 70), (105, 140), (107, 200)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_entries_that_do_not_count_are_gone(kind: Any, tmp_path: Path) -> None:
+    make = index_bytes.offset_index if kind is OffsetIndexWriter else index_bytes.time_index
+    path = make(tmp_path / "x", [(1, 1), (2, 2), (3, 3), (4, 4)])
+    whole = path.read_bytes()
+    size = kind.ENTRY.size
+    with kind.open(path, 0, bytes_max=80, used=3) as index:
+        assert (index.count, index.slots) == (3, 4)
+        assert path.read_bytes() == whole[: 3 * size] + bytes(size)
+    with kind.open(path, 0, bytes_max=80, used=9) as index:
+        assert (index.count, index.slots) == (3, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_length_of_no_whole_slots_is_mended_by_resizing(kind: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(bytes([0, 0, 0, 5] * 6)[: 2 * kind.ENTRY.size] + b"\xff" * 3)
+    with kind.open(path, 0, bytes_max=80) as index:
+        assert (index.count, index.slots) == (2, 2)
+        assert index.resize(2 * kind.ENTRY.size)
+        assert path.stat().st_size == 2 * kind.ENTRY.size
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_longer_than_any_index_is_refused(kind: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with path.open("wb") as file:
+        file.truncate(2**31)
+    index = kind.open(path, 0, bytes_max=80)
+    with pytest.raises(CorruptIndexError):
+        _ = index.count
+
+
+def test_zeros_replace_entries_that_are_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with OffsetIndexWriter.open(path, 0, bytes_max=80) as index:
+        index.append_all([(1, 10), (2, 20), (3, 30)])
+        assert index.truncate_to(2) == 2
+        assert path.read_bytes() == b"\0\0\0\1\0\0\0\n" + bytes(72)
+        with OffsetIndex.open(path, 0) as reader:
+            assert reader.entry_count == 1
+        index.clear()
+        assert path.read_bytes() == bytes(80)
+
+
+def test_a_cut_that_stops_half_way_leaves_a_sound_index(tmp_path: Path) -> None:
+    cuts = 0
+
+    def once(fd: int, size: int) -> None:
+        nonlocal cuts
+        cuts += 1
+        if cuts > 1:
+            refuse()
+        os.ftruncate(fd, size)
+
+    with OffsetIndexWriter.open(tmp_path / "x", 0, bytes_max=80) as index:
+        index.append_all([(1, 10), (2, 20), (3, 30)])
+        with io.calls_replaced(io.Calls(ftruncate=once)), pytest.raises(OSError, match="No space"):
+            index.truncate_to(2)
+        assert (index.count, index.slots, index.last_offset, index.is_full) == (1, 1, 1, True)
+        index.resize(80)
+        index.append(2, 21)
+        assert offset_entries(tmp_path / "x")[:3] == [(1, 10), (2, 21), (0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "error"),
+    [(39, OffsetOverflowError), (40 + 2**31, OffsetOverflowError), (-1, OffsetOverflowError)],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_offset_without_a_relative_form_is_refused(
+    kind: Any, offset: int, error: type[Exception], tmp_path: Path
+) -> None:
+    with kind.open(tmp_path / "x", 40, bytes_max=80) as index:
+        add = index.append if kind is OffsetIndexWriter else index.maybe_append
+        pair = (offset, 5) if kind is OffsetIndexWriter else (5, offset)
+        with pytest.raises(error):
+            add(*pair)
+        assert index.count == 0
+
+
+def test_many_entries_are_added_all_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with OffsetIndexWriter.open(path, 0, bytes_max=24) as index:
+        index.append(1, 1)
+        for refused in ([(2, 2), (2, 3)], [(1, 2), (2, 3)]):
+            with pytest.raises(OffsetsOutOfOrderError):
+                index.append_all(refused)
+        with pytest.raises(ValueError, match="2 entries more"):
+            index.append_all([(2, 2), (3, 3), (4, 4)])
+        with io.calls_replaced(io.Calls(pwritev=refuse)), pytest.raises(OSError, match="No space"):
+            index.append_all([(2, 2), (3, 3)])
+        assert (index.count, index.last_offset) == (1, 1)
+        index.append_all([(2, 2), (3, 3)])
+    assert offset_entries(path) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_time_entries_without_a_slot_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with TimeIndexWriter.open(path, 0, bytes_max=48) as index:
+        index.maybe_append_all([(5, 1), (5, 2), (6, 3), (7, 4), (8, 5)])
+        assert index.last == (7, 4)
+        with pytest.raises(ValueError, match="6 ms is below 7"):
+            index.maybe_append(6, 9, skip_full_check=True)
+    assert time_entries(path) == [(5, 1), (6, 3), (7, 4)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_entries_need_room(kind: Any, tmp_path: Path) -> None:
+    with kind.open(tmp_path / "x", 0, bytes_max=24) as index:
+        slots = 24 // kind.ENTRY.size
+        with pytest.raises(ValueError, match="entries more"):
+            index.append_packed(bytes((slots + 1) * kind.ENTRY.size), (9, 9))
+        assert index.count == 0
+
+
+def test_a_negative_entry_is_corrupt(tmp_path: Path) -> None:
+    path = index_bytes.offset_index(tmp_path / "x", [(1, 1), (2, -1)])
+    with OffsetIndexWriter.open(path, 0, bytes_max=24) as index:
+        assert index.lookup(1) == (1, 1)
+        with pytest.raises(CorruptIndexError, match="position -1"):
+            index.lookup(2)
+    path = index_bytes.time_index(tmp_path / "y", [(1, 1), (2, -1)])
+    with TimeIndexWriter.open(path, 0, bytes_max=24) as times, pytest.raises(CorruptIndexError):
+        times.lookup(2)
+
+
+def test_a_file_that_somebody_shortened_is_corrupt(tmp_path: Path) -> None:
+    with OffsetIndexWriter.open(tmp_path / "x", 0, bytes_max=80_000) as index:
+        index.append_all([(n + 1, n) for n in range(5000)])
+        os.truncate(tmp_path / "x", 8)
+        for offset in (1, 5000):
+            with pytest.raises(CorruptIndexError, match="shorter than its entries"):
+                index.lookup(offset)
+        with pytest.raises(CorruptIndexError, match="shorter than its entries"):
+            index.entry(7)
+        index.close(trim=False)
+
+
+@given(data=st.data())
+def test_lookups_agree_with_the_reader_far_from_the_end_too(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    directory = tmp_path_factory.mktemp("index")
+    count = data.draw(st.sampled_from([1, 2, 681, 682, 683, 1024, 1025, 5000]))
+    steps = data.draw(st.lists(st.integers(1, 9), min_size=8, max_size=8))
+    offsets, offset = [], 100
+    for n in range(count):
+        offset += steps[n % 8]
+        offsets.append(offset)
+    with (
+        OffsetIndexWriter.open(directory / "o", 100, bytes_max=8 * count) as index,
+        TimeIndexWriter.open(directory / "t", 100, bytes_max=12 * (count + 1)) as times,
+    ):
+        index.append_all([(o, 3 * o) for o in offsets])
+        times.maybe_append_all([(7 * o, o) for o in offsets])
+        with OffsetIndex.open(index.path, 100) as reader, TimeIndex.open(times.path, 100) as other:
+            for target in data.draw(st.lists(st.integers(90, offset + 10), max_size=20)):
+                assert index.lookup(target) == reader.lookup(target)
+                assert times.lookup(7 * target) == other.lookup(7 * target)
+                bound = reader.fetch_upper_bound(3 * target, 2)
+                assert index.fetch_upper_bound(3 * target, 2) == bound
+        cut = data.draw(st.integers(90, offset + 10))
+        left = [o for o in offsets if o < cut]
+        for one in (index, times):
+            assert one.truncate_to(cut) == count - len(left)
+            assert one.count == len(left)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_not_changed_is_not_flushed_again(kind: Any, tmp_path: Path) -> None:
+    done: list[int] = []
+    with (
+        kind.open(tmp_path / "x", 0, bytes_max=80) as index,
+        io.calls_replaced(io.Calls(fdatasync=done.append)),
+    ):
+        for expected in (1, 1):
+            index.flush()
+            assert len(done) == expected
+        for change in (lambda: index.append_packed(bytes(24), (1, 1)), index.trim, index.clear):
+            before = len(done)
+            change()
+            index.flush()
+            index.flush()
+            assert len(done) == before + 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_closed_index_is_trimmed_and_lasting(kind: Any, tmp_path: Path) -> None:
+    done: list[str] = []
+    index = kind.open(tmp_path / "x", 0, bytes_max=80)
+    index.flush()
+    calls = io.Calls(ftruncate=lambda *_: done.append("cut"), fdatasync=lambda _: done.append("fl"))
+    with io.calls_replaced(calls):
+        index.close()
+        index.close()
+    assert done == ["cut", "fl"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_index_is_made_under_the_name_it_got(kind: Any, tmp_path: Path) -> None:
+    with kind.open(tmp_path / "x", 0, bytes_max=80) as index:
+        index.renamed(str(tmp_path / "y"))
+        index.trim()
+        assert [path.name for path in tmp_path.iterdir()] == ["y"]
