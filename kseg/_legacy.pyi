@@ -1,5 +1,7 @@
 """What Python sees of the kernels for old message sets; what they do is said in `_legacy.pyx`."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
@@ -43,11 +45,12 @@ def encode_messages(
     end: int,
     base_offset: int | None,
     bytes_max: int,
+    scratch: bytearray | None,
     magic: int,
     attributes: int,
     relative: bool,
     timestamp: int | None,
-) -> tuple[bytes | None, int, int, int, int, int, int]: ...
+) -> tuple[Any, int, int, int, int, int, int]: ...
 def encode_messages_07(
     rows: Rows, magic: int, attributes: int
 ) -> tuple[bytes | None, int, int]: ...

@@ -8,6 +8,7 @@ Kafka 0.7: length 0 4, magic 4 1, then for magic 0: CRC 5 4, payload 9; for magi
 CRC 6 4, payload 10. The CRC-32 covers the payload only. Source: kafka.message.Message of 0.7.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -435,7 +436,8 @@ cdef bint _write(const Source *rows, const Job *job, uint8_t *p, uint8_t *end) n
 
 
 def encode_messages(Rows rows, int64_t first, int64_t end, base_offset, int64_t bytes_max,
-                    uint8_t magic, uint8_t attributes, bint relative, timestamp):
+                    bytearray scratch, uint8_t magic, uint8_t attributes, bint relative,
+                    timestamp):
     """Rows from `first` on as messages of magic 0 or 1, each with its offset and size.
 
     Args:
@@ -444,14 +446,16 @@ def encode_messages(Rows rows, int64_t first, int64_t end, base_offset, int64_t 
         base_offset: of the first record where the columns have no offsets; None for the first
             record's, or 0.
         bytes_max: no more bytes than this, but at least one message.
+        scratch: None, or where the messages go: what is given to a codec. It must be this thread's
+            alone.
         attributes: of every message.
         relative: store offsets relative to `base_offset`.
         timestamp: what every message carries instead of its own; None for its own.
 
     Returns:
-        data, status, count, base_offset, last_offset, max_timestamp, its first offset (-1 for
-        none). `data` is None and `count` the refused row, from `first` on, where the status is not
-        0.
+        data (the scratch, if given), status, count, base_offset, last_offset, max_timestamp, its
+        first offset (-1 for none). `data` is None and `count` the refused row, from `first` on,
+        where the status is not 0.
 
     Source: Kafka MemoryRecordsBuilder.appendLegacyRecord, LegacyRecord.write.
     """
@@ -474,8 +478,13 @@ def encode_messages(Rows rows, int64_t first, int64_t end, base_offset, int64_t 
         _measure(&rows.lent, &job)
     data = None
     if job.status == WRITE_OK:
-        data = PyBytes_FromStringAndSize(NULL, job.bytes_)
-        p = <uint8_t *>PyBytes_AS_STRING(data)
+        if scratch is None:
+            data = PyBytes_FromStringAndSize(NULL, job.bytes_)
+            p = <uint8_t *>PyBytes_AS_STRING(data)
+        else:
+            data = scratch
+            PyByteArray_Resize(scratch, job.bytes_)
+            p = <uint8_t *>PyByteArray_AS_STRING(scratch)
         with nogil:
             whole = _write(&rows.lent, &job, p, p + job.bytes_)
         if not whole:

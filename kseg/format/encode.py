@@ -216,7 +216,16 @@ def _messages(
     if kind:
         bytes_max -= _WRAPPER_BYTES[magic]
     data, status, count, base, last, latest, place = _legacy.encode_messages(
-        rows, first, end, base_offset, bytes_max, magic, flags, bool(kind and magic), stamp
+        rows,
+        first,
+        end,
+        base_offset,
+        bytes_max,
+        _take_scratch() if kind else None,
+        magic,
+        flags,
+        bool(kind and magic),
+        stamp,
     )
     if data is None:
         _refuse(status, first + count)
@@ -231,6 +240,7 @@ def _messages(
         place = last
     if kind:
         value = compress(kind, data, magic=magic, level=options.level)
+        _give_back(data)
         ratio = len(value) / size
         data = wrap_messages(value, magic, kind | flags, last, latest)
     return EncodedBatch(data, magic, base, last, count, latest, place, size, ratio)
@@ -248,11 +258,12 @@ def wrap_messages(value: bytes, magic: int, attributes: int, offset: int, timest
     """
     rows = Rows(1, value=(value,))
     data, status, *_ = _legacy.encode_messages(
-        rows, 0, 1, offset, _UNLIMITED, magic, attributes, False, timestamp
+        rows, 0, 1, offset, _UNLIMITED, None, magic, attributes, False, timestamp
     )
     if data is None:
         _refuse(status, None)
-    return data
+    message: bytes = data
+    return message
 
 
 _kept = threading.local()

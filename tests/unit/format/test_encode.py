@@ -460,9 +460,9 @@ def test_options_are_values_too() -> None:
 def test_kernels_of_messages_refuse_what_is_no_message() -> None:
     rows = rows_of({"value": [b""]})
     with pytest.raises(ValueError, match="magic 0 or 1"):
-        _legacy.encode_messages(rows, 0, 1, 0, INT64_MAX, 2, 0, False, None)
+        _legacy.encode_messages(rows, 0, 1, 0, INT64_MAX, None, 2, 0, False, None)
     with pytest.raises(ValueError, match="cannot be written"):
-        _legacy.encode_messages(rows, 0, 2, 0, INT64_MAX, 1, 0, False, None)
+        _legacy.encode_messages(rows, 0, 2, 0, INT64_MAX, None, 1, 0, False, None)
 
 
 def test_one_message_is_what_the_plain_encoder_writes() -> None:
