@@ -9,6 +9,7 @@ Source: Kafka `ProducerStateEntry`, `BatchMetadata`, `ProducerAppendInfo`.
 
 from __future__ import annotations
 
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.constants import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, ControlType
@@ -20,7 +21,13 @@ from kseg.errors import (
     TransactionCoordinatorFencedError,
 )
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.format.header import decrement_sequence
+from kseg.format.header import (
+    COLUMN,
+    CONTROL,
+    TRANSACTIONAL,
+    decrement_sequence,
+    increment_sequence,
+)
 from kseg.log.append_rules import AppendOrigin
 
 if TYPE_CHECKING:
@@ -29,6 +36,8 @@ if TYPE_CHECKING:
 
 #: A producer's last batches by which one that comes again is known.
 BATCHES_KEPT: Final = 5
+#: Batches that a working copy holds before it lets go of the older ones.
+_BATCHES_MAX: Final = 64
 _SEQUENCE_MAX: Final = 2**31 - 1
 _NO_EPOCH: Final = -1
 
@@ -39,6 +48,54 @@ class OffsetMetadata(NamedTuple):
     offset: int
     segment_base_offset: int = -1
     position: int = -1
+
+
+class ProducerBatch(NamedTuple):
+    """What matters of a batch's header to its producer; `position` as in the header."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    attributes: int
+    record_count: int
+    control_type: int
+    coordinator_epoch: int
+    position: int
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a marker."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+
+_OF_HEADER: Final = attrgetter(*ProducerBatch._fields)
+_OF_ROW: Final = itemgetter(*(COLUMN[name] for name in ProducerBatch._fields))
+
+
+def batch_of(header: BatchHeader) -> ProducerBatch:
+    """What matters of one header."""
+    return ProducerBatch._make(_OF_HEADER(header))
+
+
+def batch_of_row(row: list[int]) -> ProducerBatch:
+    """What matters of a row of a `BatchTable`."""
+    return ProducerBatch._make(_OF_ROW(row))
+
+
+def last_sequence(base: int, delta: int) -> int:
+    """Sequence of a batch's last record; -1 for a batch without."""
+    last = base + delta
+    if base >= 0 and base <= last <= _SEQUENCE_MAX:
+        return last
+    return NO_SEQUENCE if base == NO_SEQUENCE else increment_sequence(base, delta)
 
 
 class BatchDescriptor(NamedTuple):
@@ -108,14 +165,15 @@ class ProducerEntry(NamedTuple):
         """Offset of the last record of data; -1 if none is remembered."""
         return self.batches[-1].last_offset if self.batches else -1
 
-    def duplicate_of(self, batch: BatchHeader) -> BatchDescriptor | None:
+    def duplicate_of(self, batch: BatchHeader | ProducerBatch) -> BatchDescriptor | None:
         """The remembered batch that `batch` repeats: same epoch, same first and last sequence.
 
         Source: Kafka `ProducerStateEntry.findDuplicateBatch`.
         """
         if batch.producer_epoch != self.producer_epoch:
             return None
-        first, last = batch.base_sequence, batch.last_sequence
+        first = batch.base_sequence
+        last = last_sequence(first, batch.last_offset - batch.base_offset)
         for known in self.batches:
             if known.last_sequence == last and known.first_sequence == first:
                 return known
@@ -176,6 +234,7 @@ class ProducerAppend:
         "_batches",
         "_coordinator_epoch",
         "_epoch",
+        "_forgets",
         "_lowest",
         "_origin",
         "_timestamp",
@@ -204,15 +263,16 @@ class ProducerAppend:
         self.stored = stored
         self.started: list[OffsetMetadata] = []
         self._origin = origin
-        self._lowest = verification and verification.lowest_sequence
+        self._lowest = None if verification is None else verification.lowest_sequence
         self._transaction_version = transaction_version
         self._epoch = stored.producer_epoch
         self._coordinator_epoch = stored.coordinator_epoch
         self._timestamp = stored.last_timestamp
         self._txn_first = stored.current_txn_first_offset
+        self._forgets = False
         self._batches: list[BatchDescriptor] = []
 
-    def take(self, batch: BatchHeader, place: OffsetMetadata) -> CompletedTxn | None:
+    def take(self, batch: ProducerBatch, place: OffsetMetadata) -> CompletedTxn | None:
         """Take the producer's next batch, of data or a marker.
 
         Args:
@@ -229,7 +289,7 @@ class ProducerAppend:
 
         Source: Kafka `ProducerAppendInfo.append`.
         """
-        if batch.is_control:
+        if batch.attributes & CONTROL:
             # Nothing in it: the cleaner has taken the transaction away, marker and all.
             return self._take_marker(batch) if batch.record_count else None
         self._take_data(batch, place)
@@ -240,10 +300,9 @@ class ProducerAppend:
 
         Source: Kafka `ProducerStateEntry.update`.
         """
-        kept = tuple(self._batches[-BATCHES_KEPT:])
         stored = self.stored
-        if self._epoch == stored.producer_epoch and len(kept) < BATCHES_KEPT:
-            kept = (stored.batches + kept)[-BATCHES_KEPT:]
+        batches = tuple(self._batches)
+        kept = (batches if self._forgets else stored.batches + batches)[-BATCHES_KEPT:]
         return ProducerEntry(
             stored.producer_id,
             self._epoch,
@@ -255,17 +314,18 @@ class ProducerAppend:
 
     # ---- data ------------------------------------------------------------------------------------
 
-    def _take_data(self, batch: BatchHeader, place: OffsetMetadata) -> None:
+    def _take_data(self, batch: ProducerBatch, place: OffsetMetadata) -> None:
         self._check_epoch(batch, above=False)
         if self._origin == AppendOrigin.CLIENT:
             self._check_sequence(batch)
         self._enter_epoch(batch.producer_epoch)
         delta = batch.last_offset - batch.base_offset
-        self._batches.append(
-            BatchDescriptor(batch.last_sequence, batch.last_offset, delta, batch.max_timestamp)
-        )
+        last = last_sequence(batch.base_sequence, delta)
+        self._batches.append(BatchDescriptor(last, batch.last_offset, delta, batch.max_timestamp))
+        if len(self._batches) > _BATCHES_MAX:
+            del self._batches[:-BATCHES_KEPT]
         self._timestamp = batch.max_timestamp
-        if batch.is_transactional:
+        if batch.attributes & TRANSACTIONAL:
             if self._txn_first is None:
                 self._txn_first = place.offset
                 self.started.append(place)
@@ -280,9 +340,10 @@ class ProducerAppend:
         """Batches of another epoch count no longer."""
         if epoch != self._epoch:
             self._batches.clear()
+            self._forgets = True
             self._epoch = epoch
 
-    def _check_epoch(self, batch: BatchHeader, *, above: bool) -> None:
+    def _check_epoch(self, batch: ProducerBatch, *, above: bool) -> None:
         """A follower takes what its leader took."""
         epoch, known = batch.producer_epoch, self._epoch
         if self._origin == AppendOrigin.REPLICATION:
@@ -294,7 +355,7 @@ class ProducerAppend:
                 offset=batch.base_offset,
             )
 
-    def _check_sequence(self, batch: BatchHeader) -> None:
+    def _check_sequence(self, batch: ProducerBatch) -> None:
         first, stored = batch.base_sequence, self.stored
         if self._lowest is not None and first > self._lowest:
             self._refuse_sequence(batch, f"at most {self._lowest}, which was announced")
@@ -313,7 +374,7 @@ class ProducerAppend:
         if not in_sequence(last, first):
             self._refuse_sequence(batch, f"the one after {last}")
 
-    def _refuse_sequence(self, batch: BatchHeader, expected: str) -> None:
+    def _refuse_sequence(self, batch: ProducerBatch, expected: str) -> None:
         raise OutOfOrderSequenceError(
             f"producer {self.stored.producer_id} comes with sequence {batch.base_sequence}, and "
             f"{expected}, is expected",
@@ -322,7 +383,7 @@ class ProducerAppend:
 
     # ---- markers ---------------------------------------------------------------------------------
 
-    def _take_marker(self, batch: BatchHeader) -> CompletedTxn | None:
+    def _take_marker(self, batch: ProducerBatch) -> CompletedTxn | None:
         """Source: Kafka `ProducerAppendInfo.appendEndTxnMarker`."""
         kind = batch.control_type
         if kind not in (ControlType.ABORT, ControlType.COMMIT):

@@ -27,7 +27,9 @@ from kseg.log.producer_entries import (
     CompletedTxn,
     OffsetMetadata,
     ProducerAppend,
+    ProducerBatch,
     ProducerEntry,
+    batch_of,
 )
 from kseg.log.producer_rows import telling_batches
 from kseg.log.verification import VerificationGuard, Verifications
@@ -41,6 +43,7 @@ _DAY_MS: Final = 86_400_000
 #: How much longer than any transaction may take is waited before one is called late.
 _LATE_BUFFER_MS: Final = 5 * 60 * 1000
 
+_POSITION: Final = COLUMN["position"]
 _LAST_OFFSET: Final = COLUMN["last_offset"]
 
 
@@ -206,9 +209,9 @@ class ProducerState:
         """
         if isinstance(batches, BatchTable):
             chosen = telling_batches(batches, all_known=origin != AppendOrigin.REPLICATION)
-            start = int(batches.position[0]) if chosen else 0
+            start = int(batches.rows[0, _POSITION]) if chosen else 0
         else:
-            chosen = [batch for batch in batches if batch.producer_id >= 0]
+            chosen = [batch_of(batch) for batch in batches if batch.producer_id >= 0]
             start = batches[0].position if chosen else 0
         if not chosen:
             return NOTHING
@@ -220,7 +223,8 @@ class ProducerState:
                 duplicate = entry and entry.duplicate_of(batch)
                 if duplicate:
                     return ProducerUpdate(duplicate=duplicate)
-            self._check_verified(batch, origin, guard)
+            if self.verification_enabled:
+                self._check_verified(batch, origin, guard)
             place = OffsetMetadata(batch.base_offset)
             if position >= 0:
                 at = position + batch.position - start
@@ -236,8 +240,14 @@ class ProducerState:
             entries={key: append.entry() for key, append in appends.items()},
             started=[(key, at) for key, append in appends.items() for at in append.started],
             completed=tuple(completed),
-            verified={batch.producer_id for batch in chosen if batch.is_transactional},
+            verified=self._served_by(chosen),
         )
+
+    def _served_by(self, batches: Iterable[ProducerBatch]) -> Collection[int]:
+        """Producers whose guards these batches make an end of."""
+        if not self._verifications:
+            return ()
+        return {batch.producer_id for batch in batches if batch.is_transactional}
 
     def _append_of(self, producer_id: int, origin: AppendOrigin, version: int) -> ProducerAppend:
         stored = self._entries.get(producer_id) or ProducerEntry(producer_id)
@@ -329,9 +339,9 @@ class ProducerState:
         return entry.producer_epoch == producer_epoch
 
     def _check_verified(
-        self, batch: BatchHeader, origin: AppendOrigin, guard: VerificationGuard | None
+        self, batch: ProducerBatch, origin: AppendOrigin, guard: VerificationGuard | None
     ) -> None:
-        if not self.verification_enabled or not batch.is_transactional or batch.is_control:
+        if not batch.is_transactional or batch.is_control:
             return
         if origin not in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
             return
@@ -362,13 +372,17 @@ class ProducerState:
             What the transaction index of the segment that holds these batches must have.
 
         Raises:
-            InvalidTxnStateError, InvalidRecordError: see `on_error`.
+            InvalidTxnStateError, InvalidRecordError: see `on_error`; the state is of no use then.
 
         Source: Kafka `LogSegment.updateProducerState`.
         """
         aborted: list[AbortedTxn] = []
+        appends: dict[int, ProducerAppend] = {}
         for batch in telling_batches(table):
-            append = self._append_of(batch.producer_id, AppendOrigin.REPLICATION, 0)
+            append = appends.get(batch.producer_id)
+            if append is None:
+                append = self._append_of(batch.producer_id, AppendOrigin.REPLICATION, 0)
+                appends[batch.producer_id] = append
             decided = None
             try:
                 decided = append.take(batch, OffsetMetadata(batch.base_offset))
@@ -377,14 +391,14 @@ class ProducerState:
                     raise
                 error.position = batch.position
                 on_error(error)
-            self._entries[batch.producer_id] = append.entry()
-            for place in append.started:
-                self._ongoing.put(batch.producer_id, place)
+            while append.started:
+                self._ongoing.put(batch.producer_id, append.started.pop())
             if decided is not None:
                 if decided.aborted:
                     stable = self.last_stable_offset(decided)
                     aborted.append(AbortedTxn(*decided[:3], stable))
                 self._complete(decided)
+        self._entries.update((key, append.entry()) for key, append in appends.items())
         if len(table):
             self.map_end_offset = int(table.rows[-1, _LAST_OFFSET]) + 1
         return tuple(aborted)
