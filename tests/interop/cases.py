@@ -195,6 +195,7 @@ def _build(chance: Random) -> Request:
         request["batch_bytes_max"] = chance.choice((0, 100, 500, 16384))
         request["expected_ratio"] = chance.choice((1.0, 0.5, 0.25, 1.5))
     if often(chance, 0.12):
+        request.pop("reopened", None)
         chance.choice(_BUILD_LIES)(chance, request)
     return request
 
@@ -238,7 +239,6 @@ def _headers_where_none_may_be(chance: Random, request: Request) -> None:
 def _half_a_producer(chance: Random, request: Request) -> None:
     name = chance.choice(("producer_id", "producer_epoch", "base_sequence", "transactional"))
     request[name] = {"transactional": True}.get(name, chance.choice((-1, 5)))
-    request.pop("reopened", None)
 
 
 def _option_of_another_magic(chance: Random, request: Request) -> None:

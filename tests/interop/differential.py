@@ -208,8 +208,9 @@ def compare_convert(request: Request, theirs: Answer, mine: Answer) -> Found:
     both = []
     for answer in (theirs, mine):
         chunks = [as_bytes(chunk) for chunk in answer.get("chunks", ())]
-        if chunks and answer["lazy_size"] == len(chunks[0]):  # compressed, each library's own
-            answer = {**answer, "lazy_size": "that of the first chunk"}
+        if chunks:  # compressed, the first is each library's own
+            size = max(len(request["data"]), len(chunks[0]))
+            answer = {**answer, "lazy_size": answer["lazy_size"] - size}
         both.append(answer)
     yield from compare_plainly(request, *both)
     if "chunks" in theirs and mine.get("first_comes_to_something"):
@@ -289,12 +290,26 @@ def compare_message(request: Request, theirs: Answer, mine: Answer) -> Found:
 
 def compare_parse(request: dict[str, Any], theirs: Answer, mine: Answer) -> Found:
     """Walk, headers, records."""
+    batches = reference.walk(request["data"], "memory").batches
+    odd = {batch.position for batch in batches if _has_odd_inner_magic(batch)}
     if not same_refusal(kind_of(theirs), mine.get("error")):
         yield "walk", theirs.get("error"), mine.get("error")
     if theirs["end_position"] != mine["end_position"]:
         yield "end_position", theirs["end_position"], mine["end_position"]
     for kafka, kseg in zip(theirs["batches"], mine["batches"], strict=False):
-        yield from _compare_batch(kafka, kseg)
+        if kafka["position"] not in odd:
+            yield from _compare_batch(kafka, kseg)
+
+
+def _has_odd_inner_magic(batch: reference.Batch) -> bool:
+    """Whether a message in a wrapper has a magic that none has; Kafka takes it for magic 1."""
+    if batch.magic >= 2 or not batch.codec:
+        return False
+    try:
+        list(reference.records(batch))
+    except reference.RefusedError as error:
+        return "inner message of magic" in str(error)
+    return False
 
 
 _NO_FIELDS = {"records", "records_error", "error", "skip_error"}
