@@ -129,14 +129,14 @@ def append_one_by_one(sources: Sequence[Rows]) -> Callable[[], int]:
 
 def validate_in_place(batches: Sequence[bytes]) -> Callable[[], int]:
     """Check each batch as a leader does and give it its offsets; answers bytes."""
-    from kseg.log.validation import AppendRules, validate
+    from kseg.log.validation import AppendRules, validate_append
 
     rules, total = AppendRules(), sum(map(len, batches))
 
     def check() -> int:
         offset = 0
         for batch in batches:
-            offset = validate(batch, rules, next_offset=offset, now_ms=NOW_MS).next_offset
+            offset = validate_append(batch, rules, next_offset=offset, now_ms=NOW_MS).next_offset
         return total
 
     return check

@@ -1,6 +1,7 @@
 """What Python sees of the write kernels; what they do is said in `_encode.pyx`."""
 
-from typing import Any, final
+from collections.abc import Iterable
+from typing import Any, SupportsIndex, final
 
 from typing_extensions import Buffer
 
@@ -24,6 +25,7 @@ class Rows:
         header_values: _Values | None = None,
     ) -> Rows: ...
 
+def int64s(column: Iterable[SupportsIndex]) -> memoryview: ...
 def encode_records(
     rows: Rows,
     first: int,

@@ -13,6 +13,7 @@ from cpython.buffer cimport (
 )
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.number cimport PyNumber_Index
 from libc.string cimport memcpy, memset
 
 from kseg._core cimport (
@@ -84,6 +85,29 @@ cdef const int64_t *_lend_int64(Rows rows, object column, str name) except? NULL
     if count != rows.length:
         raise _wrong_length(name, count, rows.length)
     return first
+
+
+def int64s(column):
+    """int64[n] of the integers in a sequence: `array` takes ten times as long.
+
+    Raises:
+        TypeError: a value is no integer.
+        OverflowError: a number is beyond 64 bits.
+    """
+    cdef list numbers = column if type(column) is list else list(column)
+    cdef Py_ssize_t i = 0, count = len(numbers)
+    cdef int64_t *to
+    data = PyBytes_FromStringAndSize(NULL, 8 * count)
+    to = <int64_t *>PyBytes_AS_STRING(data)
+    for number in numbers:
+        # An index that changes the list finds no more room than there was.
+        if i == count:
+            break
+        to[i] = number if type(number) is int else PyNumber_Index(number)
+        i += 1
+    if i != len(numbers) or i != count:
+        raise ValueError("the numbers changed while they were read")
+    return memoryview(data).cast("q")
 
 
 cdef bint _all_equal(const int32_t *numbers, int64_t count) noexcept nogil:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kseg._encode import Rows
+from kseg._encode import Rows, int64s
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 
 #: Where records come from: "offset" and "timestamp" (ms) as int64 arrays or sequences of int, "key"
@@ -80,7 +80,7 @@ def _int64(column: Iterable[int], name: str) -> Any:
             raise ValueError(f"{name} has a number beyond 64 bits")
         return np.ascontiguousarray(column, np.int64)
     try:
-        return array("q", column)
+        return int64s(column)
     except OverflowError:
         raise ValueError(f"{name} has a number beyond 64 bits") from None
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kseg import _encode
+from kseg.constants import TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.format import columns, header
 from kseg.format.encode import encode_batch
@@ -348,3 +349,20 @@ def test_gzip_is_left_alone_here() -> None:
         None,
         b"",
     ]
+
+
+def test_numbers_that_change_the_list_they_are_in_are_refused() -> None:
+    class Sneaky:
+        def __index__(self) -> int:
+            numbers.append(7)
+            return 1
+
+    numbers: list[object] = [Sneaky(), 2]
+    with pytest.raises(ValueError, match="changed while"):
+        rows_of({"timestamp": numbers})
+
+
+def test_numbers_may_come_from_any_iterable() -> None:
+    given = {"timestamp": iter([1, True, np.int32(3), -(2**63)])}
+    batch = encode_batch(given, BatchOptions(timestamp_type=TimestampType.LOG_APPEND_TIME))
+    assert batch.record_count == 4
