@@ -387,9 +387,9 @@ class ProducerState:
             try:
                 decided = append.take(batch, OffsetMetadata(batch.base_offset))
             except (InvalidTxnStateError, InvalidRecordError) as error:
+                error.position = batch.position
                 if on_error is None:
                     raise
-                error.position = batch.position
                 on_error(error)
             while append.started:
                 self._ongoing.put(batch.producer_id, append.started.pop())
