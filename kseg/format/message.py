@@ -320,7 +320,9 @@ class Message:
         grown = header_size_difference(own, magic)
         if not grown:
             return self
-        kind = self.timestamp_type if timestamp_type is None else timestamp_type
+        kind = self.wrapper_timestamp_type if timestamp_type is None else timestamp_type
+        if kind is None:  # bit 3 told it, whatever the magic
+            kind = TimestampType(bool(self.attributes & LOG_APPEND))
         log_append = magic == 1 and kind == TimestampType.LOG_APPEND_TIME
         attributes = self.attributes & ~LOG_APPEND | (LOG_APPEND if log_append else 0)
         head = _head(magic, attributes, now_ms if log_append else NO_TIMESTAMP)
