@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
+import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +13,15 @@ from hypothesis import strategies as st
 
 from kseg._core import crc32c
 from kseg.errors import CorruptIndexError, LimitExceededError
-from kseg.files.producer_snapshot import SNAPSHOT_BYTES_MAX, ProducerSnapshotEntry, read
+from kseg.files import io, producer_snapshot
+from kseg.files.producer_snapshot import (
+    SNAPSHOT_BYTES_MAX,
+    ProducerSnapshotEntry,
+    flush,
+    read,
+    to_bytes,
+    write,
+)
 
 ENTRY = struct.Struct(">qhiqiqiq")
 OPEN = ProducerSnapshotEntry(1, 2, 1, 2, 3, -1, 3, 100)
@@ -105,3 +117,87 @@ def test_any_bytes_are_read_or_corrupt(data: bytes) -> None:
         read(data)
     except CorruptIndexError as error:
         assert error.position in (0, 2, 6)  # noqa: PT017
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+@given(st.lists(entries, max_size=6))
+def test_any_entries_are_written_as_the_plain_encoder_does(
+    made: list[ProducerSnapshotEntry],
+) -> None:
+    assert to_bytes(made) == snapshot(*made)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_shorter_snapshot_leaves_nothing_of_a_longer_one(tmp_path: Path, sync: bool) -> None:
+    path = tmp_path / "9.snapshot"
+    for made in ((OPEN, MARKER_ONLY, OPEN), (MARKER_ONLY,), ()):
+        write(path, made, sync=sync)
+        assert path.read_bytes() == snapshot(*made)
+    assert os.listdir(tmp_path) == ["9.snapshot"]
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_copy_that_shares_the_bytes_keeps_them(tmp_path: Path, sync: bool) -> None:
+    path, kept = tmp_path / "9.snapshot", tmp_path / "kept"
+    write(path, [OPEN])
+    kept.hardlink_to(path)
+    write(path, [MARKER_ONLY], sync=sync)
+    assert (read(kept).entries, read(path).entries) == ((OPEN,), (MARKER_ONLY,))
+
+
+def calls_of(action: Callable[[], None]) -> list[str]:
+    seen: list[str] = []
+
+    def noted(name: str) -> Any:
+        call = getattr(io.Calls(), name)
+
+        def run(*arguments: Any, **named: Any) -> Any:
+            result = call(*arguments, **named)
+            seen.append(name)
+            return result
+
+        return run
+
+    names = [field.name for field in dataclasses.fields(io.Calls)]
+    with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
+        action()
+    return seen
+
+
+def test_only_what_is_to_last_is_flushed(tmp_path: Path) -> None:
+    path = tmp_path / "9.snapshot"
+    assert calls_of(lambda: write(path, [OPEN], sync=False)) == ["open", "pwritev"]
+    assert calls_of(lambda: flush(path)) == ["open", "fdatasync", "fsync"]
+    flushed = ["open", "pwritev", "fdatasync", "rename", "fsync"]
+    assert calls_of(lambda: write(tmp_path / "10.snapshot", [OPEN])) == flushed
+
+
+def test_a_name_without_a_directory_is_one_in_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("9.snapshot", [OPEN], sync=False)
+    flush("9.snapshot")
+    assert read("9.snapshot").entries == (OPEN,)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"producer_epoch": 2**15}, {"last_sequence": 2**31}, {"producer_id": -(2**63) - 1}]
+)
+def test_a_number_without_room_is_refused_and_nothing_written(
+    tmp_path: Path, wrong: dict[str, int]
+) -> None:
+    path = tmp_path / "9.snapshot"
+    write(path, [OPEN])
+    with pytest.raises(ValueError, match="room"):
+        write(path, [dataclasses.replace(OPEN, **wrong)])
+    assert read(path).entries == (OPEN,)
+
+
+def test_more_than_is_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_snapshot, "SNAPSHOT_BYTES_MAX", 10 + 2 * 46)
+    assert len(to_bytes([OPEN] * 2)) == 10 + 2 * 46
+    with pytest.raises(LimitExceededError):
+        to_bytes([OPEN] * 3)
