@@ -1,0 +1,352 @@
+"""Snapshots of producer state, one claim a test: Kafka's ProducerStateManagerTest on files.
+
+Its claims on appending are in `test_checklist_producers`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import TransactionCoordinatorFencedError
+from kseg.files import producer_snapshot
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.log.append_rules import AppendOrigin
+from kseg.log.producers import ProducerState
+from kseg.log.snapshots import SnapshotFiles
+from tests.producing import (
+    ABORT,
+    CLIENT,
+    COMMIT,
+    COORDINATOR,
+    REPLICATION,
+    append,
+    data,
+    marker,
+)
+
+DAY_MS = 86_400_000
+MAX_TIMEOUT_MS = 15 * 60 * 1000
+LATE_MS = MAX_TIMEOUT_MS + 5 * 60 * 1000
+
+
+@pytest.fixture
+def state() -> ProducerState:
+    return ProducerState()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> SnapshotFiles:
+    return SnapshotFiles(tmp_path)
+
+
+def left(files: SnapshotFiles) -> list[int]:
+    names = os.listdir(files.directory)
+    on_disk = sorted(int(name.split(".")[0]) for name in names if name.endswith(".snapshot"))
+    assert list(files.offsets) == on_disk
+    return on_disk
+
+
+def reloaded(
+    files: SnapshotFiles, start: int, end: int, *, now_ms: int = 0, expiration_ms: int = DAY_MS
+) -> ProducerState:
+    state = ProducerState(expiration_ms=expiration_ms)
+    state.truncate_and_reload(SnapshotFiles.scan(files.directory), start, end, now_ms=now_ms)
+    return state
+
+
+class TestPsm08LateTransactions:
+    def test_one_is_late_a_ms_behind_the_largest_timeout_and_5_minutes(
+        self, state: ProducerState
+    ) -> None:
+        append(state, data(0, 100, time=1000, transactional=True))
+        assert not state.has_late_transaction(1000 + LATE_MS)
+        assert state.has_late_transaction(1000 + LATE_MS + 1)
+        append(state, marker(COMMIT, 101), origin=COORDINATOR)
+        assert not state.has_late_transaction(1000 + LATE_MS + 1)
+
+    def test_as_long_as_any_is_late(self, state: ProducerState) -> None:
+        append(state, data(0, 100, time=1000, transactional=True))
+        append(state, data(0, 101, time=1500, producer=2, transactional=True))
+        now = 1500 + LATE_MS + 1
+        assert not state.has_late_transaction(999 + LATE_MS)
+        assert state.has_late_transaction(now)
+        append(state, marker(COMMIT, 102), origin=COORDINATOR)
+        assert state.has_late_transaction(now)
+        assert not state.has_late_transaction(now - 1)
+        append(state, marker(COMMIT, 103, producer=2), origin=COORDINATOR)
+        assert not state.has_late_transaction(now)
+
+    def test_it_is_known_after_a_reload_and_gone_after_truncations(
+        self, state: ProducerState, files: SnapshotFiles
+    ) -> None:
+        append(state, data(0, 100, time=1000, transactional=True))
+        files.take(state)
+        late = 1000 + LATE_MS + 1
+        again = reloaded(files, 0, state.map_end_offset)
+        assert again.has_late_transaction(late)
+        again.truncate_and_reload(files, 0, 80, now_ms=0)
+        assert not again.has_late_transaction(late)
+        state.truncate_fully_and_start_at(files, 150)
+        assert not state.has_late_transaction(late)
+
+
+def test_psm_12_a_truncation_takes_the_snapshots_outside(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    for offset in range(5):
+        append(state, data(offset, offset))
+        files.take(state)
+    assert left(files) == [1, 2, 3, 4, 5]
+    state.truncate_and_reload(files, 1, 3, now_ms=0)
+    assert left(files) == [2, 3]
+    assert (state.map_end_offset, state.entries[1].last_offset) == (3, 2)
+
+
+def test_psm_13_a_snapshot_is_written_where_there_is_something_new(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, data(0))
+    append(state, data(1, 1))
+    path = files.take(state)
+    assert path is not None
+    assert path.stat().st_size > 0
+    assert left(files) == [2]
+    assert files.path(2) == path
+    assert files.take(state) is None
+    assert left(files) == [2]
+    assert files.path(1) is None
+
+
+def test_psm_14_a_reload_with_an_open_transaction_knows_its_last_batch(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, data(0, 0, transactional=True))
+    append(state, data(1, 1, transactional=True))
+    files.take(state)
+    again = reloaded(files, 0, 3)
+    entry = again.entries[1]
+    assert (entry.first_sequence, entry.last_sequence) == (1, 1)
+    assert (entry.first_offset, entry.last_offset) == (1, 1)
+    assert entry.current_txn_first_offset == 0
+    append(again, data(2, 2, transactional=True))
+
+
+def test_psm_14_a_reload_after_a_transaction_knows_of_none(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, data(0, 0, transactional=True))
+    append(state, data(1, 1, transactional=True))
+    append(state, marker(ABORT, 2), origin=COORDINATOR)
+    files.take(state)
+    again = reloaded(files, 0, 3)
+    entry = again.entries[1]
+    assert (entry.first_sequence, entry.last_sequence) == (1, 1)
+    assert entry.current_txn_first_offset is None
+    assert again.first_undecided_offset is None
+    append(again, data(2, 3))
+
+
+def test_psm_14_a_reload_of_a_marker_alone_keeps_its_time(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, marker(ABORT, 0, time=1234), origin=COORDINATOR)
+    files.take(state)
+    again = reloaded(files, 0, 1)
+    assert (again.entries[1].last_timestamp, again.entries[1].last_sequence) == (1234, -1)
+
+
+def test_psm_15_a_marker_that_fences_a_producer_does_not_expire_with_it(
+    files: SnapshotFiles,
+) -> None:
+    state = ProducerState(expiration_ms=DAY_MS)
+    append(state, marker(ABORT, 0, epoch=2, time=DAY_MS), origin=COORDINATOR)
+    assert (state.entries[1].last_offset, state.entries[1].first_offset) == (-1, -1)
+    state.expire(DAY_MS)
+    files.take(state)
+    assert set(reloaded(files, 0, 1, now_ms=DAY_MS).entries) == {1}
+
+
+@pytest.mark.parametrize("origin", [CLIENT, REPLICATION])
+def test_psm_16_a_reload_leaves_expired_producers_out_and_their_next_batch_fits(
+    state: ProducerState, files: SnapshotFiles, origin: AppendOrigin
+) -> None:
+    append(state, data(0, 0))
+    append(state, data(1, 1, time=1))
+    files.take(state)
+    again = reloaded(files, 0, 1, now_ms=70_000, expiration_ms=60_000)
+    assert again.is_empty
+    append(again, data(2, 2, time=70_001), origin=origin)
+    entry = again.entries[1]
+    assert (len(entry.batches), entry.first_sequence, entry.last_sequence) == (1, 2, 2)
+    assert (entry.first_offset, entry.last_offset) == (2, 2)
+
+
+def test_psm_18_snapshots_before_an_offset_are_deleted(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    for offset in range(3):
+        append(state, data(offset, offset))
+        files.take(state)
+    assert files.delete_before(3) == (1, 2)
+    assert left(files) == [3]
+    assert files.delete_before(4) == (3,)
+    assert left(files) == []
+
+
+def test_psm_19_after_a_full_truncation_all_begins_anew(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, data(0, 0))
+    append(state, data(1, 1))
+    files.take(state)
+    assert left(files) == [2]
+    state.truncate_fully_and_start_at(files, 0)
+    assert left(files) == []
+    assert (state.is_empty, state.map_end_offset) == (True, 0)
+    append(state, data(0, 0))
+    files.take(state)
+    assert left(files) == [1]
+
+
+def test_psm_20_a_scan_sees_what_was_put_back_by_hand(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    for offset in range(3):
+        append(state, data(offset, offset))
+        files.take(state)
+    files.delete_all()
+    assert files.newest_offset is None
+    for offset in (1, 2, 3):
+        producer_snapshot.write(files.directory / f"{offset:020d}.snapshot", [])
+    assert SnapshotFiles.scan(files.directory).newest_offset == 3
+
+
+def test_psm_21_a_truncation_tells_the_first_unstable_offset_anew(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, data(0, 99, transactional=True))
+    assert state.first_unstable_offset == 99
+    files.take(state)
+    append(state, marker(COMMIT, 105), origin=COORDINATOR)
+    state.high_watermark_updated(106)
+    assert state.first_unstable_offset is None
+    files.take(state)
+    append(state, data(1, 106))
+    state.truncate_and_reload(files, 0, 106, now_ms=0)
+    assert state.first_unstable_offset is None
+    state.truncate_and_reload(files, 0, 100, now_ms=0)
+    assert state.first_unstable_offset == 99
+
+
+def test_psm_22_producers_that_have_not_expired_survive_a_reload(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, data(0, 0, producer=1))
+    append(state, data(0, 1, producer=2))
+    files.take(state)
+    state.truncate_and_reload(files, 1, 2, now_ms=0)
+    assert set(state.entries) == {1, 2}
+    assert set(reloaded(files, 1, 2).entries) == {1, 2}
+
+
+def test_psm_25_no_producer_expires_within_its_transaction(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, data(0, 99, transactional=True))
+    assert state.expire(10 * DAY_MS) == ()
+    assert (set(state.entries), state.first_undecided_offset) == ({1}, 99)
+    files.take(state)
+    assert set(reloaded(files, 0, 100, now_ms=10 * DAY_MS).entries) == {1}
+
+
+def test_psm_28_a_coordinator_that_was_replaced_is_fenced(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    for offset, coordinator in enumerate([1, 1, 2]):
+        append(state, marker(COMMIT, offset, coordinator=coordinator), origin=COORDINATOR)
+    assert state.entries[1].coordinator_epoch == 2
+    files.take(state)
+    for known in (state, reloaded(files, 0, 3)):
+        with pytest.raises(TransactionCoordinatorFencedError):
+            append(known, marker(COMMIT, 3, coordinator=1), origin=COORDINATOR)
+
+
+SPOILT = {
+    "empty": lambda data: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "overwritten": lambda data: data[: len(data) // 2] + bytes([37]) * (len(data) // 2),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_psm_29_a_corrupt_snapshot_is_deleted_and_the_one_before_used(
+    state: ProducerState, files: SnapshotFiles, spoil: object
+) -> None:
+    append(state, data(0, 0))
+    files.take(state)
+    append(state, data(1, 1))
+    newest = files.take(state)
+    assert newest is not None
+    assert callable(spoil)
+    newest.write_bytes(spoil(newest.read_bytes()))
+    again = ProducerState()
+    scanned = SnapshotFiles.scan(files.directory)
+    again.truncate_and_reload(scanned, 0, 3, now_ms=0)
+    assert not newest.exists()
+    assert left(scanned) == [1]
+    assert (again.entries[1].last_offset, again.map_end_offset) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("bases", "kept"),
+    [({5}, [5, 42]), ({42}, [42]), ({2, 5, 42}, [2, 5, 42]), (set(), [42]), ({2, 50}, [2])],
+)
+def test_psm_31_stray_snapshots_go_but_the_one_behind_the_last_segment(
+    tmp_path: Path, bases: set[int], kept: list[int]
+) -> None:
+    for offset in (2, 5, 42):
+        (tmp_path / f"{offset:020d}.snapshot").write_bytes(b"")
+    files = SnapshotFiles.scan(tmp_path)
+    files.remove_stray(bases)
+    assert left(files) == kept
+
+
+def test_psm_32_marking_for_deletion_renames_and_forgets(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, data(0, 0))
+    path = files.take(state)
+    assert path is not None
+    marked = files.mark_for_deletion(1)
+    assert marked is not None
+    assert marked.name == "00000000000000000001.snapshot.deleted"
+    assert (marked.exists(), path.exists(), files.newest_offset) == (True, False, None)
+    assert files.mark_for_deletion(1) is None
+
+
+def test_psm_32_marking_one_that_is_gone_forgets_it(
+    state: ProducerState, files: SnapshotFiles
+) -> None:
+    append(state, data(0, 0))
+    path = files.take(state)
+    assert path is not None
+    path.unlink()
+    assert files.newest_offset == 1
+    assert files.mark_for_deletion(1) is None
+    assert files.newest_offset is None
+
+
+def test_psm_38_snapshot_entries_come_back(files: SnapshotFiles) -> None:
+    made = [
+        ProducerSnapshotEntry(1, 2, 1, 2, 3, -1, 3, 100),
+        ProducerSnapshotEntry(11, 12, -1, -1, 0, 123456, 13, -1),
+    ]
+    state = ProducerState()
+    state.load(made, 0)
+    state.map_end_offset = 200
+    path = files.take(state)
+    assert path is not None
+    assert list(producer_snapshot.read(path).entries) == made
