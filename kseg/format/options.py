@@ -139,9 +139,10 @@ class BatchOptions:
 
         Source: Kafka MemoryRecordsBuilder.validateProducerState.
         """
-        if self.transactional and not self.has_producer:
-            raise InvalidRecordError("a transactional batch needs a producer id")
-        if not self.has_producer:
+        # Readers take any negative id for none, Kafka's builder only -1.
+        if self.producer_id == NO_PRODUCER_ID:
+            if self.transactional:
+                raise InvalidRecordError("a transactional batch needs a producer id")
             return
         if self.producer_epoch == NO_PRODUCER_EPOCH:
             raise InvalidRecordError(f"producer {self.producer_id} has no epoch")

@@ -185,6 +185,7 @@ def test_a_wrapper_s_last_offset_moves_its_relative_offsets() -> None:
 PRODUCERS = {
     "a transaction without producer": ({"transactional": True}, "needs a producer id"),
     "a producer without epoch": ({"producer_id": 1, "base_sequence": 0}, "no epoch"),
+    "a producer below none without epoch": ({"producer_id": -2, "base_sequence": 0}, "no epoch"),
     "a producer without sequence": ({"producer_id": 1, "producer_epoch": 0}, "no base sequence"),
     "a producer below magic 2": (
         {"magic": 1, "producer_id": 1, "producer_epoch": 0, "base_sequence": 0},
