@@ -1,8 +1,9 @@
 """Kafka's own classes, asked over a pipe: `Kafka("3.9.1").ask([{"op": "parse", "data": b"..."}])`.
 
-3.9.1 is the last line that writes magic 0 and 1 and converts downwards; 4.2.0 tells what changed.
-The jars come through Maven, from the repositories that the machine's settings name; the driver
-in `tests/interop/java` is compiled against them. Both are kept in `build/interop`.
+3.9.1 is the last line that writes magic 0 and 1 and converts downwards; 4.2.0 tells what changed;
+0.10.1.1 is what `kseg.log.validation_0_10` does again. The jars come through Maven, from the
+repositories that the machine's settings name; the driver in `tests/interop/java` is compiled
+against them. Both are kept in `build/interop`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 JAVA = Path(__file__).parent / "java"
 BUILT = Path(__file__).parents[2] / "build" / "interop"
-RELEASES = ("3.9.1", "4.2.0")
+RELEASES = ("3.9.1", "4.2.0", "0.10.1.1")
 _BUILD_SECONDS_MAX = 200
 
 Request = dict[str, Any]
@@ -39,13 +40,14 @@ def prepare(release: str) -> str:
     missing = [tool for tool in ("mvn", "javac", "java") if shutil.which(tool) is None]
     if missing:
         raise UnavailableError(f"not on PATH: {', '.join(missing)} (apt-get install maven)")
-    sources = sorted(JAVA.glob("*.java"))
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, JAVA / "pom.xml"]))
+    folder = JAVA / ("old" if release.startswith("0.") else "current")
+    pom, sources = folder / "pom.xml", [JAVA / "Pipe.java", *sorted(folder.glob("*.java"))]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, pom]))
     jars = BUILT / release / "jars"
     classes = BUILT / release / f"classes-{digest.hexdigest()[:12]}"
     if not (jars / ".complete").exists():
         _run(
-            *("mvn", "--batch-mode", "--quiet", "--file", str(JAVA / "pom.xml")),
+            *("mvn", "--batch-mode", "--quiet", "--file", str(pom)),
             *(f"-Dkafka.version={release}", "dependency:copy-dependencies"),
             *("-DincludeScope=runtime", f"-DoutputDirectory={jars}"),
         )

@@ -30,6 +30,7 @@ from kseg.log.validation import validate as validate_bytes
 from kseg.log.validation import validate_append
 from tests import reference
 from tests.conformance.readers import Kseg
+from tests.interop import release_0_10
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -335,4 +336,5 @@ OPERATIONS: dict[str, Callable[[Request, str], Answer]] = {
     "filter": filtered,
     "parse": parse,
     "message": message,
+    **release_0_10.ANSWERS,
 }

@@ -20,7 +20,7 @@ from kseg.format.builder import BatchBuilder
 from kseg.format.encode import encode_batch, encode_batches
 from kseg.format.options import BatchOptions
 from tests import builders, reference
-from tests.interop import cases
+from tests.interop import made
 
 with warnings.catch_warnings():  # theirs, not ours
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -102,9 +102,9 @@ def test_other_clients_read_the_same_records(fixture_case: Path, name: str) -> N
 def some_records(magic: int, seed: int, first: int = 0) -> list[builders.Record]:
     """Records with all that the format has: nulls, headers, gaps between offsets, odd times."""
     chance = Random(seed)
-    made = [one for _ in range(3) for one in cases.records(chance, magic=magic)]
+    drawn = [one for _ in range(3) for one in made.records(chance, magic=magic)]
     offset, placed = first, []
-    for one in made:
+    for one in drawn:
         placed.append(replace(one, offset=offset))
         offset += chance.choice((1, 1, 1, 5)) if magic else 1
     return placed

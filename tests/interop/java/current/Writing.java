@@ -70,7 +70,7 @@ final class Writing {
         answer.put("appended", appended);
         if (r.has("last_offset")) builder.overrideLastOffset(r.get("last_offset").asLong());
         if (r.has("reopened")) reopen(builder, r.get("reopened"), answer);
-        answer.set("data", Driver.binary(builder.build().buffer()));
+        answer.set("data", Pipe.binary(builder.build().buffer()));
         answer.put("count", builder.numRecords());
         answer.put("uncompressed_bytes", builder.uncompressedBytesWritten());
         answer.put("ratio", builder.compressionRatio());
@@ -83,8 +83,8 @@ final class Writing {
                                ArrayNode rooms) throws IOException {
         long offset = record.get(0).asLong();
         long timestamp = record.get(1).asLong();
-        byte[] key = Driver.bytes(record.get(2));
-        byte[] value = Driver.bytes(record.get(3));
+        byte[] key = Pipe.bytes(record.get(2));
+        byte[] value = Pipe.bytes(record.get(3));
         Header[] headers = Driver.headers(record.get(4));
         rooms.addArray().add(builder.isFull()).add(builder.estimatedSizeInBytes())
             .add(builder.hasRoomFor(timestamp, key, value, headers));
@@ -100,7 +100,7 @@ final class Writing {
 
     /** Built for one producer, then again for another. */
     private static void reopen(MemoryRecordsBuilder builder, JsonNode producer, ObjectNode answer) {
-        answer.set("first_data", Driver.binary(builder.build().buffer()));
+        answer.set("first_data", Pipe.binary(builder.build().buffer()));
         builder.reopenAndRewriteProducerState(producer.get(0).asLong(),
             (short) producer.get(1).asInt(), producer.get(2).asInt(), producer.get(3).asBoolean());
     }
@@ -111,8 +111,8 @@ final class Writing {
         List<SimpleRecord> records = new ArrayList<>();
         ArrayNode bounds = answer.putArray("upper_bounds");
         for (JsonNode record : r.get("records")) {
-            byte[] key = Driver.bytes(record.get(2));
-            byte[] value = Driver.bytes(record.get(3));
+            byte[] key = Pipe.bytes(record.get(2));
+            byte[] value = Pipe.bytes(record.get(3));
             Header[] headers = Driver.headers(record.get(4));
             records.add(new SimpleRecord(record.get(1).asLong(), key, value, headers));
             bounds.add(
@@ -148,7 +148,7 @@ final class Writing {
             LogValidator.ValidationResult result = validator
                 .validateMessagesAndAssignOffsets(offset, meters, BufferSupplier.NO_CACHING);
             MemoryRecords written = (MemoryRecords) part(result, "validatedRecords");
-            answer.set("data", Driver.binary(written.buffer()));
+            answer.set("data", Pipe.binary(written.buffer()));
             answer.put("in_place", written == records);
             answer.put("max_timestamp", (long) part(result, "maxTimestampMs"));
             answer.put("log_append_time", (long) part(result, "logAppendTimeMs"));
@@ -167,7 +167,7 @@ final class Writing {
         Method convert =
             MemoryRecords.class.getMethod("downConvert", byte.class, long.class, Time.class);
         Object converted = convert.invoke(records(r), magic, first, time);
-        answer.set("data", Driver.binary(((MemoryRecords) part(converted, "records")).buffer()));
+        answer.set("data", Pipe.binary(((MemoryRecords) part(converted, "records")).buffer()));
         stats(answer, (RecordValidationStats) part(converted, "recordConversionStats"));
         Class<?> lazily = Class.forName("org.apache.kafka.common.record.LazyDownConversionRecords");
         Object lazy = lazily.getConstructors()[0]
@@ -177,7 +177,7 @@ final class Writing {
             .invoke(lazy, r.get("read_bytes").asLong());
         ArrayNode sent = answer.putArray("chunks");
         while (chunks.hasNext())
-            sent.add(Driver.binary(((MemoryRecords) part(chunks.next(), "records")).buffer()));
+            sent.add(Pipe.binary(((MemoryRecords) part(chunks.next(), "records")).buffer()));
     }
 
     static void filter(JsonNode r, ObjectNode answer) throws Exception {
@@ -194,7 +194,7 @@ final class Writing {
         }
         ByteBuffer written = result.outputBuffer().duplicate();
         written.flip();
-        answer.set("data", Driver.binary(written));
+        answer.set("data", Pipe.binary(written));
         answer.put("bytes_read", result.bytesRead());
         answer.put("messages_read", result.messagesRead());
         answer.put("bytes_retained", result.bytesRetained());
@@ -230,7 +230,7 @@ final class Writing {
     // What requests and results hold.
 
     private static MemoryRecords records(JsonNode r) throws IOException {
-        return MemoryRecords.readableRecords(ByteBuffer.wrap(Driver.bytes(r.get("data"))));
+        return MemoryRecords.readableRecords(ByteBuffer.wrap(Pipe.bytes(r.get("data"))));
     }
 
     private static TimestampType timestampType(JsonNode r) {

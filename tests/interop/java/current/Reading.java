@@ -18,7 +18,7 @@ final class Reading {
 
     /** Every batch of "data" with its header and its records, as far as each can be read. */
     static void parse(JsonNode request, ObjectNode answer) throws Exception {
-        byte[] data = Driver.bytes(request.get("data"));
+        byte[] data = Pipe.bytes(request.get("data"));
         ArrayNode batches = answer.putArray("batches");
         MemoryRecords records = MemoryRecords.readableRecords(ByteBuffer.wrap(data));
         int position = 0;
@@ -33,7 +33,7 @@ final class Reading {
     }
 
     private static ObjectNode batch(MutableRecordBatch batch, int position) {
-        ObjectNode one = Driver.NEW.objectNode();
+        ObjectNode one = Pipe.NEW.objectNode();
         one.put("position", position).put("size", batch.sizeInBytes()).put("magic", batch.magic());
         guard(one, "error", () -> header(batch, one));
         one.put("crc_ok", batch.isValid());
@@ -70,9 +70,9 @@ final class Reading {
 
     /** [offset, timestamp, sequence, key, value, headers]. */
     private static ArrayNode record(Record record) {
-        ArrayNode row = Driver.NEW.arrayNode();
+        ArrayNode row = Pipe.NEW.arrayNode();
         row.add(record.offset()).add(record.timestamp()).add(record.sequence());
-        row.add(Driver.binary(record.key())).add(Driver.binary(record.value()));
+        row.add(Pipe.binary(record.key())).add(Pipe.binary(record.value()));
         return row.add(Driver.pairs(record.headers()));
     }
 
@@ -85,7 +85,7 @@ final class Reading {
 
     /** One message of magic 0 or 1, without offset and size. */
     static void message(JsonNode request, ObjectNode answer) throws Exception {
-        LegacyRecord message = new LegacyRecord(ByteBuffer.wrap(Driver.bytes(request.get("data"))));
+        LegacyRecord message = new LegacyRecord(ByteBuffer.wrap(Pipe.bytes(request.get("data"))));
         guard(answer, "valid_error", message::ensureValid);
         ask(answer, "crc", message::checksum);
         ask(answer, "computed_crc", message::computeChecksum);
@@ -102,7 +102,7 @@ final class Reading {
     private static void ask(ObjectNode answer, String name, Supplier<Object> getter) {
         guard(answer, name + "_error", () -> {
             Object value = getter.get();
-            if (value instanceof ByteBuffer buffer) answer.set(name, Driver.binary(buffer));
+            if (value instanceof ByteBuffer buffer) answer.set(name, Pipe.binary(buffer));
             else answer.putPOJO(name, value);
         });
     }
@@ -111,7 +111,7 @@ final class Reading {
         try {
             action.run();
         } catch (RuntimeException | OutOfMemoryError thrown) {
-            Driver.describe(answer.putObject(name), thrown);
+            Pipe.describe(answer.putObject(name), thrown);
         }
     }
 }
