@@ -257,8 +257,8 @@ class ProducerAppend:
             stored: what is known of the producer.
             origin: who appends; less is asked of a follower than of a client.
             verification: what was announced of its transaction, if anything.
-            transaction_version: of the coordinator that writes a marker; from 2 on the marker's
-                epoch must be above the producer's.
+            transaction_version: of the coordinator that writes a marker; from 2 on a marker that
+                ends a transaction needs an epoch above the producer's.
         """
         self.stored = stored
         self.started: list[OffsetMetadata] = []
@@ -295,14 +295,19 @@ class ProducerAppend:
         self._take_data(batch, place)
         return None
 
-    def entry(self) -> ProducerEntry:
+    def entry(self, *, one_by_one: bool = False) -> ProducerEntry:
         """The entry as it is once the append is written.
+
+        Args:
+            one_by_one: as if each batch were appended by itself: then an epoch that came and went
+                has taken the batches before it along. In one append only the last epoch counts.
 
         Source: Kafka `ProducerStateEntry.update`.
         """
         stored = self.stored
         batches = tuple(self._batches)
-        kept = (batches if self._forgets else stored.batches + batches)[-BATCHES_KEPT:]
+        forgets = self._forgets if one_by_one else self._epoch != stored.producer_epoch
+        kept = (batches if forgets else stored.batches + batches)[-BATCHES_KEPT:]
         return ProducerEntry(
             stored.producer_id,
             self._epoch,
@@ -344,11 +349,11 @@ class ProducerAppend:
             self._epoch = epoch
 
     def _check_epoch(self, batch: ProducerBatch, *, above: bool) -> None:
-        """A follower takes what its leader took."""
+        """A follower takes what its leader took, and a marker without effect may come again."""
         epoch, known = batch.producer_epoch, self._epoch
         if self._origin == AppendOrigin.REPLICATION:
             return
-        if epoch < known or (above and epoch == known):
+        if epoch < known or (above and epoch == known and self._txn_first is not None):
             raise InvalidProducerEpochError(
                 f"producer {self.stored.producer_id} comes with epoch {epoch}, "
                 + (f"and an end marker needs one above {known}" if above else f"and has {known}"),

@@ -198,8 +198,8 @@ class ProducerState:
             segment_base_offset: of the segment that they go to; -1 for not known.
             position: where in it the first will lie.
             guard: from `start_verification`, for a transaction that begins.
-            transaction_version: of the coordinator that writes markers; from 2 on a marker's epoch
-                must be above its producer's.
+            transaction_version: of the coordinator that writes markers; from 2 on one that ends a
+                transaction needs an epoch above its producer's.
 
         Raises:
             OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError,
@@ -398,7 +398,9 @@ class ProducerState:
                     stable = self.last_stable_offset(decided)
                     aborted.append(AbortedTxn(*decided[:3], stable))
                 self._complete(decided)
-        self._entries.update((key, append.entry()) for key, append in appends.items())
+        self._entries.update(
+            (key, append.entry(one_by_one=True)) for key, append in appends.items()
+        )
         if len(table):
             self.map_end_offset = int(table.rows[-1, _LAST_OFFSET]) + 1
         return tuple(aborted)

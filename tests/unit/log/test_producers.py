@@ -229,6 +229,30 @@ def test_a_marker_of_newer_transactions_raises_the_epoch(
             state.prepare(ending, **how)
 
 
+def test_a_marker_of_newer_transactions_may_come_again_once_it_has_no_effect() -> None:
+    state = ProducerState()
+    append(state, data(0, epoch=1, transactional=True))
+    for offset in (1, 2):
+        ending = [marker(COMMIT, offset, epoch=2, coordinator=offset)]
+        update = state.prepare(ending, origin=COORDINATOR, transaction_version=2)
+        for completed in state.commit(update):
+            state.complete(completed)
+    assert (state.entries[1].coordinator_epoch, state.ongoing) == (2, ())
+    with pytest.raises(InvalidProducerEpochError):
+        state.prepare([marker(COMMIT, 3, epoch=1)], origin=COORDINATOR, transaction_version=2)
+
+
+def test_an_epoch_that_comes_and_goes_counts_where_batches_are_taken_in_singly() -> None:
+    back_and_forth = [data(1, 1, epoch=1), data(2, 2)]
+    together, singly = ProducerState(), ProducerState()
+    for state in (together, singly):
+        append(state, data(0, 0))
+    append(together, *back_and_forth, origin=REPLICATION)
+    singly.feed(table(back_and_forth))
+    known = [[b.last_offset for b in state.entries[1].batches] for state in (together, singly)]
+    assert known == [[0, 2], [2]]
+
+
 def test_a_transaction_knows_where_it_begins() -> None:
     state = ProducerState()
     first = [
