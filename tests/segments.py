@@ -43,13 +43,13 @@ def messages_at(*offsets: int, timestamp: int | None = None, magic: int = 1) -> 
 def batch_of(size: int, *, base_offset: int, records: int = 1, timestamp: int = -1) -> bytes:
     """A batch of magic 2 of exactly so many bytes."""
     given = [record(b"", timestamp=timestamp) for _ in range(records)]
-    data = batch(given, base_offset=base_offset)
-    spare = size - len(data)
-    while len(data) != size:
-        given[0] = record(bytes(spare), timestamp=timestamp)
+    spare = size - len(batch(given, base_offset=base_offset))
+    for shorter in range(8):  # a longer value has longer lengths in front; not each size exists
+        given[0] = record(bytes(spare - shorter), timestamp=timestamp)
         data = batch(given, base_offset=base_offset)
-        spare += size - len(data)  # a longer value has a longer length in front
-    return data
+        if len(data) == size:
+            return data
+    raise ValueError(f"no batch has {size} bytes")
 
 
 def offset_entries(path: Path, base_offset: int = 0) -> list[tuple[int, int]]:
