@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
-from kseg.files.names import FileKind, list_partition, segment_name
+from kseg.files.names import FileKind, PartitionFiles, list_partition, segment_name
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 
 if TYPE_CHECKING:
@@ -55,19 +55,24 @@ class SnapshotFiles:
 
     @classmethod
     def scan(cls, directory: io.StrPath) -> SnapshotFiles:
-        """Look which there are; of two names for one offset that in 20 digits counts.
+        """Look which there are.
 
         Raises:
             OSError: the directory cannot be listed.
         """
+        return cls.of(list_partition(directory))
+
+    @classmethod
+    def of(cls, files: PartitionFiles) -> SnapshotFiles:
+        """Those of a listing; of two names for one offset that in 20 digits counts."""
         found: dict[int, Path] = {}
-        for file in list_partition(directory).snapshots:
+        for file in files.snapshots:
             offset = file.name.base_offset
             if offset is None or offset < 0:
                 continue
             if offset not in found or file.path.name == _name(offset):
                 found[offset] = file.path
-        return cls(directory, found.items())
+        return cls(files.path, found.items())
 
     @property
     def offsets(self) -> tuple[int, ...]:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kseg.constants import ControlType
-from kseg.errors import CorruptIndexError, LimitExceededError
-from kseg.files import producer_snapshot
 from kseg.format.header import COLUMN, BatchTable
+from kseg.log.snapshots import SnapshotFiles
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -124,21 +123,15 @@ def last_stable_offset(log: Log) -> int:
 
 def _newest_snapshot(log: Log) -> tuple[int, dict[int, int]]:
     """Offset and open transactions of the newest sound snapshot; else the log's start and none."""
-    for named in reversed(log.files.snapshots):
-        offset = named.name.base_offset
-        if offset is None or not log.first_offset <= offset <= log.log_end_offset:
-            continue
-        try:
-            entries = producer_snapshot.read(named.path).entries
-        except (CorruptIndexError, LimitExceededError, FileNotFoundError):
-            continue
-        undecided = {
-            entry.producer_id: entry.current_txn_first_offset
-            for entry in entries
-            if entry.current_txn_first_offset >= 0
-        }
-        return offset, undecided
-    return log.first_offset, {}
+    found = SnapshotFiles.of(log.files).newest_sound(at_most=log.log_end_offset)
+    if found is None or found.offset < log.first_offset:
+        return log.first_offset, {}
+    undecided = {
+        entry.producer_id: entry.current_txn_first_offset
+        for entry in found.entries
+        if entry.current_txn_first_offset >= 0
+    }
+    return found.offset, undecided
 
 
 class AbortedAhead:

@@ -365,6 +365,24 @@ def test_feeding_in_pieces_knows_what_a_plain_reader_knows(
     assert state.map_end_offset == (log[-1].last_offset + 1 if log else 0)
 
 
+@given(logs())
+def test_a_replica_is_prepared_from_a_table_as_from_each_of_its_headers(
+    log: list[BatchHeader],
+) -> None:
+    outcomes: list[Any] = []
+    for batches in (log, table(log)):
+        state = ProducerState()
+        append(state, data(0, -9), data(1, -8, epoch=1), origin=REPLICATION)
+        try:
+            update = state.prepare(batches, origin=REPLICATION)
+        except KsegError as error:
+            outcomes.append((type(error), error.offset))
+            continue
+        started = sorted((key, place.offset) for key, place in update.started)
+        outcomes.append((update.entries, started, update.completed))
+    assert outcomes[0] == outcomes[1]
+
+
 def test_a_long_run_of_one_producer_costs_five_looks() -> None:
     run = table(data(n, n, producer=5) for n in range(5000))
     assert [one.base_offset for one in telling_batches(run)] == [0, *range(4995, 5000)]
