@@ -316,9 +316,7 @@ class Message:
 
         Source: Kafka 0.10.1 Message.toFormatVersion, convertToBuffer.
         """
-        own = self.magic
-        grown = header_size_difference(own, magic)
-        if not grown:
+        if not header_size_difference(self.magic, magic):
             return self
         kind = self.wrapper_timestamp_type if timestamp_type is None else timestamp_type
         if kind is None:  # bit 3 told it, whatever the magic
@@ -326,7 +324,7 @@ class Message:
         log_append = magic == 1 and kind == TimestampType.LOG_APPEND_TIME
         attributes = self.attributes & ~LOG_APPEND | (LOG_APPEND if log_append else 0)
         head = _head(magic, attributes, now_ms if log_append else NO_TIMESTAMP)
-        return Message(_sealed([head, _behind_header(self, own)]))
+        return Message(_sealed([head, _behind_header(self, self.magic)]))
 
     def with_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> Message:
         """The message with another timestamp: this very object where it has that one already.
