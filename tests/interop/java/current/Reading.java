@@ -110,7 +110,7 @@ final class Reading {
     private static void guard(ObjectNode answer, String name, Runnable action) {
         try {
             action.run();
-        } catch (RuntimeException | OutOfMemoryError thrown) {
+        } catch (RuntimeException | Error thrown) {
             Pipe.describe(answer.putObject(name), thrown);
         }
     }
