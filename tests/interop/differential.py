@@ -95,6 +95,13 @@ def pairs(case: cases.Case, theirs: Answer, mine: Answer) -> Iterator[Pair]:
 
 
 _OWN = {"position", "size", "crc"}  # of compressed bytes
+_ERRORS = {"error", "records_error", "skip_error"}
+
+
+def _as_read(batch: Answer) -> Answer:
+    """A batch without what is compressed bytes' own, its errors by their class."""
+    errors = {name: batch[name]["error"] for name in _ERRORS & batch.keys()}
+    return {name: value for name, value in batch.items() if name not in _OWN} | errors
 
 
 def read_each_other(kafka: Kafka, exchange: Sequence[Pair]) -> Iterator[Difference]:
@@ -102,10 +109,7 @@ def read_each_other(kafka: Kafka, exchange: Sequence[Pair]) -> Iterator[Differen
     requests = [{"op": "parse", "data": data} for _, *both in exchange for data in both]
     answers = kafka.ask(requests)
     for (case, data, _), theirs, mine in zip(exchange, answers[::2], answers[1::2], strict=True):
-        one, other = (
-            [{k: v for k, v in batch.items() if k not in _OWN} for batch in side["batches"]]
-            for side in (theirs, mine)
-        )
+        one, other = ([_as_read(batch) for batch in side["batches"]] for side in (theirs, mine))
         if one != other:
             yield Difference(case, "Kafka reads", one, other)
         request = {"op": "parse", "data": data}
