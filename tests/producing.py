@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -106,6 +107,19 @@ def append(
         state.complete(transaction)
     state.map_end_offset = batches[-1].last_offset + 1
     return completed
+
+
+def described(state: ProducerState) -> dict[int, tuple[Any, ...]]:
+    return {
+        key: (
+            entry.producer_epoch,
+            entry.coordinator_epoch,
+            entry.last_timestamp,
+            entry.current_txn_first_offset,
+            [tuple(known) for known in entry.batches],
+        )
+        for key, entry in state.entries.items()
+    }
 
 
 @dataclass

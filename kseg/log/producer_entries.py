@@ -325,6 +325,8 @@ class ProducerAppend:
             self._check_sequence(batch)
         self._enter_epoch(batch.producer_epoch)
         delta = batch.last_offset - batch.base_offset
+        if not 0 <= delta <= _SEQUENCE_MAX:  # a damaged header; 32 bits are what is kept of it
+            delta = (delta + 2**31) % 2**32 - 2**31
         last = last_sequence(batch.base_sequence, delta)
         self._batches.append(BatchDescriptor(last, batch.last_offset, delta, batch.max_timestamp))
         if len(self._batches) > _BATCHES_MAX:
