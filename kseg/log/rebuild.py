@@ -27,11 +27,12 @@ from kseg.format import codec
 from kseg.format.arena import Arena
 from kseg.format.bodies import at_batch, wrapper_value
 from kseg.format.columns import decode
+from kseg.format.down_convert import ConversionStats
 from kseg.format.encode import encode_batch
 from kseg.format.header import CODEC_MASK, COLUMN, ENTRY_BYTES_MIN, BatchHeader, BatchTable, scan
 from kseg.format.options import BatchOptions, overhead_bytes
 from kseg.format.request import Request
-from kseg.log.append_rules import AppendRules, ConversionStats, ValidatedBatch
+from kseg.log.append_rules import AppendRules, ValidatedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -32,6 +32,7 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.format.bodies import at_batch
+from kseg.format.down_convert import ConversionStats
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import BatchHeader, BatchTable
 from kseg.format.options import overhead_bytes
@@ -50,7 +51,6 @@ from kseg.log.append_rules import (
     NOTHING_CONVERTED,
     AppendOrigin,
     AppendRules,
-    ConversionStats,
     ValidatedBatch,
     ValidationMetrics,
 )
