@@ -270,7 +270,7 @@ def _filter(chance: Random) -> Request:
         "decisions": decisions,
         "now": chance.choice((1000, NOW)),
         "delete_retention": chance.choice((0, 24, 86_400_000)),
-        "room": chance.choice((1 << 20, 1 << 20, 1 << 20, 1, 100)),
+        "room": chance.choice((1 << 20, 1 << 20, 1 << 20, 1)),
     }
 
 
