@@ -156,14 +156,6 @@ class MappedFile:
                 path=self.path,
             ) from error
 
-    def advise_sequential(self) -> None:
-        """Tell the kernel that the file will be read from front to back."""
-        self._check_open()
-        if self._map is not None and hasattr(mmap, "MADV_SEQUENTIAL"):
-            self._map.madvise(mmap.MADV_SEQUENTIAL)
-        elif hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-
     def close(self) -> None:
         """Release the file; a second call does nothing.
 

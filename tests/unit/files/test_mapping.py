@@ -35,7 +35,6 @@ def test_reads_are_owned_read_only_and_clipped_to_the_size(path: Path, mapping: 
         part = file.read(100, 50)
         assert bytes(file.read(len(DATA) - 3, 50)) == DATA[-3:]
         assert bytes(file.read(len(DATA), 1)) == bytes(file.read(2**62, 2**62)) == b""
-        file.advise_sequential()
     assert bytes(part) == DATA[100:150]
     assert part.readonly
 
@@ -79,7 +78,7 @@ def test_closing_under_a_view_takes_nothing_away(path: Path) -> None:
         file.close()
         assert file.closed
         assert view == DATA
-    for use in (file.pin, file.refresh, file.advise_sequential, lambda: file.read(0, 1)):
+    for use in (file.pin, file.refresh, lambda: file.read(0, 1)):
         with pytest.raises(ValueError, match="closed"):
             use()
 
@@ -97,7 +96,6 @@ def test_an_empty_file_has_an_empty_view(path: Path, mapping: Any) -> None:
     path.write_bytes(b"")
     with MappedFile.open(path, mapping) as file:
         assert (file.size, bytes(file.read(0, 10))) == (0, b"")
-        file.advise_sequential()
         if file.mapped:
             with file.view() as view:
                 assert len(view) == 0
