@@ -34,7 +34,7 @@ build: $(VENV)/.built $(VENV)/.with-speed
 
 debug: $(VENV)/.with-test
 	rm -f kseg/*.so $(VENV)/.built
-	KSEG_DEBUG=1 $(PY) setup.py -q build_ext --inplace -j 2 -b build/debug/lib -t build/debug/temp
+	KSEG_DEBUG=1 $(PY) setup.py -q build_ext --inplace -b build/debug/lib -t build/debug/temp
 	@echo 'The kernels carry checks now; "make build" puts the fast ones back.'
 
 .PHONY: lint fuzz asan soak bench dist clean
@@ -93,5 +93,5 @@ $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
 
 $(VENV)/.built: $(SOURCES) | $(VENV)/.made
 	@[ ! -d build/debug ] || rm -rf build/debug kseg/*.so
-	$(PY) setup.py -q build_ext --inplace -j 2
+	$(PY) setup.py -q build_ext --inplace
 	@touch $@

@@ -69,9 +69,14 @@ KERNELS = [
     extension("_validate"),
 ]
 
+#: Kernels are translated and compiled side by side.
+PROCESSORS = os.cpu_count() or 1
+
 setup(
+    options={"build_ext": {"parallel": PROCESSORS}},
     ext_modules=cythonize(
         [] if NO_KERNELS else KERNELS,
+        nthreads=0 if NO_KERNELS else PROCESSORS,
         compiler_directives=DIRECTIVES,
         build_dir="build/debug/cython" if DEBUG else "build/cython",
     ),
