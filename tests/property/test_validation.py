@@ -146,11 +146,15 @@ def test_old_messages_hold_what_was_sent_in_any_format(
 
 
 @given(records=old, rules=rules_drawn, mark=st.booleans(), codec=codecs)
+@example(
+    records=[record(timestamp=5), record(timestamp=6)], rules=AppendRules(), mark=True, codec=1
+)
 def test_old_messages_are_refused_by_the_same_rules(
     records: list[Record], rules: AppendRules, mark: bool, codec: int
 ) -> None:
     fields = {name: getattr(rules, name) for name in AppendRules.__slots__}
     rules = AppendRules(**{**fields, "magic": 1})
+    own = records
     if codec:
         data = wrapper(records, magic=1, codec=codec, log_append=mark)
         shared = max(-1, *(one.timestamp for one in records))
@@ -165,7 +169,9 @@ def test_old_messages_are_refused_by_the_same_rules(
     if faults:
         check_refusal(data, rules, faults)
     else:
-        assert held(take(data, rules)) == expected(records, rules, 1)
+        taken = take(data, rules)
+        # In place the mark goes, and with it the wrapper's hold over the times of its messages.
+        assert held(taken) == expected(own if taken.in_place else records, rules, 1)
 
 
 @given(
