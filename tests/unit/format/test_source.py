@@ -366,3 +366,18 @@ def test_numbers_may_come_from_any_iterable() -> None:
     given = {"timestamp": iter([1, True, np.int32(3), 2**63 - 1])}
     batch = encode_batch(given, BatchOptions(timestamp_type=TimestampType.LOG_APPEND_TIME))
     assert batch.record_count == 4
+
+
+def test_every_buffer_that_columns_can_have_is_lent_at_once() -> None:
+    def full(count: int) -> BinaryColumn:
+        ends = np.arange(count + 1, dtype=np.int32)
+        bits = np.packbits(np.ones(count, np.uint8), bitorder="little")
+        return BinaryColumn(ends, np.full(count, 97, np.uint8), bits, 0)
+
+    rows = np.arange(5, dtype=np.int64)
+    headers = HeadersColumn(np.arange(6, dtype=np.int32), full(5), full(5))
+    arrays = {"offset": rows, "timestamp": rows, "key": full(5), "value": full(5)}
+    made = encode_batch(RecordColumns(5, arrays | {"headers": headers}), BatchOptions())
+    (walked,) = reference.walk(made.data).batches
+    held = [(one.key, one.value, one.headers) for one in reference.records(walked)]
+    assert held == [(b"a", b"a", ((b"a", b"a"),))] * 5
