@@ -103,13 +103,7 @@ def examine_batch(
             )
         )
 
-    found = look(_NO_FAULTS)
-    _count(found, metrics)
-    if found.status:
-        raise record_error(found.status, header, found.records)
-    if found.fault_count:
-        raise _refused(look, found, header, rules, now_ms)
-    return found
+    return _held(look, header, rules, now_ms, metrics)
 
 
 def examine_wrapper(
@@ -142,6 +136,17 @@ def examine_wrapper(
             )
         )
 
+    return _held(look, header, rules, now_ms, metrics)
+
+
+def _held(
+    look: Callable[[Any], Examined],
+    header: BatchHeader,
+    rules: AppendRules,
+    now_ms: int,
+    metrics: ValidationMetrics,
+) -> Examined:
+    """What a look at one batch's records gives; raise what is wrong with them."""
     found = look(_NO_FAULTS)
     _count(found, metrics)
     if found.status:
