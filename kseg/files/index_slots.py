@@ -15,24 +15,22 @@ from __future__ import annotations
 
 import struct
 from os import fspath
-from types import TracebackType
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
 from kseg._index import bisect_entries
 from kseg.errors import CorruptIndexError, OffsetOverflowError
 from kseg.files import io
+from kseg.files.closing import Closing
 from kseg.files.index_file import INDEX_BYTES_MAX, IndexFile
 
 INT32_MAX: Final = 2**31 - 1
 #: What a lookup reads at a time: the end of the index first, where most answers are.
 _WARM_BYTES: Final = 8192
 
-_IndexT = TypeVar("_IndexT", bound="IndexSlots")
 
-
-class IndexSlots:
+class IndexSlots(Closing):
     """Where the used slots end, room for more, cutting and lookups.
 
     Attributes:
@@ -70,13 +68,13 @@ class IndexSlots:
 
     @classmethod
     def open(
-        cls: type[_IndexT],
+        cls,
         path: io.StrPath,
         base_offset: int,
         *,
         bytes_max: int,
         used: int | None = None,
-    ) -> _IndexT:
+    ) -> Self:
         """Take note of an index; the file is opened, or made, at its first use.
 
         Args:
@@ -342,16 +340,3 @@ class IndexSlots:
         self.path = path
         if self._file is not None:
             self._file.path = path
-
-    def __enter__(self: _IndexT) -> _IndexT:
-        """Answer the index itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()

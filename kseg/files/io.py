@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
-from types import TracebackType
 from typing import Final
 
 from kseg.errors import LimitExceededError, PoisonedFileError
+from kseg.files.closing import Closing
 
 StrPath = str | PathLike[str]
 Bytes = bytes | bytearray | memoryview
@@ -152,7 +152,7 @@ def calls_replaced(calls: Calls) -> Iterator[None]:
 _BUFFERS_MAX: Final = 1024
 
 
-class WriteFile:
+class WriteFile(Closing):
     """A file open for reading and writing at positions. One thread at a time may change it.
 
     `open` acquires; `close`, or leaving a `with`, releases. Nothing is lasting before `flush`.
@@ -296,19 +296,6 @@ class WriteFile:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-
-    def __enter__(self) -> WriteFile:
-        """Answer the file itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def _behind(parts: list[memoryview], written: int) -> list[memoryview]:

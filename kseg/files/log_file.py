@@ -12,18 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from kseg.constants import StopReason
 from kseg.errors import NotALogError
+from kseg.files.closing import Closing
 from kseg.files.mapping import MappedFile, Mapping
 from kseg.files.names import FileKind, parse_name
 from kseg.format.header import HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.
@@ -52,7 +50,7 @@ class Tile:
     table: BatchTable
 
 
-class LogFile:
+class LogFile(Closing):
     """A `.log` (or Kafka 0.7 `.kafka`, or KRaft `.checkpoint`) file, open for reading.
 
     `open` acquires; `close`, or leaving a `with`, releases. Any thread may walk.
@@ -137,19 +135,6 @@ class LogFile:
     def close(self) -> None:
         """Release the file; a second call does nothing."""
         self._file.close()
-
-    def __enter__(self) -> LogFile:
-        """Answer the file itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ Source: Kafka `FileRecords`.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Final
 
 from kseg.constants import SEGMENT_BYTES_MAX
 from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files import io
+from kseg.files.closing import Closing
 
 
-class LogWriter:
+class LogWriter(Closing):
     """A `.log` file under one writer. Not for several threads at once.
 
     `open` acquires, `close` or leaving a `with` releases.
@@ -210,16 +210,3 @@ class LogWriter:
             "which looks",
             path=self.path,
         ) from self._failure
-
-    def __enter__(self) -> LogWriter:
-        """Answer the writer itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()

@@ -16,18 +16,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike, fspath
-from types import TracebackType
 from typing import Final, Literal
 
 from kseg.errors import CorruptRecordError
 from kseg.files import io, lock
+from kseg.files.closing import Closing
 
 Mapping = Literal["auto", "always", "never"]
 
 _MODES: Final = ("auto", "always", "never")
 
 
-class MappedFile:
+class MappedFile(Closing):
     """A file open for reading, mapped or not, of the size it had when it was opened.
 
     `open` acquires; `close`, or leaving a `with`, releases. Any thread may read.
@@ -165,19 +165,6 @@ class MappedFile:
             os.close(self._fd)
         self._fd = -1
         self._map = None
-
-    def __enter__(self) -> MappedFile:
-        """Answer the file itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
     def __del__(self) -> None:
         """Close what nobody closed, as an abandoned generator leaves it."""

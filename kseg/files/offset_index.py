@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import struct
 from os import PathLike
-from types import TracebackType
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kseg._index import bisect_entries, bisect_entries_many
+from kseg.files.closing import Closing
 from kseg.files.index_file import CLOSED, IndexFile
 from kseg.files.mapping import Mapping
 from kseg.files.names import OFFSET_MAX
@@ -55,7 +55,7 @@ class OffsetEntries(NamedTuple):
     positions: npt.NDArray[np.int64]
 
 
-class OffsetIndex:
+class OffsetIndex(Closing):
     """One `.index` file, read-only, searched in place. Any thread may look things up."""
 
     __slots__ = ("_entries", "_file", "base_offset")
@@ -223,19 +223,6 @@ class OffsetIndex:
         """Release the file; a second call does nothing, any other use is a ValueError."""
         self._file.close()
         self._entries = (self._file.data, CLOSED)
-
-    def __enter__(self) -> OffsetIndex:
-        """Answer the index itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def _negative(relative: int, position: int) -> str:

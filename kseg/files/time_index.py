@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import struct
 from os import PathLike
-from types import TracebackType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ import numpy.typing as npt
 
 from kseg._index import bisect_entries, bisect_entries_many
 from kseg.constants import NO_TIMESTAMP
+from kseg.files.closing import Closing
 from kseg.files.index_file import CLOSED, IndexFile
 from kseg.files.mapping import Mapping
 from kseg.files.names import OFFSET_MAX
@@ -53,7 +53,7 @@ class TimeEntries(NamedTuple):
     offsets: npt.NDArray[np.int64]
 
 
-class TimeIndex:
+class TimeIndex(Closing):
     """One `.timeindex` file, read-only, searched in place. Any thread may look things up."""
 
     __slots__ = ("_entries", "_file", "base_offset")
@@ -205,16 +205,3 @@ class TimeIndex:
         """Release the file; a second call does nothing, any other use is a ValueError."""
         self._file.close()
         self._entries = (self._file.data, CLOSED)
-
-    def __enter__(self) -> TimeIndex:
-        """Answer the index itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()

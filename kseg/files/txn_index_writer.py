@@ -11,17 +11,17 @@ from __future__ import annotations
 import os
 import struct
 from os import fspath
-from types import TracebackType
 from typing import Final
 
 from kseg.errors import OffsetsOutOfOrderError
 from kseg.files import io
+from kseg.files.closing import Closing
 from kseg.files.txn_index import ENTRY_BYTES, AbortedTxn, TxnIndex
 
 _ENTRY: Final = struct.Struct(">hqqqq")
 
 
-class TxnIndexWriter:
+class TxnIndexWriter(Closing):
     """The `.txnindex` of a segment that is written to. Not for several threads at once.
 
     Attributes:
@@ -161,16 +161,3 @@ class TxnIndexWriter:
         self.path = path
         if self._file is not None:
             self._file.path = path
-
-    def __enter__(self) -> TxnIndexWriter:
-        """Answer the index itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kseg.errors import KsegError, NotALogError, OffsetOutOfRangeError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.files.closing import Closing
 from kseg.files.mapping import Mapping
 from kseg.files.names import PartitionFiles, PathKind, SegmentFiles, classify_path, list_partition
 from kseg.format.request import FIELDS_DEFAULT
@@ -28,8 +29,6 @@ from kseg.log.locations import BatchLocation, RecordLocation
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     OnError = Callable[[KsegError], None]
 
 #: How often a directory is listed whose files go away while it is looked at.
@@ -56,7 +55,7 @@ class SegmentInfo:
         return self.files.log
 
 
-class Log:
+class Log(Closing):
     """One partition, read-only.
 
     Example:
@@ -275,19 +274,6 @@ class Log:
 
     def close(self) -> None:
         """Nothing is held between reads; for the symmetry of `with`."""
-
-    def __enter__(self) -> Log:
-        """Answer the log itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
     def __repr__(self) -> str:
         """The path and the number of segments."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
+from kseg.files.closing import Closing
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import Mapping
 from kseg.files.names import list_partition
@@ -39,8 +40,6 @@ from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log.locations import BatchLocation, RecordLocation
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     OnError = Callable[[KsegError], None]
     Keep = Callable[[BatchTable], BatchTable]
 
@@ -50,7 +49,7 @@ _BENIGN_AT_END = (*_BENIGN, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 _ENTRIES_TRIED_MAX = 4
 
 
-class Segment:
+class Segment(Closing):
     """One segment of a partition, read-only.
 
     `open` acquires, `close` or leaving a `with` releases. Any number of reads may run at once.
@@ -459,19 +458,6 @@ class Segment:
             if name in self._indexes:
                 self._indexes[name].close()
         self._log.close()
-
-    def __enter__(self) -> Segment:
-        """Answer the segment itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
     def __repr__(self) -> str:
         """The path and size."""

@@ -13,10 +13,11 @@ import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg.errors import OffsetOverflowError
 from kseg.files import io
+from kseg.files.closing import Closing
 from kseg.files.mapping import Mapping
 from kseg.format.header import BatchTable
 from kseg.log.config import LogConfig
@@ -33,13 +34,10 @@ from kseg.log.segment import Segment
 from kseg.log.segment_walks import latest_from, next_offset, timestamp_of_first
 from kseg.log.written_files import WrittenFiles, attempt
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
 _INT32_MAX: Final = 2**31 - 1
 
 
-class SegmentWriter:
+class SegmentWriter(Closing):
     """One segment, open for appending. Not for several threads at once; `reader` is for those.
 
     `open` acquires, `close` releases.
@@ -478,19 +476,6 @@ class SegmentWriter:
         Source: Kafka `LogSegment.deleteIfExists`.
         """
         self._files.delete()
-
-    def __enter__(self) -> SegmentWriter:
-        """Answer the segment itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
     def __repr__(self) -> str:
         """The path and size."""
