@@ -10,6 +10,7 @@ from kseg.cli.escapes import printable
 from kseg.errors import (
     KsegError,
     LimitExceededError,
+    LogLockedError,
     MissingExtraError,
     NotALogError,
     OffsetOutOfRangeError,
@@ -30,12 +31,12 @@ class Exit(IntEnum):
 
 def exit_code(error: BaseException) -> Exit:
     """The code for an exception that ended a verb."""
-    if isinstance(error, (NotALogError, OSError)) and not isinstance(error, MissingExtraError):
+    if isinstance(error, (MissingExtraError, OffsetOutOfRangeError)):
+        return Exit.USAGE
+    if isinstance(error, (NotALogError, LogLockedError, OSError)):
         return Exit.FILES
     if isinstance(error, (LimitExceededError, MemoryError)):
         return Exit.LIMIT
-    if isinstance(error, (MissingExtraError, OffsetOutOfRangeError)):
-        return Exit.USAGE
     if isinstance(error, KsegError):
         # The root itself is raised for what a machine lacks, such as Java.
         return Exit.FILES if type(error) is KsegError else Exit.FOUND

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -116,6 +119,37 @@ def parse_key(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def parse_setting(text: str) -> tuple[str, str]:
+    """`NAME=VALUE`: a topic setting in Kafka's spelling.
+
+    >>> parse_setting("segment.bytes=1048576")
+    ('segment.bytes', '1048576')
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError("a setting is NAME=VALUE, such as segment.bytes=1048576")
+    return (name.strip(), value)
+
+
+def config_of(settings: Iterable[tuple[str, str]]) -> LogConfig:
+    """The settings of a log, Kafka's defaults but for these; the last of a name counts.
+
+    Raises:
+        UsageError: a name is not known, or a value is out of its range.
+    """
+    try:
+        return LogConfig.from_kafka(dict(settings))
+    except ValueError as error:
+        raise click.UsageError(f"--config: {error}.") from None
+
+
+def clock_of(now_ms: int | None) -> Callable[[], int]:
+    """A clock in ms: the machine's, or one that stands at `--now`."""
+    if now_ms is None:
+        return lambda: time_ns() // 1_000_000
+    return lambda: now_ms
+
+
 def _integer(text: str) -> int:
     if not _INTEGER.fullmatch(text) or abs(int(text)) > _INT64_MAX:
         raise ValueError(f"{text!r} is no 64-bit integer")
@@ -157,6 +191,7 @@ TIME_RANGE = Parsed("A..B", parse_time_range)
 TIME = Parsed("TIME", parse_time)
 KEY = Parsed("KEY", parse_key)
 PARTITIONS = Parsed("N,N-M", parse_partitions)
+SETTING = Parsed("NAME=VALUE", parse_setting)
 
 
 def selection_options(function: _F) -> _F:
@@ -241,6 +276,20 @@ def bytes_option(function: _F) -> _F:
         "encoding",
         type=click.Choice(["base64", "utf8", "hex"]),
         help="How keys, values and header values are written (text: utf8, else base64).",
+    )(function)
+
+
+def config_options(function: _F) -> _F:
+    """`--config` as pairs for `config_of`, and `--now` for `clock_of`."""
+    function = click.option(
+        "--now", "now_ms", type=TIME, help="The time to go by, ISO 8601 or ms; else the clock's."
+    )(function)
+    return click.option(
+        "--config",
+        "settings",
+        type=SETTING,
+        multiple=True,
+        help="A topic setting in Kafka's spelling, such as retention.ms=86400000; repeatable.",
     )(function)
 
 

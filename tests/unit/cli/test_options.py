@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 
 from kseg.cli.options import (
     Selection,
+    clock_of,
+    config_of,
     parse_key,
     parse_offset_range,
     parse_partitions,
+    parse_setting,
     parse_time,
     parse_time_range,
 )
@@ -101,3 +105,27 @@ def test_a_selection_is_of_globs_and_ranges() -> None:
 def test_an_empty_selection_takes_everything() -> None:
     assert Selection().takes(None, None)
     assert not Selection()
+
+
+def test_settings_make_a_configuration_and_the_last_of_a_name_counts() -> None:
+    texts = ["segment.bytes=100", "cleanup.policy=", "segment.bytes=200"]
+    config = config_of(parse_setting(text) for text in texts)
+    assert (config.segment_bytes, config.cleanup_policy) == (200, frozenset())
+    assert config_of(()).segment_bytes == 2**30
+
+
+@pytest.mark.parametrize("text", ["", "segment.bytes", "=1"])
+def test_what_is_no_setting_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="NAME=VALUE"):
+        parse_setting(text)
+
+
+@pytest.mark.parametrize("text", ["segment.byte=1", "segment.bytes=x", "segment.bytes=0"])
+def test_settings_that_no_topic_has_are_usage_errors(text: str) -> None:
+    with pytest.raises(click.UsageError, match=r"--config: .*segment[._]byte"):
+        config_of([parse_setting(text)])
+
+
+def test_a_given_time_stands_still_and_none_is_the_machines() -> None:
+    assert clock_of(5)() == 5
+    assert clock_of(None)() > 1_760_000_000_000
