@@ -31,8 +31,12 @@ class UnavailableError(Exception):
     """Kafka's classes cannot be had here; the text says what is missing."""
 
 
-def prepare(release: str) -> str:
+def prepare(release: str, driver: str | None = None) -> str:
     """Jars and compiled driver of a release, as a class path.
+
+    Args:
+        release: of Kafka.
+        driver: the folder of its sources; by the release if None.
 
     Raises:
         UnavailableError: no Maven, no Java compiler, or Maven could not bring the jars.
@@ -40,8 +44,9 @@ def prepare(release: str) -> str:
     missing = [tool for tool in ("mvn", "javac", "java") if shutil.which(tool) is None]
     if missing:
         raise UnavailableError(f"not on PATH: {', '.join(missing)} (apt-get install maven)")
-    folder = JAVA / ("old" if release.startswith("0.") else "current")
-    pom, sources = folder / "pom.xml", [JAVA / "Pipe.java", *sorted(folder.glob("*.java"))]
+    era = "old" if release.startswith("0.") else "current"
+    pom, folder = JAVA / era / "pom.xml", JAVA / (driver or era)
+    sources = [JAVA / "Pipe.java", *sorted(folder.glob("*.java"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, pom]))
     jars = BUILT / release / "jars"
     classes = BUILT / release / f"classes-{digest.hexdigest()[:12]}"
@@ -76,15 +81,15 @@ def _run(*command: str) -> None:
 class Kafka:
     """One process with the classes of one release."""
 
-    def __init__(self, release: str = "3.9.1") -> None:
-        """Build what is not there yet, and start.
+    def __init__(self, release: str = "3.9.1", driver: str | None = None) -> None:
+        """Build what is not there yet, and start; for the arguments see `prepare`.
 
         Raises:
             UnavailableError: see `prepare`.
         """
         self.release = release
         self._process = subprocess.Popen(
-            ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", prepare(release), "Driver"],
+            ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", prepare(release, driver), "Driver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
