@@ -12,12 +12,17 @@
         RecordTooLargeError        one batch is larger than the largest allowed
         RecordBatchTooLargeError   all batches of one append are larger than a segment
         OffsetsOutOfOrderError     batches that bring their offsets are not in order
+          UnexpectedAppendOffsetError  or begin in front of the log's end
+        InconsistentTopicIdError   the topic's id is another than the one on disk
         OffsetOverflowError        an offset has no place in its segment
       BuilderStateError            a builder used after it was built or aborted
       LimitExceededError           a bound would be passed: inflated size, nesting, memory
       OffsetOutOfRangeError(LookupError)
       NotALogError                 the path holds no Kafka files that kseg can name
       LogLockedError               another process, or another writer, holds the directory
+      UncleanShutdownError         the log was not closed in good order; recover it first
+      SegmentInUseError            what is to be cut is being read through a map
+      StalePlanError               what was planned for has changed since
       PoisonedFileError            a flush failed before, so what is on the disk is not known
       MissingExtraError(ImportError)  an optional package is not installed; names the pip command
 
@@ -162,6 +167,22 @@ class OffsetsOutOfOrderError(AppendError):
     """Batches that bring their own offsets are not in order."""
 
 
+class UnexpectedAppendOffsetError(OffsetsOutOfOrderError):
+    """A follower's batches begin in front of the log's end (UnexpectedAppendOffsetException).
+
+    Attributes:
+        first_offset: of the first batch, as far as it is told.
+        last_offset: of the last.
+    """
+
+    first_offset: int = -1
+    last_offset: int = -1
+
+
+class InconsistentTopicIdError(AppendError):
+    """The topic's id is not the one that the partition has (InconsistentTopicIdException)."""
+
+
 class OffsetOverflowError(AppendError):
     """An offset lies below its segment's base, or 2^31 and more above it.
 
@@ -209,8 +230,20 @@ class LogLockedError(KsegError):
     """Another process, or another writer of this one, holds the directory."""
 
 
+class UncleanShutdownError(KsegError):
+    """The log was not closed in good order, so it has to be recovered before it is appended to."""
+
+
+class SegmentInUseError(KsegError):
+    """A segment that is to be cut is being read through a map; try again when that is over."""
+
+
+class StalePlanError(KsegError):
+    """Files have changed since the plan was made; plan again."""
+
+
 class PoisonedFileError(KsegError):
-    """A flush of the file failed before, so what is on the disk is not known; open it again."""
+    """A flush or an undoing failed before: what is on the disk is not known; open it again."""
 
 
 class MissingExtraError(KsegError, ImportError):

@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg.errors import KsegError, NotALogError, OffsetOutOfRangeError
@@ -21,11 +19,12 @@ from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.closing import Closing
 from kseg.files.mapping import Mapping
-from kseg.files.names import PartitionFiles, PathKind, SegmentFiles, classify_path, list_partition
+from kseg.files.names import PartitionFiles, PathKind, classify_path, list_partition
 from kseg.format.request import FIELDS_DEFAULT
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log import transactions
 from kseg.log.locations import BatchLocation, RecordLocation
+from kseg.log.published import SegmentInfo
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -34,25 +33,6 @@ if TYPE_CHECKING:
 #: How often a directory is listed whose files go away while it is looked at.
 _LISTINGS_MAX: Final = 8
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentInfo:
-    """A segment of the snapshot: its files, and how much of its log is to be read."""
-
-    files: SegmentFiles
-    size: int
-    is_last: bool
-
-    @property
-    def base_offset(self) -> int:
-        """From the file's name."""
-        return self.files.base_offset
-
-    @property
-    def path(self) -> Path:
-        """The log file."""
-        return self.files.log
 
 
 class Log(Closing):

@@ -25,7 +25,8 @@ from kseg.log.snapshots import SnapshotFiles
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.log.partition import Log, SegmentInfo
+    from kseg.log.partition import Log
+    from kseg.log.published import SegmentInfo
 
 
 _OFFSET_MAX: Final = 2**63 - 1

@@ -1,0 +1,93 @@
+"""What readers of a log see: one value that never changes, and is replaced whole.
+
+A reader loads it once and needs no lock: the segments, how much of each is there, and the offsets
+that bound what may be read, all of one moment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from kseg.files.names import SegmentFiles
+
+if TYPE_CHECKING:
+    from kseg.log.producer_entries import OffsetMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A segment at one moment: its files, and how much of its log is to be read."""
+
+    files: SegmentFiles
+    size: int
+    is_last: bool
+
+    @property
+    def base_offset(self) -> int:
+        """From the file's name."""
+        return self.files.base_offset
+
+    @property
+    def path(self) -> Path:
+        """The log file."""
+        return self.files.log
+
+
+class Published(NamedTuple):
+    """A log at one moment. Made once for each append, hence a tuple.
+
+    Attributes:
+        sealed: the segments that are not appended to any more, rising.
+        active: the files of the last segment; `log_end` says how much of it there is.
+        log_start_offset: the first offset to be read.
+        log_end: the next offset to be given, the base of the active segment, and its size.
+        high_watermark: what lies below may be shown; its place is -1 where it is not known.
+        last_stable: below it every transaction is decided, and all is below the high watermark.
+        recovery_point: what lies below is known to be flushed.
+    """
+
+    sealed: tuple[SegmentInfo, ...]
+    active: SegmentFiles
+    log_start_offset: int
+    log_end: OffsetMetadata
+    high_watermark: OffsetMetadata
+    last_stable: OffsetMetadata
+    recovery_point: int
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+        return self.log_end.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where records end that may be read as committed."""
+        return self.last_stable.offset
+
+    @property
+    def active_info(self) -> SegmentInfo:
+        """The active segment."""
+        return SegmentInfo(self.active, self.log_end.position, is_last=True)
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """All segments, rising; the last one is active."""
+        return (*self.sealed, self.active_info)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all logs."""
+        return sum(info.size for info in self.sealed) + self.log_end.position
+
+    def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
+        """The segment that can hold `offset`, and those after it; all, if it lies before them."""
+        if offset >= self.active.base_offset:
+            return (self.active_info,)
+        at = bisect_right(self.sealed, offset, key=lambda info: info.base_offset)
+        return (*self.sealed[max(at - 1, 0) :], self.active_info)
+
+
+__all__ = ["Published", "SegmentInfo"]
