@@ -108,19 +108,14 @@ def read_leader_epochs(path: str | PathLike[str]) -> LeaderEpochCheckpoint:
 def write_offset_checkpoint(
     path: str | PathLike[str], offsets: Mapping[TopicPartition, int]
 ) -> None:
-    """Replace an offset checkpoint, lasting when this returns; in the order of the partitions.
+    """Replace an offset checkpoint, lasting when this returns; entries in the order given.
 
     Raises:
         OSError: the old file is still there.
     """
-    _write(
-        path,
-        (
-            f"{topic} {partition} {offsets[TopicPartition(topic, partition)]}"
-            for topic, partition in sorted(offsets)
-        ),
-        len(offsets),
-    )
+    entries = offsets.items()
+    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in entries)
+    _write(path, lines, len(offsets))
 
 
 def write_leader_epochs(path: str | PathLike[str], entries: Sequence[EpochEntry]) -> None:

@@ -10,7 +10,7 @@
 
 Ids are 16 bytes in URL-safe base64 without padding. `meta.properties` is Java properties text in
 ISO 8859-1 with all its escapes. The mark was an empty file before Kafka 3.8; it counts by being
-there, whatever it holds.
+there, whatever it holds. Files are written as Kafka 4.2 writes them.
 
 Source: Kafka `PartitionMetadataFile`, `MetaProperties`, `CleanShutdownFileHandler`;
 `java.util.Properties.load`.
@@ -29,9 +29,11 @@ from typing import Final
 from uuid import UUID
 
 from kseg.errors import CorruptIndexError
-from kseg.files import io
+from kseg.files import atomic, io
 from kseg.files.names import FileKind
 
+#: The broker epoch of a mark that no broker made, as Kafka has it for one that it does not know.
+BROKER_EPOCH_UNKNOWN: Final = -1
 #: None of these files has more than a few hundred bytes.
 METADATA_BYTES_MAX: Final = 2**20
 
@@ -140,7 +142,7 @@ def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | 
     Raises:
         OSError: whether there is one cannot be told.
     """
-    path = os.path.join(fspath(data_directory), FileKind.CLEAN_SHUTDOWN.value)
+    path = _clean_shutdown_path(data_directory)
     try:
         data = io.read_file(path, bytes_max=METADATA_BYTES_MAX)
     except FileNotFoundError:
@@ -152,6 +154,48 @@ def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | 
     epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
     known = type(epoch) is int and epoch in _INT64
     return CleanShutdown(epoch if known else None)
+
+
+def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
+    """Replace a `partition.metadata` file, lasting when this returns.
+
+    Raises:
+        ValueError: the id is zero, which is nobody's.
+        OSError: the old file is still there.
+    """
+    if not topic_id.int:
+        raise ValueError("the topic id is zero, which is nobody's")
+    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    atomic.replace_file(path, f"version: 0\ntopic_id: {text}".encode())
+
+
+def write_clean_shutdown(
+    data_directory: str | PathLike[str], broker_epoch: int = BROKER_EPOCH_UNKNOWN
+) -> None:
+    """Leave the mark of a clean shutdown, lasting when this returns; the last thing of a life.
+
+    Raises:
+        OSError: no mark was made.
+    """
+    text = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+    atomic.replace_file(_clean_shutdown_path(data_directory), text.encode())
+
+
+def remove_clean_shutdown(data_directory: str | PathLike[str]) -> None:
+    """Take the mark away, lasting when this returns; nothing happens where there is none.
+
+    Raises:
+        OSError: the mark may still be there.
+    """
+    try:
+        io.unlink(_clean_shutdown_path(data_directory))
+    except FileNotFoundError:
+        return
+    io.flush_directory(data_directory)
+
+
+def _clean_shutdown_path(data_directory: str | PathLike[str]) -> str:
+    return os.path.join(fspath(data_directory), FileKind.CLEAN_SHUTDOWN.value)
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -1,0 +1,325 @@
+"""Who lives in a data directory: its lock, its checkpoints and its mark of a clean shutdown.
+
+All logs that this process writes to in one directory share one life there. It begins with the
+first `enter` and ends with the last `leave`:
+
+    enter   take `.lock`; read the mark and the checkpoints; take the mark away, for good
+            claim a partition's directory, load it, `mark_loaded`
+            ... append, flush, `note` what is flushed, `write_checkpoints` ...
+    leave   the last one writes the checkpoints, then the mark, and lets go of the lock
+
+So a process that dies in between leaves no mark, and whoever comes next looks at the logs again.
+The mark comes back if it was there before, or once every partition in the directory has been
+loaded and closed well in this life; never after one was closed badly. Checkpoints hold entries of
+partitions that are none of ours, maybe a broker's: those stay as they are, in their order.
+
+A directory without the mark was not shut down cleanly, unless there is no partition in it at all.
+
+Source: Kafka `LogManager.loadLogs`, `LogManager.shutdown`, `LogManager.checkpointLogsInDir`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from typing import Final
+
+from kseg.errors import KsegError, LogLockedError
+from kseg.files import checkpoints, lock, metadata
+from kseg.files.checkpoints import TopicPartition
+from kseg.files.metadata import CleanShutdown
+from kseg.files.names import FileKind, list_data_directory
+
+#: What one life notes and writes, in the order in which it is written.
+_CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
+_WHITE_SPACE: Final = re.compile(r"\s")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """What the checkpoints of a data directory say about one partition.
+
+    Attributes:
+        recovery_point: everything before it is flushed; 0 where nothing is said.
+        log_start_offset: the first offset to be read; 0 where nothing is said.
+        high_watermark: None where nothing is said.
+    """
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int | None = None
+
+
+@dataclass(slots=True)
+class _Life:
+    """What the residences of one directory share, from the first to the last of them."""
+
+    path: str
+    key: tuple[int, int]
+    process: int
+    lock: lock.DirectoryLock
+    mark: CleanShutdown | None
+    was_clean: bool
+    offsets: dict[FileKind, dict[TopicPartition, int]]
+    findings: tuple[KsegError, ...]
+    residents: int = 0
+    spoilt: bool = False
+    claimed: set[str] = field(default_factory=set)
+    #: Directories that were loaded in this life: whether they are as a clean shutdown leaves them.
+    loaded: dict[str, bool] = field(default_factory=dict)
+    changed: set[FileKind] = field(default_factory=set)
+
+
+#: The lives of this process, by the inode of the data directory. One lock is enough for all: what
+#: takes long under it, the writing of a checkpoint, is seldom.
+_lives: dict[tuple[int, int], _Life] = {}
+_guard: Final = threading.RLock()
+
+
+class Residence:
+    """One resident's part in a life, from `enter` to `leave`; for one log, or for a directory.
+
+    It may be used from several threads.
+    """
+
+    __slots__ = ("_life", "_name", "_present")
+
+    def __init__(self, life: _Life) -> None:
+        """Take over one part; use `enter` instead."""
+        self._life: Final = life
+        self._name: str | None = None
+        self._present = True
+
+    # ---- what was found --------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The data directory."""
+        return self._life.path
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the mark was there when this life began, or no partition was."""
+        return self._life.was_clean
+
+    @property
+    def findings(self) -> tuple[KsegError, ...]:
+        """Checkpoints that could not be understood; each counts as one that says nothing."""
+        return self._life.findings
+
+    def offsets_of(self, partition: TopicPartition | None) -> PartitionOffsets:
+        """What the checkpoints, and the notes of this life, say; None is nobody's partition."""
+        with _guard:
+            if partition is None:
+                return PartitionOffsets()
+            recovery_points, log_starts, high_watermarks = (
+                self._life.offsets[kind].get(partition) for kind in _CHECKPOINTS
+            )
+            # No offset is negative; one that a file has is no reason to start before the log.
+            return PartitionOffsets(
+                max(recovery_points or 0, 0), max(log_starts or 0, 0), high_watermarks
+            )
+
+    def is_clean(self, name: str) -> bool:
+        """Whether a partition's directory is as a clean shutdown leaves it.
+
+        That is: closed well in this life, or not loaded in it and the directory `was_clean`.
+
+        Args:
+            name: of the directory, as `orders-0`.
+        """
+        with _guard:
+            return self._life.loaded.get(name, self._life.was_clean)
+
+    # ---- one writer ------------------------------------------------------------------------------
+
+    def claim(self, name: str) -> None:
+        """Become the only writer of a partition's directory, until `leave`.
+
+        Args:
+            name: of the directory, as `orders-0`.
+
+        Raises:
+            LogLockedError: another log of this process writes there.
+        """
+        with _guard:
+            if name in self._life.claimed:
+                raise LogLockedError(
+                    "another log of this process has the directory open for appending",
+                    path=os.path.join(self._life.path, name),
+                )
+            self._life.claimed.add(name)
+            self._name = name
+
+    def mark_loaded(self) -> None:
+        """Say that the claimed directory has been loaded; from here on only `leave` cleans it."""
+        with _guard:
+            if self._name is not None:
+                self._life.loaded[self._name] = False
+
+    # ---- checkpoints -----------------------------------------------------------------------------
+
+    def note(
+        self,
+        partition: TopicPartition | None,
+        *,
+        recovery_point: int | None = None,
+        log_start_offset: int | None = None,
+        first_offset: int | None = None,
+        high_watermark: int | None = None,
+    ) -> None:
+        """Keep in mind what the checkpoints are to say; nothing is written yet.
+
+        Args:
+            partition: None, or one whose name no checkpoint can hold, and nothing is noted.
+            recovery_point: what lies before it must be flushed already, if it rises.
+            log_start_offset: where reading begins.
+            first_offset: base of the first segment, lasting; with it, a log start that is not
+                beyond it needs no entry, as Kafka has it.
+            high_watermark: as the name says.
+        """
+        if partition is None or not _can_be_written(partition):
+            return
+        with _guard:
+            self._set(FileKind.RECOVERY_POINT, partition, recovery_point)
+            self._set(FileKind.REPLICATION, partition, high_watermark)
+            if log_start_offset is None:
+                return
+            if first_offset is None or log_start_offset > first_offset:
+                self._set(FileKind.LOG_START, partition, log_start_offset)
+            else:
+                self._drop(FileKind.LOG_START, partition)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Take a partition that is deleted, or moved away, out of the checkpoints."""
+        with _guard:
+            for kind in _CHECKPOINTS:
+                self._drop(kind, partition)
+
+    def write_checkpoints(self) -> None:
+        """Write the checkpoints that have changed, lasting when this returns.
+
+        Raises:
+            OSError: one of them has not been written; a later call tries again.
+        """
+        with _guard:
+            for kind in _CHECKPOINTS:
+                if kind in self._life.changed:
+                    path = os.path.join(self._life.path, kind.value)
+                    checkpoints.write_offset_checkpoint(path, self._life.offsets[kind])
+                    self._life.changed.discard(kind)
+
+    def _set(self, kind: FileKind, partition: TopicPartition, offset: int | None) -> None:
+        if offset is not None and self._life.offsets[kind].get(partition) != offset:
+            self._life.offsets[kind][partition] = offset
+            self._life.changed.add(kind)
+
+    def _drop(self, kind: FileKind, partition: TopicPartition) -> None:
+        if self._life.offsets[kind].pop(partition, None) is not None:
+            self._life.changed.add(kind)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def leave(self, *, clean: bool = True) -> None:
+        """Go; the last to go writes the checkpoints and, where it may, the mark.
+
+        A second call does nothing, nor does one in a child after a fork.
+
+        Args:
+            clean: everything in the claimed directory is flushed, and nothing about it is in
+                doubt; also where it was never loaded, and nothing has been changed in it.
+
+        Raises:
+            OSError: a checkpoint or the mark could not be written. There is no mark then, and the
+                lock is free.
+        """
+        with _guard:
+            if not self._present or self._life.process != os.getpid():
+                return
+            self._present = False
+            life = self._life
+            if self._name is not None:
+                life.claimed.discard(self._name)
+                if self._name in life.loaded or not clean:
+                    life.loaded[self._name] = clean
+            elif not clean:
+                life.spoilt = True
+            life.residents -= 1
+            if life.residents:
+                return
+            del _lives[life.key]
+            try:
+                self.write_checkpoints()
+                if _ends_clean(life):
+                    epoch = None if life.mark is None else life.mark.broker_epoch
+                    metadata.write_clean_shutdown(
+                        life.path, metadata.BROKER_EPOCH_UNKNOWN if epoch is None else epoch
+                    )
+            finally:
+                life.lock.release()
+
+
+def enter(data_directory: str | PathLike[str]) -> Residence:
+    """Move in: alone in the directory, or with others of this process that live there already.
+
+    When this returns the mark of a clean shutdown is gone from the disk; load nothing before.
+
+    Raises:
+        LogLockedError: another process holds the directory.
+        OSError: it is missing, or its lock, mark or checkpoints cannot be read or changed.
+    """
+    path = fspath(data_directory)
+    status = os.stat(path)
+    key = (status.st_dev, status.st_ino)
+    with _guard:
+        life = _lives.get(key)
+        if life is None or life.process != os.getpid():
+            life = _begin(path, key)
+            _lives[key] = life
+        life.residents += 1
+        return Residence(life)
+
+
+def _begin(path: str, key: tuple[int, int]) -> _Life:
+    held = lock.acquire(path)
+    try:
+        mark = metadata.read_clean_shutdown(path)
+        findings: list[KsegError] = []
+        offsets = {kind: _read(path, kind, findings) for kind in _CHECKPOINTS}
+        was_clean = mark is not None or not list_data_directory(path).partitions
+        metadata.remove_clean_shutdown(path)
+    except BaseException:
+        held.release()
+        raise
+    return _Life(path, key, os.getpid(), held, mark, was_clean, offsets, tuple(findings))
+
+
+def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
+    """The entries of one checkpoint; one that is missing or malformed has none."""
+    try:
+        return checkpoints.read_offset_checkpoint(os.path.join(path, kind.value)).offsets
+    except FileNotFoundError:
+        return {}
+    except KsegError as error:
+        findings.append(error)
+        return {}
+
+
+def _ends_clean(life: _Life) -> bool:
+    """Whether the mark may be left."""
+    if life.spoilt or not all(life.loaded.values()):
+        return False
+    if life.mark is not None:
+        return True
+    partitions = list_data_directory(life.path).partitions
+    # Deleted ones are never recovered, so nobody needs to have looked at them.
+    kept = (each for each in partitions if each.name is None or each.name.suffix != "delete")
+    return all(each.path.name in life.loaded for each in kept)
+
+
+def _can_be_written(partition: TopicPartition) -> bool:
+    """Whether a line of a checkpoint can hold the name: white space would end the field."""
+    return _WHITE_SPACE.search(partition.topic) is None and partition.topic.isprintable()
