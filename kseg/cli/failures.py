@@ -14,6 +14,7 @@ from kseg.errors import (
     MissingExtraError,
     NotALogError,
     OffsetOutOfRangeError,
+    UncleanShutdownError,
 )
 
 
@@ -69,7 +70,9 @@ def report(error: BaseException, *, debug: bool) -> Exit:
 
         traceback.print_exception(error)
     hint = ""
-    if code is Exit.FOUND:
+    if isinstance(error, UncleanShutdownError):
+        hint = "; 'kseg recover' tells what is to be done, and does it with --apply"
+    elif code is Exit.FOUND:
         hint = "; 'kseg verify' tells more, 'kseg dump' shows what can be read"
     elif code is Exit.BUG:
         hint = "; this is a bug in kseg" + ("" if debug else ", --debug shows where")
