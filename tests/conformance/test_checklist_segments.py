@@ -1,6 +1,6 @@
 """LogSegments and FileRecords, one claim a test: which segment holds an offset, what a file gives.
 
-The claims are those of Kafka's LogSegmentsTest, and those of FileRecordsTest that are about reading.
+The claims are those of LogSegmentsTest, and those of FileRecordsTest that are about reading.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def values(segment: Segment, **where: int) -> list[bytes | None]:
 
 def test_fr_02_in_front_of_a_file_is_no_place_and_behind_it_is_nothing(path: Path) -> None:
     with Segment.open(path) as segment:
-        with pytest.raises(ValueError, match="position"):
+        with pytest.raises(ValueError, match="start"):
             values(segment, start_position=-1)
         # Kafka refuses this one too; a reader's size may be older than the place it was told.
         assert values(segment, start_position=3 * MESSAGE + 1) == []
