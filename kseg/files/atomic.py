@@ -17,10 +17,24 @@ from kseg.files import io
 SUFFIX = ".tmp"
 
 
-def replace_file(path: io.StrPath, data: io.Bytes) -> None:
+def replace_file(
+    path: io.StrPath,
+    data: io.Bytes,
+    *,
+    size: int = 0,
+    keep_modified: bool = False,
+    flush_directory: bool = True,
+) -> None:
     """Give `path` the bytes `data`, lasting when this returns.
 
     A file that is replaced leaves its owner and permissions to the new one.
+
+    Args:
+        path: the file, there or not.
+        data: all of it, but for zeros.
+        size: add zeros up to here.
+        keep_modified: the new file also has the time of modification of the one that it replaces.
+        flush_directory: make the name lasting, too; else that is the caller's to do.
 
     Raises:
         OSError: nothing has changed; or, if the very last step failed (the flush of the directory),
@@ -33,12 +47,18 @@ def replace_file(path: io.StrPath, data: io.Bytes) -> None:
     try:
         with io.WriteFile.open(beside, exclusive=True) as file:
             file.write_at(0, data)
+            if size > len(data):
+                file.truncate(size)
             with suppress(FileNotFoundError):
-                io.dress_like(beside, os.stat(target))
+                replaced = os.stat(target)
+                io.dress_like(beside, replaced)
+                if keep_modified:
+                    io.set_modified(beside, replaced.st_mtime_ns)
             file.flush()
         io.rename(beside, target)
     except OSError:
         with suppress(OSError):
             io.unlink(beside)
         raise
-    io.flush_directory(target.parent)
+    if flush_directory:
+        io.flush_directory(target.parent)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from os import fspath
 from typing import Final
 
@@ -19,6 +20,20 @@ from kseg.files.closing import Closing
 from kseg.files.txn_index import ENTRY_BYTES, AbortedTxn, TxnIndex
 
 _ENTRY: Final = struct.Struct(">hqqqq")
+
+
+def pack_entries(transactions: Iterable[AbortedTxn]) -> bytes:
+    """Entries as they lie in the file."""
+    return b"".join(
+        _ENTRY.pack(
+            transaction.version,
+            transaction.producer_id,
+            transaction.first_offset,
+            transaction.last_offset,
+            transaction.last_stable_offset,
+        )
+        for transaction in transactions
+    )
 
 
 class TxnIndexWriter(Closing):
@@ -83,13 +98,7 @@ class TxnIndexWriter(Closing):
                 path=self.path,
                 offset=transaction.last_offset,
             )
-        data = _ENTRY.pack(
-            transaction.version,
-            transaction.producer_id,
-            transaction.first_offset,
-            transaction.last_offset,
-            transaction.last_stable_offset,
-        )
+        data = pack_entries((transaction,))
         if self._file is None:
             if self._closed:
                 raise ValueError(f"{self.path} is closed")

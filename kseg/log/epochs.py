@@ -132,6 +132,10 @@ class LeaderEpochs:
         self.entries = after
         return True
 
+    def note(self, entries: Iterable[EpochEntry]) -> bool:
+        """As `assign` for each, but on disk at the next `flush`; for what the log says already."""
+        return self._keep(assign_epochs([*self.entries, *entries]))
+
     def truncate_from_end(self, end_offset: int) -> bool:
         """Drop entries that start at `end_offset` or later; a negative one drops nothing."""
         kept = tuple(entry for entry in self.entries if entry.start_offset < end_offset)

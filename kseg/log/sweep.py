@@ -1,0 +1,491 @@
+"""One walk over a segment that tells all that its indexes, its producers and its epochs must say.
+
+What a log file says is looked at once, checksums included, a tile at a time; the answer is a value,
+and `write_indexes` installs it. What becomes of the bytes behind `Swept.valid_bytes` is for
+recovery to decide: the log file is not touched here.
+
+Source: Kafka `LogSegment.recover`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kseg.constants import NO_TIMESTAMP, ControlType, StopReason
+from kseg.errors import (
+    AppendError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    KsegError,
+    LimitExceededError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    UnsupportedFormatError,
+    at_path,
+)
+from kseg.files import io
+from kseg.files.atomic import replace_file
+from kseg.files.checkpoints import EpochEntry
+from kseg.files.names import FileKind, segment_name
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kseg.files.time_index import TimeIndexEntry
+from kseg.files.txn_index import AbortedTxn
+from kseg.files.txn_index_writer import pack_entries
+from kseg.format.header import CONTROL, BatchHeader, BatchTable
+from kseg.log.placement import Indexed, Latest, Packed, place_table
+
+if TYPE_CHECKING:
+    from kseg.log.config import LogConfig
+    from kseg.log.epochs import LeaderEpochs
+    from kseg.log.producers import ProducerState
+    from kseg.log.segment import Segment
+
+_INT32_MAX: Final = 2**31 - 1
+_INT64_MIN: Final = -(2**63)
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+_MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
+#: So many findings of a segment are kept; the rest would say the same.
+_FINDINGS_MAX: Final = 100
+_WINDOW_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a segment says.
+
+    Attributes:
+        base_offset: of the segment.
+        valid_bytes: where its whole and sound batches end.
+        size: bytes of the log file.
+        stop: why the walk ended there; LIMIT where `error`, or the last finding, ended it.
+        error: a batch that no cut mends, and behind which nothing was looked at; None if there is
+            none. Its `position` is that of the batch.
+        findings: other faults, those that the walk went past; at most 100.
+        next_offset: the offset behind the last batch; the base offset if there is none.
+        latest: the largest timestamp in ms and its offset; (-1, base offset) for none.
+        offset_entries, time_entries: the entries of both indexes as they lie there, that for the
+            largest timestamp at the end included.
+        aborted: what the transaction index must have; None if no producers were asked for.
+        batches: how many are sound.
+        records: how many those say they have; compressed ones of magic 0 and 1 do not say.
+    """
+
+    base_offset: int
+    valid_bytes: int
+    size: int
+    stop: StopReason
+    error: KsegError | None
+    findings: tuple[KsegError, ...]
+    next_offset: int
+    latest: Latest
+    offset_entries: bytes
+    time_entries: bytes
+    aborted: tuple[AbortedTxn, ...] | None
+    batches: int
+    records: int
+
+    @property
+    def truncated_bytes(self) -> int:
+        """Bytes behind the last sound batch."""
+        return self.size - self.valid_bytes
+
+    @property
+    def offset_entry_count(self) -> int:
+        """Entries of the offset index."""
+        return len(self.offset_entries) // OFFSET_ENTRY_BYTES
+
+    @property
+    def time_entry_count(self) -> int:
+        """Entries of the time index."""
+        return len(self.time_entries) // TIME_ENTRY_BYTES
+
+
+def sweep_segment(
+    segment: Segment,
+    *,
+    config: LogConfig,
+    producers: ProducerState | None = None,
+    epochs: LeaderEpochs | None = None,
+    as_broker: bool = False,
+) -> Swept:
+    """Walk a segment once and work out everything that is derived from it.
+
+    Memory is that of the entries: no more than the two indexes of `config` can hold.
+
+    With `as_broker` this is what Kafka's recovery of the segment does. Else, three things differ:
+
+    - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka takes any such
+      batch for one of magic 2.
+    - A batch that does not begin behind the one before it, or in front of the segment's base
+      offset, is an `error`. Kafka looks at the last offsets of indexed batches alone.
+    - A batch that breaks the rules of transactions is a finding, and the walk goes on. Kafka gives
+      up the load of the log, or ends the walk behind a control batch whose type nobody can tell.
+    - An index that is full takes no further entries, as with an append. Kafka gives up.
+
+    Args:
+        segment: open for reading.
+        config: of the log; the interval of index entries and the size of indexes.
+        producers: what is known at the segment's base offset; taken further in place. After an
+            `error` it is of no use.
+        epochs: what is known there; new ones are noted in place, and not written.
+        as_broker: do as Kafka does.
+
+    Raises:
+        UnsupportedFormatError: a file of Kafka 0.7, which has no indexes.
+        CorruptRecordError: the file shrank meanwhile.
+        OSError: it cannot be read.
+
+    Source: Kafka LogSegment.recover, LogSegment.updateProducerState.
+    """
+    if segment.kafka07:
+        raise UnsupportedFormatError("files of Kafka 0.7 have no indexes", path=segment.path)
+    sweep = _Sweep(segment.base_offset, config, producers, epochs, as_broker=as_broker)
+    stop = StopReason.END
+    policy = "file" if as_broker else "strict"
+    for tile in segment.walk(on_bad_crc="stop", policy=policy):
+        stop = tile.table.stop
+        if not sweep.feed(tile.table):
+            stop = StopReason.LIMIT
+            break
+    return sweep.finish(segment, stop)
+
+
+class _Sweep:
+    """The state of one walk: what the batches so far have come to."""
+
+    def __init__(
+        self,
+        base_offset: int,
+        config: LogConfig,
+        producers: ProducerState | None,
+        epochs: LeaderEpochs | None,
+        *,
+        as_broker: bool,
+    ) -> None:
+        self.entries = _Entries(base_offset, config, as_broker=as_broker)
+        self._producers, self._epochs = producers, epochs
+        self._as_broker = as_broker
+        self._base_offset = base_offset
+        self._last_offset = base_offset - 1
+        self._aborted: list[AbortedTxn] = []
+        self._findings: list[KsegError] = []
+        self._batches = self._records = 0
+        self._error: KsegError | None = None
+
+    def feed(self, table: BatchTable) -> bool:
+        """Take in the next batches; answers whether to go on."""
+        sound, error = self._in_range(table)
+        sound, marker = self._up_to_unknown_marker(sound)
+        if marker is not None:
+            error = None
+        placed, refusal = self.entries.add(sound)
+        if refusal is not None:
+            sound, marker, error = sound.take(slice(placed)), None, refusal
+        errors = (
+            self._note_epochs(sound),
+            self._feed_producers(sound if marker is None else sound.take(slice(-1))),
+            error,
+        )
+        # Each is of some batch, and Kafka takes batches one by one.
+        self._error = min(filter(None, errors), key=lambda e: e.position or 0, default=None)
+        if len(sound):
+            self._last_offset = int(sound.last_offset[-1])
+            self._batches += len(sound)
+            self._records += int(np.maximum(sound.record_count, 0).sum())
+        if marker is not None and self._error is None:
+            self._note(InvalidRecordError("a control batch says no type", position=marker.position))
+        return self._error is None and marker is None
+
+    # ---- offsets ---------------------------------------------------------------------------------
+
+    def _in_range(self, table: BatchTable) -> tuple[BatchTable, KsegError | None]:
+        """The batches in front of the first whose offsets cannot be, and what is wrong with it."""
+        last = table.last_offset
+        wrong = (last < self._base_offset) | (last > self._base_offset + _INT32_MAX)
+        if not self._as_broker:
+            # Compressed messages of magic 0 and 1 do not say where they begin.
+            first = np.where(table.magic >= 2, table.base_offset, last)
+            wrong |= last < first
+            if len(table):
+                wrong[0] |= first[0] <= self._last_offset
+                wrong[1:] |= first[1:] <= last[:-1]
+        if not wrong.any():
+            return table, None
+        row = int(wrong.argmax())
+        before = self._last_offset if row == 0 else int(last[row - 1])
+        return table.take(slice(row)), self._offset_error(table[row], before)
+
+    def _offset_error(self, header: BatchHeader, before: int) -> KsegError:
+        last, base = header.last_offset, self._base_offset
+        if last > base + _INT32_MAX or (self._as_broker and last < base):
+            kind: type[KsegError] = OffsetOverflowError
+            reason = f"it has no 32-bit form relative to {base}"
+        else:
+            kind = OffsetsOutOfOrderError
+            first = last if header.magic < 2 else header.base_offset
+            reason = f"a batch from offset {first} to {last} does not lie behind {before}"
+        return kind(reason, position=header.position, offset=last)
+
+    # ---- epochs ----------------------------------------------------------------------------------
+
+    def _note_epochs(self, table: BatchTable) -> KsegError | None:
+        if self._epochs is None or not len(table):
+            return None
+        epochs = np.where(table.magic >= 2, table.leader_epoch, -1)
+        latest = self._epochs.latest
+        known = -1 if latest is None else latest.epoch
+        if int(epochs.max()) <= known:
+            return None
+        before = np.maximum.accumulate(np.concatenate(([known], epochs[:-1])))
+        rows = np.flatnonzero(epochs > before)
+        starts = table.base_offset[rows]
+        if (starts < 0).any():
+            row = int(rows[(starts < 0).argmax()])
+            return AppendError(
+                f"an epoch cannot start at offset {table.base_offset[row]}",
+                position=int(table.position[row]),
+            )
+        pairs = zip(epochs[rows].tolist(), starts.tolist(), strict=True)
+        self._epochs.note(EpochEntry(epoch, start) for epoch, start in pairs)
+        return None
+
+    # ---- producers -------------------------------------------------------------------------------
+
+    def _up_to_unknown_marker(self, table: BatchTable) -> tuple[BatchTable, BatchHeader | None]:
+        """Kafka's walk ends behind a marker that it cannot read, with nothing of it taken in."""
+        if not self._as_broker or not table.attributes_seen & CONTROL:
+            return table, None
+        asked = table.is_control & (table.producer_id >= 0) & (table.record_count != 0)
+        unknown = asked & ~np.isin(table.control_type, _MARKERS)
+        if not unknown.any():
+            return table, None
+        row = int(unknown.argmax())
+        return table.take(slice(row + 1)), table[row]
+
+    def _feed_producers(self, table: BatchTable) -> KsegError | None:
+        """Take in what the producers did; the error that Kafka's load would fail with, if any."""
+        if self._producers is None:
+            return None
+        modern = table.magic >= 2
+        if not modern.all():
+            table = table.take(modern)
+        if not len(table):
+            return None
+        try:
+            aborted = self._producers.feed(table, on_error=None if self._as_broker else self._note)
+        except (InvalidTxnStateError, InvalidRecordError) as error:
+            return error
+        for transaction in aborted:
+            last = self._aborted[-1].last_offset if self._aborted else _INT64_MIN
+            if transaction.last_offset <= last:
+                row = int((table.base_offset == transaction.last_offset).argmax())
+                return OffsetsOutOfOrderError(
+                    f"an aborted transaction does not end behind {last}, as the one before does",
+                    position=int(table.position[row]),
+                    offset=transaction.last_offset,
+                )
+            self._aborted.append(transaction)
+        return None
+
+    def _note(self, error: KsegError) -> None:
+        if len(self._findings) < _FINDINGS_MAX:
+            self._findings.append(error)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def finish(self, segment: Segment, stop: StopReason) -> Swept:
+        """Everything as one value."""
+        error = self._error
+        entries = self.entries
+        time_entries = entries.times + entries.closing_entry()
+        return Swept(
+            base_offset=self._base_offset,
+            valid_bytes=entries.position,
+            size=segment.size,
+            stop=stop,
+            error=None if error is None else at_path(error, segment.path),
+            findings=tuple(at_path(finding, segment.path) for finding in self._findings),
+            next_offset=self._last_offset + 1,
+            latest=entries.latest,
+            offset_entries=bytes(entries.offsets),
+            time_entries=bytes(time_entries),
+            aborted=None if self._producers is None else tuple(self._aborted),
+            batches=self._batches,
+            records=self._records,
+        )
+
+
+class _Entries:
+    """The entries of both indexes, as they lie there, and where the next one goes."""
+
+    def __init__(self, base_offset: int, config: LogConfig, *, as_broker: bool) -> None:
+        self.offsets, self.times = bytearray(), bytearray()
+        self.position = 0
+        self.latest = Latest(NO_TIMESTAMP, base_offset)
+        self._since = 0
+        self._base_offset = base_offset
+        self._interval = config.index_interval_bytes
+        self._as_broker = as_broker
+        size = config.segment_index_bytes
+        self._indexed = Indexed(
+            base_offset - 1,
+            TimeIndexEntry(NO_TIMESTAMP, base_offset),
+            size // OFFSET_ENTRY_BYTES,
+            # One is kept for the entry of the end.
+            size // TIME_ENTRY_BYTES - 1,
+        )
+
+    def add(self, table: BatchTable) -> tuple[int, KsegError | None]:
+        """Place entries for batches; how many of these that were, and what is wrong behind them."""
+        placed = place_table(
+            table,
+            self.position,
+            self._since,
+            self._interval,
+            self.latest,
+            base_offset=self._base_offset,
+            indexed=self._indexed,
+        )
+        if not isinstance(placed, Packed) or (self._as_broker and 0 in placed.indexed[2:]):
+            return self._add_singly(table)
+        self.offsets += placed.offsets
+        self.times += placed.times
+        self._indexed, self.latest = placed.indexed, placed.latest
+        self.position, self._since = placed.end, placed.bytes_since_entry
+        return len(table), None
+
+    def _add_singly(self, table: BatchTable) -> tuple[int, KsegError | None]:
+        """The same where some batch cannot have its entry: up to that one."""
+        columns = (table.last_offset, table.max_timestamp, table.size)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for row, (last_offset, max_timestamp, size) in enumerate(rows):
+            if max_timestamp > self.latest.timestamp:
+                self.latest = Latest(max_timestamp, last_offset)
+            if self._since > self._interval:
+                error = self._refusal(last_offset)
+                if error is not None:
+                    return row, error
+                self._append(last_offset)
+                self._since = 0
+            self.position += size
+            self._since += size
+        return len(table), None
+
+    def _refusal(self, last_offset: int) -> KsegError | None:
+        """Source: Kafka OffsetIndex.append, TimeIndex.maybeAppend."""
+        indexed = self._indexed
+        error: KsegError | None = None
+        if not indexed.offset_room or not indexed.time_room:
+            error = LimitExceededError("an index has no room for its entry")
+        elif self.offsets and last_offset <= indexed.offset:
+            error = OffsetsOutOfOrderError(
+                f"it is not above {indexed.offset}, the last one of the index"
+            )
+        elif self.times and self.latest.offset < indexed.time.offset:
+            error = OffsetsOutOfOrderError(
+                f"its time is that of offset {self.latest.offset}, below {indexed.time.offset}, "
+                "the last one of the time index"
+            )
+        if error is not None:
+            error.position, error.offset = self.position, last_offset
+        return error
+
+    def _append(self, last_offset: int) -> None:
+        indexed = self._indexed
+        self.offsets += _OFFSET_ENTRY.pack(last_offset - self._base_offset, self.position)
+        indexed = indexed._replace(offset=last_offset, offset_room=indexed.offset_room - 1)
+        if self.latest.timestamp > indexed.time.timestamp:
+            self.times += self._packed_time()
+            indexed = indexed._replace(
+                time=TimeIndexEntry(*self.latest), time_room=indexed.time_room - 1
+            )
+        self._indexed = indexed
+
+    def closing_entry(self) -> bytes:
+        """The entry for the largest timestamp, if the last one is not of it."""
+        if self.latest.timestamp <= self._indexed.time.timestamp:
+            return b""
+        return self._packed_time()
+
+    def _packed_time(self) -> bytes:
+        timestamp, offset = self.latest
+        return _TIME_ENTRY.pack(timestamp, offset - self._base_offset)
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def write_indexes(
+    directory: io.StrPath,
+    base_offset: int,
+    swept: Swept,
+    *,
+    config: LogConfig,
+    active: bool,
+) -> tuple[Path, ...]:
+    """Give a segment the indexes that were found for it, each file whole and lasting.
+
+    A file that has these very bytes is flushed and left alone. Others are replaced by a rename:
+    readers see the old entries or the new ones, also after a crash, and a replaced file's owner,
+    permissions and time of modification stay. There is no `.txnindex` without a first entry; one
+    that is there is made empty. If `swept.aborted` is None, it is not looked at.
+
+    Args:
+        directory: of the partition.
+        base_offset: of the segment.
+        swept: what it says.
+        config: of the log.
+        active: make room for more entries, as a segment that is appended to needs it.
+
+    Returns:
+        The files that were replaced or made.
+
+    Raises:
+        OSError: the disk refuses; each index is the old one or the new one.
+
+    Source: Kafka LogSegment.recover, LogSegment.resizeIndexes.
+    """
+    room = config.segment_index_bytes if active else 0
+    wanted = [
+        (FileKind.INDEX, swept.offset_entries, room // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES),
+        (FileKind.TIMEINDEX, swept.time_entries, room // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES),
+    ]
+    if swept.aborted is not None:
+        wanted.append((FileKind.TXNINDEX, pack_entries(swept.aborted), 0))
+    changed = []
+    for kind, data, size in wanted:
+        path = Path(directory, segment_name(base_offset, kind))
+        if _keeps(path, data, max(size, len(data)), optional=kind is FileKind.TXNINDEX):
+            continue
+        replace_file(path, data, size=size, keep_modified=True, flush_directory=False)
+        changed.append(path)
+    if changed:
+        io.flush_directory(directory)
+    return tuple(changed)
+
+
+def _keeps(path: Path, data: bytes, size: int, *, optional: bool) -> bool:
+    """Whether a file is as wanted; it is lasting then."""
+    try:
+        file = io.WriteFile.open(path)
+    except FileNotFoundError:
+        return optional and not data
+    with file:
+        if file.size != size or file.read_at(0, len(data)) != data:
+            return False
+        for position in range(len(data), size, _WINDOW_BYTES):
+            window = file.read_at(position, min(_WINDOW_BYTES, size - position))
+            if np.frombuffer(window, np.uint8).any():
+                return False
+        file.flush()
+    return True
+
+
+__all__ = ["Swept", "sweep_segment", "write_indexes"]
