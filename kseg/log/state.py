@@ -24,6 +24,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, SegmentFiles, segment_name
 from kseg.log.config import LogConfig
+from kseg.log.deletion import Deletions
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.producers import ProducerState
@@ -66,6 +67,7 @@ class LogState:
         sealed: those before it, rising, as light values.
         unflushed: writers of sealed segments that are not flushed yet, by base offset.
         epochs, producers, snapshots: as their classes say.
+        deletions: files that are given up, and removed some time later.
         log_start_offset: the first offset to be read.
         log_end: the next offset, the base of the active segment, its size.
         high_watermark: an offset, with its place where that is known.
@@ -83,6 +85,7 @@ class LogState:
         "active",
         "changed",
         "config",
+        "deletions",
         "epochs",
         "follows_end",
         "high_watermark",
@@ -136,6 +139,7 @@ class LogState:
         self.epochs: Final = epochs
         self.producers: Final = producers
         self.snapshots: Final = snapshots
+        self.deletions: Final = Deletions()
         self.log_start_offset = log_start_offset
         self.recovery_point = max(recovery_point, log_start_offset)
         self.follows_end = True

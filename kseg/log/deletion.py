@@ -1,0 +1,85 @@
+"""Files that a log has given up: renamed to `.deleted`, and removed some time later.
+
+Readers that have just looked where something lies open the file by its name, and those that have it
+open go on reading; so names change at once and bytes go after a delay. There is no thread that
+waits for the time: whoever changes the log next asks `remove_due`. What is left when a process ends
+is removed when the log is loaded.
+
+Source: Kafka `LocalLog.deleteSegmentFiles`, `LogSegment.changeFileSuffixes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from kseg.files import io
+from kseg.files.names import SegmentFiles
+
+DELETED: Final = ".deleted"
+
+
+class Deletions:
+    """What one log has given up and not removed yet. One thread at a time may change it."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._due: dict[Path, int] = {}
+
+    @property
+    def pending(self) -> tuple[Path, ...]:
+        """The files that wait, under their `.deleted` names."""
+        return tuple(self._due)
+
+    def give_up(self, paths: Iterable[Path], *, now_ms: int, delay_ms: int) -> tuple[Path, ...]:
+        """Rename files to `.deleted`; those that are not there are passed over.
+
+        Lasting after the directory is flushed. Without a delay they are removed at once.
+
+        Args:
+            paths: under their plain names; a log before its indexes, since an index without a log
+                is nothing, but a log without its index is read again.
+            now_ms: the clock.
+            delay_ms: `file_delete_delay_ms`.
+
+        Returns:
+            The new names, in order.
+
+        Raises:
+            OSError: a rename failed; those before it are done, and wait.
+        """
+        renamed = []
+        for path in paths:
+            marked = path.with_name(path.name + DELETED)
+            try:
+                io.rename(path, marked)
+            except FileNotFoundError:
+                continue
+            self._due[marked] = now_ms + delay_ms
+            renamed.append(marked)
+        self.remove_due(now_ms)
+        return tuple(renamed)
+
+    def remove_due(self, now_ms: int) -> tuple[Path, ...]:
+        """Remove the files whose time has come; answers which.
+
+        Raises:
+            OSError: the first that could not be removed; it will be tried again, as those behind
+                it.
+        """
+        due = [path for path, time_ms in self._due.items() if time_ms <= now_ms]
+        for path in due:
+            with suppress(FileNotFoundError):
+                io.unlink(path)
+            del self._due[path]
+        return tuple(due)
+
+
+def files_of_segment(files: SegmentFiles) -> tuple[Path, ...]:
+    """A segment's files in the order in which they are given up: the log, then its indexes."""
+    rest = (files.index, files.time_index, files.txn_index)
+    return (files.log, *(path for path in rest if path is not None))
