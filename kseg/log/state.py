@@ -74,6 +74,7 @@ class LogState:
         follows_end: whether the high watermark is the log's end, as long as nobody has set it.
         recovery_point: what lies below is flushed.
         last_flush_ms: when that was last moved.
+        deleted: when each file that waits for its removal is due, and its name.
         published: what readers see.
     """
 
@@ -145,6 +146,7 @@ class LogState:
         self.follows_end = True
         self.high_watermark = OffsetMetadata(log_start_offset)
         self.last_flush_ms = now_ms()
+        self.deleted: list[tuple[int, Path]] = []
         self._failure: BaseException | None = None
         self._closed = False
         self._process: Final = os.getpid()
