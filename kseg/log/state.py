@@ -86,6 +86,7 @@ class LogState:
         "active",
         "changed",
         "config",
+        "deleted",
         "deletions",
         "epochs",
         "follows_end",
