@@ -74,7 +74,6 @@ class LogState:
         follows_end: whether the high watermark is the log's end, as long as nobody has set it.
         recovery_point: what lies below is flushed.
         last_flush_ms: when that was last moved.
-        deleted: when each file that waits for its removal is due, and its name.
         published: what readers see.
     """
 
@@ -86,7 +85,6 @@ class LogState:
         "active",
         "changed",
         "config",
-        "deleted",
         "deletions",
         "epochs",
         "follows_end",
@@ -147,7 +145,6 @@ class LogState:
         self.follows_end = True
         self.high_watermark = OffsetMetadata(log_start_offset)
         self.last_flush_ms = now_ms()
-        self.deleted: list[tuple[int, Path]] = []
         self._failure: BaseException | None = None
         self._closed = False
         self._process: Final = os.getpid()
