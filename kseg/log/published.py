@@ -9,12 +9,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.files.names import SegmentFiles
 
 if TYPE_CHECKING:
     from kseg.log.producer_entries import OffsetMetadata
+
+#: Cuts that are told apart; readers that missed more go back further than they need.
+_CUTS_KEPT: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,31 @@ class SegmentInfo:
         return self.files.log
 
 
+class Cuts(NamedTuple):
+    """How often a log was cut, and how far down, for those who read beside it.
+
+    Attributes:
+        count: cuts so far; raised before the first byte goes, so that what was read between two
+            looks at the same count is what the log held.
+        ends: (count, end offset) of cuts, the ends rising: the lowest since each of those counts.
+    """
+
+    count: int = 0
+    ends: tuple[tuple[int, int], ...] = ()
+
+    def cut_at(self, end_offset: int) -> Cuts:
+        """One more, after which the log ends at `end_offset`."""
+        count = self.count + 1
+        kept = [(at, end) for at, end in self.ends if end < end_offset]
+        if len(kept) == _CUTS_KEPT:  # the two oldest as one that goes as far down, and is as new
+            kept[:2] = [(kept[1][0], kept[0][1])]
+        return Cuts(count, (*kept, (count, end_offset)))
+
+    def lowest_end_since(self, count: int) -> int | None:
+        """The lowest end that the log had after a cut since there were `count`; None without."""
+        return next((end for at, end in self.ends if at > count), None)
+
+
 class Published(NamedTuple):
     """A log at one moment. Made once for each append, hence a tuple.
 
@@ -47,6 +75,7 @@ class Published(NamedTuple):
         high_watermark: what lies below may be shown; its place is -1 where it is not known.
         last_stable: below it every transaction is decided, and all is below the high watermark.
         recovery_point: what lies below is known to be flushed.
+        cuts: how often the log was cut; what was read of it while this changed is not to be used.
     """
 
     sealed: tuple[SegmentInfo, ...]
@@ -56,6 +85,7 @@ class Published(NamedTuple):
     high_watermark: OffsetMetadata
     last_stable: OffsetMetadata
     recovery_point: int
+    cuts: Cuts = Cuts()
 
     @property
     def log_end_offset(self) -> int:
@@ -90,4 +120,4 @@ class Published(NamedTuple):
         return (*self.sealed[max(at - 1, 0) :], self.active_info)
 
 
-__all__ = ["Published", "SegmentInfo"]
+__all__ = ["Cuts", "Published", "SegmentInfo"]

@@ -28,7 +28,7 @@ from kseg.log.deletion import Deletions
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.producers import ProducerState
-from kseg.log.published import Published, SegmentInfo
+from kseg.log.published import Cuts, Published, SegmentInfo
 from kseg.log.segment_writer import SegmentWriter
 from kseg.log.snapshots import SnapshotFiles
 
@@ -74,6 +74,7 @@ class LogState:
         follows_end: whether the high watermark is the log's end, as long as nobody has set it.
         recovery_point: what lies below is flushed.
         last_flush_ms: when that was last moved.
+        cuts: raised and published in front of each cut, for those who read meanwhile.
         published: what readers see.
     """
 
@@ -145,6 +146,7 @@ class LogState:
         self.follows_end = True
         self.high_watermark = OffsetMetadata(log_start_offset)
         self.last_flush_ms = now_ms()
+        self.cuts = Cuts()
         self._failure: BaseException | None = None
         self._closed = False
         self._process: Final = os.getpid()
@@ -257,6 +259,7 @@ class LogState:
                 mark,
                 stable,
                 self.recovery_point,
+                self.cuts,
             )
             self.changed.notify_all()
 
