@@ -13,10 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kseg.files import io
 from kseg.files.names import SegmentFiles
+
+if TYPE_CHECKING:
+    from kseg.log.published import SegmentInfo
+    from kseg.log.state import LogState
 
 DELETED: Final = ".deleted"
 
@@ -59,10 +63,14 @@ class Deletions:
                 io.rename(path, marked)
             except FileNotFoundError:
                 continue
-            self._due[marked] = now_ms + delay_ms
+            self.await_removal(marked, now_ms=now_ms, delay_ms=delay_ms)
             renamed.append(marked)
         self.remove_due(now_ms)
         return tuple(renamed)
+
+    def await_removal(self, marked: Path, *, now_ms: int, delay_ms: int) -> None:
+        """Let a file wait that has its `.deleted` name already."""
+        self._due[marked] = now_ms + delay_ms
 
     def remove_due(self, now_ms: int) -> tuple[Path, ...]:
         """Remove the files whose time has come; answers which.
@@ -77,6 +85,36 @@ class Deletions:
                 io.unlink(path)
             del self._due[path]
         return tuple(due)
+
+
+def give_up_segments(
+    state: LogState, segments: Iterable[SegmentInfo], *, snapshots: bool = True
+) -> tuple[Path, ...]:
+    """Rename the files of segments, and the producer snapshots at their bases.
+
+    Args:
+        state: the log; its readers do not see these segments any more, and it has none of them
+            open.
+        segments: oldest first, so that whatever a crash leaves is the end of the row.
+        snapshots: false to keep those.
+
+    Returns:
+        The new names, of those that still wait and those that are removed already.
+
+    Raises:
+        OSError: a rename failed; those before it are done, and wait.
+    """
+    now_ms, delay_ms = state.now_ms(), state.config.file_delete_delay_ms
+    renamed: list[Path] = []
+    for info in segments:
+        files = files_of_segment(info.files)
+        renamed += state.deletions.give_up(files, now_ms=now_ms, delay_ms=delay_ms)
+        marked = state.snapshots.mark_for_deletion(info.base_offset) if snapshots else None
+        if marked is not None:
+            state.deletions.await_removal(marked, now_ms=now_ms, delay_ms=delay_ms)
+            renamed.append(marked)
+    state.deletions.remove_due(now_ms)
+    return tuple(renamed)
 
 
 def files_of_segment(files: SegmentFiles) -> tuple[Path, ...]:
