@@ -43,25 +43,25 @@ class Cuts(NamedTuple):
     """How often a log was cut, and how far down, for those who read beside it.
 
     Attributes:
-        count: cuts so far; raised before the first byte goes, so that what was read between two
-            looks at the same count is what the log held.
-        ends: (count, end offset) of cuts, the ends rising: the lowest since each of those counts.
+        number: of the last one; raised before its first byte goes, so that what was read between
+            two looks at the same number is what the log held.
+        ends: (number, end offset) of cuts, the ends rising: the lowest one from each of those on.
     """
 
-    count: int = 0
+    number: int = 0
     ends: tuple[tuple[int, int], ...] = ()
 
     def cut_at(self, end_offset: int) -> Cuts:
         """One more, after which the log ends at `end_offset`."""
-        count = self.count + 1
+        number = self.number + 1
         kept = [(at, end) for at, end in self.ends if end < end_offset]
         if len(kept) == _CUTS_KEPT:  # the two oldest as one that goes as far down, and is as new
             kept[:2] = [(kept[1][0], kept[0][1])]
-        return Cuts(count, (*kept, (count, end_offset)))
+        return Cuts(number, (*kept, (number, end_offset)))
 
-    def lowest_end_since(self, count: int) -> int | None:
-        """The lowest end that the log had after a cut since there were `count`; None without."""
-        return next((end for at, end in self.ends if at > count), None)
+    def lowest_end_since(self, number: int) -> int | None:
+        """The lowest end that a cut behind that of `number` has left; None without any."""
+        return next((end for at, end in self.ends if at > number), None)
 
 
 class Published(NamedTuple):

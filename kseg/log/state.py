@@ -86,6 +86,7 @@ class LogState:
         "active",
         "changed",
         "config",
+        "cuts",
         "deletions",
         "epochs",
         "follows_end",
