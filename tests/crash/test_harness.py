@@ -1,0 +1,187 @@
+"""The harness itself, tried on a writer of a few lines that makes each mistake once."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import PoisonedFileError
+from kseg.files import io
+from tests.crash import tiny
+from tests.crash.faults import Fault, Faulty, every_fault
+from tests.crash.kills import Kill, calls_of, every_kill, run_killed
+from tests.crash.oplog import Name, Recorder, Resize, Sync, SyncNames, Write
+from tests.crash.states import (
+    CrashState,
+    Sampler,
+    enumerated,
+    killed,
+    materialise,
+    points,
+    snapshot,
+    torn,
+)
+
+
+def recorded(root: Path, mistake: tiny.Mistake = "", lines: int = 3) -> Recorder:
+    recorder = Recorder(root)
+    with io.calls_replaced(recorder.calls):
+        tiny.writer(lines, mistake)(root, recorder.remark)
+    return recorder
+
+
+def losses(recorder: Recorder, states: int = 400) -> list[CrashState]:
+    sampler = Sampler(recorder.before, recorder.ops, 1)
+    said = [0, *recorder.remarks()]
+    drawn = (sampler.draw() for _ in range(states))
+    return [s for s in drawn if tiny.lost(s.contents(), said[s.point.remarks])]
+
+
+def test_the_log_of_a_workload_tells_what_is_there_in_the_end(tmp_path: Path) -> None:
+    recorder = recorded(tmp_path)
+    last = points(recorder.before, recorder.ops)[-1]
+    assert killed(last).contents() == snapshot(tmp_path)
+    assert last.open == ()
+
+
+def test_what_was_there_before_counts_as_lasting(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "file").write_bytes(b"12345")
+    recorder = Recorder(tmp_path)
+    with io.calls_replaced(recorder.calls), io.WriteFile.open(tmp_path / "old" / "file") as file:
+        file.truncate(2)
+    states = [
+        s.contents()["old/file"] for s in enumerated(points(recorder.before, recorder.ops)[-1])
+    ]
+    assert states == [b"12", b"12345"]
+
+
+def test_a_call_outside_of_the_root_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    recorder = Recorder(tmp_path / "root")
+    with io.calls_replaced(recorder.calls), pytest.raises(AssertionError, match="outside"):
+        io.make_directory(tmp_path / "elsewhere")
+
+
+def test_no_state_of_a_good_writer_loses_a_line(tmp_path: Path) -> None:
+    assert losses(recorded(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    "mistake", ["no flush", "no flush of names", "rename first", "acknowledge first"]
+)
+def test_the_states_show_each_mistake(tmp_path: Path, mistake: tiny.Mistake) -> None:
+    assert losses(recorded(tmp_path, mistake)) != []
+
+
+def test_an_unflushed_write_is_there_or_not_or_torn_at_blocks_of_the_file() -> None:
+    write = Write(1, 300, bytes(range(256)) * 8)
+    rng = random.Random(1)
+    fates = {torn(write, rng) for _ in range(2000)}
+    edges = {edge for fate in fates if isinstance(fate, tuple) for part in fate for edge in part}
+    assert edges == {0, 212, 724, 1236, 1748, 2048}
+    assert {"length", False} <= fates
+
+
+def test_bytes_that_a_failed_flush_left_out_are_not_saved_by_the_next(tmp_path: Path) -> None:
+    ops = [Name(0, "f", 1), SyncNames(0), Write(1, 0, b"ab"), Sync(1, failed=True)]
+    ops += [Sync(1), Write(1, 2, b"cd"), Sync(1)]
+    states = {s.contents()["f"] for s in enumerated(points(Recorder(tmp_path).before, ops)[-1])}
+    assert states == {b"abcd", b"\0\0cd"}
+
+
+def test_a_name_waits_for_its_directory_and_the_bytes_for_their_file(tmp_path: Path) -> None:
+    before = Recorder(tmp_path).before
+    ops = [Name(0, "f", 1), Write(1, 0, b"ab"), Resize(1, 1), Sync(1)]
+    contents = [s.contents() for s in enumerated(points(before, ops)[-1])]
+    assert contents == [{"f": b"a"}, {}]
+    assert points(before, [*ops, SyncNames(0)])[-1].open == ()
+
+
+def test_a_state_can_be_put_on_disk_and_read_back(tmp_path: Path) -> None:
+    contents = {"a": None, "a/b": b"1", "c": b""}
+    materialise(contents, tmp_path / "state")
+    assert snapshot(tmp_path / "state") == contents
+
+
+# ---- kills ---------------------------------------------------------------------------------------
+
+
+def test_a_killed_process_leaves_what_its_calls_did_up_to_there(tmp_path: Path) -> None:
+    def fresh(name: str) -> Path:
+        root = tmp_path / name
+        root.mkdir()
+        return root
+
+    workload = tiny.writer(2)
+    names = calls_of(workload, fresh("whole"))
+    recorder = recorded(fresh("recorded"), lines=2)
+    after = {p.index: killed(p).contents() for p in points(recorder.before, recorder.ops)}
+    for number, kill in enumerate(every_kill(names)):
+        root = fresh(str(number))
+        outcome = run_killed(workload, root, kill)
+        assert outcome.killed
+        assert outcome.error == ""
+        assert not tiny.lost(snapshot(root), outcome.remarks)
+        if kill.how != "torn":
+            assert snapshot(root) in after.values()
+
+
+def test_a_torn_write_leaves_a_part_of_its_bytes(tmp_path: Path) -> None:
+    names = calls_of(tiny.writer(1), _made(tmp_path / "whole"))
+    root = _made(tmp_path / "torn")
+    outcome = run_killed(tiny.writer(1), root, Kill(names.index("pwritev"), "torn", 0.25))
+    assert outcome.killed
+    assert (root / tiny.LINES).read_bytes() == tiny.line(0)[: tiny.SIZE // 4]
+
+
+def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
+    outcome = run_killed(tiny.writer(1), tmp_path / "missing", None)
+    assert not outcome.killed
+    assert "FileNotFoundError" in outcome.error
+
+
+# ---- faults --------------------------------------------------------------------------------------
+
+
+def _made(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_no_fault_makes_a_good_writer_lose_a_line_it_acknowledged(tmp_path: Path) -> None:
+    names = calls_of(tiny.writer(2), _made(tmp_path / "whole"))
+    for number, fault in enumerate(every_fault(names)):
+        root = _made(tmp_path / str(number))
+        recorder = Recorder(root, Faulty(fault).calls)
+        try:
+            with io.calls_replaced(recorder.calls):
+                tiny.writer(2)(root, recorder.remark)
+        except (OSError, PoisonedFileError):
+            assert fault.what not in ("short", "EINTR")
+        assert losses(recorder, 20) == [], fault
+
+
+def test_a_writer_that_ignores_short_writes_is_caught(tmp_path: Path) -> None:
+    names = calls_of(tiny.writer(2), _made(tmp_path / "whole"))
+    root = _made(tmp_path / "short")
+    recorder = Recorder(root, Faulty(Fault(names.index("pwritev"), "short")).calls)
+    with io.calls_replaced(recorder.calls):
+        tiny.writer(2, "ignore short writes")(root, recorder.remark)
+    assert losses(recorder, 20) != []
+
+
+@pytest.mark.parametrize(
+    ("forever", "made"), [(False, [True, False, True]), (True, [True, False, False])]
+)
+def test_a_fault_strikes_once_or_from_there_on(
+    tmp_path: Path, forever: bool, made: list[bool]
+) -> None:
+    faulty = Faulty(Fault(1, "ENOSPC", forever))
+    for name in ("a", "b", "c"):
+        with suppress(OSError):
+            faulty.calls.mkdir(tmp_path / name, 0o755)
+    assert [(tmp_path / name).exists() for name in ("a", "b", "c")] == made
