@@ -1,0 +1,289 @@
+"""What a repair takes out of a log, kept beside the data directory before it goes.
+
+    <data directory>.kseg-backup/<time>/<partition>/
+        <file>                      as it was: replaced or removed in the log since
+        <file>.from-<position>      the bytes that were cut off, from that position on
+
+A file that is replaced or removed is given a second name here, and copied only where the file
+system has no second names; one that goes for good is moved. The end of a file that is cut is
+copied, and lasting before it is cut. A file that is written in place is never linked, since its
+second name would show what is written.
+
+Never inside of the data directory: a broker does not start with a folder there that it does not
+know.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from kseg.files import io
+
+_SUFFIX: Final = ".kseg-backup"
+_COPIED_BYTES: Final = 2**20
+#: A file of the same name was kept before; more than so many mean that nobody looks at them.
+_NAMES_MAX: Final = 1_000
+#: What a file system answers that has no second names, or none over there.
+_NO_LINKS: Final = frozenset(
+    (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
+)
+#: Blocks for names and for the rounding of sizes; what a repair itself writes comes on top.
+_ROOM_BYTES: Final = 2**20
+_CALENDAR_END_MS: Final = 253_402_300_800_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Something that was kept.
+
+    Attributes:
+        path: where it was.
+        kept: where it is now.
+        size: its bytes.
+    """
+
+    path: Path
+    kept: Path
+    size: int
+
+
+class KeptAside:
+    """Keeps what one repair of one data directory takes away. Not for several threads at once.
+
+    Nothing is made before something is kept. What is kept is lasting when a method returns.
+
+    Attributes:
+        directory: where it is kept: one folder in it for each partition.
+        kept: what was kept, in order.
+    """
+
+    __slots__ = ("_made", "directory", "kept")
+
+    def __init__(
+        self,
+        data_directory: io.StrPath,
+        directory: io.StrPath | None = None,
+        *,
+        now_ms: int,
+    ) -> None:
+        """Choose the place.
+
+        Args:
+            data_directory: the one that holds the partitions.
+            directory: where to keep things; a folder named after the time, in a sibling of the data
+                directory, if None.
+            now_ms: the time.
+        """
+        self.directory: Final = (
+            Path(directory) if directory is not None else default_place(data_directory, now_ms)
+        )
+        self.kept: list[Kept] = []
+        self._made: set[Path] = set()
+
+    def check_room(self, size: int) -> None:
+        """Refuse, before anything is changed, if so many bytes have no room.
+
+        Args:
+            size: bytes that will be copied, or that stay while new ones take their place.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        place = self.directory
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        status = os.statvfs(place)
+        free = status.f_bavail * status.f_frsize
+        if size and size + _ROOM_BYTES > free:
+            raise OSError(
+                errno.ENOSPC,
+                f"no room to keep {size} bytes aside, {free} are free: nothing was changed; keep "
+                "them elsewhere (--backup-dir), or not at all (--no-backup)",
+                str(place),
+            )
+
+    def keep_tail(self, path: io.StrPath, position: int) -> Kept | None:
+        """Copy a file's bytes from `position` on.
+
+        Zeros alone, as behind what was preallocated, are not kept.
+
+        Returns:
+            The copy; None if there was nothing to keep.
+
+        Raises:
+            OSError: the disk refuses; the file is as it was.
+        """
+        source = Path(path)
+        fd = io.open_read(source)
+        try:
+            end = io.file_size(fd)
+            if end <= position or _is_zeros(fd, position, end):
+                return None
+            place = self._folder_of(source)
+            status = os.fstat(fd)
+            kept = self._copy(fd, position, end, place / f"{source.name}.from-{position}", status)
+        finally:
+            os.close(fd)
+        return self._note(source, kept, end - position)
+
+    def keep_file(self, path: io.StrPath) -> Kept | None:
+        """Give a file a second name; it may be replaced or removed then, not written to.
+
+        Returns:
+            Where it is kept; None if there is no such file.
+
+        Raises:
+            OSError: the disk refuses; the file is as it was.
+        """
+        source = Path(path)
+        try:
+            status = os.stat(source)
+        except FileNotFoundError:
+            return None
+        place = self._folder_of(source)
+        for name in _names(source.name):
+            target = place / name
+            try:
+                io.link(source, target)
+            except FileExistsError:
+                if os.path.samestat(os.stat(target), status):
+                    return self._note(source, target, status.st_size)
+                continue
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                target = self._copy_whole(source, target)
+            io.flush_directory(place)
+            return self._note(source, target, status.st_size)
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place / source.name))
+
+    def move_file(self, path: io.StrPath) -> Kept | None:
+        """Keep a file and take its name in the log away; lasting there with its directory.
+
+        Returns:
+            Where it is kept; None if there is no such file.
+
+        Raises:
+            OSError: the disk refuses; the file is where it was, or in both places.
+        """
+        kept = self.keep_file(path)
+        if kept is not None:
+            io.unlink(path)
+        return kept
+
+    # ---- places ----------------------------------------------------------------------------------
+
+    def _folder_of(self, path: Path) -> Path:
+        """The folder for what comes out of a file's directory, made if it is missing."""
+        origin = path.parent.resolve()
+        place = self.directory / origin.name
+        if place not in self._made:
+            _make_directories(place, os.stat(origin))
+            self._made.add(place)
+        return place
+
+    def _note(self, path: Path, kept: Path, size: int) -> Kept:
+        entry = Kept(path, kept, size)
+        self.kept.append(entry)
+        return entry
+
+    # ---- copies ----------------------------------------------------------------------------------
+
+    def _copy_whole(self, source: Path, target: Path) -> Path:
+        fd = io.open_read(source)
+        try:
+            status = os.fstat(fd)
+            return self._copy(fd, 0, status.st_size, target, status)
+        finally:
+            os.close(fd)
+
+    def _copy(self, fd: int, start: int, end: int, wanted: Path, status: os.stat_result) -> Path:
+        """Bytes of an open file as a new one; lasting, or not there."""
+        for name in _names(wanted.name):
+            target = wanted.with_name(name)
+            try:
+                file = io.WriteFile.open(target, exclusive=True)
+            except FileExistsError:
+                if _has_bytes(target, fd, start, end):
+                    return target
+                continue
+            try:
+                with file:
+                    for position in range(start, end, _COPIED_BYTES):
+                        size = min(_COPIED_BYTES, end - position)
+                        file.write_at(position - start, io.read_at(fd, position, size))
+                    io.dress_like(target, status)
+                    file.flush()
+                io.set_modified(target, status.st_mtime_ns)
+            except OSError:
+                with suppress(OSError):
+                    io.unlink(target)
+                raise
+            io.flush_directory(target.parent)
+            return target
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(wanted))
+
+
+def default_place(data_directory: io.StrPath, now_ms: int) -> Path:
+    """`<data directory>.kseg-backup/<time>`, the time in UTC as `20251009T085320.000Z`."""
+    home = Path(data_directory).resolve()
+    name = f"{now_ms}"  # of a clock that no calendar reaches
+    if 0 <= now_ms < _CALENDAR_END_MS:
+        moment = datetime.fromtimestamp(now_ms // 1000, UTC)
+        name = f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z"
+    return home.with_name((home.name or "root") + _SUFFIX) / name
+
+
+def _names(wanted: str) -> Iterator[str]:
+    """The name wanted, and others where that is taken."""
+    yield wanted
+    for number in range(2, _NAMES_MAX):
+        yield f"{wanted}.{number}"
+
+
+def _make_directories(path: Path, model: os.stat_result) -> None:
+    """Make a directory and those above it that are missing, for the owner of `model`."""
+    missing = []
+    place = path
+    while not place.is_dir():
+        missing.append(place)
+        place = place.parent
+    for place in reversed(missing):
+        with suppress(FileExistsError):
+            io.make_directory(place)
+            io.dress_like(place, model)
+        io.flush_directory(place.parent)
+
+
+def _is_zeros(fd: int, start: int, end: int) -> bool:
+    return not any(
+        io.read_at(fd, position, min(_COPIED_BYTES, end - position)).strip(b"\0")
+        for position in range(start, end, _COPIED_BYTES)
+    )
+
+
+def _has_bytes(path: Path, fd: int, start: int, end: int) -> bool:
+    """Whether a file has just these bytes of another: they were kept before."""
+    other = io.open_read(path)
+    try:
+        if io.file_size(other) != end - start:
+            return False
+        for position in range(start, end, _COPIED_BYTES):
+            size = min(_COPIED_BYTES, end - position)
+            if io.read_at(fd, position, size) != io.read_at(other, position - start, size):
+                return False
+    finally:
+        os.close(other)
+    with io.WriteFile.open(path) as file:
+        file.flush()
+    return True
+
+
+__all__ = ["Kept", "KeptAside", "default_place"]
