@@ -12,6 +12,7 @@ from enum import IntEnum
 from kseg.constants import Compression, TimestampType
 from kseg.format.compress import check_level
 from kseg.format.down_convert import ConversionStats
+from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX
 
 _INT64_MAX = 2**63 - 1
@@ -129,6 +130,7 @@ class ValidatedBatch:
         log_append_time: the time of the append in ms under log append time, else -1.
         stats: what it cost.
         in_place: whether the records are those of the input, byte for byte.
+        table: the headers, where they were looked at and keep their offsets; else None.
     """
 
     head: bytes
@@ -143,6 +145,7 @@ class ValidatedBatch:
     log_append_time: int
     stats: ConversionStats
     in_place: bool
+    table: BatchTable | None = None
 
     def __len__(self) -> int:
         """How many bytes."""

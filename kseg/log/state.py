@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -23,6 +24,7 @@ from kseg.errors import KsegError, PoisonedFileError
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, SegmentFiles, segment_name
+from kseg.log.append_rules import AppendOrigin, AppendRules
 from kseg.log.config import LogConfig
 from kseg.log.deletion import Deletions
 from kseg.log.epochs import LeaderEpochs
@@ -66,6 +68,8 @@ class LogState:
         active: the segment that is appended to.
         sealed: those before it, rising, as light values.
         unflushed: writers of sealed segments that are not flushed yet, by base offset.
+        unflushed_snapshots: of producers, taken since the last flush.
+        names_changed: whether the directory has names that may not last yet, or lacks some.
         epochs, producers, snapshots: as their classes say.
         deletions: files that are given up, and removed some time later.
         log_start_offset: the first offset to be read.
@@ -74,6 +78,7 @@ class LogState:
         follows_end: whether the high watermark is the log's end, as long as nobody has set it.
         recovery_point: what lies below is flushed.
         last_flush_ms: when that was last moved.
+        last_checkpoint_ms: when a flush last had the checkpoints written.
         cuts: raised and published in front of each cut, for those who read meanwhile.
         published: what readers see.
     """
@@ -83,6 +88,7 @@ class LogState:
         "_closed",
         "_failure",
         "_process",
+        "_rules",
         "active",
         "changed",
         "config",
@@ -92,11 +98,13 @@ class LogState:
         "follows_end",
         "high_watermark",
         "keeper",
+        "last_checkpoint_ms",
         "last_flush_ms",
         "lock",
         "log_end",
         "log_start_offset",
         "mapping",
+        "names_changed",
         "now_ms",
         "partition",
         "path",
@@ -106,6 +114,7 @@ class LogState:
         "sealed",
         "snapshots",
         "unflushed",
+        "unflushed_snapshots",
     )
 
     def __init__(
@@ -138,6 +147,8 @@ class LogState:
         self.sealed = tuple(sealed)
         self.active = active
         self.unflushed: dict[int, SegmentWriter] = {}
+        self.unflushed_snapshots: list[Path] = []
+        self.names_changed = True
         self.epochs: Final = epochs
         self.producers: Final = producers
         self.snapshots: Final = snapshots
@@ -146,10 +157,11 @@ class LogState:
         self.recovery_point = max(recovery_point, log_start_offset)
         self.follows_end = True
         self.high_watermark = OffsetMetadata(log_start_offset)
-        self.last_flush_ms = now_ms()
+        self.last_flush_ms = self.last_checkpoint_ms = now_ms()
         self.cuts = Cuts()
         self._failure: BaseException | None = None
         self._closed = False
+        self._rules = replace(config.append_rules(), append_bytes_max=None)
         self._process: Final = os.getpid()
         self._active_files = self.files_of(active.base_offset)
         self.log_end = OffsetMetadata(log_end_offset, active.base_offset, active.size)
@@ -202,6 +214,11 @@ class LogState:
         return self._failure is not None
 
     @property
+    def may_change(self) -> bool:
+        """Whether `check` would pass."""
+        return self._failure is None and not self._closed and os.getpid() == self._process
+
+    @property
     def closed(self) -> bool:
         """Whether it is closed."""
         return self._closed
@@ -211,6 +228,30 @@ class LogState:
         with self.lock:
             self._closed = True
             self.changed.notify_all()
+
+    # ---- settings --------------------------------------------------------------------------------
+
+    def rules_for(self, origin: AppendOrigin, leader_epoch: int) -> AppendRules:
+        """What is asked of an append; its size is compared later, where Kafka does it.
+
+        The last ones are kept: most appends are like the one before.
+        """
+        rules = self._rules
+        if rules.origin is not origin or rules.leader_epoch != leader_epoch:
+            rules = replace(self.config.append_rules(origin, leader_epoch), append_bytes_max=None)
+            self._rules = rules
+        return rules
+
+    def update_config(self, config: LogConfig) -> None:
+        """Go by other settings from now on; what is there already stays as it is.
+
+        Source: Kafka `UnifiedLog.updateConfig`.
+        """
+        with self.changing():
+            self.config = self.active.config = config
+            self._rules = replace(config.append_rules(), append_bytes_max=None)
+            self.producers.expiration_ms = config.producer_id_expiration_ms
+            self.producers.transaction_max_timeout_ms = config.transaction_max_timeout_ms
 
     # ---- offsets ---------------------------------------------------------------------------------
 

@@ -27,8 +27,8 @@ from kseg.constants import (
 )
 from kseg.errors import (
     InvalidRecordError,
-    OffsetsOutOfOrderError,
     RecordBatchTooLargeError,
+    UnexpectedAppendOffsetError,
     UnsupportedFormatError,
 )
 from kseg.format.bodies import at_batch
@@ -151,7 +151,8 @@ def validate_replica(
 
     Raises:
         CorruptRecordError: a size, magic or checksum is wrong.
-        OffsetsOutOfOrderError: offsets do not grow, or begin in front of the log's end.
+        OffsetsOutOfOrderError: offsets do not grow.
+        UnexpectedAppendOffsetError: they begin in front of the log's end.
         InvalidRecordError: no batch at all, or of another epoch than the Raft leader's.
         RecordTooLargeError, RecordBatchTooLargeError: as in `validate_append`.
 
@@ -167,7 +168,11 @@ def validate_replica(
         raise InvalidRecordError("no whole batch")
     first = info.first_offset if info.first_offset >= 0 else info.last_offset_of_first_batch
     if first < next_offset:
-        raise OffsetsOutOfOrderError(f"offset {first} where the log goes on at {next_offset}")
+        error = UnexpectedAppendOffsetError(
+            f"offset {first} where the log goes on at {next_offset}"
+        )
+        error.first_offset, error.last_offset = first, info.last_offset
+        raise error
     counts = info.table.record_count
     taken = ValidatedBatch(
         head=b"",
@@ -182,6 +187,7 @@ def validate_replica(
         log_append_time=NO_TIMESTAMP,
         stats=NOTHING_CONVERTED,
         in_place=True,
+        table=info.table,
     )
     return _checked_total(taken, rules)
 

@@ -1,0 +1,223 @@
+"""What makes a log last: rolls, flushes, and the good end.
+
+Nothing is lasting before `flush`, which goes from what is relied on to what relies on it: snapshots
+of producers, logs, their indexes, the names in the directory, and then alone the recovery point.
+The recovery point is told to whoever keeps the checkpoints; it need not be on the disk, since an
+older one only makes recovery look at more.
+
+A flush that fails fails the log: the kernel has given up the pages, and nobody knows which.
+
+Source: Kafka `UnifiedLog.roll`, `UnifiedLog.flush`, `UnifiedLog.close`, `LocalLog`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import KsegError
+from kseg.files import io, producer_snapshot
+from kseg.log.deletion import files_of_segment
+from kseg.log.segment_writer import SegmentWriter
+from kseg.log.written_files import attempt
+
+if TYPE_CHECKING:
+    from kseg.log.state import LogState
+
+#: Rolled segments that may wait for a flush: their files are open, and walked after a crash.
+UNFLUSHED_MAX: Final = 8
+#: How often a flush that moves the recovery point has the checkpoints written, in ms.
+#: Source: Kafka `log.flush.offset.checkpoint.interval.ms`.
+CHECKPOINT_INTERVAL_MS: Final = 60_000
+
+
+def roll(state: LogState, expected_next_offset: int | None = None) -> int:
+    """Begin another segment at the log's end.
+
+    An active segment that is empty and begins there already stays, its indexes given their full
+    size again; Kafka deletes it and makes the same one.
+
+    Kafka flushes what is sealed in the background. Here it waits for `flush`, but for one: as soon
+    as more than `UNFLUSHED_MAX` segments wait, each roll flushes the oldest.
+
+    Args:
+        state: the log.
+        expected_next_offset: where the next batch will begin, if past the end.
+
+    Returns:
+        The base offset of the active segment.
+
+    Raises:
+        KsegError: the segment that would be there has records already.
+        OSError: the disk refuses; the log is as before, or has rolled and lacks a snapshot, which
+            costs time when it is loaded.
+        PoisonedFileError: the log failed.
+
+    Source: Kafka `UnifiedLog.roll`, `LocalLog.roll`.
+    """
+    with state.changing():
+        end = state.log_end.offset
+        base = max(end, expected_next_offset or 0)
+        active = state.active
+        if base <= active.base_offset:
+            if base < active.base_offset or active.size:
+                raise KsegError(
+                    f"a segment at {base} would not follow that at {active.base_offset}, which has "
+                    f"{active.size} bytes",
+                    path=state.path,
+                )
+            active.resize_indexes(state.config.segment_index_bytes)
+            return base
+        _seal_and_follow(state, base)
+        producers = state.producers
+        producers.map_end_offset = base
+        path = state.snapshots.take(producers, sync=False)
+        if path is not None:
+            state.unflushed_snapshots.append(path)
+        if len(state.unflushed) > UNFLUSHED_MAX:
+            flush(state, sorted(state.unflushed)[1])
+        return base
+
+
+def _seal_and_follow(state: LogState, base: int) -> None:
+    """Finish the active segment and append to a new one at `base`."""
+    for path in files_of_segment(state.files_of(base)):
+        with suppress(FileNotFoundError):
+            io.unlink(path)
+    active = state.active
+    active.become_inactive()
+    if state.recovery_point >= state.log_end.offset:
+        # Recovery will not look at it again, so its indexes are to be as they are now.
+        _flush_or_fail(state, active)
+    now_ms = state.now_ms()
+    writer = SegmentWriter.open(state.path, base, state.config, create=True, now_ms=now_ms)
+    with state.all_or_poison():
+        state.names_changed = True
+        state.set_active(writer, seal=True)
+        state.move_end(state.log_end.offset)
+        state.publish()
+
+
+def _flush_or_fail(state: LogState, segment: SegmentWriter) -> None:
+    with state.all_or_poison():
+        segment.flush()
+
+
+def flush(state: LogState, offset: int | None = None, *, whole: bool = False) -> int:
+    """Make all that lies below `offset` lasting.
+
+    Args:
+        state: the log.
+        offset: the log's end if None, or if it lies beyond.
+        whole: the active segment too if it is empty, so that its files are there.
+
+    Returns:
+        The recovery point.
+
+    Raises:
+        PoisonedFileError: the log failed before.
+        OSError: a flush failed, and the log with it.
+
+    Source: Kafka `UnifiedLog.flush`.
+    """
+    with state.changing():
+        end = state.log_end.offset
+        target = end if offset is None else min(offset, end)
+        waiting = any(base < target for base in state.unflushed)
+        if not whole and not waiting and target <= state.recovery_point:
+            return state.recovery_point
+        with state.all_or_poison():
+            _flush_below(state, target, whole=whole)
+            now_ms = state.now_ms()
+            if target > state.recovery_point:
+                state.recovery_point = target
+                state.last_flush_ms = now_ms
+                state.publish()
+        due = now_ms - state.last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS
+        if due:
+            state.last_checkpoint_ms = now_ms
+        state.note_offsets(write=due)
+        return state.recovery_point
+
+
+def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
+    """Flush snapshots, then segments that begin below `target`, then the directory."""
+    for path in state.unflushed_snapshots:
+        with suppress(FileNotFoundError):  # given up since
+            producer_snapshot.flush(path)
+    state.unflushed_snapshots.clear()
+    names_changed = state.names_changed
+    for base in _to_flush(state, target, whole=whole):
+        with state.segment_writer(base) as segment:
+            segment.flush()
+        done = state.unflushed.pop(base, None)
+        if done is not None:
+            done.close()
+        names_changed |= base >= state.recovery_point
+    if names_changed:
+        io.flush_directory(state.path)
+        state.names_changed = False
+
+
+def _to_flush(state: LogState, target: int, *, whole: bool) -> list[int]:
+    """Base offsets of segments between the recovery point and `target`, and of those that wait."""
+    sealed, active = state.sealed, state.active.base_offset
+    first = bisect_right(sealed, state.recovery_point, key=lambda info: info.base_offset) - 1
+    bases = {info.base_offset for info in sealed[max(first, 0) :]}
+    if active <= state.recovery_point:
+        bases.clear()
+    bases.add(active)
+    bases.update(state.unflushed)
+    chosen = sorted(base for base in bases if base < target)
+    return [*chosen, active] if whole and active >= target else chosen
+
+
+def close(state: LogState) -> bool:
+    """Flush all, take a snapshot of the producers, trim, and release; a second call does nothing.
+
+    A log that failed is only released.
+
+    Returns:
+        Whether all is on the disk, so that the log need not be recovered.
+
+    Raises:
+        OSError, KsegError: the first step that failed; everything is released all the same.
+
+    Source: Kafka `UnifiedLog.close`.
+    """
+    with state.lock:
+        if state.closed:
+            return False
+        clean = False
+        try:
+            if state.may_change:
+                with state.all_or_poison():
+                    _finish(state)
+                clean = True
+        finally:
+            _release(state)
+            state.mark_closed()
+        return clean
+
+
+def _finish(state: LogState) -> None:
+    flush(state, whole=True)
+    state.epochs.flush()
+    state.snapshots.take(state.producers)
+    state.active.close()
+    io.flush_directory(state.path)
+    state.recovery_point = state.log_end.offset
+    state.publish()
+    state.note_offsets()
+    state.deletions.remove_due(2**63)
+
+
+def _release(state: LogState) -> None:
+    """Close what is open as it is; nothing if it was closed well."""
+    writers = [*state.unflushed.values(), state.active]
+    state.unflushed.clear()
+    attempt(*(lambda writer=writer: writer.close(trim=False) for writer in writers))
+
+
+__all__ = ["CHECKPOINT_INTERVAL_MS", "UNFLUSHED_MAX", "close", "flush", "roll"]
