@@ -1,0 +1,174 @@
+"""The batch that holds an offset, found with few and small reads in a log that grows, or is cut.
+
+Nothing is mapped and nothing is kept: an index entry is asked for, the batch it points at is
+checked, and from there the headers are walked. Where the index cannot be believed the segment is
+walked from its start, as `Segment` does it.
+
+Source: Kafka `LogSegment.translateOffset`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kseg.constants import StopReason
+from kseg.errors import CorruptRecordError, at_path
+from kseg.files import io
+from kseg.files.index_probe import probe_offset
+from kseg.files.log_file import BATCH_BYTES_TRUSTED
+from kseg.format.header import COLUMN, BatchTable, scan, stop_error
+from kseg.log.segment import Segment
+
+if TYPE_CHECKING:
+    from kseg.log.published import SegmentInfo
+
+_BASE_OFFSET: Final = COLUMN["base_offset"]
+_LAST_OFFSET: Final = COLUMN["last_offset"]
+_POSITION: Final = COLUMN["position"]
+_SIZE: Final = COLUMN["size"]
+_CRC_OK: Final = COLUMN["crc_ok"]
+
+#: What is read at a time where no more is asked for: a few times the distance of index entries.
+WINDOW_BYTES: Final = 16 << 10
+#: Headers that are walked at a time.
+_BATCHES: Final = 64
+
+
+class Window(NamedTuple):
+    """Bytes of a log file from `position` on."""
+
+    position: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """The position behind the last byte."""
+        return self.position + len(self.data)
+
+
+class FoundBatch(NamedTuple):
+    """Where a batch lies, and bytes that have been read on the way; perhaps its own."""
+
+    position: int
+    size: int
+    window: Window
+
+
+def find_batch(
+    fd: int, info: SegmentInfo, offset: int, *, ahead: int = WINDOW_BYTES
+) -> FoundBatch | None:
+    """The first batch of a segment whose last offset is at or past `offset`; None without one.
+
+    Args:
+        fd: the log file, open for reading.
+        info: the segment, and how much of it there is.
+        offset: wanted.
+        ahead: bytes to read at once from where the index leads to.
+
+    Raises:
+        CorruptRecordError: damage lies in between, or the file is shorter than it should be.
+        OSError: the disk refuses.
+    """
+    start = _start(info, offset)
+    window = read_window(fd, info, start, ahead)
+    if start:
+        table = _scan(window, info, start, batches_max=1, on_bad_crc="note")
+        if table.stop is StopReason.LIMIT and not len(table) and _is_trusted(table):
+            window = read_window(fd, info, start, table.needed)
+            table = _scan(window, info, start, batches_max=1, on_bad_crc="note")
+        if not _leads_to(table, offset):
+            return _find_without_index(info, offset)
+    return _walk(fd, info, offset, window)
+
+
+def read_window(fd: int, info: SegmentInfo, position: int, size: int) -> Window:
+    """Bytes of a segment from `position` on, no further than it goes.
+
+    Raises:
+        CorruptRecordError: the file is shorter than it should be.
+    """
+    wanted = min(size, info.size - position)
+    data = io.read_at(fd, position, wanted)
+    if len(data) < wanted:
+        raise CorruptRecordError(
+            f"the file has {position + len(data)} bytes, not {info.size}: it was cut while it was "
+            "read",
+            path=info.path,
+            position=position + len(data),
+        )
+    return Window(position, data)
+
+
+def _start(info: SegmentInfo, offset: int) -> int:
+    """The position that the index leads to; 0 where it leads nowhere."""
+    if offset <= info.base_offset or info.files.index is None:
+        return 0
+    position = probe_offset(info.files.index, info.base_offset, offset).position
+    return position if position < info.size else 0
+
+
+def _scan(
+    window: Window, info: SegmentInfo, start: int, *, batches_max: int, on_bad_crc: str
+) -> BatchTable:
+    return scan(
+        window.data,
+        base=window.position,
+        start=start,
+        file_end=info.size,
+        batches_max=batches_max,
+        on_bad_crc=on_bad_crc,
+    )
+
+
+def _is_trusted(table: BatchTable) -> bool:
+    """Whether a batch that is announced may be taken into memory before it is checked."""
+    return 0 < table.needed <= BATCH_BYTES_TRUSTED
+
+
+def _leads_to(table: BatchTable, offset: int) -> bool:
+    """Whether a sound batch lies where an index entry points, at or before the offset."""
+    if not len(table):
+        return False
+    row = table.rows[0].tolist()
+    if row[_CRC_OK] != 1:
+        return False
+    last_offset: int = row[_LAST_OFFSET]
+    base_offset: int = row[_BASE_OFFSET]
+    return last_offset <= offset or 0 <= base_offset <= offset
+
+
+def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
+    """Walk in windows, which also sees to batches of any size, and tries other entries."""
+    with Segment.open(info.path, mapping="never", size=info.size, is_last=info.is_last) as segment:
+        found = segment.lookup(offset)
+    if found is None:
+        return None
+    return FoundBatch(found.position, found.size, Window(found.position, b""))
+
+
+def _walk(fd: int, info: SegmentInfo, offset: int, window: Window) -> FoundBatch | None:
+    position = window.position
+    while position < info.size:  # each turn takes a batch, or reads one that it will take
+        table = _scan(window, info, position, batches_max=_BATCHES, on_bad_crc="ignore")
+        last_offsets = table.rows[:, _LAST_OFFSET].tolist()
+        for row, last in enumerate(last_offsets):
+            if last >= offset:
+                found = table.rows[row].tolist()
+                return FoundBatch(found[_POSITION], found[_SIZE], window)
+        position = table.end_position
+        if len(last_offsets) == _BATCHES:
+            continue
+        if table.stop is not StopReason.LIMIT:
+            _check_end(table, info)
+            return None
+        if table.needed > BATCH_BYTES_TRUSTED or (window.position == position and not table.needed):
+            return _find_without_index(info, offset)
+        window = read_window(fd, info, position, max(table.needed, WINDOW_BYTES))
+    return None
+
+
+def _check_end(table: BatchTable, info: SegmentInfo) -> None:
+    """Tell the end of a segment from damage."""
+    torn = table.stop in (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+    if table.stop is not StopReason.END and not (torn and info.is_last):
+        raise at_path(stop_error(table), info.path)
