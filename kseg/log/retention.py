@@ -1,0 +1,343 @@
+"""Which old segments a log gives up, and why: decided as a value, then done.
+
+Three rules, one after the other, each from the oldest segment on, ending at the first that stays:
+
+    log start   every record lies below the log's start; always asked
+    size        the log has `retention_bytes` without it; where old segments are deleted
+    time        its newest record is older than `retention_ms`; where old segments are deleted
+
+Nothing at or above the high watermark goes, and an empty last segment never does. If all others
+and a last one with records are to go, the log gets a new segment first. A segment without
+timestamps counts by the age of its file; one whose records are of the future keeps all behind it.
+
+Source: Kafka `UnifiedLog.deleteOldSegments`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import StalePlanError
+from kseg.files import io
+from kseg.files.time_index import TimeIndex
+from kseg.log import deletion, flushing
+from kseg.log.segment import Segment
+from kseg.log.segment_walks import latest_from
+from kseg.log.segment_writer import Latest
+
+if TYPE_CHECKING:
+    from kseg.log.config import LogConfig
+    from kseg.log.published import SegmentInfo
+    from kseg.log.state import LogState
+
+LOG_START: Final = "log start"
+SIZE: Final = "size"
+TIME: Final = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredSegment:
+    """A segment that goes.
+
+    Attributes:
+        base_offset: from the file's name.
+        path: the log file.
+        bytes: of the log file; what else goes with it is not counted.
+        why: LOG_START, SIZE or TIME.
+        largest_timestamp: of its records in ms, or else of the file; None where nobody asked.
+    """
+
+    base_offset: int
+    path: Path
+    bytes: int
+    why: str
+    largest_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """What retention would do to a log.
+
+    Attributes:
+        path: the partition directory.
+        now_ms: the time that counts.
+        segments: those that go, oldest first.
+        rolls: whether the last segment is among them, so that the log needs another one first.
+        log_start_offset: where the log starts now.
+        new_log_start_offset: where it starts then.
+        log_end_offset: where the log ends.
+        kept_bytes: of the logs of the segments that stay.
+    """
+
+    path: Path
+    now_ms: int
+    segments: tuple[RetiredSegment, ...]
+    rolls: bool
+    log_start_offset: int
+    new_log_start_offset: int
+    log_end_offset: int
+    kept_bytes: int
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether nothing goes."""
+        return not self.segments
+
+    @property
+    def deleted_bytes(self) -> int:
+        """Bytes of the logs that go."""
+        return sum(segment.bytes for segment in self.segments)
+
+    def __str__(self) -> str:
+        """One line a segment, and one for the log's start."""
+        if self.is_noop:
+            return f"{self.path}: nothing to delete"
+        lines = [f"delete {each.path} ({each.bytes} bytes): {each.why}" for each in self.segments]
+        start = f"{self.path}: log start {self.log_start_offset} -> {self.new_log_start_offset}"
+        return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines])
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionReport:
+    """What retention did.
+
+    Attributes:
+        segments_count: how many went.
+        deleted_bytes: of their logs.
+        log_start_offset: where the log starts now.
+        files: what was renamed, under its new names.
+    """
+
+    segments_count: int
+    deleted_bytes: int
+    log_start_offset: int
+    files: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """Where a log starts and ends, and up to where its records are settled."""
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+
+
+# ---- deciding ------------------------------------------------------------------------------------
+
+
+def choose(
+    segments: Sequence[SegmentInfo],
+    bounds: LogBounds,
+    *,
+    config: LogConfig,
+    now_ms: int,
+    largest_timestamp: Callable[[SegmentInfo], int],
+) -> tuple[RetiredSegment, ...]:
+    """Choose what goes.
+
+    Args:
+        segments: all of the log, rising.
+        bounds: of the log.
+        config: of the log.
+        now_ms: the clock.
+        largest_timestamp: of a segment in ms; asked of as few as need be.
+
+    Returns:
+        The segments that go, oldest first.
+
+    Source: Kafka `UnifiedLog.deletableSegments` and those that call it.
+    """
+    ends = [*(later.base_offset for _, later in pairwise(segments)), bounds.log_end_offset]
+    excess = sum(info.size for info in segments) - config.retention_bytes
+    by_age = config.deletes and config.retention_ms >= 0
+    rules = [LOG_START]
+    if config.deletes and config.retention_bytes >= 0:
+        rules.append(SIZE)
+    if by_age:
+        rules.append(TIME)
+    retired: list[RetiredSegment] = []
+    left = list(zip(segments, ends, strict=True))
+    for why in rules:
+        while left:
+            info, end = left[0]
+            is_last = len(left) == 1
+            if bounds.high_watermark < end or (is_last and not info.size):
+                break
+            newest = None
+            if why == LOG_START:
+                goes = not is_last and end <= bounds.log_start_offset
+            elif why == SIZE:
+                goes = excess >= info.size
+            else:
+                newest = largest_timestamp(info)
+                goes = now_ms - newest > config.retention_ms
+            if not goes:
+                break
+            excess -= info.size
+            retired.append(RetiredSegment(info.base_offset, info.path, info.size, why, newest))
+            del left[0]
+    return tuple(retired)
+
+
+def plan_state(
+    state: LogState, *, config: LogConfig | None = None, now_ms: int | None = None
+) -> RetentionPlan:
+    """As `plan_retention`, for the parts of a log that is open for appending.
+
+    Raises:
+        OSError: a segment's times cannot be read.
+    """
+    with state.lock:
+
+        def largest_timestamp(info: SegmentInfo) -> int:
+            if info.base_offset == state.active.base_offset:
+                return state.active.largest_timestamp
+            writer = state.unflushed.get(info.base_offset)
+            return _largest_timestamp(info) if writer is None else writer.largest_timestamp
+
+        bounds = LogBounds(
+            state.log_start_offset, state.log_end_offset, state.high_watermark.offset
+        )
+        now = state.now_ms() if now_ms is None else now_ms
+        segments = state.segments
+        retired = choose(
+            segments,
+            bounds,
+            config=config or state.config,
+            now_ms=now,
+            largest_timestamp=largest_timestamp,
+        )
+        return _plan(state.path, segments, bounds, now, retired)
+
+
+def _plan(
+    path: Path,
+    segments: Sequence[SegmentInfo],
+    bounds: LogBounds,
+    now_ms: int,
+    retired: tuple[RetiredSegment, ...],
+) -> RetentionPlan:
+    count = len(retired)
+    rolls = count == len(segments) > 0
+    survivor = bounds.log_end_offset if rolls or not segments else segments[count].base_offset
+    start = bounds.log_start_offset
+    return RetentionPlan(
+        path=path,
+        now_ms=now_ms,
+        segments=retired,
+        rolls=rolls,
+        log_start_offset=start,
+        new_log_start_offset=max(start, survivor) if count else start,
+        log_end_offset=bounds.log_end_offset,
+        kept_bytes=sum(info.size for info in segments[count:]),
+    )
+
+
+def _largest_timestamp(info: SegmentInfo) -> int:
+    """The newest record's time in ms by the time index, or else the file's.
+
+    Of a segment that may still be written to, what its index does not know yet is looked at.
+    """
+    files = info.files
+    newest = Latest(-1, info.base_offset)
+    if files.time_index is not None:
+        with TimeIndex.open(files.time_index, info.base_offset, mapping="never") as index:
+            newest = Latest(*index.last_entry)
+    if info.is_last:
+        with Segment.open(info.path, mapping="never", size=info.size, is_last=True) as segment:
+            start = segment.start_for_offset(newest.offset)
+            newest = latest_from(segment, start.position, newest)
+    if newest.timestamp >= 0:
+        return newest.timestamp
+    return os.stat(info.path).st_mtime_ns // 1_000_000
+
+
+# ---- doing ---------------------------------------------------------------------------------------
+
+
+def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
+    """As `apply_retention`, for the parts of a log that is open for appending.
+
+    The log's start is written down before a file changes its name: what a crash brings back of the
+    old segments lies below it.
+
+    Raises:
+        StalePlanError: the log is not as the plan saw it; nothing was done.
+        OSError: the disk refuses. The log is sound; what is left goes with another plan.
+
+    Source: Kafka `UnifiedLog.deleteSegments`.
+    """
+    with state.changing():
+        state.deletions.remove_due(plan.now_ms)
+        _check_fresh(state, plan)
+        if plan.is_noop:
+            return RetentionReport(0, 0, state.log_start_offset)
+        if plan.rolls:
+            flushing.roll(state)
+        # What is known of producers is lasting before the records are gone that it came from.
+        flushing.flush(state, plan.new_log_start_offset)
+        _raise_start(state, plan.new_log_start_offset)
+        state.note_offsets(write=True)
+        gone = state.replace_segments({each.base_offset for each in plan.segments})
+        state.publish()
+        try:
+            files = _give_up(state, gone)
+        except OSError:
+            # Those that are still there are part of the log for whoever loads it.
+            state.replace_segments((), (info for info in gone if info.path.exists()))
+            state.publish()
+            raise
+        # From here on the first segment's base says where the log starts.
+        state.note_offsets(write=True)
+        return RetentionReport(len(gone), plan.deleted_bytes, state.log_start_offset, files)
+
+
+def _raise_start(state: LogState, offset: int) -> None:
+    if offset > state.log_start_offset:
+        state.move_start(offset)
+        state.epochs.truncate_from_start(offset)
+        state.producers.on_log_start_incremented(state.snapshots, offset)
+
+
+def _give_up(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
+    if state.keeper is not None and state.partition is not None:
+        files = deletion.give_up_segments(state, gone)
+        io.flush_directory(state.path)
+        return files
+    # Nothing but the first segment says where this log starts, so none may outlive a later one.
+    io.flush_directory(state.path)
+    renamed: list[Path] = []
+    for info in gone:
+        renamed += deletion.give_up_segments(state, (info,))
+        io.flush_directory(state.path)
+    return tuple(renamed)
+
+
+def _check_fresh(state: LogState, plan: RetentionPlan) -> None:
+    """Refuse a plan whose segments are not the oldest any more, or may not go any more."""
+    found = [(info.base_offset, info.size) for info in state.segments[: len(plan.segments)]]
+    planned = [(each.base_offset, each.bytes) for each in plan.segments]
+    if plan.path != state.path:
+        raise StalePlanError(f"the plan is for {plan.path}", path=state.path)
+    if found != planned:
+        raise StalePlanError(
+            f"the oldest segments are {found}, and the plan is for {planned}", path=state.path
+        )
+    if plan.rolls and state.log_end_offset != plan.log_end_offset:
+        raise StalePlanError(
+            f"the log ends at {state.log_end_offset}, and did at {plan.log_end_offset} for the "
+            "plan, which takes all of it",
+            path=state.path,
+        )
+    if plan.segments and state.high_watermark.offset < plan.new_log_start_offset:
+        raise StalePlanError(
+            f"the high watermark is {state.high_watermark.offset}, and the log is to start at "
+            f"{plan.new_log_start_offset}",
+            path=state.path,
+        )
