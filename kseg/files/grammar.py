@@ -31,6 +31,8 @@ from kseg.errors import NotALogError
 OFFSET_MAX: Final = 2**63 - 1
 _OFFSET_MIN: Final = -(2**63)
 _INT32_MAX: Final = 2**31 - 1
+#: Characters of a name that any file system takes.
+_NAME_MAX: Final = 255
 
 
 class FileKind(Enum):
@@ -200,6 +202,25 @@ def parse_partition_dir(name: str) -> PartitionName:
     if partition > _INT32_MAX:
         raise _not_a_partition(name)
     return PartitionName(topic, partition, suffix, uuid)
+
+
+def suffixed_directory(topic: str, partition: int, suffix: str, uuid: str) -> str:
+    """Name a partition directory that is deleted, in the making, or astray.
+
+    `suffixed_directory("orders", 3, "delete", 32 * "0")` is `orders-3.000...000-delete`. All but
+    those in the making are cut to a length that every file system takes, at the topic's end.
+
+    Args:
+        topic: of the partition.
+        partition: its number.
+        suffix: `delete`, `future` or `stray`.
+        uuid: 32 hexadecimal digits.
+
+    Source: Kafka `LocalLog.logDirNameWithSuffix`.
+    """
+    rest = f"-{partition}.{uuid}-{suffix}"
+    kept = len(topic) if suffix == "future" else min(len(topic), _NAME_MAX - len(rest))
+    return topic[:kept] + rest
 
 
 def split_suffix(name: str) -> tuple[str, str | None]:

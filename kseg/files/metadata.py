@@ -28,7 +28,7 @@ from os import PathLike, fspath
 from typing import Final
 from uuid import UUID
 
-from kseg.errors import CorruptIndexError
+from kseg.errors import CorruptIndexError, InconsistentTopicIdError
 from kseg.files import atomic, io
 from kseg.files.names import FileKind
 
@@ -167,6 +167,26 @@ def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
         raise ValueError("the topic id is zero, which is nobody's")
     text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
     atomic.replace_file(path, f"version: 0\ntopic_id: {text}".encode())
+
+
+def record_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
+    """Let a `partition.metadata` file say a topic's id; answers whether it did not before.
+
+    Raises:
+        InconsistentTopicIdError: it says another.
+        CorruptIndexError: it is malformed.
+        ValueError, OSError: as `write_partition_metadata`.
+
+    Source: Kafka `PartitionMetadataFile.record`.
+    """
+    try:
+        known = read_partition_metadata(path).uuid
+    except FileNotFoundError:
+        write_partition_metadata(path, topic_id)
+        return True
+    if known != topic_id:
+        raise InconsistentTopicIdError(f"the topic's id is {known}, not {topic_id}", path=path)
+    return False
 
 
 def write_clean_shutdown(

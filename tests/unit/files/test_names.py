@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kseg.errors import NotALogError
 from kseg.files import names
+from kseg.files.grammar import suffixed_directory
 from kseg.files.names import FileKind, FileName, PartitionName, PathKind
 
 S = "00000000000000000042"
@@ -149,6 +150,26 @@ def test_partition_directories_are_named_topic_dash_number(
             names.parse_partition_dir(name)
     else:
         assert names.parse_partition_dir(name) == expected
+
+
+UUID = "3f2504e04f8911d39a0c0305e82c3301"
+
+
+@pytest.mark.parametrize(
+    ("topic", "suffix", "expected"),
+    [
+        ("foo", "delete", f"foo-5.{UUID}-delete"),
+        ("a.b-c", "future", f"a.b-c-5.{UUID}-future"),
+        ("n" + 248 * "o", "delete", f"n{212 * 'o'}-5.{UUID}-delete"),
+        ("n" + 248 * "o", "stray", f"n{213 * 'o'}-5.{UUID}-stray"),
+        ("n" + 248 * "o", "future", f"n{248 * 'o'}-5.{UUID}-future"),
+    ],
+)
+def test_names_with_a_suffix_are_cut_at_the_topic(topic: str, suffix: str, expected: str) -> None:
+    name = suffixed_directory(topic, 5, suffix, UUID)
+    assert name == expected
+    assert suffix == "future" or len(name) <= 255
+    assert names.parse_partition_dir(name).suffix == suffix
 
 
 @given(st.text(max_size=40))
