@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kseg.constants import NO_TIMESTAMP, ControlType, StopReason
+from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import (
     AppendError,
     InvalidRecordError,
@@ -37,7 +37,7 @@ from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.files.txn_index_writer import pack_entries
-from kseg.format.header import CONTROL, BatchHeader, BatchTable
+from kseg.format.header import BatchHeader, BatchTable
 from kseg.log.placement import Indexed, Latest, Packed, place_table
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ _INT32_MAX: Final = 2**31 - 1
 _INT64_MIN: Final = -(2**63)
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
-_MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
 #: So many findings of a segment are kept; the rest would say the same.
 _FINDINGS_MAX: Final = 100
 _WINDOW_BYTES: Final = 2**20
@@ -62,9 +61,10 @@ class Swept:
 
     Attributes:
         base_offset: of the segment.
-        valid_bytes: where its whole and sound batches end.
+        valid_bytes: where its whole and sound batches end; that is where `error` is, unless a
+            producer's batch is the error.
         size: bytes of the log file.
-        stop: why the walk ended there; LIMIT where `error`, or the last finding, ended it.
+        stop: why the walk ended there; LIMIT where `error` ended it.
         error: a batch that no cut mends, and behind which nothing was looked at; None if there is
             none. Its `position` is that of the batch.
         findings: other faults, those that the walk went past; at most 100.
@@ -119,14 +119,14 @@ def sweep_segment(
 
     Memory is that of the entries: no more than the two indexes of `config` can hold.
 
-    With `as_broker` this is what Kafka's recovery of the segment does. Else, three things differ:
+    With `as_broker` this is what Kafka's recovery of the segment does. Else, four things differ:
 
     - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka takes any such
       batch for one of magic 2.
     - A batch that does not begin behind the one before it, or in front of the segment's base
       offset, is an `error`. Kafka looks at the last offsets of indexed batches alone.
     - A batch that breaks the rules of transactions is a finding, and the walk goes on. Kafka gives
-      up the load of the log, or ends the walk behind a control batch whose type nobody can tell.
+      up the load of the log; where a marker's key is too short it cuts what follows first.
     - An index that is full takes no further entries, as with an append. Kafka gives up.
 
     Args:
@@ -182,26 +182,17 @@ class _Sweep:
     def feed(self, table: BatchTable) -> bool:
         """Take in the next batches; answers whether to go on."""
         sound, error = self._in_range(table)
-        sound, marker = self._up_to_unknown_marker(sound)
-        if marker is not None:
-            error = None
         placed, refusal = self.entries.add(sound)
         if refusal is not None:
-            sound, marker, error = sound.take(slice(placed)), None, refusal
-        errors = (
-            self._note_epochs(sound),
-            self._feed_producers(sound if marker is None else sound.take(slice(-1))),
-            error,
-        )
-        # Each is of some batch, and Kafka takes batches one by one.
+            sound, error = sound.take(slice(placed)), refusal
+        # Kafka takes batches one by one, so the first one that is refused counts.
+        errors = (self._note_epochs(sound), self._feed_producers(sound), error)
         self._error = min(filter(None, errors), key=lambda e: e.position or 0, default=None)
         if len(sound):
             self._last_offset = int(sound.last_offset[-1])
             self._batches += len(sound)
             self._records += int(np.maximum(sound.record_count, 0).sum())
-        if marker is not None and self._error is None:
-            self._note(InvalidRecordError("a control batch says no type", position=marker.position))
-        return self._error is None and marker is None
+        return self._error is None
 
     # ---- offsets ---------------------------------------------------------------------------------
 
@@ -257,17 +248,6 @@ class _Sweep:
         return None
 
     # ---- producers -------------------------------------------------------------------------------
-
-    def _up_to_unknown_marker(self, table: BatchTable) -> tuple[BatchTable, BatchHeader | None]:
-        """Kafka's walk ends behind a marker that it cannot read, with nothing of it taken in."""
-        if not self._as_broker or not table.attributes_seen & CONTROL:
-            return table, None
-        asked = table.is_control & (table.producer_id >= 0) & (table.record_count != 0)
-        unknown = asked & ~np.isin(table.control_type, _MARKERS)
-        if not unknown.any():
-            return table, None
-        row = int(unknown.argmax())
-        return table.take(slice(row + 1)), table[row]
 
     def _feed_producers(self, table: BatchTable) -> KsegError | None:
         """Take in what the producers did; the error that Kafka's load would fail with, if any."""
