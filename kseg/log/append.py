@@ -1,0 +1,381 @@
+"""Appending to a log, as a leader who gives offsets or as a follower who keeps them.
+
+Each step hands one value to the next: what is given is validated, its epochs are on the disk before
+it, the log rolls if it has to, producers are asked, and then the segment takes the bytes whole or
+not at all. Only then does anything in memory change, and readers see it last.
+
+Steps stand in Kafka's order, also where that shows: an append that a producer repeats, or that is
+refused for its sequence, may have brought a new epoch and a new segment.
+
+Source: Kafka `UnifiedLog.append`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP
+from kseg.errors import InvalidRecordError, RecordBatchTooLargeError
+from kseg.files.txn_index import AbortedTxn
+from kseg.format.down_convert import ConversionStats
+from kseg.format.encoded import EncodedBatch
+from kseg.format.header import COLUMN, LOG_APPEND, BatchHeader, BatchTable, scan
+from kseg.log.append_checks import check_end, walk
+from kseg.log.append_rules import NOTHING_CONVERTED, AppendOrigin, ValidatedBatch
+from kseg.log.flushing import flush, roll
+from kseg.log.placement import Placed
+from kseg.log.producer_entries import BatchDescriptor, OffsetMetadata
+from kseg.log.producers import NOTHING, ProducerUpdate
+from kseg.log.validation import validate_append, validate_replica
+
+if TYPE_CHECKING:
+    from kseg.log.append_rules import ValidationMetrics
+    from kseg.log.segment_writer import SegmentWriter
+    from kseg.log.state import LogState
+    from kseg.log.verification import VerificationGuard
+
+    Buffer = bytes | bytearray | memoryview
+
+_INT32_MAX: Final = 2**31 - 1
+#: Where things lie in a batch: the size behind the offset, epoch, magic, producer id.
+_SIZE, _MAGIC, _PRODUCER_ID = slice(8, 12), 16, 43
+_MAGIC_AT: Final = COLUMN["magic"]
+
+
+class AppendResult(NamedTuple):
+    """What became of an append; -1 stands where there is nothing to say. Made for each, so a tuple.
+
+    Attributes:
+        first_offset, last_offset: of its records; of those written before, if it is a duplicate.
+        record_count: how many; -1 where only inflating would tell it.
+        valid_bytes: bytes that were written, or were there already.
+        max_timestamp: the largest timestamp in ms.
+        offset_of_max_timestamp: the last offset of the earliest batch that has it.
+        log_append_time: the time of the append in ms, if records have that instead of their own;
+            also the largest timestamp of the batch that a duplicate repeats, as in Kafka.
+        log_start_offset: the first offset of the log that may be read.
+        last_leader_epoch: of the last batch that a follower has brought.
+        duplicate: whether the producer had sent it before, so that nothing was written.
+        stats: what validating cost.
+    """
+
+    first_offset: int = -1
+    last_offset: int = -1
+    record_count: int = 0
+    valid_bytes: int = 0
+    max_timestamp: int = NO_TIMESTAMP
+    offset_of_max_timestamp: int = -1
+    log_append_time: int = NO_TIMESTAMP
+    log_start_offset: int = 0
+    last_leader_epoch: int = -1
+    duplicate: bool = False
+    stats: ConversionStats = NOTHING_CONVERTED
+
+
+class Accepted(NamedTuple):
+    """An append that was validated: all that the log itself has to know of it.
+
+    Attributes:
+        batch: its bytes and offsets.
+        table: its headers, positions counted from wherever; None for one batch without a producer.
+        first_offset: -1 where messages would have to be inflated to tell.
+    """
+
+    batch: ValidatedBatch
+    table: BatchTable | BatchHeader | None
+    first_offset: int
+
+
+def append_as_leader(
+    state: LogState,
+    data: Buffer | EncodedBatch,
+    *,
+    leader_epoch: int | None = None,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    guard: VerificationGuard | None = None,
+    transaction_version: int = 0,
+    metrics: ValidationMetrics | None = None,
+) -> AppendResult:
+    """Validate one append, give it offsets, and write it; a Raft leader's keeps its own.
+
+    Args:
+        state: the log.
+        data: one batch of magic 2, or messages of magic 0 or 1. Nothing is done for nothing.
+        leader_epoch: of this leader; the log's latest if None, or else 0.
+        origin: who appends.
+        guard, transaction_version: see `ProducerState.prepare`.
+        metrics: counted on.
+
+    Raises:
+        ValueError: the epoch is negative, or the origin that of a follower.
+        KsegError: as `validate_append` and `ProducerState.prepare` say; nothing is written.
+        RecordBatchTooLargeError: it is larger than a segment.
+        OSError: the disk refuses; the log ends where it did, or has failed.
+        PoisonedFileError: the log failed before.
+
+    Source: Kafka `UnifiedLog.appendAsLeader`.
+    """
+    if origin is AppendOrigin.REPLICATION:
+        raise ValueError("a follower appends by append_as_follower")
+    if leader_epoch is not None and leader_epoch < 0:
+        raise ValueError(f"leader_epoch is 0 or more, not {leader_epoch}")
+    view = memoryview(data.data if isinstance(data, EncodedBatch) else data).cast("B")
+    with state.lock:
+        state.check()
+        if leader_epoch is None:
+            latest = state.epochs.latest
+            leader_epoch = 0 if latest is None else latest.epoch
+        if _is_nothing(view):
+            return AppendResult(log_start_offset=state.log_start_offset)
+        rules = state.rules_for(origin, leader_epoch)
+        now_ms = state.now_ms()
+        batch = validate_append(
+            view, rules, next_offset=state.log_end.offset, now_ms=now_ms, metrics=metrics
+        )
+        accepted = _accepted(batch, view, leader_epoch)
+        _assign_epochs(state, accepted, leader_epoch)
+        return _append(state, accepted, origin, now_ms, guard, transaction_version)
+
+
+def append_as_follower(
+    state: LogState, data: Buffer | EncodedBatch, *, leader_epoch: int | None = None
+) -> AppendResult:
+    """Write batches as a leader has them, with the offsets and epochs that they bring.
+
+    Args:
+        state: the log.
+        data: batches, rising; an incomplete one at the end is left out. Nothing is done for
+            nothing.
+        leader_epoch: in which they were asked for: batches from the first one of a later epoch on
+            are left out, in silence. None to take all.
+
+    Raises:
+        UnexpectedAppendOffsetError: they begin in front of the log's end.
+        InvalidRecordError: a batch of magic 2 has no epoch.
+        KsegError: as `validate_replica` and `ProducerState.prepare` say; nothing is written.
+        RecordBatchTooLargeError: they are larger than a segment.
+        OSError: the disk refuses; the log ends where it did, or has failed.
+        PoisonedFileError: the log failed before.
+
+    Source: Kafka `UnifiedLog.appendAsFollower`.
+    """
+    view = memoryview(data.data if isinstance(data, EncodedBatch) else data).cast("B")
+    with state.lock:
+        state.check()
+        if leader_epoch is not None:
+            view = _up_to_epoch(view, leader_epoch)
+        if _is_nothing(view):
+            return AppendResult(log_start_offset=state.log_start_offset)
+        rules = state.rules_for(AppendOrigin.REPLICATION, 0)
+        batch = validate_replica(view, rules, next_offset=state.log_end.offset)
+        table = batch.table
+        assert table is not None
+        told = table.rows[0, _MAGIC_AT] >= 2
+        accepted = Accepted(batch, table, batch.first_offset if told else -1)
+        _assign_epochs(state, accepted, -1)
+        return _append(state, accepted, AppendOrigin.REPLICATION, state.now_ms(), None, 0)
+
+
+# ---- what is given -------------------------------------------------------------------------------
+
+
+def _is_nothing(view: memoryview) -> bool:
+    """Whether there is no whole batch, and what there is may be the beginning of one."""
+    size = len(view)
+    if size > _MAGIC:
+        length = int.from_bytes(view[_SIZE], "big", signed=True)
+        if length <= size - LOG_OVERHEAD:
+            return False
+    check_end(walk(view, verify=False), size)
+    return True
+
+
+def _up_to_epoch(view: memoryview, leader_epoch: int) -> memoryview:
+    """The batches in front of the first one of a later epoch."""
+    table = scan(view, on_bad_crc="ignore")
+    later = np.flatnonzero(table.leader_epoch > leader_epoch)
+    return view[: int(table.position[later[0]])] if len(later) else view
+
+
+def _accepted(batch: ValidatedBatch, view: memoryview, leader_epoch: int) -> Accepted:
+    """An append as leader, with its headers as far as they are needed."""
+    if batch.table is not None:  # a Raft leader's
+        return Accepted(batch, batch.table, batch.first_offset)
+    head, tail = batch.head, batch.tail
+    if not tail:
+        return Accepted(batch, scan(head, on_bad_crc="ignore"), batch.first_offset)
+    if head[_MAGIC] < 2 or tail[_PRODUCER_ID - len(head)] & 0x80:
+        return Accepted(batch, None, batch.first_offset)
+    # Behind the head everything is as it was given, and asked of the given bytes.
+    given = scan(view[: len(batch)], on_bad_crc="ignore")[0]
+    kept = given.attributes & ~LOG_APPEND
+    header = replace(
+        given,
+        base_offset=batch.first_offset,
+        last_offset=batch.last_offset,
+        leader_epoch=leader_epoch,
+        attributes=kept | (LOG_APPEND if batch.log_append_time >= 0 else 0),
+        max_timestamp=batch.max_timestamp,
+    )
+    return Accepted(batch, header, batch.first_offset)
+
+
+# ---- epochs, rolls, producers, bytes -------------------------------------------------------------
+
+
+def _assign_epochs(state: LogState, accepted: Accepted, leader_epoch: int) -> None:
+    """Take note of each epoch that begins, on disk; a message of magic 0 or 1 makes an end of all.
+
+    Source: Kafka `UnifiedLog.assignEpochStartOffset`.
+    """
+    table = accepted.table
+    if not isinstance(table, BatchTable):
+        magic = accepted.batch.head[_MAGIC]
+        _assign_epoch(state, leader_epoch if magic >= 2 else -1, accepted.batch.first_offset)
+        return
+    latest = state.epochs.latest
+    epochs = table.leader_epoch
+    if table.magics_seen & 0b11:
+        epochs = np.where(table.magic < 2, -1, epochs)
+    elif latest is not None and (epochs == latest.epoch).all():
+        return
+    elif (epochs < 0).any():
+        raise InvalidRecordError("a batch of magic 2 that has no leader epoch")
+    for row in np.flatnonzero(np.diff(epochs, prepend=-2)).tolist():
+        _assign_epoch(state, int(epochs[row]), int(table.base_offset[row]))
+
+
+def _assign_epoch(state: LogState, epoch: int, offset: int) -> None:
+    """One epoch; -1 for a message that has none."""
+    entries = state.epochs.entries
+    if epoch < 0:
+        state.epochs.clear()
+        state.epochs.flush()
+    elif not entries or entries[-1].epoch != epoch:
+        state.epochs.assign(epoch, offset)
+
+
+def _append(
+    state: LogState,
+    accepted: Accepted,
+    origin: AppendOrigin,
+    now_ms: int,
+    guard: VerificationGuard | None,
+    transaction_version: int,
+) -> AppendResult:
+    """Roll if need be, ask the producers, write, and let readers see it."""
+    batch, table = accepted.batch, accepted.table
+    size = len(batch)
+    segment = _segment_for(state, accepted, size, now_ms)
+    update = NOTHING
+    if table is not None:
+        update = state.producers.prepare(
+            table if isinstance(table, BatchTable) else (table,),
+            origin=origin,
+            segment_base_offset=segment.base_offset,
+            position=segment.size,
+            guard=guard,
+            transaction_version=transaction_version,
+        )
+        if update.duplicate is not None:
+            return _repeated(state, batch, size, update.duplicate)
+    try:
+        _write(segment, accepted, size)
+        _commit(state, segment, update, batch.next_offset)
+    except BaseException as error:
+        # Bytes that are there and were not told of are not taken back: loading finds them, and
+        # what is missing beside them. An interrupt may come when nobody knows how much is there.
+        told = state.published.log_end.position
+        if segment.poisoned or segment.size != told or not isinstance(error, Exception):
+            state.fail(error)
+        raise
+    config = state.config
+    if (
+        batch.next_offset - state.recovery_point >= config.flush_messages
+        or now_ms - state.last_flush_ms >= config.flush_ms
+    ):
+        flush(state)
+    return AppendResult(
+        batch.first_offset,
+        batch.last_offset,
+        batch.record_count,
+        size,
+        batch.max_timestamp,
+        batch.offset_of_max_timestamp,
+        batch.log_append_time,
+        state.log_start_offset,
+        -1 if batch.table is None else int(batch.table.leader_epoch[-1]),
+        False,
+        batch.stats,
+    )
+
+
+def _segment_for(state: LogState, accepted: Accepted, size: int, now_ms: int) -> SegmentWriter:
+    """The active segment, or a new one where the append has no place in that.
+
+    Source: Kafka `UnifiedLog.maybeRoll`.
+    """
+    config, batch = state.config, accepted.batch
+    if size > config.segment_bytes:
+        raise RecordBatchTooLargeError(
+            f"an append of {size} bytes, a segment holds {config.segment_bytes}"
+        )
+    if state.active.should_roll(
+        now_ms=now_ms,
+        max_timestamp=batch.max_timestamp,
+        messages_bytes=size,
+        largest_offset=batch.last_offset,
+        segment_ms=config.roll_ms,
+    ):
+        first = accepted.first_offset
+        roll(state, first if first >= 0 else batch.last_offset - _INT32_MAX)
+    return state.active
+
+
+def _repeated(
+    state: LogState, batch: ValidatedBatch, size: int, before: BatchDescriptor
+) -> AppendResult:
+    """The answer for a batch that its producer has sent before."""
+    return AppendResult(
+        before.first_offset,
+        before.last_offset,
+        batch.record_count,
+        size,
+        batch.max_timestamp,
+        batch.offset_of_max_timestamp,
+        before.timestamp,
+        state.log_start_offset,
+        duplicate=True,
+        stats=batch.stats,
+    )
+
+
+def _write(segment: SegmentWriter, accepted: Accepted, size: int) -> None:
+    batch, table = accepted.batch, accepted.table
+    if isinstance(table, BatchTable):
+        segment.append_table(batch.parts(), table)
+    else:
+        placed = Placed(batch.last_offset, batch.max_timestamp, size)
+        segment.append(batch.parts(), (placed,))
+
+
+def _commit(state: LogState, segment: SegmentWriter, update: ProducerUpdate, end: int) -> None:
+    """What follows from bytes that are written: the log's end, producers, transactions.
+
+    Source: Kafka `UnifiedLog.updateLogEndOffset`, `ProducerStateManager.update`.
+    """
+    producers = state.producers
+    state.log_end = OffsetMetadata(end, segment.base_offset, segment.size)
+    for decided in producers.commit(update):
+        if decided.aborted:
+            stable = producers.last_stable_offset(decided)
+            segment.txn_index.append(AbortedTxn(*decided[:3], stable))
+        producers.complete(decided)
+    producers.map_end_offset = end
+    state.publish()
+
+
+__all__ = ["AppendResult", "append_as_follower", "append_as_leader"]
