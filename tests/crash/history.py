@@ -65,6 +65,7 @@ class Told(NamedTuple):
     kind: Kind
     version: Version
     log: str = ""
+    tries: int = 0  # so many before it were told for the same step, which has come to this
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class History:
             if told.kind == "lasting" or (killed and told.kind == "done"):
                 history.allowed = [told.version]
             else:
+                del history.allowed[len(history.allowed) - told.tries :]
                 history.allowed.append(told.version)
         return history
 
