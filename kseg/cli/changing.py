@@ -1,0 +1,147 @@
+"""What the verbs share that change logs: a plan unless told otherwise, and a copy of what goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from kseg.cli import output
+from kseg.cli.failures import Exit, complain
+from kseg.files import io
+from kseg.log.copying import copy_partition
+from kseg.log.kept_aside import KeptAside
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that is done to a file, or would be: the fields of `actions` in every document."""
+
+    action: str
+    path: str
+    bytes: int
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As in a document."""
+        return {"action": self.action, "path": self.path, "bytes": self.bytes, "why": self.why}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How a change is to be made.
+
+    Attributes:
+        apply: in place; false for a plan only.
+        output: a data directory for changed copies, instead; None for none.
+        backup_directory: where to keep what goes; None for the usual place.
+        keep: whether to keep it at all.
+    """
+
+    apply: bool
+    output: str | None
+    backup_directory: str | None
+    keep: bool
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.apply and self.output is not None:
+            raise click.UsageError("Give either --apply, in place, or -o DIR, beside.")
+        if not self.keep and self.backup_directory is not None:
+            raise click.UsageError("Give either --backup-dir or --no-backup.")
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether nothing is to be changed."""
+        return not self.apply and self.output is None
+
+    def place_of(self, partition: Path) -> Path:
+        """Where the change is made: in the partition itself, or in a copy that is made now."""
+        return partition if self.output is None else copy_partition(partition, self.output)
+
+    def kept_aside(self, data_directory: io.StrPath, now_ms: int) -> KeptAside | None:
+        """Who keeps what goes; None where nobody does, as in a copy that was made just now."""
+        if not self.keep or self.output is not None:
+            return None
+        return KeptAside(data_directory, self.backup_directory, now_ms=now_ms)
+
+
+def change_options(function: _F) -> _F:
+    """`--apply`, `-o`, `--backup-dir`, `--no-backup`, for `change_of`."""
+    for option in (
+        click.option("--no-backup", is_flag=True, help="Keep nothing of what goes."),
+        click.option(
+            "--backup-dir",
+            metavar="DIR",
+            type=click.Path(path_type=str),
+            help="Where to keep what goes; else beside the data directory.",
+        ),
+        click.option(
+            "-o",
+            "--output",
+            "output_dir",
+            metavar="DIR",
+            type=click.Path(path_type=str),
+            help="Change a copy in this directory, and leave the original alone.",
+        ),
+        click.option("--apply", is_flag=True, help="Carry the plan out; else it is only printed."),
+    ):
+        function = option(function)
+    return function
+
+
+def change_of(
+    *, apply: bool, output_dir: str | None, backup_dir: str | None, no_backup: bool
+) -> Change:
+    """The values of `change_options` as one."""
+    return Change(apply, output_dir, backup_dir, not no_backup)
+
+
+def report(
+    verb: str,
+    path: str,
+    change: Change,
+    actions: Sequence[Action],
+    kept: Iterable[KeptAside | None] = (),
+    *,
+    as_json: bool,
+    **fields: Any,
+) -> Exit:
+    """Print what was done, or would be; answers the exit code.
+
+    Args:
+        verb: names the schema.
+        path: as it was given.
+        change: how it was made.
+        actions: what was or would be done, in order.
+        kept: who kept what goes.
+        as_json: one document instead of a table.
+        fields: more fields of the document.
+    """
+    applied = not change.is_plan
+    backups = sorted({str(each.directory) for each in kept if each is not None and each.kept})
+    if as_json:
+        document = {
+            "path": path,
+            "applied": applied,
+            **fields,
+            "actions": [action.to_json() for action in actions],
+            "backups": backups,
+        }
+        output.write_document(f"{verb}/1", document)
+    else:
+        if actions:
+            rows = [(each.action, each.bytes, each.path, each.why) for each in actions]
+            output.write_table(("action", "bytes", "path", "why"), rows)
+        else:
+            output.write_line("nothing to do")
+        for backup in backups:
+            output.write_line(f"what went is kept in {backup}")
+        if actions and not applied:
+            complain("kseg: nothing was changed; --apply does it, -o DIR does it in a copy")
+    return Exit.FOUND if actions and not applied else Exit.OK

@@ -1,0 +1,109 @@
+"""A copy of a partition in another data directory, for whoever wants to leave the first as it is.
+
+Source: nothing of Kafka's; what is copied is what its loader looks at.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from kseg.errors import CorruptIndexError, LimitExceededError, LogLockedError, NotALogError
+from kseg.files import checkpoints, io, lock, metadata
+from kseg.files.checkpoints import TopicPartition
+from kseg.files.names import FileKind, parse_partition_dir
+from kseg.log import residence
+
+_COPIED_BYTES: Final = 2**20
+
+
+def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
+    """Copy a partition directory, what the checkpoints say of it, and whether it is clean.
+
+    Owner, permissions and times of modification are kept; what is no file is left out.
+
+    Args:
+        source: the partition directory; nobody else may be writing to it.
+        data_directory: to hold the copy, under the same name; made if it is missing.
+
+    Returns:
+        The copy, lasting.
+
+    Raises:
+        LogLockedError: another process holds one of the data directories.
+        FileExistsError: there is a partition of that name already.
+        OSError: the disk refuses; what was copied is marked as not closed in good order.
+    """
+    origin = Path(source).resolve()
+    holder = lock.holder(origin.parent)
+    if holder is not None:
+        raise LogLockedError(
+            f"process {holder} holds the directory, so a copy would be of no one moment",
+            path=origin.parent,
+        )
+    home_path = Path(data_directory)
+    if not home_path.is_dir():
+        io.make_directory(home_path)
+        io.flush_directory(home_path.parent)
+    clean = metadata.read_clean_shutdown(origin.parent) is not None
+    home = residence.enter(home_path)
+    sound = False
+    try:
+        target = home_path / origin.name
+        io.make_directory(target)
+        home.claim(origin.name)
+        home.mark_loaded()
+        with os.scandir(origin) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_file())
+        for name in names:
+            _copy_file(origin / name, target / name)
+        io.dress_like(target, os.stat(origin))
+        io.flush_directory(target)
+        io.flush_directory(home_path)
+        _copy_offsets(origin, home)
+        sound = True
+    finally:
+        home.leave(clean=clean and sound)
+    return target
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    fd = io.open_read(source)
+    try:
+        status = os.fstat(fd)
+        with io.WriteFile.open(target, exclusive=True) as file:
+            for position in range(0, status.st_size, _COPIED_BYTES):
+                size = min(_COPIED_BYTES, status.st_size - position)
+                file.write_at(position, io.read_at(fd, position, size))
+            io.dress_like(target, status)
+            file.flush()
+        io.set_modified(target, status.st_mtime_ns)
+    finally:
+        os.close(fd)
+
+
+def _copy_offsets(origin: Path, home: residence.Residence) -> None:
+    """Note what the checkpoints beside the original say; malformed ones say nothing."""
+    try:
+        name = parse_partition_dir(origin.name)
+    except NotALogError:
+        return
+    partition = TopicPartition(name.topic, name.partition)
+    said: dict[FileKind, int | None] = {}
+    for kind in (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION):
+        try:
+            offsets = checkpoints.read_offset_checkpoint(origin.parent / kind.value).offsets
+        except (FileNotFoundError, CorruptIndexError, LimitExceededError):
+            continue
+        said[kind] = offsets.get(partition)
+    home.note(
+        partition,
+        recovery_point=said.get(FileKind.RECOVERY_POINT),
+        log_start_offset=said.get(FileKind.LOG_START),
+        high_watermark=said.get(FileKind.REPLICATION),
+    )
+    home.write_checkpoints()
+
+
+__all__ = ["copy_partition"]
