@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -149,7 +151,7 @@ class MappedFile(Closing):
 
     def _map_whole(self, size: int) -> mmap.mmap:
         try:
-            return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ)
+            return _map(self._fd, size)
         except ValueError as error:  # Python compares with the size, which has changed since
             raise CorruptRecordError(
                 f"the file shrank below {size} bytes while it was mapped; open it again",
@@ -174,6 +176,40 @@ class MappedFile(Closing):
     def _check_open(self) -> None:
         if self._fd < 0:
             raise ValueError(f"{self.path} is closed")
+
+
+class _Map(mmap.mmap):
+    """A map that says of which file it is; it lives as long as anything looks into it."""
+
+    inode: tuple[int, int]
+
+
+#: The maps of this process.
+_maps: weakref.WeakSet[_Map] = weakref.WeakSet()
+_registry: Final = threading.Lock()
+
+
+def _map(fd: int, size: int) -> _Map:
+    made = _Map(fd, size, access=mmap.ACCESS_READ)
+    status = os.fstat(fd)
+    made.inode = (status.st_dev, status.st_ino)
+    with _registry:
+        _maps.add(made)
+    return made
+
+
+def mapped_bytes(path: str | PathLike[str]) -> int:
+    """How much of a file this process has mapped; 0 for nothing, or for no such file.
+
+    Whoever cuts the file below that kills the process, should anything still look there.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return 0
+    inode = (status.st_dev, status.st_ino)
+    with _registry:
+        return max((len(each) for each in _maps if each.inode == inode), default=0)
 
 
 def held_by_another(path: str | PathLike[str]) -> bool:

@@ -4,9 +4,7 @@ The format on disk is that of the wire, so nothing is decoded, copied twice or c
 a memoryview, or a range of a file for `sendfile`. It is out of one segment, begins with the batch
 that holds the offset, and may end inside a batch, as a fetch of Kafka's does.
 
-A fetch takes no lock. It reads by positions, never through a map, within what was published when it
-began; and it begins again if the log was cut meanwhile, so that what it answers is what the log
-held. Files that retention has taken away between two steps lead to another beginning, too.
+A fetch reads by positions, never through a map, and beside the writer as `finding` says.
 
 Source: Kafka `UnifiedLog.read`, `LocalLog.read`, `LogSegment.read`.
 """
@@ -17,8 +15,9 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.constants import StopReason
 from kseg.errors import CorruptRecordError, OffsetOutOfRangeError, at_path
@@ -29,7 +28,14 @@ from kseg.format.columns import Workspace, decode
 from kseg.format.header import scan, stop_error
 from kseg.format.request import BYTES_MAX, FIELDS_DEFAULT, ROWS_MAX, Request
 from kseg.format.values import RecordColumns
-from kseg.log.finding import WINDOW_BYTES, FoundBatch, find_batch, read_window
+from kseg.log.finding import (
+    WINDOW_BYTES,
+    FoundBatch,
+    Source,
+    find_batch,
+    read_window,
+    undisturbed,
+)
 from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.published import Published, SegmentInfo
 from kseg.log.transactions import AbortedRanges
@@ -46,21 +52,7 @@ FETCH_BYTES: Final = 2**20
 _SLACK_BYTES: Final = 8 << 10
 #: Bytes read at once with the headers; what is larger is read once it is known where it lies.
 _AHEAD_BYTES_MAX: Final = 4 << 20
-#: A log that is cut, or loses segments, so often while one fetch reads is not being used.
-_ATTEMPTS_MAX: Final = 256
 _NOTHING: Final = memoryview(b"")
-
-
-class Source(Protocol):
-    """A log to fetch from: what is published may be replaced at any time."""
-
-    @property
-    def path(self) -> Path:
-        """The partition directory."""
-
-    @property
-    def published(self) -> Published:
-        """The log at this moment."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -202,7 +194,7 @@ def fetch(
 ) -> Fetched:
     """Stored bytes from the batch that holds an offset on, out of one segment.
 
-    Any thread may call it, beside the writer; it takes no lock.
+    Any thread may call it, beside the writer.
 
     Args:
         source: the log.
@@ -227,29 +219,16 @@ def fetch(
     if isolation not in ISOLATIONS:
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
     wanted = _Wanted(start_offset, max_bytes, isolation, min_one_message, with_data)
-    for _ in range(_ATTEMPTS_MAX):
-        seen = source.published
-        try:
-            fetched = _fetch(source.path, seen, wanted)
-        except (CorruptRecordError, FileNotFoundError):
-            # Damage, or a file that was cut or taken away between two steps.
-            if source.published is seen:
-                raise
-            continue
-        if _still_holds(source.published, seen, fetched):
-            return fetched
-    return _fetch(source.path, source.published, wanted)
+    return undisturbed(source, partial(_fetch, source.path, wanted), _still_holds)
 
 
-def _still_holds(now: Published, seen: Published, fetched: Fetched) -> bool:
-    """Whether nothing was taken away while it was read: no bytes, nor an index of transactions."""
-    if now.cuts.number != seen.cuts.number:
-        return False
+def _still_holds(now: Published, fetched: Fetched) -> bool:
+    """Whether no index of transactions was taken away before it was asked."""
     first = now.sealed[0] if now.sealed else now.active
     return fetched.aborted is None or fetched.segment < 0 or first.base_offset <= fetched.segment
 
 
-def _fetch(path: Path, seen: Published, wanted: _Wanted) -> Fetched:
+def _fetch(path: Path, wanted: _Wanted, seen: Published) -> Fetched:
     start = wanted.start_offset
     if not seen.log_start_offset <= start <= seen.log_end.offset:
         raise OffsetOutOfRangeError(
@@ -419,6 +398,5 @@ __all__ = [
     "AbortedTransaction",
     "Fetched",
     "FileRange",
-    "Source",
     "fetch",
 ]

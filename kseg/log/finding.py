@@ -4,12 +4,20 @@ Nothing is mapped and nothing is kept: an index entry is asked for, the batch it
 checked, and from there the headers are walked. Where the index cannot be believed the segment is
 walked from its start, as `Segment` does it.
 
+Readers take no lock (`undisturbed`): they look at what was published when they began, and begin
+again if the log was cut meanwhile, so that what they answer is what the log held. Files that
+retention has taken away between two steps lead to another beginning, too. Only where that happens
+again and again do they keep the writer out while they look.
+
 Source: Kafka `LogSegment.translateOffset`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from kseg.constants import StopReason
 from kseg.errors import CorruptRecordError, at_path
@@ -20,7 +28,7 @@ from kseg.format.header import COLUMN, BatchTable, scan, stop_error
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
-    from kseg.log.published import SegmentInfo
+    from kseg.log.published import Published, SegmentInfo
 
 _BASE_OFFSET: Final = COLUMN["base_offset"]
 _LAST_OFFSET: Final = COLUMN["last_offset"]
@@ -32,6 +40,53 @@ _CRC_OK: Final = COLUMN["crc_ok"]
 WINDOW_BYTES: Final = 16 << 10
 #: Headers that are walked at a time.
 _BATCHES: Final = 64
+#: How often a reader begins again that the writer was in the way of, before it keeps him out.
+_ATTEMPTS_MAX: Final = 8
+
+_Answer = TypeVar("_Answer")
+
+
+class Source(Protocol):
+    """A log to read from: what is published may be replaced at any time."""
+
+    @property
+    def path(self) -> Path:
+        """The partition directory."""
+
+    @property
+    def published(self) -> Published:
+        """The log at this moment."""
+
+
+def undisturbed(
+    source: Source,
+    look: Callable[[Published], _Answer],
+    holds: Callable[[Published, _Answer], bool] | None = None,
+) -> _Answer:
+    """What `look` finds, of a log that was not cut while it looked.
+
+    Args:
+        source: the log; one under a writer has a `lock`.
+        look: reads files of what is published.
+        holds: whether an answer is still good by what is published after it.
+
+    Raises:
+        CorruptRecordError, OSError: what `look` raises, where nothing has changed meanwhile.
+    """
+    for _ in range(_ATTEMPTS_MAX):
+        seen = source.published
+        try:
+            answer = look(seen)
+        except (CorruptRecordError, FileNotFoundError):
+            # Damage, or a file that was cut or taken away between two steps.
+            if source.published is seen:
+                raise
+            continue
+        now = source.published
+        if now.cuts.number == seen.cuts.number and (holds is None or holds(now, answer)):
+            return answer
+    with getattr(source, "lock", nullcontext()):
+        return look(source.published)
 
 
 class Window(NamedTuple):

@@ -1,0 +1,409 @@
+"""Cutting a log: its end back to an offset, its start forward, or all of it.
+
+What a cut takes away does not come back, and a crash in the middle of one leaves a log from its
+start to some end, never one with a hole. The order sees to that, each step lasting before the next:
+
+    readers        see the new end, and that a cut began, before the first byte goes
+    checkpoints    recovery point and log start not above the new end: recovery looks from there on
+    epochs         those of what goes are forgotten
+    segments       those above go, the newest first, each by its name
+    the cut        indexes, then the log, of the segment that becomes the last one
+    producers      read again from a snapshot and the log behind it
+
+An error after the first of these fails the log: what the disk holds by then, only opening it again
+can tell. Maps of this process into what is cut would kill it, so those are asked about before.
+
+Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
+`UnifiedLog.maybeIncrementLogStartOffset`, `LocalLog`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import OffsetOutOfRangeError, SegmentInUseError
+from kseg.files import io
+from kseg.files.mapping import mapped_bytes
+from kseg.log.deletion import files_of_segment, give_up_segments
+from kseg.log.finding import find_batch
+from kseg.log.producer_entries import OffsetMetadata
+from kseg.log.published import Published, SegmentInfo
+from kseg.log.segment import Segment
+from kseg.log.segment_writer import SegmentWriter
+from kseg.log.snapshots import SegmentSource, rebuild
+
+if TYPE_CHECKING:
+    from kseg.log.state import LogState
+
+#: What a truncation does to a file.
+CUT: Final = "cut"
+DELETE: Final = "delete"
+CREATE: Final = "create"
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationAction:
+    """One log file, and what becomes of it.
+
+    Attributes:
+        action: CUT, DELETE or CREATE; indexes and snapshots go with their log.
+        path: the log file.
+        bytes: of log that go.
+        why: in words.
+    """
+
+    action: str
+    path: Path
+    bytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationPlan:
+    """What truncating a log would do.
+
+    Attributes:
+        path: the partition directory.
+        log_start_offset, log_end_offset: as they will be.
+        actions: in the order in which they are done; none if the log ends there already.
+        whole: whether all segments go, since the log begins past the offset.
+        position: where the segment is cut that stays as the last one; None if none is.
+    """
+
+    path: Path
+    log_start_offset: int
+    log_end_offset: int
+    actions: tuple[TruncationAction, ...] = ()
+    whole: bool = False
+    position: int | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.actions)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of log that go."""
+        return sum(action.bytes for action in self.actions)
+
+
+def plan_truncation(path: Path, seen: Published, offset: int) -> TruncationPlan:
+    """What `truncate_to` would do; nothing is changed.
+
+    Args:
+        path: the partition directory.
+        seen: the log at this moment.
+        offset: where it is to end.
+
+    Raises:
+        ValueError: the offset is negative.
+        CorruptRecordError: damage lies between the place the index leads to and the offset.
+        OSError: the disk refuses.
+    """
+    if offset < 0:
+        raise ValueError(f"a log cannot end at {offset}")
+    segments = seen.segments
+    if offset >= seen.log_end.offset:
+        return TruncationPlan(path, seen.log_start_offset, seen.log_end.offset)
+    if segments[0].base_offset > offset:
+        actions = (*_deletions(segments, offset), _creation(segments[0], offset))
+        return TruncationPlan(path, offset, offset, actions, whole=True)
+    last = seen.segments_from(offset)[0]
+    above = [info for info in segments if info.base_offset > offset]
+    actions = _deletions(above, offset)
+    position = _position_of(last, offset)
+    if position < last.size:
+        why = f"the batch at {position} has offset {offset}, or is the first behind it"
+        actions = (*actions, TruncationAction(CUT, last.path, last.size - position, why))
+    elif not actions:
+        why = "no record has the offset, nor one behind it"
+        actions = (TruncationAction(CUT, last.path, 0, why),)
+    start = min(offset, seen.log_start_offset)
+    return TruncationPlan(path, start, offset, actions, position=position)
+
+
+def _deletions(segments: Sequence[SegmentInfo], offset: int) -> tuple[TruncationAction, ...]:
+    return tuple(
+        TruncationAction(
+            DELETE, info.path, info.size, f"it begins at {info.base_offset}, past {offset}"
+        )
+        for info in reversed(segments)
+    )
+
+
+def _creation(model: SegmentInfo, offset: int) -> TruncationAction:
+    path = model.path.with_name(f"{offset:020d}.log")
+    return TruncationAction(CREATE, path, 0, "a log has a segment to append to")
+
+
+def _position_of(info: SegmentInfo, offset: int) -> int:
+    """Where a segment is to be cut so that no batch reaches `offset`."""
+    fd = io.open_read(info.path)
+    try:
+        found = find_batch(fd, info, offset)
+    finally:
+        os.close(fd)
+    return info.size if found is None else found.position
+
+
+# ---- back to an offset ---------------------------------------------------------------------------
+
+
+def truncate_to(state: LogState, offset: int) -> bool:
+    """Remove every batch that has `offset`, or a larger one, and let the log end there.
+
+    A batch goes whole, so that records in front of the offset may go with it; the next append
+    begins at the offset all the same. Lasting when this returns.
+
+    Args:
+        state: the log.
+        offset: where it is to end. Below its first segment, all of it goes and it begins there.
+
+    Returns:
+        Whether the log ended behind it.
+
+    Raises:
+        ValueError: the offset is negative.
+        SegmentInUseError: this process reads, through a map, what is to be cut; nothing is changed.
+        CorruptRecordError: damage lies in front of the offset; nothing is changed.
+        OSError: the disk refuses; if that is not so at once, the log has failed.
+        PoisonedFileError: the log failed before.
+
+    Source: Kafka `UnifiedLog.truncateTo`.
+    """
+    with state.changing():
+        plan = plan_truncation(state.path, state.published, offset)
+        if not plan.changes:
+            # A leader may have begun an epoch at the end, and written nothing in it.
+            state.epochs.truncate_from_end(state.log_end.offset)
+            state.epochs.flush()
+            return False
+        if plan.whole:
+            truncate_fully_and_start_at(state, offset)
+            return True
+        last = state.published.segments_from(offset)[0]
+        _check_not_in_use(last, plan)
+        with state.all_or_poison():
+            _truncate(state, plan, last)
+        return True
+
+
+def _check_not_in_use(last: SegmentInfo, plan: TruncationPlan) -> None:
+    assert plan.position is not None
+    if plan.position == last.size:
+        return
+    indexes = (last.files.index, last.files.time_index)
+    mapped = mapped_bytes(last.path) > plan.position
+    if mapped or any(path is not None and mapped_bytes(path) for path in indexes):
+        raise SegmentInUseError(
+            "the segment is being read through a map, so it cannot be cut: close its readers first",
+            path=last.path,
+            position=plan.position,
+        )
+
+
+def _truncate(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> None:
+    assert plan.position is not None
+    offset = plan.log_end_offset
+    sealed = tuple(info for info in state.sealed if info.base_offset < last.base_offset)
+    end = OffsetMetadata(offset, last.base_offset, plan.position)
+    _show_end(state, sealed, last, end, plan.log_start_offset)
+    state.note_offsets(write=True)
+    state.epochs.truncate_from_end(offset)
+    state.epochs.flush()
+    above = [info for info in state.segments if info.base_offset > last.base_offset]
+    if above:
+        _make_last(state, last)
+    _give_up(state, above)
+    state.active.truncate_to(offset, now_ms=state.now_ms())
+    state.active.flush()
+    state.move_end(offset)
+    _reload_producers(state)
+    io.flush_directory(state.path)
+    state.publish()
+    state.note_offsets()
+
+
+def _show_end(
+    state: LogState,
+    sealed: tuple[SegmentInfo, ...],
+    last: SegmentInfo,
+    end: OffsetMetadata,
+    log_start_offset: int,
+) -> None:
+    """Let readers see where the log will end, and no offset of it reach past that.
+
+    What is committed is not told before the producers are known again.
+    """
+    offset = end.offset
+    state.cuts = state.cuts.cut_at(offset)
+    state.log_end = end
+    state.log_start_offset = log_start_offset
+    state.recovery_point = min(state.recovery_point, offset)
+    if state.high_watermark.offset >= offset:
+        state.high_watermark = end
+    state.published = Published(
+        sealed,
+        last.files,
+        log_start_offset,
+        end,
+        state.high_watermark,
+        OffsetMetadata(log_start_offset),
+        state.recovery_point,
+        state.cuts,
+    )
+
+
+def _make_last(state: LogState, last: SegmentInfo) -> None:
+    """Append to a sealed segment from now on, and have none open that lies above it."""
+    writer = state.unflushed.pop(last.base_offset, None)
+    if writer is None:
+        now_ms = state.now_ms()
+        writer = SegmentWriter.open(state.path, last.base_offset, state.config, now_ms=now_ms)
+    before = state.active
+    state.set_active(writer, seal=False)
+    before.close(trim=False)
+    gone = {info.base_offset for info in state.sealed if info.base_offset >= last.base_offset}
+    state.replace_segments(gone)
+
+
+def _give_up(state: LogState, segments: Sequence[SegmentInfo]) -> None:
+    """Take the names of segments away, the newest first; each lasting before the next."""
+    for info in sorted(segments, key=lambda info: -info.base_offset):
+        give_up_segments(state, [info])
+        io.flush_directory(state.path)
+
+
+def _reload_producers(state: LogState) -> None:
+    """Read what producers did up to the log's end, from a snapshot and the log behind it."""
+    rebuild(
+        state.producers,
+        state.snapshots,
+        [_source(info) for info in state.segments],
+        log_start_offset=state.log_start_offset,
+        end_offset=state.log_end.offset,
+        now_ms=state.now_ms(),
+        clean=False,
+        magic=state.config.message_format_magic,
+    )
+    state.producers.high_watermark_updated(state.high_watermark.offset)
+
+
+def _source(info: SegmentInfo) -> SegmentSource:
+    """A segment to be read without a map, since this process may cut it again."""
+    opened = partial(Segment.open, info.path, mapping="never", size=info.size, is_last=info.is_last)
+    return SegmentSource(info.base_offset, opened)
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+
+
+def truncate_fully_and_start_at(
+    state: LogState, offset: int, log_start_offset: int | None = None
+) -> None:
+    """Remove everything, and let an empty log begin at `offset`. Lasting when this returns.
+
+    Args:
+        state: the log.
+        offset: where it begins and ends.
+        log_start_offset: what it calls its start, if not `offset`.
+
+    Raises:
+        ValueError: an offset is negative, or the start lies past the end.
+        OSError: the disk refuses, and the log has failed.
+        PoisonedFileError: the log failed before.
+
+    Source: Kafka `UnifiedLog.truncateFullyAndStartAt`.
+    """
+    start = offset if log_start_offset is None else log_start_offset
+    if not 0 <= start <= offset:
+        raise ValueError(f"a log cannot start at {start} and end at {offset}")
+    with state.changing(), state.all_or_poison():
+        last = SegmentInfo(state.files_of(offset), 0, is_last=True)
+        end = OffsetMetadata(offset, offset, 0)
+        state.high_watermark = end
+        _show_end(state, (), last, end, start)
+        # Should all segments be gone after a crash, the log begins where this says.
+        state.note_offsets(write=True)
+        state.epochs.clear()
+        state.epochs.flush()
+        gone = state.segments
+        state.active.close(trim=False)
+        state.replace_segments({info.base_offset for info in gone})
+        _give_up(state, gone)
+        for path in files_of_segment(last.files):
+            with suppress(FileNotFoundError):
+                io.unlink(path)
+        writer = SegmentWriter.open(
+            state.path, offset, state.config, create=True, now_ms=state.now_ms()
+        )
+        state.set_active(writer, seal=False)
+        writer.flush()
+        state.producers.truncate_fully_and_start_at(state.snapshots, offset)
+        state.producers.on_log_start_incremented(state.snapshots, start)
+        io.flush_directory(state.path)
+        state.move_end(offset)
+        state.publish()
+        state.note_offsets(write=True)
+
+
+# ---- the start -----------------------------------------------------------------------------------
+
+
+def increment_log_start(state: LogState, offset: int) -> bool:
+    """Let the log start at `offset`; what lies before it cannot be read any more.
+
+    The files of segments that lie before it wholly go with the next retention. Producers are not
+    forgotten. Lasting when this returns.
+
+    Args:
+        state: the log.
+        offset: at most the high watermark.
+
+    Returns:
+        Whether the log started before it.
+
+    Raises:
+        OffsetOutOfRangeError: it is negative, or lies past the high watermark.
+        OSError: the start is moved, but not for good: a crash may take it back.
+        PoisonedFileError: the log failed before.
+
+    Source: Kafka `UnifiedLog.maybeIncrementLogStartOffset`.
+    """
+    with state.changing():
+        if not 0 <= offset <= state.high_watermark.offset:
+            raise OffsetOutOfRangeError(
+                f"a log whose high watermark is {state.high_watermark.offset} cannot start there",
+                path=state.path,
+                offset=offset,
+            )
+        if offset <= state.log_start_offset:
+            return False
+        state.move_start(offset)
+        state.producers.on_log_start_incremented(state.snapshots, offset)
+        state.epochs.truncate_from_start(offset)
+        state.publish()
+        # The checkpoint first: epochs that reach further down do no harm.
+        state.note_offsets(write=True)
+        state.epochs.flush()
+        return True
+
+
+__all__ = [
+    "CREATE",
+    "CUT",
+    "DELETE",
+    "TruncationAction",
+    "TruncationPlan",
+    "increment_log_start",
+    "plan_truncation",
+    "truncate_fully_and_start_at",
+    "truncate_to",
+]
