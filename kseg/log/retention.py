@@ -16,6 +16,7 @@ Source: Kafka `UnifiedLog.deleteOldSegments`.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,12 +27,14 @@ from kseg.errors import StalePlanError
 from kseg.files import io
 from kseg.files.time_index import TimeIndex
 from kseg.log import deletion, flushing
+from kseg.log.config import LogConfig
 from kseg.log.segment import Segment
 from kseg.log.segment_walks import latest_from
 from kseg.log.segment_writer import Latest
+from kseg.log.trim import increment_log_start
 
 if TYPE_CHECKING:
-    from kseg.log.config import LogConfig
+    from kseg.log.partition import Log
     from kseg.log.published import SegmentInfo
     from kseg.log.state import LogState
 
@@ -185,14 +188,40 @@ def choose(
     return tuple(retired)
 
 
+def plan_retention(
+    log: Log, *, config: LogConfig | None = None, now_ms: int | None = None
+) -> RetentionPlan:
+    """Say what retention would do to a log, open for reading or for appending; nothing is changed.
+
+    Args:
+        log: the log.
+        config: the settings to go by; the log's own if None, or Kafka's defaults for a log that is
+            open for reading.
+        now_ms: the time that counts; the log's clock, or the machine's, if None.
+
+    Raises:
+        CorruptIndexError, FormatError: a segment's times cannot be told.
+        OSError: a file cannot be read.
+    """
+    if log.mode == "append":
+        return plan_state(log.state, config=config, now_ms=now_ms)
+    view = log.view
+    bounds = LogBounds(view.log_start_offset, view.log_end_offset, view.log_end_offset)
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    retired = choose(
+        view.segments,
+        bounds,
+        config=config or LogConfig(),
+        now_ms=now,
+        largest_timestamp=_largest_timestamp,
+    )
+    return _plan(log.path, view.segments, bounds, now, retired)
+
+
 def plan_state(
     state: LogState, *, config: LogConfig | None = None, now_ms: int | None = None
 ) -> RetentionPlan:
-    """As `plan_retention`, for the parts of a log that is open for appending.
-
-    Raises:
-        OSError: a segment's times cannot be read.
-    """
+    """As `plan_retention`, for what a log open for appending consists of."""
     with state.lock:
 
         def largest_timestamp(info: SegmentInfo) -> int:
@@ -205,13 +234,9 @@ def plan_state(
             state.log_start_offset, state.log_end_offset, state.high_watermark.offset
         )
         now = state.now_ms() if now_ms is None else now_ms
-        segments = state.segments
+        segments, rules = state.segments, config or state.config
         retired = choose(
-            segments,
-            bounds,
-            config=config or state.config,
-            now_ms=now,
-            largest_timestamp=largest_timestamp,
+            segments, bounds, config=rules, now_ms=now, largest_timestamp=largest_timestamp
         )
         return _plan(state.path, segments, bounds, now, retired)
 
@@ -261,15 +286,31 @@ def _largest_timestamp(info: SegmentInfo) -> int:
 # ---- doing ---------------------------------------------------------------------------------------
 
 
-def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
-    """As `apply_retention`, for the parts of a log that is open for appending.
+def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
+    """Do what a plan says to a log that is open for appending.
 
-    The log's start is written down before a file changes its name: what a crash brings back of the
-    old segments lies below it.
+    Files are renamed to `.deleted` and removed after `file_delete_delay_ms`: with a later call of
+    this kind, or when the log is closed.
 
     Raises:
         StalePlanError: the log is not as the plan saw it; nothing was done.
-        OSError: the disk refuses. The log is sound; what is left goes with another plan.
+        KsegError: the log is open for reading only, or has failed.
+        OSError: the disk refuses. What is left goes with another plan.
+    """
+    return apply_state(log.state, plan)
+
+
+def delete_old_segments(state: LogState, now_ms: int | None = None) -> RetentionReport:
+    """Plan and apply in one, with nothing in between."""
+    with state.lock:
+        return apply_state(state, plan_state(state, now_ms=now_ms))
+
+
+def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
+    """As `apply_retention`, for what a log open for appending consists of.
+
+    The log's start is written down before a file changes its name: what a crash brings back of the
+    old segments lies below it.
 
     Source: Kafka `UnifiedLog.deleteSegments`.
     """
@@ -282,8 +323,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
             flushing.roll(state)
         # What is known of producers is lasting before the records are gone that it came from.
         flushing.flush(state, plan.new_log_start_offset)
-        _raise_start(state, plan.new_log_start_offset)
-        state.note_offsets(write=True)
+        increment_log_start(state, plan.new_log_start_offset)
         gone = state.replace_segments({each.base_offset for each in plan.segments})
         state.publish()
         try:
@@ -296,13 +336,6 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         # From here on the first segment's base says where the log starts.
         state.note_offsets(write=True)
         return RetentionReport(len(gone), plan.deleted_bytes, state.log_start_offset, files)
-
-
-def _raise_start(state: LogState, offset: int) -> None:
-    if offset > state.log_start_offset:
-        state.move_start(offset)
-        state.epochs.truncate_from_start(offset)
-        state.producers.on_log_start_incremented(state.snapshots, offset)
 
 
 def _give_up(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
