@@ -214,15 +214,19 @@ class _Sweep:
         return table.take(slice(row)), self._offset_error(table[row], before)
 
     def _offset_error(self, header: BatchHeader, before: int) -> KsegError:
-        last, base = header.last_offset, self._base_offset
-        if last > base + _INT32_MAX or (self._as_broker and last < base):
-            kind: type[KsegError] = OffsetOverflowError
-            reason = f"it has no 32-bit form relative to {base}"
-        else:
-            kind = OffsetsOutOfOrderError
-            first = last if header.magic < 2 else header.base_offset
-            reason = f"a batch from offset {first} to {last} does not lie behind {before}"
-        return kind(reason, position=header.position, offset=last)
+        last = header.last_offset
+        first = last if header.magic < 2 else header.base_offset
+        if self._as_broker or before < first <= last:
+            return OffsetOverflowError(
+                f"it has no 32-bit form relative to {self._base_offset}",
+                position=header.position,
+                offset=last,
+            )
+        return OffsetsOutOfOrderError(
+            f"a batch from offset {first} to {last} does not lie behind {before}",
+            position=header.position,
+            offset=last,
+        )
 
     # ---- epochs ----------------------------------------------------------------------------------
 
@@ -409,6 +413,7 @@ def write_indexes(
     *,
     config: LogConfig,
     active: bool,
+    suffix: str = "",
 ) -> tuple[Path, ...]:
     """Give a segment the indexes that were found for it, each file whole and lasting.
 
@@ -423,6 +428,7 @@ def write_indexes(
         swept: what it says.
         config: of the log.
         active: make room for more entries, as a segment that is appended to needs it.
+        suffix: `.cleaned` and the like, behind each file's name.
 
     Returns:
         The files that were replaced or made.
@@ -441,7 +447,7 @@ def write_indexes(
         wanted.append((FileKind.TXNINDEX, pack_entries(swept.aborted), 0))
     changed = []
     for kind, data, size in wanted:
-        path = Path(directory, segment_name(base_offset, kind))
+        path = Path(directory, segment_name(base_offset, kind) + suffix)
         if _keeps(path, data, max(size, len(data)), optional=kind is FileKind.TXNINDEX):
             continue
         replace_file(path, data, size=size, keep_modified=True, flush_directory=False)
