@@ -129,7 +129,7 @@ def append_as_leader(
             latest = state.epochs.latest
             leader_epoch = 0 if latest is None else latest.epoch
         if _is_nothing(view):
-            return AppendResult(log_start_offset=state.log_start_offset)
+            return nothing_appended(state)
         rules = state.rules_for(origin, leader_epoch)
         now_ms = state.now_ms()
         batch = validate_append(
@@ -168,7 +168,7 @@ def append_as_follower(
         if leader_epoch is not None:
             view = _up_to_epoch(view, leader_epoch)
         if _is_nothing(view):
-            return AppendResult(log_start_offset=state.log_start_offset)
+            return nothing_appended(state)
         rules = state.rules_for(AppendOrigin.REPLICATION, 0)
         batch = validate_replica(view, rules, next_offset=state.log_end.offset)
         table = batch.table
@@ -177,6 +177,27 @@ def append_as_follower(
         accepted = Accepted(batch, table, batch.first_offset if told else -1)
         _assign_epochs(state, accepted, -1)
         return _append(state, accepted, AppendOrigin.REPLICATION, state.now_ms(), None, 0)
+
+
+def nothing_appended(state: LogState) -> AppendResult:
+    """The answer where there was nothing to append."""
+    return AppendResult(log_start_offset=state.log_start_offset)
+
+
+def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
+    """The answer for two appends, one behind the other; a duplicate only if both are."""
+    later = next_one.max_timestamp > one.max_timestamp
+    counts = one.record_count, next_one.record_count
+    return next_one._replace(
+        first_offset=one.first_offset if one.first_offset >= 0 else next_one.first_offset,
+        last_offset=next_one.last_offset if next_one.last_offset >= 0 else one.last_offset,
+        record_count=-1 if min(counts) < 0 else sum(counts),
+        valid_bytes=one.valid_bytes + next_one.valid_bytes,
+        max_timestamp=next_one.max_timestamp if later else one.max_timestamp,
+        offset_of_max_timestamp=(next_one if later else one).offset_of_max_timestamp,
+        duplicate=one.duplicate and next_one.duplicate,
+        stats=one.stats + next_one.stats,
+    )
 
 
 # ---- what is given -------------------------------------------------------------------------------

@@ -1,187 +1,270 @@
-"""Log: a partition directory as an ordered row of segments, open for reading.
+"""Log: one partition, open for reading or for appending; what callers hold.
 
-What `open` sees is a snapshot: the files and their sizes at that moment. Appends of another process
-stay outside until `refresh`; a torn tail at the snapshot's end is that process's unfinished write,
-not damage.
+Nothing is decided here. A log open for reading is a `LogView`, the files as they were at that
+moment; one open for appending is a `LogState`, and each question is asked of what that has
+published last. What is done to it stands in the modules named by each method.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import cached_property
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from kseg.errors import KsegError, NotALogError, OffsetOutOfRangeError
-from kseg.files import checkpoints
-from kseg.files.checkpoints import EpochEntry, TopicPartition
-from kseg.files.closing import Closing
+from kseg.errors import KsegError
 from kseg.files.mapping import Mapping
-from kseg.files.names import PartitionFiles, PathKind, classify_path, list_partition
+from kseg.format.encoded import EncodedBatch
 from kseg.format.request import FIELDS_DEFAULT
-from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
-from kseg.log import transactions
-from kseg.log.locations import BatchLocation, RecordLocation
-from kseg.log.published import SegmentInfo
-from kseg.log.segment import Segment
+from kseg.log.append_rules import AppendOrigin
+from kseg.log.config import LogConfig
+from kseg.log.published import Published, SegmentInfo
+from kseg.log.view import ISOLATIONS, LogView
 
 if TYPE_CHECKING:
-    OnError = Callable[[KsegError], None]
+    from uuid import UUID
 
-#: How often a directory is listed whose files go away while it is looked at.
-_LISTINGS_MAX: Final = 8
-ISOLATIONS: Final = ("read_uncommitted", "read_committed")
+    from kseg.files.checkpoints import EpochEntry
+    from kseg.files.names import PartitionFiles
+    from kseg.format.values import Record, RecordColumns
+    from kseg.log.append import AppendResult
+    from kseg.log.locations import BatchLocation, RecordLocation
+    from kseg.log.opening import Known
+    from kseg.log.residence import Residence
+    from kseg.log.retention import RetentionReport
+    from kseg.log.segment import Segment
+    from kseg.log.state import LogState
+    from kseg.log.verification import VerificationGuard
+
+    Batch = bytes | bytearray | memoryview | EncodedBatch
+
+Mode = Literal["read", "append"]
+_ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
 
 
-class Log(Closing):
-    """One partition, read-only.
+def _clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Log:
+    """One partition.
+
+    Open for reading it is a snapshot: the files and their sizes at that moment. Appends of another
+    process stay outside until `refresh`; a torn tail at the snapshot's end is that process's
+    unfinished write, not damage.
+
+    Open for appending it is the partition's only writer, and what is asked of it is answered as of
+    now. Several threads may use it: changes wait for each other, readers wait for nobody. After a
+    failed flush, or an error that could not be undone, every change is refused with
+    `PoisonedFileError`; open the log again then, which looks at what the disk holds.
 
     Example:
         >>> with Log.open("orders-0") as log:  # doctest: +SKIP
         ...     print(log.log_start_offset, log.log_end_offset)
         ...     for columns in log.read(start_offset=1_200, isolation="read_committed"):
         ...         print(len(columns))
+        >>> with Log.open("orders-0", mode="append", create=True) as log:  # doctest: +SKIP
+        ...     print(log.append(batch, durable=True).first_offset)
     """
 
-    def __init__(self, files: PartitionFiles, segments: tuple[SegmentInfo, ...], mapping: Mapping):
-        """Take over a listing; use `open` instead."""
-        self.path: Final = files.path
-        self.files: Final = files
-        self.segments: Final = segments
+    __slots__ = ("_mapping", "_residence", "_state", "_view")
+
+    def __init__(
+        self,
+        view: LogView,
+        mapping: Mapping,
+        state: LogState | None = None,
+        residence: Residence | None = None,
+    ) -> None:
+        """Take over what is open; use `open` instead."""
+        self._view = view
         self._mapping: Final[Mapping] = mapping
+        self._state: Final = state
+        self._residence: Final = residence
 
     @classmethod
-    def open(cls, path: str | PathLike[str], *, mapping: Mapping = "auto") -> Log:
-        """Look at a partition directory; no file is opened until something is asked of it.
+    def open(
+        cls,
+        path: str | PathLike[str],
+        *,
+        mode: Mode = "read",
+        create: bool = False,
+        config: LogConfig | None = None,
+        recover: bool = False,
+        now_ms: Callable[[], int] | None = None,
+        mapping: Mapping = "auto",
+        topic_id: UUID | None = None,
+        known: Known | None = None,
+    ) -> Self:
+        """Open a partition directory.
 
         Args:
-            path: the directory, under Kafka's name or another.
-            mapping: "auto" maps files unless another process holds the data directory; "always",
-                "never".
+            path: the directory, for reading under any name.
+            mode: "read" looks, and opens no file until something is asked of it; "append" takes the
+                lock of the data directory and loads the log.
+            create: make a missing directory, for appending.
+            config: the settings, for appending; Kafka's defaults if None.
+            recover: recover a log that was not closed in good order, which is refused otherwise.
+            now_ms: the clock, for appending; the real one if None.
+            mapping: "auto" maps files unless another process holds the data directory, or the log
+                is open for appending; "always", "never".
+            topic_id: recorded in `partition.metadata` for appending, or compared with it.
+            known: how the log was left, where that is not to be taken from the data directory.
 
         Raises:
-            NotALogError: there is no segment in it.
-            OSError: it cannot be listed.
+            NotALogError: no segment is in it; for appending, not the name of a partition.
+            UncleanShutdownError: it was not closed in good order, and `recover` is false.
+            LogLockedError: another process, or another log of this one, writes there.
+            InconsistentTopicIdError: the topic has another id.
+            KsegError: the log cannot be loaded.
+            OSError: it cannot be listed; for appending, the disk refuses.
         """
-        if classify_path(path).kind is not PathKind.PARTITION:
-            raise NotALogError("not a partition directory", path=path)
-        files, sizes = _list(path)
-        last = len(sizes) - 1
-        infos = tuple(
-            SegmentInfo(segment, size, index == last)
-            for index, (segment, size) in enumerate(zip(files.segments, sizes, strict=True))
-        )
-        return cls(files, infos, mapping)
+        if mode == "read":
+            return cls(LogView.open(path, mapping=mapping), mapping)
+        if mode != "append":
+            raise ValueError(f"mode is 'read' or 'append', not {mode!r}")
+        from kseg.log import opening
 
-    def refresh(self) -> Log:
-        """A new snapshot of the same directory."""
-        return Log.open(self.path, mapping=self._mapping)
+        mapping = "never" if mapping == "auto" else mapping
+        state, residence = opening.open_state(
+            path,
+            create=create,
+            recover=recover,
+            config=config or LogConfig(),
+            now_ms=now_ms or _clock,
+            mapping=mapping,
+            topic_id=topic_id,
+            known=known or opening.Known(),
+        )
+        return cls(LogView.of(state.path, state.published, mapping), mapping, state, residence)
+
+    def refresh(self) -> Self:
+        """A new snapshot of the same directory; a log open for appending is as of now anyway."""
+        if self._state is not None:
+            return self
+        return type(self)(LogView.open(self.path, mapping=self._mapping), self._mapping)
 
     # ---- what it is ------------------------------------------------------------------------------
 
     @property
+    def view(self) -> LogView:
+        """The log at this moment, which does not change any more."""
+        view, state = self._view, self._state
+        if state is not None and view.published is not state.published:
+            self._view = view = LogView.of(state.path, state.published, self._mapping)
+        return view
+
+    @property
+    def state(self) -> LogState:
+        """What a log open for appending consists of; for the modules that change it.
+
+        Raises:
+            KsegError: the log is open for reading.
+        """
+        if self._state is None:
+            raise KsegError("the log is open for reading only", path=self.path)
+        return self._state
+
+    @property
+    def published(self) -> Published:
+        """What readers of a log open for appending see; KsegError otherwise."""
+        return self.state.published
+
+    @property
+    def mode(self) -> Mode:
+        """What it was opened for."""
+        return "read" if self._state is None else "append"
+
+    @property
+    def path(self) -> Path:
+        """The partition directory."""
+        return self._view.path
+
+    @property
+    def files(self) -> PartitionFiles:
+        """What lies in the directory."""
+        return self.view.files
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """The segments, rising, each with how much of it there is."""
+        return self.view.segments
+
+    @property
     def topic(self) -> str | None:
         """From the directory's name; None for a copy under another name."""
-        return self.files.name.topic if self.files.name else None
+        return self._view.topic
 
     @property
     def partition(self) -> int | None:
         """From the directory's name; None for a copy under another name."""
-        return self.files.name.partition if self.files.name else None
+        return self._view.partition
 
     @property
     def first_offset(self) -> int:
         """Base offset of the first segment; 0 without segments."""
-        return self.segments[0].base_offset if self.segments else 0
+        return self.view.first_offset
 
-    @cached_property
+    @property
     def log_start_offset(self) -> int:
-        """The first offset to be read: the first segment's, or a later one after DeleteRecords.
+        """The first offset to be read: the first segment's, or a later one after DeleteRecords."""
+        return self.view.log_start_offset
 
-        `log-start-offset-checkpoint` of the data directory says so; one that cannot be read says
-        nothing.
-        """
-        if self.topic is None or self.partition is None:
-            return self.first_offset
-        path = self.path.resolve().parent / "log-start-offset-checkpoint"
-        try:
-            offsets = checkpoints.read_offset_checkpoint(path).offsets
-        except (KsegError, OSError):
-            return self.first_offset
-        named = offsets.get(TopicPartition(self.topic, self.partition), 0)
-        return max(self.first_offset, named)
-
-    @cached_property
+    @property
     def log_end_offset(self) -> int:
-        """The offset after the last whole batch of the snapshot."""
-        for info in reversed(self.segments):
-            with self.open_segment(info) as segment:
-                end = _end_of(segment)
-            if end is not None:
-                return end
-        return self.segments[-1].base_offset if self.segments else 0
+        """The offset after the last whole batch: the next one to be given."""
+        return self.view.log_end_offset if self._state is None else self._state.log_end.offset
 
-    @cached_property
+    @property
+    def high_watermark(self) -> int:
+        """What lies below may be shown: all, unless `update_high_watermark` has said otherwise."""
+        if self._state is None:
+            return self.view.log_end_offset
+        return self._state.published.high_watermark.offset
+
+    @property
     def last_stable_offset(self) -> int:
         """Where committed records end: the first offset of the earliest undecided transaction."""
-        return transactions.last_stable_offset(self)
+        return self.view.last_stable_offset
 
-    @cached_property
+    @property
+    def recovery_point(self) -> int:
+        """What lies below is flushed; KsegError for a log open for reading."""
+        return self.published.recovery_point
+
+    @property
     def leader_epochs(self) -> tuple[EpochEntry, ...]:
         """Epochs and their start offsets, ascending; empty without a checkpoint.
 
         Raises:
             CorruptIndexError: the checkpoint is malformed.
         """
-        if self.files.leader_epochs is None:
-            return ()
-        return checkpoints.read_leader_epochs(self.files.leader_epochs).effective
+        return self.view.leader_epochs if self._state is None else self._state.epochs.entries
 
-    # ---- segments --------------------------------------------------------------------------------
+    @property
+    def config(self) -> LogConfig:
+        """The settings of a log open for appending; KsegError otherwise."""
+        return self.state.config
+
+    # ---- reading: kseg.log.view ------------------------------------------------------------------
 
     def open_segment(self, info: SegmentInfo) -> Segment:
-        """Open one segment of the snapshot, no further than the snapshot goes."""
-        return Segment.open(info.path, mapping=self._mapping, size=info.size, is_last=info.is_last)
+        """Open one segment, no further than it goes here."""
+        return self.view.open_segment(info)
 
     def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
         """The segment that can hold `offset`, and those after it."""
-        return transactions.infos_from(self.segments, offset)
-
-    # ---- finding ---------------------------------------------------------------------------------
+        return self.view.segments_from(offset)
 
     def lookup(self, offset: int) -> BatchLocation:
-        """The batch that holds `offset`, or the first after it where compaction has left a gap.
-
-        Raises:
-            OffsetOutOfRangeError: it lies before the log's start, or at its end or beyond.
-        """
-        if offset >= self.log_start_offset:
-            for info in self.segments_from(offset):
-                with self.open_segment(info) as segment:
-                    found = segment.lookup(offset)
-                if found is not None:
-                    return found
-        raise OffsetOutOfRangeError(
-            f"the log holds offsets {self.log_start_offset} to {self.log_end_offset - 1}",
-            path=self.path,
-            offset=offset,
-        )
+        """The batch that holds `offset`; see `LogView.lookup`."""
+        return self.view.lookup(offset)
 
     def lookup_time(self, timestamp: int) -> RecordLocation | None:
-        """The first record at or after `timestamp` (ms); None if there is none.
-
-        Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
-        """
-        for info in self.segments_from(self.log_start_offset):
-            with self.open_segment(info) as segment:
-                found = segment.lookup_time(timestamp, start_offset=self.log_start_offset)
-            if found is not None:
-                return found
-        return None
-
-    # ---- reading ---------------------------------------------------------------------------------
+        """The first record at or after `timestamp` (ms); None if there is none."""
+        return self.view.lookup_time(timestamp)
 
     def read(
         self,
@@ -192,57 +275,21 @@ class Log(Closing):
         fields: tuple[str, ...] = FIELDS_DEFAULT,
         **where: Any,
     ) -> Iterator[RecordColumns]:
-        """The records of the partition as columns, a bounded piece at a time.
+        """The records of the partition as columns, a bounded piece at a time; see `LogView.read`.
 
-        Args:
-            start_offset, end_offset: records with `start_offset <= offset < end_offset`, none
-                before the log's start.
-            isolation: "read_uncommitted", or "read_committed": no records of aborted transactions,
-                and none at or past the last stable offset.
-            fields: names out of `kseg.format.columns.FIELDS`.
-            where: what else `Segment.read` takes, but for positions.
-
-        Raises:
-            FormatError, LimitExceededError: damage, as `Segment.read` says.
-            FileNotFoundError: a segment of the snapshot is gone when its turn comes, as retention
-                and compaction of a live broker do it; `refresh`, and go on from its
-                `log_start_offset` or the last offset seen.
+        What is appended meanwhile stays outside.
         """
-        if isolation not in ISOLATIONS:
-            raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
-        start = max(self.log_start_offset, start_offset or 0)
-        end = 2**63 - 1 if end_offset is None else end_offset
-        ahead = None
-        if isolation == "read_committed":
-            end = min(end, self.last_stable_offset)
-            ahead = transactions.AbortedAhead(self, start, end)
-        return self._read(start, end, fields, ahead, where)
-
-    def _read(
-        self,
-        start: int,
-        end: int,
-        fields: tuple[str, ...],
-        ahead: transactions.AbortedAhead | None,
-        where: dict[str, Any],
-    ) -> Iterator[RecordColumns]:
-        infos = self.segments_from(start)
-        ends = [*(info.base_offset for info in infos[1:]), end]
-        for info, segment_end in zip(infos, ends, strict=True):
-            if info.base_offset >= end:
-                return
-            if ahead is not None:
-                where["keep"] = ahead.within(max(start, info.base_offset), segment_end).drop
-            with self.open_segment(info) as segment:
-                # Segments that lie wholly inside the range need no comparison a record.
-                inner = start if start > info.base_offset else None
-                pieces = segment.read(start_offset=inner, end_offset=end, fields=fields, **where)
-                yield from pieces
+        return self.view.read(
+            start_offset=start_offset,
+            end_offset=end_offset,
+            isolation=isolation,
+            fields=fields,
+            **where,
+        )
 
     def records(self, **where: Any) -> Iterator[Record]:
         """Each record as an object; takes what `read` takes, but for `fields`."""
-        for columns in self.read(fields=RECORD_FIELDS, **where):
-            yield from columns.records()
+        return self.view.records(**where)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The records as an Arrow stream; each call starts a new reader."""
@@ -250,40 +297,153 @@ class Log(Closing):
 
         return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
 
+    # ---- appending: kseg.log.append, kseg.log.flushing -------------------------------------------
+
+    def append(
+        self,
+        batch: Batch | Sequence[Batch],
+        *,
+        leader_epoch: int | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+        durable: bool = False,
+    ) -> AppendResult:
+        """Validate, give offsets, write; as a partition's leader does.
+
+        Of several batches each is an append of its own, as magic 2 allows one batch an append: if
+        one is refused, those before it are in the log. No other thread's come between them. The
+        result is that of all: sums, and the ends of the range.
+
+        Args:
+            batch: one, as `BatchBuilder` makes it or as bytes, or several.
+            leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
+                the log forget later ones, as in Kafka.
+            origin: who appends.
+            guard, transaction_version: see `ProducerState.prepare`.
+            durable: flush before this returns.
+
+        Raises:
+            KsegError, ValueError, OSError: see `kseg.log.append.append_as_leader`; the log ends
+                where it did.
+            PoisonedFileError: the log failed before.
+        """
+        from kseg.log import append, flushing
+
+        state = self.state
+        batches = (batch,) if isinstance(batch, _ONE_BATCH) else batch
+        with state.lock:
+            results = [
+                append.append_as_leader(
+                    state,
+                    one,
+                    leader_epoch=leader_epoch,
+                    origin=origin,
+                    guard=guard,
+                    transaction_version=transaction_version,
+                )
+                for one in batches
+            ]
+            if durable:
+                flushing.flush(state)
+        if not results:
+            return append.nothing_appended(state)
+        return results[0] if len(results) == 1 else reduce(append.merged, results)
+
+    def append_as_follower(
+        self, data: Batch, *, leader_epoch: int | None = None, durable: bool = False
+    ) -> AppendResult:
+        """Write batches as a leader has them; see `kseg.log.append.append_as_follower`."""
+        from kseg.log import append, flushing
+
+        state = self.state
+        with state.lock:
+            result = append.append_as_follower(state, data, leader_epoch=leader_epoch)
+            if durable:
+                flushing.flush(state)
+        return result
+
+    def flush(self, offset: int | None = None) -> int:
+        """Make everything lasting that is appended, or that lies below `offset`.
+
+        Returns:
+            The recovery point.
+
+        Raises:
+            OSError: a flush failed; what the disk holds is not known.
+            PoisonedFileError: the log failed before.
+        """
+        from kseg.log import flushing
+
+        return flushing.flush(self.state, offset)
+
+    def roll(self, expected_next_offset: int | None = None) -> int:
+        """Begin another segment; answers its base offset. See `kseg.log.flushing.roll`."""
+        from kseg.log import flushing
+
+        return flushing.roll(self.state, expected_next_offset)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Say what may be shown; from then on the high watermark does not follow the log's end.
+
+        Args:
+            offset: brought into the log's range.
+
+        Returns:
+            The high watermark.
+
+        Source: Kafka `UnifiedLog.updateHighWatermark`.
+        """
+        return self.state.update_high_watermark(offset)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Go by other settings from now on; see `LogState.update_config`."""
+        self.state.update_config(config)
+
+    # ---- keeping house: kseg.log.retention -------------------------------------------------------
+
+    def delete_old_segments(self, *, now_ms: int | None = None) -> RetentionReport:
+        """Let go what retention does not keep; see `kseg.log.retention.delete_old_segments`."""
+        from kseg.log import retention
+
+        return retention.delete_old_segments(self.state, now_ms)
+
+    def note_offsets(self, *, write: bool = False) -> None:
+        """Tell the data directory where the log stands; see `LogState.note_offsets`."""
+        with self.state.changing():
+            self.state.note_offsets(write=write)
+
     # ---- life ------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Nothing is held between reads; for the symmetry of `with`."""
+        """Flush and release a log open for appending; a second call does nothing.
+
+        A log that failed is released as it is, and has to be recovered.
+
+        Raises:
+            OSError, KsegError: the first step that failed; everything is released all the same.
+        """
+        if self._state is None or self._residence is None:
+            return
+        from kseg.log import flushing
+
+        clean = False
+        try:
+            clean = flushing.close(self._state)
+        finally:
+            self._residence.leave(clean=clean)
+
+    def __enter__(self) -> Self:
+        """Answer the log itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+        """Close."""
+        self.close()
 
     def __repr__(self) -> str:
         """The path and the number of segments."""
         return f"Log({str(self.path)!r}, {len(self.segments)} segments)"
 
 
-def _list(path: str | PathLike[str]) -> tuple[PartitionFiles, list[int]]:
-    """The files and the sizes of the logs; listed again where retention renamed one meanwhile."""
-    for _ in range(_LISTINGS_MAX - 1):
-        files = list_partition(path)
-        with suppress(FileNotFoundError):
-            return files, _sizes(files)
-    files = list_partition(path)
-    return files, _sizes(files)
-
-
-def _sizes(files: PartitionFiles) -> list[int]:
-    return [os.stat(segment.log).st_size for segment in files.segments]
-
-
-def _end_of(segment: Segment) -> int | None:
-    """The offset after a segment's last whole batch, None if it holds none; the index helps."""
-    start = segment.start_for_offset(2**63 - 1).position
-    last = None
-    for tile in segment.walk(start=start, on_bad_crc="ignore"):
-        if len(tile.table):
-            last = tile.table[len(tile.table) - 1]
-    if last is None:
-        return None
-    return segment.base_offset + last.position + last.size if segment.kafka07 else last.next_offset
-
-
-__all__ = ["ISOLATIONS", "Log", "SegmentInfo"]
+__all__ = ["ISOLATIONS", "Log", "Mode", "SegmentInfo"]

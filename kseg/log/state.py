@@ -281,6 +281,22 @@ class LogState:
         self.high_watermark = place
         self.producers.high_watermark_updated(place.offset)
 
+    def update_high_watermark(self, offset: int) -> int:
+        """Take the embedder's word for what may be shown, brought into the log's range.
+
+        From now on it does not follow the log's end. Answers what it is then.
+
+        Source: Kafka `UnifiedLog.updateHighWatermark`.
+        """
+        with self.changing():
+            self.follows_end = False
+            offset = max(offset, self.log_start_offset)
+            at_end = offset >= self.log_end.offset
+            if at_end or offset != self.high_watermark.offset:
+                self.move_high_watermark(self.log_end if at_end else OffsetMetadata(offset))
+            self.publish()
+            return self.high_watermark.offset
+
     def publish(self) -> None:
         """Let readers see what there is now."""
         with self.lock:

@@ -173,7 +173,7 @@ def _committed(log: LogEntry, wanted: _Range) -> _Range:
         start = wanted.start_offset or 0
         end = opened.last_stable_offset
         end = end if wanted.end_offset is None else min(end, wanted.end_offset)
-        aborted = aborted_ranges(opened, start, end)
+        aborted = aborted_ranges(opened.view, start, end)
     return replace(wanted, end_offset=end, aborted=aborted if len(aborted) else None)
 
 

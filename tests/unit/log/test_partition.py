@@ -11,7 +11,7 @@ import pytest
 from kseg import CorruptIndexError, CorruptRecordError, Log, NotALogError, OffsetOutOfRangeError
 from kseg.constants import StopReason
 from kseg.files.checkpoints import EpochEntry
-from kseg.log import partition
+from kseg.log import view
 from tests.builders import batch, message07, messages07, record, write_segment
 from tests.unit.files.index_bytes import offset_index
 from tests.unit.log.brute import partitions_of, rows, sound_segments
@@ -242,7 +242,7 @@ def test_a_segment_deleted_while_it_is_read_is_read_to_its_end(orders: Path) -> 
 def test_a_segment_deleted_while_the_log_is_opened_is_left_out(
     orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = partition.list_partition
+    listed = view.list_partition
     first = orders / f"{2:020d}.log"
 
     def list_then_delete(path: Path) -> object:
@@ -250,7 +250,7 @@ def test_a_segment_deleted_while_the_log_is_opened_is_left_out(
         first.unlink(missing_ok=True)
         return files
 
-    monkeypatch.setattr(partition, "list_partition", list_then_delete)
+    monkeypatch.setattr(view, "list_partition", list_then_delete)
     with Log.open(orders) as log:
         assert [info.base_offset for info in log.segments] == [5, 8, 11]
 
