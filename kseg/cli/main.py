@@ -24,6 +24,7 @@ VERBS = {
     "lookup": "Where an offset or a time lies: segment, batch position, index entry used.",
     "export": "Records as .parquet, .arrow, .jsonl or .csv files.",
     "convert": "The same records in another format or codec.",
+    "append": "Lines of JSON, as batches at the end of a log.",
     "bench": "This machine's rates on a file of yours.",
     "demo": "The tour, on a small real log: verify, show, decode, the same through Spark.",
     "completion": "Shell completion for bash, zsh or fish.",

@@ -1,0 +1,177 @@
+"""`kseg append`: lines of JSON become batches at the end of a log."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import output
+from kseg.cli.append_lines import AppendOptions, encode_lines
+from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.options import bytes_option, clock_of, config_of, config_options, json_option
+from kseg.constants import Compression
+from kseg.errors import AppendError, InvalidRecordError, KsegError
+from kseg.format.options import BatchOptions
+from kseg.log.partition import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kseg.log.append import AppendResult
+
+_CODECS = [codec.label for codec in Compression]
+_DEFAULT = AppendOptions()
+#: Lines with control records that are named one by one.
+_NAMED_MAX = 10
+
+
+@click.command()
+@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--codec", type=click.Choice(_CODECS), default="none", show_default=True)
+@click.option("--level", type=int, metavar="N", help="The codec's level, if not Kafka's default.")
+@click.option(
+    "--batch-bytes",
+    type=click.IntRange(min=1),
+    default=_DEFAULT.batch_bytes,
+    show_default=True,
+    metavar="N",
+    help="Largest batch before compression, unless one record is larger.",
+)
+@click.option("--batch-records", type=click.IntRange(min=1), metavar="N", help="Most of a batch.")
+@click.option(
+    "--keep-timestamps", is_flag=True, help="Take each line's timestamp where it has one."
+)
+@bytes_option
+@click.option("--durable", is_flag=True, help="Flush each batch before the next one is appended.")
+@config_options
+@json_option
+def append(
+    path: Path,
+    encoding: str | None,
+    durable: bool,
+    settings: tuple[tuple[str, str], ...],
+    now_ms: int | None,
+    as_json: bool,
+    **asked: Any,
+) -> int:
+    """Append the records on standard input to the partition DIR, made if it is absent.
+
+    A record is a line of JSON as dump and read print it with --format jsonl; only "value" is
+    needed, and null makes a tombstone. Offsets are the log's. Control records are left out and
+    said. Prints the first and the last offset when all is on the disk.
+    """
+    try:
+        options = _options(encoding or _DEFAULT.encoding, **asked)
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    run = _Run(path, options, clock_of(now_ms), durable=durable)
+    try:
+        # The clock is the log's too, so that a run with --now can be repeated exactly.
+        log = Log.open(
+            path, mode="append", create=True, config=config_of(settings), now_ms=run.clock
+        )
+        with log:
+            run.go(sys.stdin.buffer, log)
+    except (AppendError, InvalidRecordError) as error:
+        complain(f"kseg: {one_line(error)}")
+        run.say(as_json=as_json)
+        return Exit.USAGE
+    except (KsegError, OSError, KeyboardInterrupt):
+        run.say_so_far()
+        raise
+    run.say(as_json=as_json)
+    return Exit.OK
+
+
+def _options(
+    encoding: str,
+    *,
+    codec: str,
+    level: int | None,
+    batch_bytes: int,
+    batch_records: int | None,
+    keep_timestamps: bool,
+) -> AppendOptions:
+    return AppendOptions(
+        encoding=encoding,
+        keep_timestamps=keep_timestamps,
+        batch=BatchOptions(compression=Compression(_CODECS.index(codec)), level=level),
+        batch_bytes=batch_bytes,
+        batch_records=batch_records,
+    )
+
+
+@dataclass(slots=True)
+class _Run:
+    """The lines on their way, and what became of them."""
+
+    path: Path
+    options: AppendOptions
+    clock: Callable[[], int]
+    durable: bool
+    first: AppendResult | None = None
+    last: AppendResult | None = None
+    batches: int = 0
+    records: int = 0
+    bytes_written: int = 0
+    controls: int = 0
+
+    def go(self, lines: IO[bytes], log: Log) -> None:
+        """Append batch by batch, so that memory stays flat however long the input is."""
+        for batch in encode_lines(
+            lines, self.options, base_offset=0, clock=self.clock, on_control=self._left_out
+        ):
+            result = log.append(_from_zero(batch.data), durable=self.durable)
+            self.first = self.first or result
+            self.last = result
+            self.batches += 1
+            self.records += batch.record_count
+            self.bytes_written += result.valid_bytes
+
+    def _left_out(self, line: int) -> None:
+        self.controls += 1
+        if self.controls <= _NAMED_MAX:
+            complain(f"kseg: line {line}: a control record; left out")
+
+    def say(self, *, as_json: bool) -> None:
+        """Which offsets the lines have got."""
+        if self.controls > _NAMED_MAX:
+            complain(f"kseg: {self.controls} control records in all; left out")
+        if as_json:
+            output.write_document("append/1", self._document())
+        elif self.first is None or self.last is None:
+            output.write_line(f"{self.path}: nothing appended")
+        else:
+            output.write_line(
+                f"{self.path}: offsets {self.first.first_offset} to {self.last.last_offset}; "
+                f"records: {self.records}, batches: {self.batches}, bytes: {self.bytes_written}"
+            )
+
+    def say_so_far(self) -> None:
+        """What was appended before the run broke off; whether it lasts, nobody has said yet."""
+        if self.first is not None and self.last is not None:
+            span = f"offsets {self.first.first_offset} to {self.last.last_offset}"
+            complain(f"kseg: {span} were appended before, perhaps not to last")
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "path": str(self.path),
+            "first_offset": None if self.first is None else self.first.first_offset,
+            "last_offset": None if self.last is None else self.last.last_offset,
+            "records": self.records,
+            "batches": self.batches,
+            "bytes": self.bytes_written,
+            "control_records_left_out": self.controls,
+        }
+
+
+def _from_zero(data: bytes) -> bytes:
+    """The batch as producers send it: numbered from 0; the log gives the offsets."""
+    return bytes(8) + data[8:]
+
+
+__all__ = ["append"]
