@@ -8,33 +8,28 @@ published last. What is done to it stands in the modules named by each method.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping
 from kseg.format.encoded import EncodedBatch
-from kseg.format.request import FIELDS_DEFAULT
 from kseg.log.append_rules import AppendOrigin
 from kseg.log.config import LogConfig
 from kseg.log.published import Published, SegmentInfo
+from kseg.log.reading import LogReading
 from kseg.log.view import ISOLATIONS, LogView
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import EpochEntry
-    from kseg.files.names import PartitionFiles
-    from kseg.format.values import Record, RecordColumns
     from kseg.log.append import AppendResult
-    from kseg.log.locations import BatchLocation, RecordLocation
     from kseg.log.opening import Known
     from kseg.log.residence import Residence
     from kseg.log.retention import RetentionReport
-    from kseg.log.segment import Segment
     from kseg.log.state import LogState
     from kseg.log.verification import VerificationGuard
 
@@ -48,7 +43,7 @@ def _clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Log:
+class Log(LogReading):
     """One partition.
 
     Open for reading it is a snapshot: the files and their sizes at that moment. Appends of another
@@ -178,44 +173,13 @@ class Log:
         return "read" if self._state is None else "append"
 
     @property
-    def path(self) -> Path:
-        """The partition directory."""
-        return self._view.path
-
-    @property
-    def files(self) -> PartitionFiles:
-        """What lies in the directory."""
-        return self.view.files
-
-    @property
-    def segments(self) -> tuple[SegmentInfo, ...]:
-        """The segments, rising, each with how much of it there is."""
-        return self.view.segments
-
-    @property
-    def topic(self) -> str | None:
-        """From the directory's name; None for a copy under another name."""
-        return self._view.topic
-
-    @property
-    def partition(self) -> int | None:
-        """From the directory's name; None for a copy under another name."""
-        return self._view.partition
-
-    @property
-    def first_offset(self) -> int:
-        """Base offset of the first segment; 0 without segments."""
-        return self.view.first_offset
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset to be read: the first segment's, or a later one after DeleteRecords."""
-        return self.view.log_start_offset
-
-    @property
     def log_end_offset(self) -> int:
         """The offset after the last whole batch: the next one to be given."""
-        return self.view.log_end_offset if self._state is None else self._state.log_end.offset
+        return (
+            self.view.log_end_offset
+            if self._state is None
+            else self._state.published.log_end.offset
+        )
 
     @property
     def high_watermark(self) -> int:
@@ -247,55 +211,6 @@ class Log:
     def config(self) -> LogConfig:
         """The settings of a log open for appending; KsegError otherwise."""
         return self.state.config
-
-    # ---- reading: kseg.log.view ------------------------------------------------------------------
-
-    def open_segment(self, info: SegmentInfo) -> Segment:
-        """Open one segment, no further than it goes here."""
-        return self.view.open_segment(info)
-
-    def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
-        """The segment that can hold `offset`, and those after it."""
-        return self.view.segments_from(offset)
-
-    def lookup(self, offset: int) -> BatchLocation:
-        """The batch that holds `offset`; see `LogView.lookup`."""
-        return self.view.lookup(offset)
-
-    def lookup_time(self, timestamp: int) -> RecordLocation | None:
-        """The first record at or after `timestamp` (ms); None if there is none."""
-        return self.view.lookup_time(timestamp)
-
-    def read(
-        self,
-        *,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
-        isolation: str = "read_uncommitted",
-        fields: tuple[str, ...] = FIELDS_DEFAULT,
-        **where: Any,
-    ) -> Iterator[RecordColumns]:
-        """The records of the partition as columns, a bounded piece at a time; see `LogView.read`.
-
-        What is appended meanwhile stays outside.
-        """
-        return self.view.read(
-            start_offset=start_offset,
-            end_offset=end_offset,
-            isolation=isolation,
-            fields=fields,
-            **where,
-        )
-
-    def records(self, **where: Any) -> Iterator[Record]:
-        """Each record as an object; takes what `read` takes, but for `fields`."""
-        return self.view.records(**where)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The records as an Arrow stream; each call starts a new reader."""
-        from kseg import arrow
-
-        return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
 
     # ---- appending: kseg.log.append, kseg.log.flushing -------------------------------------------
 

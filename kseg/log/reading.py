@@ -1,0 +1,113 @@
+"""What is asked of a partition, in whichever mode it is open: answered by a view of this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg.format.request import FIELDS_DEFAULT
+
+if TYPE_CHECKING:
+    from kseg.files.names import PartitionFiles
+    from kseg.format.values import Record, RecordColumns
+    from kseg.log.locations import BatchLocation, RecordLocation
+    from kseg.log.published import SegmentInfo
+    from kseg.log.segment import Segment
+    from kseg.log.view import LogView
+
+
+class LogReading:
+    """A base of `Log`, for its size: the questions that `view` answers."""
+
+    __slots__ = ()
+
+    @property
+    def view(self) -> LogView:
+        """The log at this moment, which does not change any more."""
+        raise NotImplementedError
+
+    @property
+    def path(self) -> Path:
+        """The partition directory."""
+        return self.view.path
+
+    @property
+    def files(self) -> PartitionFiles:
+        """What lies in the directory."""
+        return self.view.files
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """The segments, rising, each with how much of it there is."""
+        return self.view.segments
+
+    @property
+    def topic(self) -> str | None:
+        """From the directory's name; None for a copy under another name."""
+        return self.view.topic
+
+    @property
+    def partition(self) -> int | None:
+        """From the directory's name; None for a copy under another name."""
+        return self.view.partition
+
+    @property
+    def first_offset(self) -> int:
+        """Base offset of the first segment; 0 without segments."""
+        return self.view.first_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset to be read: the first segment's, or a later one after DeleteRecords."""
+        return self.view.log_start_offset
+
+    def open_segment(self, info: SegmentInfo) -> Segment:
+        """Open one segment, no further than it goes here."""
+        return self.view.open_segment(info)
+
+    def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
+        """The segment that can hold `offset`, and those after it."""
+        return self.view.segments_from(offset)
+
+    def lookup(self, offset: int) -> BatchLocation:
+        """The batch that holds `offset`; see `LogView.lookup`."""
+        return self.view.lookup(offset)
+
+    def lookup_time(self, timestamp: int) -> RecordLocation | None:
+        """The first record at or after `timestamp` (ms); None if there is none."""
+        return self.view.lookup_time(timestamp)
+
+    def read(
+        self,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        isolation: str = "read_uncommitted",
+        fields: tuple[str, ...] = FIELDS_DEFAULT,
+        **where: Any,
+    ) -> Iterator[RecordColumns]:
+        """The records of the partition as columns, a bounded piece at a time; see `LogView.read`.
+
+        What is appended meanwhile stays outside.
+        """
+        return self.view.read(
+            start_offset=start_offset,
+            end_offset=end_offset,
+            isolation=isolation,
+            fields=fields,
+            **where,
+        )
+
+    def records(self, **where: Any) -> Iterator[Record]:
+        """Each record as an object; takes what `read` takes, but for `fields`."""
+        return self.view.records(**where)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The records as an Arrow stream; each call starts a new reader."""
+        from kseg import arrow
+
+        return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
+
+
+__all__ = ["LogReading"]
