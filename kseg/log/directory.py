@@ -1,0 +1,503 @@
+"""LogDirectory: the partitions of one data directory, opened and closed together.
+
+Owns which partitions there are, that one process has them, and the checkpoints beside them; what a
+partition is, its `Log` knows. A sub-directory is one of these, by its name alone:
+
+    <topic>-<number>                    a log
+    <topic>-<number>.<uuid>-delete      a log that was deleted; its files go later
+    <topic>-<number>.<uuid>-future      a copy in the making, of a log in another data directory
+    <topic>-<number>.<uuid>-stray       a log that its broker was told to have no longer
+    __cluster_metadata-0                the log of KRaft, which is a controller's
+    remote-log-index-cache              indexes of segments in a remote store
+
+A broker does not start with any other one, and nothing is appended here beside one either.
+
+Source: Kafka `LogManager`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID, uuid4
+
+from kseg.errors import KsegError, NotALogError, UncleanShutdownError
+from kseg.files import io, metadata
+from kseg.files.checkpoints import TopicPartition
+from kseg.files.closing import Closing
+from kseg.files.grammar import suffixed_directory
+from kseg.files.metadata import MetaProperties
+from kseg.files.names import FileKind, parse_partition_dir
+from kseg.log import residence
+from kseg.log.config import LogConfig
+from kseg.log.partition import Log
+from kseg.log.residence import Residence
+from kseg.log.retention import RetentionReport, delete_old_segments
+
+#: Settings of every log, or those of each.
+Config = LogConfig | Callable[[TopicPartition], LogConfig]
+#: Told how many partitions are open, and of how many.
+Progress = Callable[[int, int], None]
+
+_CACHE: Final = "remote-log-index-cache"
+_CLUSTER_METADATA: Final = "__cluster_metadata"
+#: Source: Kafka `Topic.validate`.
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+
+
+class EntryKind(Enum):
+    """What a sub-directory of a data directory is."""
+
+    LOG = "log"
+    DELETE = "delete"
+    FUTURE = "future"
+    STRAY = "stray"
+    CLUSTER_METADATA = "cluster metadata"
+    CACHE = "remote log index cache"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryEntry:
+    """A sub-directory of a data directory.
+
+    Attributes:
+        path: the sub-directory.
+        kind: what it is, by its name.
+        partition: whose it is, or was; the topic of a deleted or stray one may be cut short. None
+            where the name does not say.
+    """
+
+    path: Path
+    kind: EntryKind
+    partition: TopicPartition | None = None
+
+
+def list_entries(path: str | os.PathLike[str]) -> tuple[DirectoryEntry, ...]:
+    """The sub-directories of a data directory, by name; none is looked into.
+
+    Raises:
+        OSError: it cannot be listed.
+    """
+    with os.scandir(path) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir())
+    return tuple(_entry(Path(path) / name) for name in names)
+
+
+def _entry(path: Path) -> DirectoryEntry:
+    if path.name == _CACHE:
+        return DirectoryEntry(path, EntryKind.CACHE)
+    try:
+        name = parse_partition_dir(path.name)
+    except NotALogError:
+        return DirectoryEntry(path, EntryKind.UNKNOWN)
+    partition = TopicPartition(name.topic, name.partition)
+    if name.suffix is not None:
+        return DirectoryEntry(path, EntryKind(name.suffix), partition)
+    kind = EntryKind.CLUSTER_METADATA if name.topic == _CLUSTER_METADATA else EntryKind.LOG
+    return DirectoryEntry(path, kind, partition)
+
+
+class LogDirectory(Closing):
+    """The logs of one data directory. Any thread may use it.
+
+    `open` acquires, `close` or leaving a `with` releases.
+
+    Attributes:
+        path: the data directory.
+        mode: "read" or "append".
+        meta: what `meta.properties` says; None without one.
+
+    Example:
+        >>> with LogDirectory.open("data", mode="append") as directory:  # doctest: +SKIP
+        ...     orders = directory.create("orders", partition=0)
+        ...     directory.retain()
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        mode: str,
+        home: Residence | None,
+        *,
+        config: Config | None,
+        now_ms: Callable[[], int],
+        recover: bool,
+        meta: MetaProperties | None,
+    ) -> None:
+        """Take over a residence; use `open` instead."""
+        self.path: Final = path
+        self.mode: Final = mode
+        self.meta: Final = meta
+        self._home: Final = home
+        self._config: Final = config
+        self._now_ms: Final = now_ms
+        self._recover: Final = recover
+        self._lock: Final = threading.RLock()
+        self._logs: dict[TopicPartition, Log] = {}
+        self._doomed: dict[Path, int] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        mode: str = "read",
+        config: Config | None = None,
+        recover: bool = False,
+        jobs: int | None = None,
+        progress: Progress | None = None,
+        now_ms: Callable[[], int] | None = None,
+    ) -> LogDirectory:
+        """Open all logs of a data directory.
+
+        Args:
+            path: the directory.
+            mode: "read" changes nothing and takes no lock; "append" takes the directory for this
+                process.
+            config: settings of every log, or a function that answers those of each; Kafka's
+                defaults if None.
+            recover: bring logs into order that were not shut down cleanly.
+            jobs: how many logs are loaded at a time; as many as there are processors if None.
+            progress: called after each log.
+            now_ms: the clock; the machine's if None.
+
+        Raises:
+            NotALogError: a sub-directory is none that a broker would start with, or two are of one
+                partition; told before anything is changed, and only by "append".
+            LogLockedError: another process holds the directory.
+            UncleanShutdownError: it was not shut down cleanly, and `recover` is false.
+            CorruptIndexError: `meta.properties` is malformed.
+            KsegError, OSError: a log cannot be opened; those that were are closed again.
+        """
+        if mode not in ("read", "append"):
+            raise ValueError(f"mode is read or append, not {mode!r}")
+        place = Path(path)
+        entries = list_entries(place)
+        if mode == "append":
+            _check_entries(entries)
+        home = residence.enter(place) if mode == "append" else None
+        clock = now_ms or _machine_clock
+        try:
+            meta = _read_meta(place)
+            directory = cls(
+                place, mode, home, config=config, now_ms=clock, recover=recover, meta=meta
+            )
+        except BaseException:
+            if home is not None:
+                home.leave()
+            raise
+        try:
+            directory._load(entries, jobs or os.cpu_count() or 1, progress)
+        except BaseException:
+            with suppress(KsegError, OSError):  # the first error says more
+                directory.close()
+            raise
+        return directory
+
+    # ---- what there is ---------------------------------------------------------------------------
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """The logs that are open, by partition, as they are now."""
+        with self._lock:
+            return MappingProxyType(dict(sorted(self._logs.items())))
+
+    @property
+    def entries(self) -> tuple[DirectoryEntry, ...]:
+        """All sub-directories and what they are, as the disk has them now."""
+        return list_entries(self.path)
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the directory was shut down cleanly before this process took it."""
+        if self._home is not None:
+            return self._home.was_clean
+        return metadata.read_clean_shutdown(self.path) is not None
+
+    @property
+    def findings(self) -> tuple[KsegError, ...]:
+        """Checkpoints that could not be understood, and count as saying nothing."""
+        return () if self._home is None else self._home.findings
+
+    # ---- partitions come and go ------------------------------------------------------------------
+
+    def create(self, topic: str, partition: int, *, topic_id: UUID | None = None) -> Log:
+        """Make an empty log.
+
+        Args:
+            topic: its name, by Kafka's rules.
+            partition: its number.
+            topic_id: kept in `partition.metadata`; None for no such file.
+
+        Raises:
+            ValueError: the name, the number or the id is none that Kafka takes.
+            FileExistsError: there is such a partition.
+            KsegError: the directory is not open for appending.
+            OSError: the disk refuses.
+
+        Source: Kafka `LogManager.getOrCreateLog`, `Topic.validate`.
+        """
+        key = _checked(topic, partition)
+        with self._lock:
+            home = self._writable()
+            path = self.path / f"{topic}-{partition}"
+            io.make_directory(path)
+            io.flush_directory(self.path)
+            # A partition of that name may have been deleted without a word to the checkpoints.
+            home.forget(key)
+            home.write_checkpoints()
+            if topic_id is not None:
+                metadata.record_topic_id(path / FileKind.PARTITION_METADATA.value, topic_id)
+            log = self._logs[key] = self._open_log(path, key, create=True)
+            return log
+
+    def delete(self, topic: str, partition: int) -> Path:
+        """Close a log and delete it: its directory is renamed now, and removed after a delay.
+
+        Readers that have its files open can go on. The delay is the log's `file_delete_delay_ms`;
+        what is due goes with `delete_due`, `retain` or a later `delete`.
+
+        Returns:
+            The new name of the directory.
+
+        Raises:
+            KeyError: there is no such log here.
+            KsegError: the directory is not open for appending.
+            OSError: the disk refuses. The log is closed; after an error of the rename it is there
+                when the directory is opened again.
+
+        Source: Kafka `LogManager.asyncDelete`.
+        """
+        key = TopicPartition(topic, partition)
+        with self._lock:
+            home = self._writable()
+            log = self._logs.pop(key)
+            delay_ms = self._config_of(key).file_delete_delay_ms
+            log.close()
+            renamed = log.path.with_name(
+                suffixed_directory(topic, partition, EntryKind.DELETE.value, uuid4().hex)
+            )
+            io.rename(log.path, renamed)
+            io.flush_directory(self.path)
+            home.forget(key)
+            home.write_checkpoints()
+            now_ms = self._now_ms()
+            self._doomed[renamed] = now_ms + delay_ms
+            self.delete_due(now_ms)
+            return renamed
+
+    def delete_due(self, now_ms: int | None = None) -> tuple[Path, ...]:
+        """Remove the directories of deleted logs whose time has come; answers which.
+
+        Raises:
+            OSError: the first that could not be removed; the next call goes on with it.
+        """
+        with self._lock:
+            now = self._now_ms() if now_ms is None else now_ms
+            due = [path for path, time_ms in self._doomed.items() if time_ms <= now]
+            for path in due:
+                _remove_tree(path)
+                io.flush_directory(self.path)
+                del self._doomed[path]
+            return tuple(due)
+
+    # ---- upkeep ----------------------------------------------------------------------------------
+
+    def retain(self, now_ms: int | None = None) -> dict[TopicPartition, RetentionReport]:
+        """Delete old segments of all logs that are not compacted, and what else is due.
+
+        Compaction looks after the others, as in Kafka.
+
+        Args:
+            now_ms: the time that counts; the clock's if None.
+
+        Returns:
+            What was done, for each log that lost a segment.
+
+        Raises:
+            KsegError, OSError: a log could not be changed; those after it were not looked at.
+
+        Source: Kafka `LogManager.cleanupLogs`.
+        """
+        self._writable()
+        reports = {}
+        for key, log in self.logs.items():
+            if not log.config.compacted:
+                report = delete_old_segments(log.state, now_ms)
+                if report.segments_count:
+                    reports[key] = report
+        self.delete_due(now_ms)
+        return reports
+
+    def flush_checkpoints(self) -> None:
+        """Write the offsets of all logs into the checkpoints, lasting when this returns.
+
+        Kafka does so every minute, and every five seconds for high watermarks.
+
+        Raises:
+            KsegError: the directory is not open for appending.
+            OSError: a checkpoint could not be written; the old one is there.
+        """
+        with self._lock:
+            home = self._writable()
+            for log in self._logs.values():
+                log.state.note_offsets()
+            home.write_checkpoints()
+
+    def close(self) -> None:
+        """Close all logs, write the checkpoints and the mark of a clean shutdown, let go.
+
+        A second call does nothing. There is a mark only if every log was closed in good order.
+
+        Raises:
+            KsegError, OSError: the first log that could not be closed; the others are.
+        """
+        with self._lock:
+            logs = list(self._logs.values())
+            self._logs.clear()
+            first: BaseException | None = None
+            for log in logs:
+                try:
+                    log.close()
+                except (KsegError, OSError) as error:
+                    first = first or error
+            if self._home is not None:
+                self._home.leave()
+            if first is not None:
+                raise first
+
+    # ---- loading ---------------------------------------------------------------------------------
+
+    def _load(
+        self, entries: Iterable[DirectoryEntry], jobs: int, progress: Progress | None
+    ) -> None:
+        """Open the logs."""
+        logs = [entry for entry in entries if entry.kind is EntryKind.LOG]
+        if self._home is not None:
+            due = self._now_ms() + self._default_config().file_delete_delay_ms
+            self._doomed = {e.path: due for e in entries if e.kind is EntryKind.DELETE}
+            if not (self._home.was_clean or self._recover) and logs:
+                raise UncleanShutdownError(
+                    "the data directory was not shut down cleanly, so its logs have to be "
+                    "recovered",
+                    path=self.path,
+                )
+        done = 0
+
+        def open_one(entry: DirectoryEntry) -> None:
+            nonlocal done
+            assert entry.partition is not None
+            log = None
+            with suppress(NotALogError) if self._home is None else nullcontext():
+                log = self._open_log(entry.path, entry.partition)
+            with self._lock:
+                if log is not None:  # without a segment there is nothing to read
+                    self._logs[entry.partition] = log
+                done += 1
+                if progress is not None:
+                    progress(done, len(logs))
+
+        if jobs == 1 or len(logs) <= 1:
+            for entry in logs:
+                open_one(entry)
+            return
+        with ThreadPoolExecutor(max_workers=min(jobs, len(logs))) as pool:
+            opened = [pool.submit(open_one, entry) for entry in logs]
+            try:
+                for future in opened:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _open_log(self, path: Path, key: TopicPartition, *, create: bool = False) -> Log:
+        if self._home is None:
+            return Log.open(path)
+        return Log.open(
+            path,
+            mode="append",
+            create=create,
+            config=self._config_of(key),
+            recover=self._recover,
+            now_ms=self._now_ms,
+        )
+
+    def _config_of(self, key: TopicPartition) -> LogConfig:
+        return self._config(key) if callable(self._config) else self._default_config()
+
+    def _default_config(self) -> LogConfig:
+        return self._config if isinstance(self._config, LogConfig) else LogConfig()
+
+    def _writable(self) -> Residence:
+        if self._home is None:
+            raise KsegError("the directory is open for reading only", path=self.path)
+        return self._home
+
+    def __repr__(self) -> str:
+        """The path and the number of logs."""
+        return f"LogDirectory({str(self.path)!r}, {len(self._logs)} logs)"
+
+
+def _machine_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _check_entries(entries: Iterable[DirectoryEntry]) -> None:
+    """Refuse what a broker refuses to start with."""
+    seen: dict[TopicPartition, Path] = {}
+    for entry in entries:
+        if entry.kind is EntryKind.UNKNOWN:
+            raise NotALogError(
+                "not a partition directory, and with such a folder in its data directory no broker "
+                "starts: move it away",
+                path=entry.path,
+            )
+        if entry.kind is EntryKind.LOG and entry.partition is not None:
+            other = seen.setdefault(entry.partition, entry.path)
+            if other != entry.path:
+                raise NotALogError(f"the same partition as {other.name}", path=entry.path)
+
+
+def _checked(topic: str, partition: int) -> TopicPartition:
+    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+        raise ValueError(
+            "a topic's name is 1 to 249 letters, digits, dots, dashes and underscores, "
+            f"not {topic!r}"
+        )
+    if not 0 <= partition < 2**31:
+        raise ValueError(f"a partition's number is 0 to 2^31 - 1, not {partition}")
+    return TopicPartition(topic, partition)
+
+
+def _read_meta(path: Path) -> MetaProperties | None:
+    try:
+        return metadata.read_meta_properties(path / FileKind.META_PROPERTIES.value)
+    except FileNotFoundError:
+        return None
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it; what is gone already is no matter."""
+    try:
+        with os.scandir(path) as found:
+            entries = list(found)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            _remove_tree(Path(entry.path))
+        else:
+            with suppress(FileNotFoundError):
+                io.unlink(entry.path)
+    io.remove_directory(path)
