@@ -90,6 +90,7 @@ def open_state(
         _make_directories(directory.parent)
     partition = TopicPartition(name.topic, name.partition)
     resident = residence.enter(directory.parent)
+    untouched = True
     try:
         resident.claim(directory.name)
         if create:
@@ -101,9 +102,10 @@ def open_state(
                 "with plan_recovery",
                 path=directory,
             )
-        resident.mark_loaded()
         if topic_id is not None:
             metadata.record_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
+        untouched = False
+        resident.mark_loaded()
         told = resident.offsets_of(partition)
         point, start = known.recovery_point, known.log_start_offset
         loaded = loading.load(
@@ -116,7 +118,8 @@ def open_state(
         )
         state = _state_of(directory, loaded, config, now_ms, mapping, partition, resident)
     except BaseException:
-        resident.leave(clean=False)
+        # Who was refused has changed nothing, and does not spoil the mark of those who live here.
+        resident.leave(clean=untouched)
         raise
     return state, resident
 
