@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conformance.logs import Logs
 from tests.conformance.readers import READERS, Reader
 
 #: Test argument -> the list in records.json that it runs through.
@@ -60,3 +62,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def reader(request: pytest.FixtureRequest) -> Reader:
     """The reference first: where it fails too, the vector or the test is wrong."""
     return request.param
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[Logs]:
+    """Logs that are let go of when the test ends."""
+    made = Logs(tmp_path)
+    yield made
+    made.close()
