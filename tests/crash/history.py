@@ -66,6 +66,8 @@ class Told(NamedTuple):
     version: Version
     log: str = ""
     tries: int = 0  # so many before it were told for the same step, which has come to this
+    cut: int | None = None  # what lay from there on does not come back
+    start: int | None = None  # what lay before does not come back
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +90,40 @@ class History:
     allowed: list[Version] = field(default_factory=lambda: [Version()])
 
     @classmethod
-    def of(cls, remarks: Iterable[object], *, log: str = "", killed: bool = False) -> History:
+    def of(
+        cls,
+        remarks: Iterable[object],
+        *,
+        log: str = "",
+        killed: bool = False,
+        begin: Version | None = None,
+    ) -> History:
         """From the remarks up to the crash.
 
         Args:
             remarks: those that are no `Told` say nothing of this.
             log: which one.
             killed: the process died and the machine did not, so that what is done is there.
+            begin: what was lasting before the first remark; nothing if None.
         """
-        history = cls()
+        history = cls([begin or Version()])
         for told in remarks:
             if not isinstance(told, Told) or told.log != log:
                 continue
             if told.kind == "lasting" or (killed and told.kind == "done"):
                 history.allowed = [told.version]
             else:
-                del history.allowed[len(history.allowed) - told.tries :]
-                history.allowed.append(told.version)
+                history.take(told)
         return history
+
+    def take(self, told: Told) -> None:
+        """Take in a version that is about to be, or is, but is not lasting."""
+        known = self.allowed[: len(self.allowed) - told.tries]
+        if told.cut is not None:
+            known = [version.cut(told.cut) for version in known]
+        if told.start is not None:
+            known = [version.started_at(told.start) for version in known]
+        self.allowed = [*known, told.version]
 
     def check(self, found: Found) -> None:
         """Compare.

@@ -38,10 +38,15 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A flush of a file; where it failed, nobody can flush again what was to be written."""
+    """A flush of a file.
+
+    Where it failed, nobody can flush again what was to be written: the system takes it for written,
+    and shows it as long as it is in memory, or has dropped it at once.
+    """
 
     node: int
     failed: bool = False
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +184,16 @@ class Recorder:
         ops: what was done, in order.
     """
 
-    def __init__(self, root: Path, inner: io.Calls | None = None) -> None:
+    def __init__(self, root: Path, inner: io.Calls | None = None, *, drop: bool = False) -> None:
+        """Begin.
+
+        Args:
+            root: must be there.
+            inner: what the calls are handed on to; the system's if None.
+            drop: after a flush that failed, let the file show what was flushed before.
+        """
         self.root = os.path.realpath(root)
+        self._drop = drop
         self.inner = inner or io.Calls()
         self.ops: list[Op] = []
         self._next = ROOT + 1
@@ -188,6 +201,7 @@ class Recorder:
         self._nodes: dict[int, int] = {os.stat(self.root).st_ino: ROOT}
         self._take_in()
         self.before = self._now.copy()
+        self._flushed = dict(self._now.files)
         self.calls = io.Calls(
             **{name: self._wrapped(name) for name in io.Calls.__dataclass_fields__}
         )
@@ -265,13 +279,24 @@ class Recorder:
 
     def _fsync(self, inner: Callable[..., None], fd: int) -> None:
         node = self._node(fd)
+        is_directory = node in self._now.names
         try:
             inner(fd)
         except OSError:
-            if node not in self._now.names:
-                self._note(Sync(node, failed=True))
+            if not is_directory:
+                self._note_failed(fd, node)
             raise
-        self._note(SyncNames(node) if node in self._now.names else Sync(node))
+        self._note(SyncNames(node) if is_directory else Sync(node))
+        if not is_directory:
+            self._flushed[node] = self._now.files[node]
+
+    def _note_failed(self, fd: int, node: int) -> None:
+        self._note(Sync(node, failed=True, dropped=self._drop))
+        if self._drop:
+            data = self._flushed.get(node, b"")
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, data, 0)
+            self._now.files[node] = data
 
     _fdatasync = _fsync
 

@@ -126,6 +126,8 @@ def points(before: Tree, ops: Sequence[Op]) -> list[Point]:
         match op:
             case Remark():
                 remarks += 1
+            case Sync(node, _, dropped) if dropped:
+                pending = [one for one in pending if one.lasting or not _writes(one.op, node)]
             case Sync(node, failed):
                 pending = [_synced(one, node, failed=failed) for one in pending]
             case SyncNames(directory):
@@ -140,8 +142,12 @@ def points(before: Tree, ops: Sequence[Op]) -> list[Point]:
     return found
 
 
+def _writes(op: Op, node: int) -> bool:
+    return isinstance(op, Write | Resize) and op.node == node
+
+
 def _synced(one: _Pending, node: int, *, failed: bool) -> _Pending:
-    if one.lasting or not isinstance(one.op, Write | Resize) or one.op.node != node:
+    if one.lasting or not _writes(one.op, node):
         return one
     if failed:
         return replace(one, adrift=True)

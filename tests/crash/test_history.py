@@ -29,6 +29,10 @@ CUT = [
 STARTED = [*LASTING, Told("try", TWO.started_at(2))]
 
 
+GONE = [*GROWN, Told("try", ONE), Told("done", ONE, tries=1, cut=2)]
+AWAY = [*LASTING, Told("try", TWO.started_at(4)), Told("done", TWO.started_at(2), tries=1, start=2)]
+
+
 @pytest.mark.parametrize(
     ("told", "held"),
     [
@@ -39,6 +43,8 @@ STARTED = [*LASTING, Told("try", TWO.started_at(2))]
         (CUT, found(A)),
         (CUT, found(A, B)),
         (CUT, found(A, Ident(2, 3, 7))),
+        (GONE, found(A)),
+        (AWAY, found(B, start=2)),
         (STARTED, found(A, B)),
         (STARTED, found(B, start=2)),
         ([], found()),
@@ -62,6 +68,10 @@ def test_what_a_crash_may_leave_is_taken(told: list[Told], held: Found) -> None:
         (CUT, found(A, B, Ident(4, 5, 7)), "no prefix"),
         (CUT, found(), "is lost"),
         (STARTED, found(B, start=4), "starts at"),
+        (GONE, found(A, B), "no prefix"),
+        (GONE, found(), "is lost"),
+        (AWAY, found(A, B), "starts at"),
+        (AWAY, found(start=4), "starts at"),
         ([*STARTED, Told("lasting", TWO.started_at(2), tries=1)], found(A, B), "starts at"),
         ([Told("lasting", EMPTY.emptied_at(9))], found(A), "starts at"),
     ],

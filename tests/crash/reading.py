@@ -1,0 +1,71 @@
+"""What lies in the files of a log, batch by batch, read by nothing of kseg's."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import google_crc32c
+
+from tests.crash.history import Found, Ident, ViolationError
+from tests.crash.states import Contents
+
+_HEAD = struct.Struct(">qiibI")
+_LEAST = 61
+_START_FILE = "log-start-offset-checkpoint"
+
+
+def ident(data: bytes, base_offset: int) -> Ident:
+    """Of a batch that lies at an offset."""
+    (delta,) = struct.unpack_from(">i", data, 23)
+    (crc,) = struct.unpack_from(">I", data, 17)
+    return Ident(base_offset, base_offset + delta, crc)
+
+
+def batches_of(data: bytes) -> tuple[list[Ident], int]:
+    """The whole sound batches at the front of a log file, and where they end."""
+    position, found = 0, []
+    while len(data) - position >= _LEAST:
+        base, length, _epoch, magic, crc = _HEAD.unpack_from(data, position)
+        end = position + 12 + length
+        if length < 49 or end > len(data) or magic != 2:
+            break
+        if google_crc32c.value(data[position + 21 : end]) != crc:
+            break
+        found.append(ident(data[position : position + _LEAST], base))
+        position = end
+    return found, position
+
+
+def logs_of(contents: Contents, partition: str) -> dict[int, bytes]:
+    """Base offset -> bytes of each log file, rising."""
+    prefix = f"{partition}/"
+    names = [path for path in contents if path.startswith(prefix) and path.endswith(".log")]
+    return {int(path[len(prefix) : -4]): contents[path] or b"" for path in sorted(names)}
+
+
+def found_in(contents: Contents, partition: str, *, whole: bool = True) -> Found:
+    """What a log holds; with `whole`, every byte of it must be a batch, as after recovery."""
+    logs = logs_of(contents, partition)
+    batches: list[Ident] = []
+    end = 0
+    for base, data in logs.items():
+        some, position = batches_of(data)
+        if whole and data[position:].strip(b"\0"):
+            raise ViolationError(f"segment {base} is no row of batches from {position} on")
+        if some and (some[0].base_offset < base or base < end):
+            raise ViolationError(f"segment {base} begins with {some[0]}, behind {end}")
+        batches += some
+        end = some[-1].last_offset + 1 if some else max(base, end)
+    start = max(min(logs, default=0), _noted_start(contents, partition))
+    return Found(tuple(one for one in batches if one.last_offset >= start), start, max(end, start))
+
+
+def _noted_start(contents: Contents, partition: str) -> int:
+    name = os.path.split(partition)
+    data = contents.get(os.path.join(name[0], _START_FILE)) or b""
+    topic, _, number = name[1].rpartition("-")
+    for line in data.decode().splitlines()[2:]:
+        if line.split()[:2] == [topic, number]:
+            return int(line.split()[2])
+    return 0

@@ -1,0 +1,468 @@
+"""What is done to a log, step by step, and how each step is told: workloads of the crash tests.
+
+A story is a row of frozen steps, made by hand or by a seed, with every byte decided beforehand, so
+that it goes the same way each time. It is told into `history.Told` remarks: a version of the log
+before the step is tried, when it is done, and when it is lasting.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from kseg.errors import KsegError
+from kseg.log import trim
+from kseg.log.append_rules import AppendOrigin
+from kseg.log.config import LogConfig
+from kseg.log.partition import Log
+from tests.builders import ABORT, COMMIT, NONE, batch, control_batch, record
+from tests.crash.history import Kind, Told, Version
+from tests.crash.kills import Remarks
+from tests.crash.reading import found_in, ident
+from tests.crash.states import snapshot
+
+NOW_MS = 1_700_000_000_000
+PARTITION = "orders-0"
+#: A few batches a segment and a few entries an index, so that a short story has many files.
+CONFIG = LogConfig(
+    segment_bytes=1200,
+    segment_index_bytes=120,
+    index_interval_bytes=200,
+    retention_bytes=2000,
+    retention_ms=-1,
+    file_delete_delay_ms=0,
+)
+
+
+#: How far the clock goes with each step: a few steps and the checkpoints are due again.
+STEP_MS = 25_000
+
+
+def now_ms() -> int:
+    """Long after any story, for those who come to look."""
+    return NOW_MS + 3_600_000
+
+
+# ---- steps ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """As a leader: one batch, or several at once."""
+
+    batches: tuple[bytes, ...]
+    durable: bool = False
+    origin: AppendOrigin = AppendOrigin.CLIENT
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """As a follower: batches whose offsets are put in where the log ends."""
+
+    batches: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """Another leader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Everything so far is to last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Another segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut back by so many batches; `inside` into the middle of the last of them."""
+
+    batches: int
+    inside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Empty the log and begin so far behind its end, as a follower that was left behind."""
+
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecords:
+    """Let the log start so many batches before its end."""
+
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Give up old segments, as the settings say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Close, and open again."""
+
+
+Step = (
+    Append | Follow | NewEpoch | Flush | Roll | Truncate | Restart | DeleteRecords | Retain | Reopen
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Steps with one log."""
+
+    name: str
+    steps: tuple[Step, ...]
+    config: LogConfig = CONFIG
+
+    def run(self, root: Path, remark: Remarks) -> None:
+        """The workload: from an empty directory to a log that is closed."""
+        teller = Teller(root, remark, self.config)
+        teller.open()
+        for step in self.steps:
+            teller.take(step)
+        teller.close()
+
+    def run_on(self, root: Path, remark: Remarks, *, again: bool = False) -> list[BaseException]:
+        """The same where calls fail: each step is tried, whatever became of those before it.
+
+        Args:
+            root: as for `run`.
+            remark: as for `run`.
+            again: open a log again that has failed; otherwise go on with what is left of it.
+
+        Returns:
+            What was raised.
+        """
+        teller = Teller(root, remark, self.config)
+        errors: list[BaseException] = []
+        for step in (teller.open, *(partial(teller.take, step) for step in self.steps)):
+            try:
+                step()
+            except (OSError, KsegError) as error:
+                errors.append(error)
+                with suppress(OSError, KsegError):
+                    teller.look_again(reopen=again)
+        with suppress(OSError, KsegError):
+            teller.close()
+        return errors
+
+
+# ---- telling -------------------------------------------------------------------------------------
+
+
+def placed(data: bytes, base_offset: int, leader_epoch: int) -> bytes:
+    """A batch as a leader with that log end stores it."""
+    return struct.pack(">qii", base_offset, len(data) - 12, leader_epoch) + data[16:]
+
+
+@dataclass(slots=True)
+class Teller:
+    """Takes steps with a log, and says what that makes of it."""
+
+    root: Path
+    remark: Remarks
+    config: LogConfig = CONFIG
+    name: str = PARTITION
+    version: Version = field(default_factory=Version)
+    epoch: int = 0
+    log: Log | None = None
+    clock: int = NOW_MS
+
+    def now_ms(self) -> int:
+        return self.clock
+
+    @property
+    def path(self) -> Path:
+        return self.root / "data" / self.name
+
+    def open(self, *, recover: bool = False) -> None:
+        """Open the log, or make it."""
+        self.log = Log.open(
+            self.path,
+            mode="append",
+            create=True,
+            config=self.config,
+            now_ms=self.now_ms,
+            recover=recover,
+        )
+
+    def look_again(self, *, reopen: bool) -> None:
+        """After an error nobody knows what came of the step, but the log itself.
+
+        Args:
+            reopen: open it again if it failed.
+        """
+        log = self.log
+        if log is None or log.state.failed:
+            if not reopen:
+                return
+            self.log = None
+            if log is not None:
+                with suppress(OSError, KsegError):
+                    log.close()
+            self.open(recover=True)
+        assert self.log is not None
+        found = found_in(snapshot(self.path.parent), self.name, whole=False)
+        end = self.log.log_end_offset
+        kept = tuple(one for one in found.batches if one.last_offset < end)
+        self.version = Version(kept, self.log.log_start_offset, end)
+        self._tell("done", self.version)
+
+    def close(self) -> None:
+        """Close it; what it holds is lasting then."""
+        log, self.log = self.log, None
+        if log is not None:
+            log.close()
+            self._tell("lasting", self.version)
+
+    def take(self, step: Step) -> None:
+        """Take one step."""
+        self.clock += STEP_MS
+        match step:
+            case NewEpoch():
+                self.epoch += 1
+            case Reopen():
+                self.close()
+                self.open()
+            case Append(batches, durable, origin):
+                self._append(batches, durable, origin)
+            case Follow(batches):
+                self._follow(batches)
+            case Flush():
+                self._log.flush()
+                self._tell("lasting", self.version)
+            case Roll():
+                self._log.roll()
+            case _:
+                self._trim(step)
+
+    @property
+    def _log(self) -> Log:
+        if self.log is None:
+            raise KsegError("no log is open")
+        return self.log
+
+    def _tell(self, kind: Kind, version: Version, tries: int = 0, **more: int | None) -> None:
+        self.remark(Told(kind, version, self.name, tries, **more))
+
+    def _change(
+        self,
+        *versions: Version,
+        change: Callable[[], object],
+        lasting: bool = False,
+        **more: int | None,
+    ) -> None:
+        """Go to the last of these versions; a crash on the way may leave one before it."""
+        for version in versions:
+            self._tell("try", version)
+        change()
+        self.version = versions[-1]
+        self._tell("lasting" if lasting else "done", self.version, len(versions), **more)
+
+    def _versions(self, batches: Sequence[bytes]) -> list[Version]:
+        """With the first of the batches, with two of them, and so on."""
+        versions = [self.version]
+        for data in batches:
+            versions.append(versions[-1].append(ident(data, versions[-1].end)))
+        return versions[1:]
+
+    def _append(self, batches: Sequence[bytes], durable: bool, origin: AppendOrigin) -> None:
+        given = batches[0] if len(batches) == 1 else list(batches)
+        how = {"leader_epoch": self.epoch, "origin": origin, "durable": durable}
+        self._change(
+            *self._versions(batches), change=lambda: self._log.append(given, **how), lasting=durable
+        )
+
+    def _follow(self, batches: Sequence[bytes]) -> None:
+        versions = self._versions(batches)
+        ends = [self.version.end, *(version.end for version in versions)]
+        parts = [placed(data, end, self.epoch) for data, end in zip(batches, ends, strict=False)]
+        self._change(*versions, change=lambda: self._log.append_as_follower(b"".join(parts)))
+
+    def _trim(self, step: Step) -> None:
+        log, version = self._log, self.version
+        match step:
+            case Truncate(batches, inside):
+                offset = _base_of(version, batches) + inside
+                self._change(
+                    version.cut(offset),
+                    change=lambda: trim.truncate_to(log.state, offset),
+                    cut=offset,
+                )
+            case Restart(ahead):
+                offset = version.end + ahead
+                self._change(
+                    version.emptied_at(offset),
+                    change=lambda: trim.truncate_fully_and_start_at(log.state, offset),
+                    lasting=True,
+                )
+            case DeleteRecords(keep):
+                offset = _base_of(version, keep)
+                self._change(
+                    version.started_at(offset),
+                    change=lambda: trim.increment_log_start(log.state, offset),
+                    start=offset,
+                )
+            case Retain():
+                self._retain()
+            case _:
+                raise AssertionError(step)
+
+    def _retain(self) -> None:
+        log, version = self._log, self.version
+        # How far it goes is the log's to decide: until it has, anything may be gone.
+        self._tell("try", version.started_at(version.end))
+        log.delete_old_segments()
+        self.version = version.started_at(log.log_start_offset)
+        self._tell("done", self.version, 1, start=self.version.start)
+
+
+def _base_of(version: Version, count: int) -> int:
+    """Where the last so many batches begin, as far as the log has them."""
+    some = version.batches[-count:] if count else ()
+    return max(some[0].base_offset if some else version.end, version.start)
+
+
+# ---- making them ---------------------------------------------------------------------------------
+
+
+def plain(number: int, *, records: int = 2, size: int = 60) -> bytes:
+    """A batch that no other is like."""
+    values = [record(b"%08d-%d" % (number, at) + b"." * size) for at in range(records)]
+    values = [replace(one, timestamp=NOW_MS + number) for one in values]
+    return batch(values, codec=NONE)
+
+
+def produced(
+    number: int, producer: int, sequence: int, *, records: int = 2, transactional: bool = False
+) -> bytes:
+    """A batch of an idempotent or transactional producer."""
+    values = [record(b"%08d-%d" % (number, at), timestamp=NOW_MS + number) for at in range(records)]
+    return batch(
+        values,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+def marker(kind: int, producer: int) -> Append:
+    """The end of a transaction."""
+    data = control_batch(kind, producer_id=producer)
+    return Append((data,), origin=AppendOrigin.COORDINATOR)
+
+
+class Author:
+    """Makes up stories; the same seed makes the same story."""
+
+    def __init__(self, seed: str | int) -> None:
+        self.rng = random.Random(f"story {seed}")
+        self.segment_bytes = self.rng.choice((400, 700, 1200))
+        self.seed = seed
+        self._number = 0
+        self._sequences: dict[int, int] = {}
+        self._open: set[int] = set()
+        self._batches = 0
+
+    def story(self, length: int = 14) -> Story:
+        """One of so many steps."""
+        steps: list[Step] = []
+        while len(steps) < length:
+            steps += self._next()
+        small = self.rng.random() < 0.3
+        config = replace(
+            CONFIG,
+            segment_bytes=self.segment_bytes,
+            segment_index_bytes=self.rng.choice((24, 60, 120)),
+            index_interval_bytes=self.rng.choice((0, 200)),
+            preallocate=small,
+            flush_messages=self.rng.choice((1, 5, 2**63 - 1)),
+            file_delete_delay_ms=self.rng.choice((0, 60_000)),
+            retention_bytes=self.rng.choice((300, 900, 2000)),
+        )
+        return Story(f"seed {self.seed}", tuple(steps), config)
+
+    def _next(self) -> Iterable[Step]:
+        rng = self.rng
+        way = rng.randrange(20)
+        if way < 7:
+            return [Append(tuple(self._some()), durable=rng.random() < 0.2)]
+        if way < 9:
+            return [Follow(self._fitting(rng.randrange(1, 4)))]
+        if way == 9 and self._open:
+            producer = min(self._open)
+            self._open.discard(producer)
+            self._batches += 1
+            return [marker(rng.choice((ABORT, COMMIT)), producer)]
+        if way == 10:
+            return [NewEpoch()]
+        if way == 11:
+            return [Roll()]
+        if way in (12, 13, 14):
+            return [Flush()]
+        if way == 15:
+            return [Reopen()]
+        return self._trimming(way)
+
+    def _trimming(self, way: int) -> Iterable[Step]:
+        rng = self.rng
+        if way in (16, 17) and self._batches > 1:
+            gone = rng.randrange(1, min(self._batches, 5))
+            self._batches -= gone
+            self._forget()
+            return [Truncate(gone, inside=rng.random() < 0.3)]
+        if way == 18 and self._batches:
+            return [DeleteRecords(rng.randrange(min(self._batches, 4))), Retain()]
+        if way == 19 and rng.random() < 0.2:
+            self._batches = 0
+            self._forget()
+            return [Restart(rng.choice((0, 7)))]
+        return [Retain()]
+
+    def _forget(self) -> None:
+        """After a cut producers begin anew, with other ids."""
+        self._sequences.clear()
+        self._open.clear()
+
+    def _some(self) -> Iterable[bytes]:
+        for _ in range(self.rng.choice((1, 1, 1, 2, 4))):
+            yield self._plain() if self.rng.random() < 0.5 else self._produced()
+
+    def _fitting(self, count: int) -> tuple[bytes, ...]:
+        """So many batches, as far as they fit into one segment."""
+        batches = [self._plain() for _ in range(count)]
+        while len(batches) > 1 and sum(map(len, batches)) > self.segment_bytes:
+            batches.pop()
+            self._batches -= 1
+        return tuple(batches)
+
+    def _plain(self) -> bytes:
+        self._number += 1
+        self._batches += 1
+        return plain(self._number, records=self.rng.randrange(1, 4), size=self.rng.randrange(80))
+
+    def _produced(self) -> bytes:
+        self._number += 1
+        self._batches += 1
+        known = [*self._sequences, self._number + 1000]
+        producer = self.rng.choice(known)
+        sequence = self._sequences.get(producer, 0)
+        self._sequences[producer] = sequence + 1
+        transactional = producer % 2 == 0
+        if transactional:
+            self._open.add(producer)
+        return produced(self._number, producer, sequence, records=1, transactional=transactional)
