@@ -20,15 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.constants import StopReason
-from kseg.errors import CorruptRecordError, OffsetOutOfRangeError, at_path
+from kseg.errors import KsegError, OffsetOutOfRangeError, at_path
 from kseg.files import io
 from kseg.files.index_probe import probe_upper_bound
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.columns import Workspace, decode
-from kseg.format.header import scan, stop_error
+from kseg.format.header import BatchTable, scan, stop_error
 from kseg.format.request import BYTES_MAX, FIELDS_DEFAULT, ROWS_MAX, Request
 from kseg.format.values import RecordColumns
 from kseg.log.finding import (
+    FETCH_BYTES,
     WINDOW_BYTES,
     FoundBatch,
     Source,
@@ -38,15 +39,13 @@ from kseg.log.finding import (
 )
 from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.published import Published, SegmentInfo
-from kseg.log.transactions import AbortedRanges
+from kseg.log.transactions import AbortedRanges, aborted_ranges
 
 if TYPE_CHECKING:
-    from kseg.log.state import LogState
+    from kseg.log.view import LogView
 
 #: Up to where a fetch reads: the log's end, the high watermark, the last stable offset.
 ISOLATIONS: Final = ("log_end", "read_uncommitted", "read_committed")
-#: What one fetch answers unless told otherwise, as a consumer's `max.partition.fetch.bytes`.
-FETCH_BYTES: Final = 2**20
 #: How far a window reaches beyond what is asked for: the batches between an index entry and the
 #: offset are in it.
 _SLACK_BYTES: Final = 8 << 10
@@ -106,6 +105,15 @@ class Fetched:
         return self.position
 
     @property
+    def next_offset(self) -> int:
+        """The offset behind the last whole batch; `start_offset` if there is none."""
+        end = self.start_offset
+        for table in self._tables():
+            if len(table):
+                end = max(end, int(table.last_offset[-1]) + 1)
+        return end
+
+    @property
     def file(self) -> FileRange | None:
         """Where the bytes lie, for `sendfile`; None if there are none.
 
@@ -143,9 +151,7 @@ class Fetched:
 
     def _decode(self, request: Request) -> Iterator[RecordColumns]:
         workspace = Workspace()
-        start, end = self.position, self.position + len(self.data)
-        while start < end:
-            table = scan(self.data, base=self.position, start=start, on_bad_crc="ignore")
+        for table in self._tables():
             kept = table if self._hidden is None else self._hidden.drop(table)
             try:
                 yield from decode(
@@ -158,9 +164,16 @@ class Fetched:
                 )
                 if table.stop in (StopReason.BAD_LENGTH, StopReason.BAD_MAGIC):
                     raise stop_error(table)
-            except CorruptRecordError as error:
+            except KsegError as error:
                 assert self.path is not None
                 raise at_path(error, self.path) from None
+
+    def _tables(self) -> Iterator[BatchTable]:
+        """The headers of the whole batches, so many at a time."""
+        start, end = self.position, self.position + len(self.data)
+        while start < end:
+            table = scan(self.data, base=self.position, start=start, on_bad_crc="ignore")
+            yield table
             if table.stop is not StopReason.LIMIT:
                 return
             start = table.end_position
@@ -176,15 +189,16 @@ class _Wanted:
     min_one_message: bool
     with_data: bool
 
-    def limit(self, seen: Published) -> OffsetMetadata:
-        """Up to where it may read."""
-        if self.isolation == "log_end":
-            return seen.log_end
-        return seen.high_watermark if self.isolation == "read_uncommitted" else seen.last_stable
+
+def limit_of(seen: Published, isolation: str) -> OffsetMetadata:
+    """Up to where may be read, and where that lies, if it is known."""
+    if isolation == "log_end":
+        return seen.log_end
+    return seen.high_watermark if isolation == "read_uncommitted" else seen.last_stable
 
 
 def fetch(
-    source: Source | LogState,
+    source: Source,
     start_offset: int,
     *,
     max_bytes: int = FETCH_BYTES,
@@ -219,7 +233,7 @@ def fetch(
     if isolation not in ISOLATIONS:
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
     wanted = _Wanted(start_offset, max_bytes, isolation, min_one_message, with_data)
-    return undisturbed(source, partial(_fetch, source.path, wanted), _still_holds)
+    return undisturbed(source, partial(_fetch, source, wanted), _still_holds)
 
 
 def _still_holds(now: Published, fetched: Fetched) -> bool:
@@ -228,21 +242,21 @@ def _still_holds(now: Published, fetched: Fetched) -> bool:
     return fetched.aborted is None or fetched.segment < 0 or first.base_offset <= fetched.segment
 
 
-def _fetch(path: Path, wanted: _Wanted, seen: Published) -> Fetched:
+def _fetch(source: Source, wanted: _Wanted, seen: Published) -> Fetched:
     start = wanted.start_offset
     if not seen.log_start_offset <= start <= seen.log_end.offset:
         raise OffsetOutOfRangeError(
             f"the log holds offsets {seen.log_start_offset} to {seen.log_end.offset - 1}",
-            path=path,
+            path=source.path,
             offset=start,
         )
     aborted = () if wanted.isolation == "read_committed" else None
-    limit = wanted.limit(seen)
+    limit = limit_of(seen, wanted.isolation)
     if start >= limit.offset:
         place = _place_of(seen, limit if start == limit.offset else OffsetMetadata(start))
         return Fetched(start, place.segment_base_offset, place.position, aborted=aborted)
     for info in _segments_from(seen, start):
-        fetched = _fetch_from(info, seen, limit, wanted)
+        fetched = _fetch_from(source, info, seen, limit, wanted)
         if fetched is not None:
             return fetched
     place = seen.log_end
@@ -263,7 +277,11 @@ def _base_offset(info: SegmentInfo) -> int:
 
 
 def _fetch_from(
-    info: SegmentInfo, seen: Published, limit: OffsetMetadata, wanted: _Wanted
+    source: Source,
+    info: SegmentInfo,
+    seen: Published,
+    limit: OffsetMetadata,
+    wanted: _Wanted,
 ) -> Fetched | None:
     """What one segment holds from the offset on; None if it ends before.
 
@@ -283,7 +301,7 @@ def _fetch_from(
         data = _bytes_of(fd, info, found, size) if wanted.with_data else _NOTHING
     finally:
         os.close(fd)
-    told = _aborted_within(seen, info, found.position, size, wanted)
+    told = _aborted_within(source, seen, info, found.position + size, wanted)
     return Fetched(
         wanted.start_offset,
         info.base_offset,
@@ -358,28 +376,44 @@ class _Aborted(NamedTuple):
 
 
 def _aborted_within(
-    seen: Published, info: SegmentInfo, position: int, size: int, wanted: _Wanted
+    source: Source, seen: Published, info: SegmentInfo, end: int, wanted: _Wanted
 ) -> _Aborted | None:
-    """The aborted transactions that touch what was fetched, from the transaction indexes.
+    """The aborted transactions that touch what was fetched, up to position `end` of a segment.
 
-    The end of what was fetched is told by the offset index, so there may be some too many.
+    Of a log under a writer of this process the transaction indexes tell; the end of what was
+    fetched is told by the offset index, so there may be some too many. Of others, whose indexes
+    nobody has compared with the log, its headers do.
 
     Source: Kafka `LocalLog.addAbortedTransactions`.
     """
     if wanted.isolation != "read_committed":
         return None
-    upper = _upper_bound(seen, info, position + size)
+    start, upper = wanted.start_offset, _upper_bound(seen, info, end)
+    view: LogView | None = getattr(source, "view", None)
+    if view is not None:
+        ranges = aborted_ranges(view, start, min(upper, seen.last_stable.offset))
+        return _Aborted(_pairs_of(ranges), ranges)
     found: list[AbortedTxn] = []
     for segment in _segments_from(seen, info.base_offset):
         if segment.files.txn_index is None:
             continue
-        told = TxnIndex.open(segment.files.txn_index).collect_aborted(wanted.start_offset, upper)
+        told = TxnIndex.open(segment.files.txn_index).collect_aborted(start, upper)
         found += told.transactions
         if told.complete:
             break
     pairs = tuple(AbortedTransaction(txn.producer_id, txn.first_offset) for txn in found)
     ranges = AbortedRanges.of((t.producer_id, t.first_offset, t.last_offset) for t in found)
     return _Aborted(pairs, ranges)
+
+
+def _pairs_of(ranges: AbortedRanges) -> tuple[AbortedTransaction, ...]:
+    """Ranges as a consumer is told of them, in the order of their markers."""
+    rows = [
+        (last, AbortedTransaction(producer_id, first))
+        for producer_id, pairs in ranges.ranges.items()
+        for first, last in pairs.tolist()
+    ]
+    return tuple(transaction for _, transaction in sorted(rows))
 
 
 def _upper_bound(seen: Published, info: SegmentInfo, end: int) -> int:
@@ -399,4 +433,5 @@ __all__ = [
     "Fetched",
     "FileRange",
     "fetch",
+    "limit_of",
 ]

@@ -36,6 +36,8 @@ _POSITION: Final = COLUMN["position"]
 _SIZE: Final = COLUMN["size"]
 _CRC_OK: Final = COLUMN["crc_ok"]
 
+#: What one fetch answers unless told otherwise, as a consumer's `max.partition.fetch.bytes`.
+FETCH_BYTES: Final = 2**20
 #: What is read at a time where no more is asked for: a few times the distance of index entries.
 WINDOW_BYTES: Final = 16 << 10
 #: Headers that are walked at a time.

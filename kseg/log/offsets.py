@@ -9,12 +9,14 @@ Source: Kafka `UnifiedLog.fetchOffsetByTimestamp`, `UnifiedLog.endOffsetForEpoch
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.constants import NO_TIMESTAMP
 from kseg.errors import CorruptIndexError
 from kseg.files.time_index import TimeIndex
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.finding import undisturbed
 from kseg.log.segment import Segment
 from kseg.log.segment_walks import latest_from
 from kseg.log.segment_writer import Latest
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kseg.files.checkpoints import EpochEntry
+    from kseg.log.finding import Source
     from kseg.log.published import Published, SegmentInfo
 
 #: In place of a time: the log's end, its start, its largest timestamp, and the start and the end
@@ -56,7 +59,7 @@ class EpochEnd(NamedTuple):
 
 
 def offset_for_timestamp(
-    seen: Published, epochs: Sequence[EpochEntry], timestamp: int
+    source: Source, timestamp: int, *, epochs: Sequence[EpochEntry] = ()
 ) -> TimestampOffset | None:
     """The first record at or after a time, from the log's start on; None if there is none.
 
@@ -64,9 +67,9 @@ def offset_for_timestamp(
     there is none.
 
     Args:
-        seen: the log at this moment.
-        epochs: of its leaders.
+        source: the log.
         timestamp: in ms, or one of the five negative ones above.
+        epochs: of the log's leaders.
 
     Raises:
         ValueError: no such negative time.
@@ -74,7 +77,12 @@ def offset_for_timestamp(
         OSError: the disk refuses.
     """
     if timestamp >= 0:
-        return _search(seen, timestamp)
+        return undisturbed(source, partial(_search, timestamp))
+    if timestamp == MAX_TIMESTAMP:
+        return undisturbed(source, _of_max_timestamp)
+    if timestamp == LATEST_TIERED:
+        return TimestampOffset(NO_TIMESTAMP, -1)
+    seen = source.published
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = seen.log_start_offset
         known = epochs and epochs[0].start_offset <= start
@@ -83,28 +91,25 @@ def offset_for_timestamp(
         return TimestampOffset(
             NO_TIMESTAMP, seen.log_end.offset, epochs[-1].epoch if epochs else -1
         )
-    if timestamp == MAX_TIMESTAMP:
-        return _of_max_timestamp(seen)
-    if timestamp == LATEST_TIERED:
-        return TimestampOffset(NO_TIMESTAMP, -1)
     raise ValueError(f"{timestamp} is no time, and does not stand for one")
 
 
 def end_offset_for_epoch(
-    seen: Published, epochs: Sequence[EpochEntry], epoch: int
+    source: Source, epoch: int, *, epochs: Sequence[EpochEntry]
 ) -> EpochEnd | None:
     """Where the records of a leader's epoch end, or of the last one before it that the log has.
 
     A follower of that leader truncates its log to there. None where nothing can be told.
     """
-    found = LeaderEpochs(None, epochs).end_offset_for(epoch, seen.log_end.offset)
+    known = LeaderEpochs(None, epochs)
+    found = known.end_offset_for(epoch, source.published.log_end.offset)
     return None if found.start_offset < 0 else EpochEnd(found.epoch, found.start_offset)
 
 
 # ---- by time -------------------------------------------------------------------------------------
 
 
-def _search(seen: Published, timestamp: int) -> TimestampOffset | None:
+def _search(timestamp: int, seen: Published) -> TimestampOffset | None:
     start = seen.log_start_offset
     for info in seen.segments_from(start):
         if _is_older(info, timestamp):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from kseg.files.checkpoints import EpochEntry
     from kseg.log.append import AppendResult
+    from kseg.log.finding import Source
+    from kseg.log.follow import Followed
     from kseg.log.opening import Known
     from kseg.log.residence import Residence
     from kseg.log.retention import RetentionReport
@@ -212,6 +214,20 @@ class Log(LogReading):
         """The settings of a log open for appending; KsegError otherwise."""
         return self.state.config
 
+    def followed(self, isolation: str) -> Followed:
+        """The log as a follower needs it."""
+        from kseg.log import follow
+
+        if self._state is not None:
+            return follow.OwnLog(self._state)
+        return follow.WatchedLog(self.path, committed=isolation == "read_committed")
+
+    def source(self, isolation: str) -> Source:
+        """The log as fetches need it: what is published, or the files as they were."""
+        from kseg.log import foreign
+
+        return self._state or foreign.source_of(self._view, isolation)
+
     # ---- appending: kseg.log.append, kseg.log.flushing -------------------------------------------
 
     def append(
@@ -327,6 +343,26 @@ class Log(LogReading):
         """Tell the data directory where the log stands; see `LogState.note_offsets`."""
         with self.state.changing():
             self.state.note_offsets(write=write)
+
+    # ---- cutting: kseg.log.trim ------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Let the log end at `offset`, if it ends behind; see `kseg.log.trim.truncate_to`."""
+        from kseg.log import trim
+
+        return trim.truncate_to(self.state, offset)
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Let an empty log begin at `offset`; see `kseg.log.trim`."""
+        from kseg.log import trim
+
+        trim.truncate_fully_and_start_at(self.state, offset, log_start_offset)
+
+    def delete_records_before(self, offset: int) -> bool:
+        """Let the log start at `offset`, if it starts before; see `kseg.log.trim`."""
+        from kseg.log import trim
+
+        return trim.increment_log_start(self.state, offset)
 
     # ---- life ------------------------------------------------------------------------------------
 

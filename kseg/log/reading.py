@@ -7,11 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.format.request import FIELDS_DEFAULT
+from kseg.log.finding import FETCH_BYTES
 
 if TYPE_CHECKING:
+    from threading import Event
+
+    from kseg.files.checkpoints import EpochEntry
     from kseg.files.names import PartitionFiles
     from kseg.format.values import Record, RecordColumns
+    from kseg.log.fetch import Fetched
+    from kseg.log.finding import Source
+    from kseg.log.follow import Followed
     from kseg.log.locations import BatchLocation, RecordLocation
+    from kseg.log.offsets import EpochEnd, TimestampOffset
     from kseg.log.published import SegmentInfo
     from kseg.log.segment import Segment
     from kseg.log.view import LogView
@@ -25,6 +33,19 @@ class LogReading:
     @property
     def view(self) -> LogView:
         """The log at this moment, which does not change any more."""
+        raise NotImplementedError
+
+    @property
+    def leader_epochs(self) -> tuple[EpochEntry, ...]:
+        """Epochs and their start offsets, ascending; empty without a checkpoint."""
+        raise NotImplementedError
+
+    def source(self, isolation: str) -> Source:
+        """The log as fetches need it: what is published, or the files as they were."""
+        raise NotImplementedError
+
+    def followed(self, isolation: str) -> Followed:
+        """The log as a follower needs it."""
         raise NotImplementedError
 
     @property
@@ -102,6 +123,70 @@ class LogReading:
     def records(self, **where: Any) -> Iterator[Record]:
         """Each record as an object; takes what `read` takes, but for `fields`."""
         return self.view.records(**where)
+
+    def fetch(
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        isolation: str = "read_uncommitted",
+        min_one_message: bool = True,
+        with_data: bool = True,
+    ) -> Fetched:
+        """Stored bytes from an offset on, out of one segment; see `kseg.log.fetch.fetch`."""
+        from kseg.log import fetch
+
+        return fetch.fetch(
+            self.source(isolation),
+            start_offset,
+            max_bytes=max_bytes,
+            isolation=isolation,
+            min_one_message=min_one_message,
+            with_data=with_data,
+        )
+
+    def follow(
+        self,
+        start_offset: int | None = None,
+        *,
+        isolation: str = "read_uncommitted",
+        timeout: float | None = None,
+        stop: Event | None = None,
+        **columns: Any,
+    ) -> Iterator[RecordColumns]:
+        """The records as columns, as they are written; see `kseg.log.follow.follow`.
+
+        A log open for reading is looked at anew, whatever it was when it was opened.
+        """
+        from kseg.log import follow
+
+        return follow.follow(
+            self.followed(isolation),
+            start_offset,
+            isolation=isolation,
+            timeout=timeout,
+            stop=stop,
+            **columns,
+        )
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record at or after a time in ms, or an end of the log.
+
+        See `kseg.log.offsets.offset_for_timestamp`.
+        """
+        from kseg.log import offsets
+
+        return offsets.offset_for_timestamp(
+            self.source("log_end"), timestamp, epochs=self.leader_epochs
+        )
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd | None:
+        """Where the records of a leader's epoch end; see `kseg.log.offsets`."""
+        from kseg.log import offsets
+
+        return offsets.end_offset_for_epoch(
+            self.source("log_end"), epoch, epochs=self.leader_epochs
+        )
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The records as an Arrow stream; each call starts a new reader."""

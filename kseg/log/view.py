@@ -34,6 +34,8 @@ from kseg.log.published import Published, SegmentInfo
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
+    from kseg.log.foreign import Snapshot
+
     OnError = Callable[[KsegError], None]
 
 #: How often a directory is listed whose files go away while it is looked at.
@@ -175,6 +177,13 @@ class LogView:
         if self.files.leader_epochs is None:
             return ()
         return checkpoints.read_leader_epochs(self.files.leader_epochs).effective
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """The log up to its last batch that is whole and sound, for fetches."""
+        from kseg.log import foreign
+
+        return foreign.snapshot_of(self)
 
     # ---- segments --------------------------------------------------------------------------------
 
