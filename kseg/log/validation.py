@@ -16,6 +16,7 @@ Example:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,15 +28,18 @@ from kseg.constants import (
 )
 from kseg.errors import (
     InvalidRecordError,
+    KsegError,
     RecordBatchTooLargeError,
     UnexpectedAppendOffsetError,
     UnsupportedFormatError,
 )
 from kseg.format.bodies import at_batch
+from kseg.format.columns import decode
 from kseg.format.down_convert import ConversionStats
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import BatchHeader, BatchTable
 from kseg.format.options import overhead_bytes
+from kseg.format.request import Request
 from kseg.log.append_checks import (
     AppendInfo,
     analyze,
@@ -168,10 +172,9 @@ def validate_replica(
         raise InvalidRecordError("no whole batch")
     first = info.first_offset if info.first_offset >= 0 else info.last_offset_of_first_batch
     if first < next_offset:
-        error = UnexpectedAppendOffsetError(
-            f"offset {first} where the log goes on at {next_offset}"
-        )
-        error.first_offset, error.last_offset = first, info.last_offset
+        told = first if info.first_offset >= 0 else _first_offset_inside(view, info)
+        error = UnexpectedAppendOffsetError(f"offset {told} where the log goes on at {next_offset}")
+        error.first_offset, error.last_offset = told, info.last_offset
         raise error
     counts = info.table.record_count
     taken = ValidatedBatch(
@@ -190,6 +193,15 @@ def validate_replica(
         table=info.table,
     )
     return _checked_total(taken, rules)
+
+
+def _first_offset_inside(view: memoryview, info: AppendInfo) -> int:
+    """The first offset of messages, which only inflating tells where they are compressed."""
+    request = Request(fields=("offset",), rows_max=1, control=True)
+    with suppress(KsegError):
+        for columns in decode(view, info.table[:1], request):
+            return int(columns["offset"][0])
+    return info.last_offset_of_first_batch
 
 
 def validate(
