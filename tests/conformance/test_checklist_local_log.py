@@ -1,0 +1,207 @@
+"""LocalLog, one claim a test: segments, their end and start, rolling, cutting, names.
+
+The claims are those of Kafka's LocalLogTest, asked of a whole log: it has no local one inside. What
+that changes, a comment says.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kseg.errors import KsegError, NotALogError
+from kseg.files.grammar import offset_from_file_name, parse_partition_dir, segment_name
+from kseg.files.names import FileKind
+from tests.conformance.logs import ONE, Logs, bases, named, offsets, one
+
+# Settings and the life of a log
+
+
+def test_loc_02_rolling_an_empty_log_leaves_it_one_empty_segment(logs: Logs) -> None:
+    log = logs.new()
+    log.roll()
+    assert bases(log) == [0]
+    assert log.append(one()).first_offset == 0
+    assert offsets(log) == [0]
+
+
+def test_loc_04_new_settings_count_at_once(logs: Logs) -> None:
+    log = logs.new(segment_bytes=2 * ONE)
+    log.update_config(log.config.with_changes(segment_bytes=ONE))
+    assert log.config.segment_bytes == ONE
+    log.append(one())
+    log.append(one())
+    assert bases(log) == [0, 1]
+
+
+def test_loc_06_flushing_up_to_a_new_base_moves_the_recovery_point_there(logs: Logs) -> None:
+    log = logs.new()
+    log.append(one())
+    log.roll()
+    log.flush(1)
+    assert log.recovery_point == 1
+
+
+def test_loc_07_what_is_appended_can_be_read_before_it_is_flushed(logs: Logs) -> None:
+    log = logs.new()
+    assert offsets(log) == []
+    log.append(one())
+    log.append(one())
+    assert (log.log_end_offset, log.recovery_point) == (2, 0)
+    assert offsets(log) == [0, 1]
+
+
+def test_loc_08_a_closed_log_takes_nothing_and_may_be_closed_again(logs: Logs) -> None:
+    log = logs.new()
+    log.append(one())
+    log.close()
+    with pytest.raises(KsegError, match="closed"):
+        log.append(one())
+    log.close()
+
+
+# Cutting
+
+
+def test_loc_12_a_log_can_be_emptied_to_start_one_further(logs: Logs) -> None:
+    log = logs.new()
+    log.append(one())
+    log.truncate_fully_and_start_at(1)
+    assert bases(log) == [1]
+    assert (log.log_end_offset, offsets(log)) == (1, [])
+    assert named(log, "*.log") == ["1.log"]
+
+
+def test_loc_13_a_log_that_starts_anew_has_one_empty_segment(logs: Logs) -> None:
+    log = logs.new()
+    for _ in range(5):
+        log.append(one())
+        log.roll()
+    assert bases(log) == [0, 1, 2, 3, 4, 5]
+    log.truncate_fully_and_start_at(10)
+    assert bases(log) == [10]
+    assert (log.log_end_offset, log.log_start_offset, offsets(log)) == (10, 10, [])
+    assert log.recovery_point == 0
+
+
+def test_loc_17_cutting_drops_the_segments_above_and_the_batches_behind(logs: Logs) -> None:
+    log = logs.new(segment_bytes=3 * ONE)
+    for _ in range(12):
+        log.append(one())
+    assert bases(log) == [0, 3, 6, 9]
+    log.truncate_to(7)
+    assert bases(log) == [0, 3, 6]
+    assert (log.log_end_offset, log.recovery_point) == (7, 0)
+    assert offsets(log, start_offset=6) == [6]
+    assert log.append(one()).first_offset == 7
+
+
+# Reading up to a limit
+
+
+@pytest.fixture
+def limited(logs: Logs) -> object:
+    """Segments at 0, 2 and 4 with two records each, the high watermark at 4."""
+    log = logs.new(segment_bytes=2 * ONE)
+    for _ in range(6):
+        log.append(one())
+    assert bases(log) == [0, 2, 4]
+    log.update_high_watermark(4)
+    return log
+
+
+def test_loc_14_a_read_below_the_limit_says_where_it_found_the_records(limited) -> None:
+    fetched = limited.fetch(3, max_bytes=ONE, isolation="read_uncommitted")
+    assert len(fetched.data) == ONE
+    assert (fetched.start_offset, fetched.segment, fetched.position) == (3, 2, ONE)
+
+
+@pytest.mark.parametrize("offset", [4, 5])
+def test_loc_15_a_read_at_the_limit_or_past_it_is_empty(limited, offset: int) -> None:
+    fetched = limited.fetch(offset, max_bytes=100, isolation="read_uncommitted")
+    assert (len(fetched.data), fetched.start_offset) == (0, offset)
+    assert (fetched.segment, fetched.position) == (4, (offset - 4) * ONE)
+
+
+def test_loc_16_a_read_stops_at_a_limit_in_the_middle_of_its_segment(limited) -> None:
+    limited.update_high_watermark(5)
+    fetched = limited.fetch(4, max_bytes=10 * ONE, isolation="read_uncommitted")
+    assert (fetched.segment, fetched.position, len(fetched.data)) == (4, 0, ONE)
+
+
+def test_loc_18_the_segments_below_the_active_one_are_those_that_can_go(logs: Logs) -> None:
+    log = logs.new()
+    for _ in range(5):
+        log.append(one())
+        log.roll()
+    assert [info.base_offset for info in log.segments if not info.is_last] == [0, 1, 2, 3, 4]
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "partition", "suffix"),
+    [
+        ("test_topic-143", "test_topic", 143, None),
+        ("foo.bar-testtopic-42." + "0f" * 16 + "-delete", "foo.bar-testtopic", 42, "delete"),
+    ],
+)
+def test_loc_19_a_directory_is_named_topic_dash_partition(
+    name: str, topic: str, partition: int, suffix: str | None
+) -> None:
+    found = parse_partition_dir(name)
+    assert (found.topic, found.partition, found.suffix) == (topic, partition, suffix)
+
+
+@pytest.mark.parametrize("plain", ["", "topic", "-1", "topic-", "topic-1a", "non_kafka_dir"])
+def test_loc_20_other_names_are_none(plain: str) -> None:
+    for name in (plain, f"{plain}.{'0f' * 16}-delete", f"{plain}-delete"):
+        with pytest.raises(NotALogError):
+            parse_partition_dir(name)
+
+
+@pytest.mark.parametrize(
+    "kind", [FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX]
+)
+def test_loc_22_the_offset_of_a_file_name_comes_back(kind: FileKind) -> None:
+    for offset in (0, 23423423, 2**63 - 1):
+        name = segment_name(offset, kind)
+        assert re.fullmatch(r"[0-9]{20}\.[a-z]+", name)
+        assert offset_from_file_name(name) == offset
+
+
+# Rolling
+
+
+def test_loc_23_an_empty_log_that_is_rolled_keeps_its_base(logs: Logs) -> None:
+    log = logs.new()
+    log.roll(0)
+    assert bases(log) == [0]
+    log.append(one())
+    log.append(one())
+    assert bases(log) == [0]
+    log.roll()
+    assert bases(log) == [0, 2]
+
+
+def test_loc_24_a_roll_goes_to_the_end_or_further_as_is_expected(logs: Logs) -> None:
+    log = logs.new()
+    log.roll()
+    assert bases(log) == [0]
+    log.append(one())
+    log.roll()
+    assert bases(log) == [0, 1]
+    log.append(one())
+    log.roll(1)
+    assert bases(log) == [0, 1, 2]
+
+
+def test_loc_24_a_roll_past_the_end_leaves_a_gap(logs: Logs) -> None:
+    log = logs.new()
+    log.append(one())
+    log.roll(5)
+    assert bases(log) == [0, 5]
+    assert log.append_as_follower(one(base_offset=5, leader_epoch=0)).first_offset == 5
+    assert offsets(log) == [0, 5]

@@ -1,0 +1,172 @@
+"""Seen in Kafka 4.2.0, one claim a test: what a log does, as it was watched and nowhere written.
+
+These are the lines on appending, rolling, cutting and looking up; those on loading a directory are
+in `test_checklist_log_loads.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import CorruptRecordError, InvalidProducerEpochError, InvalidRecordError
+from kseg.files.index_writer import OffsetIndexWriter
+from kseg.log.append_rules import AppendOrigin
+from tests.builders import ABORT, COMMIT, control_batch
+from tests.conformance.logs import NOW_MS, ONE, Logs, bases, offsets, one
+from tests.reference_codecs import crc32c
+from tests.segments import offset_entries, time_entries, trimmed
+
+COORDINATOR = AppendOrigin.COORDINATOR
+MAX_TIMESTAMP = -3
+
+
+def follower(offset: int, *, epoch: int = 0, count: int = 1, **fields: int) -> bytes:
+    return one(base_offset=offset, leader_epoch=epoch, count=count, **fields)
+
+
+def test_k42_23_a_cut_inside_a_batch_takes_it_and_leaves_a_gap(logs: Logs) -> None:
+    log = logs.new()
+    for _ in range(8):
+        log.append(one(count=3))
+    assert log.truncate_to(16)
+    assert (log.log_end_offset, offsets(log)[-1]) == (16, 14)
+    assert logs.after_crash(log).log_end_offset == 15
+    assert log.append(one()).first_offset == 16
+    assert offsets(log)[-2:] == [14, 16]
+
+
+def test_k42_23_a_gap_that_nothing_was_appended_behind_is_gone_after_a_clean_stop(
+    logs: Logs,
+) -> None:
+    log = logs.new()
+    for _ in range(8):
+        log.append(one(count=3))
+    log.truncate_to(16)
+    assert logs.again(log).log_end_offset == 15
+
+
+def test_k42_24_a_segment_rolls_by_the_time_of_its_first_batch(logs: Logs) -> None:
+    log = logs.new(segment_ms=1000)
+    for time in (0, 1000, 1001, 0):
+        log.append(one(time=NOW_MS + time))
+    assert bases(log) == [0, 2]
+
+
+def test_k42_25_a_time_index_is_full_one_entry_early(logs: Logs) -> None:
+    log = logs.new(segment_index_bytes=24, index_interval_bytes=1)
+    for number in range(7):
+        log.append(one(time=NOW_MS + number))
+    assert bases(log) == [0, 2, 4, 6]
+
+
+def test_k42_26_a_crash_leaves_active_indexes_at_full_size(logs: Logs) -> None:
+    log = logs.new(segment_index_bytes=64, index_interval_bytes=1)
+    for number in range(3):
+        log.append(one(time=NOW_MS + number))
+    path = logs.as_it_lies(log.path)
+    index, times = path / f"{0:020d}.index", path / f"{0:020d}.timeindex"
+    assert (index.stat().st_size, times.stat().st_size) == (64, 60)
+    assert trimmed(offset_entries(index), (0, 0)) == [(1, ONE), (2, 2 * ONE)]
+    assert trimmed(time_entries(times), (0, 0)) == [(NOW_MS + 1, 1), (NOW_MS + 2, 2)]
+
+
+def test_k42_27_every_batch_of_one_append_may_have_its_entry(logs: Logs) -> None:
+    log = logs.new(index_interval_bytes=1)
+    log.append_as_follower(b"".join(follower(3 * n, count=3) for n in range(3)))
+    log.close()
+    size = len(one(count=3))
+    index = log.path / f"{0:020d}.index"
+    assert offset_entries(index) == [(5, size), (8, 2 * size)]
+
+
+def test_k42_28_batches_from_a_later_epoch_on_are_left_out_in_silence(logs: Logs) -> None:
+    log = logs.new()
+    data = b"".join(follower(n, epoch=epoch) for n, epoch in enumerate((2, 4, 3)))
+    result = log.append_as_follower(data, leader_epoch=3)
+    assert (result.first_offset, result.last_offset, log.log_end_offset) == (0, 0, 1)
+
+
+def test_k42_28_a_batch_without_epoch_is_refused(logs: Logs) -> None:
+    log = logs.new()
+    with pytest.raises(InvalidRecordError):
+        log.append_as_follower(follower(0, epoch=-1))
+    assert log.log_end_offset == 0
+
+
+def test_k42_29_a_cut_last_batch_is_left_out(logs: Logs) -> None:
+    log = logs.new()
+    log.append_as_follower((follower(0) + follower(1))[:-5])
+    assert (offsets(log), log.log_end_offset) == ([0], 1)
+
+
+def test_k42_29_with_a_bad_checksum_nothing_is_appended(logs: Logs) -> None:
+    log = logs.new()
+    data = bytearray(follower(0) + follower(1))
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecordError):
+        log.append_as_follower(bytes(data))
+    assert (log.log_end_offset, log.segments[-1].size) == (0, 0)
+
+
+def opening(sequence: int, **fields: int) -> bytes:
+    return one(
+        producer_id=1, producer_epoch=3, base_sequence=sequence, transactional=True, **fields
+    )
+
+
+def marker(kind: int, epoch: int) -> bytes:
+    """A marker of that producer epoch: its checksum is made anew."""
+    data = bytearray(control_batch(kind, producer_id=1))
+    data[51:53] = epoch.to_bytes(2, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_k42_30_a_marker_may_have_its_producers_own_epoch(logs: Logs, version: int) -> None:
+    log = logs.new()
+    log.append(opening(0))
+    log.append(marker(COMMIT, 3), origin=COORDINATOR, transaction_version=version)
+    assert log.last_stable_offset == 2
+
+
+def test_k42_30_from_version_2_on_its_epoch_is_one_higher(logs: Logs) -> None:
+    log = logs.new()
+    log.append(opening(0))
+    with pytest.raises(InvalidProducerEpochError):
+        log.append(marker(COMMIT, 3), origin=COORDINATOR, transaction_version=2)
+    log.append(marker(COMMIT, 4), origin=COORDINATOR, transaction_version=2)
+    assert log.last_stable_offset == 2
+
+
+def test_k42_31_what_comes_again_is_answered_with_what_was_there(logs: Logs) -> None:
+    log = logs.new()
+    data = one(count=2, time=NOW_MS - 5, producer_id=1, producer_epoch=0, base_sequence=0)
+    log.append(one())
+    log.append(data)
+    before = log.segments[-1].size
+    again = log.append(data)
+    assert (again.first_offset, again.last_offset) == (1, 2)
+    assert again.log_append_time == NOW_MS - 5
+    assert (log.log_end_offset, log.segments[-1].size) == (3, before)
+
+
+@pytest.mark.parametrize("kind", [COMMIT, ABORT])
+def test_k42_32_the_largest_time_may_be_a_markers(logs: Logs, kind: int) -> None:
+    log = logs.new()
+    log.append(one(time=-1, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True))
+    log.append(control_batch(kind, producer_id=1), origin=COORDINATOR)  # of time 0
+    found = log.offset_for_timestamp(MAX_TIMESTAMP)
+    assert found is not None
+    assert (found.timestamp, found.offset) == (0, 1)
+
+
+def test_k42_36_an_upper_bound_is_asked_with_what_lies_behind_the_read(tmp_path: Path) -> None:
+    with OffsetIndexWriter.open(tmp_path / "x", 0, bytes_max=80) as index:
+        index.append(5, 100)
+        assert index.fetch_upper_bound(40, 60) is None
+        index.append(9, 200)
+        assert index.fetch_upper_bound(40, 60) == (9, 200)
+        assert index.fetch_upper_bound(40, 59) == (5, 100)
