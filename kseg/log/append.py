@@ -22,10 +22,11 @@ from kseg.errors import InvalidRecordError, RecordBatchTooLargeError
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.down_convert import ConversionStats
 from kseg.format.encoded import EncodedBatch
-from kseg.format.header import COLUMN, LOG_APPEND, BatchHeader, BatchTable, scan
+from kseg.format.header import BatchHeader, BatchTable, scan
 from kseg.log.append_checks import check_end, walk
 from kseg.log.append_rules import NOTHING_CONVERTED, AppendOrigin, ValidatedBatch
 from kseg.log.flushing import flush, roll
+from kseg.log.one_batch import OneBatch, one_batch, take_replica
 from kseg.log.placement import Placed
 from kseg.log.producer_entries import BatchDescriptor, OffsetMetadata
 from kseg.log.producers import NOTHING, ProducerUpdate
@@ -40,9 +41,12 @@ if TYPE_CHECKING:
     Buffer = bytes | bytearray | memoryview
 
 _INT32_MAX: Final = 2**31 - 1
-#: Where things lie in a batch: the size behind the offset, epoch, magic, producer id.
-_SIZE, _MAGIC, _PRODUCER_ID = slice(8, 12), 16, 43
-_MAGIC_AT: Final = COLUMN["magic"]
+#: Where things lie in a batch: the size behind the offset, the magic.
+_SIZE, _MAGIC = slice(8, 12), 16
+
+
+#: Who brings offsets and epochs.
+_KEEPING_OFFSETS: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
 
 
 class AppendResult(NamedTuple):
@@ -57,7 +61,7 @@ class AppendResult(NamedTuple):
         log_append_time: the time of the append in ms, if records have that instead of their own;
             also the largest timestamp of the batch that a duplicate repeats, as in Kafka.
         log_start_offset: the first offset of the log that may be read.
-        last_leader_epoch: of the last batch that a follower has brought.
+        last_leader_epoch: of the last batch, where it was brought and not given.
         duplicate: whether the producer had sent it before, so that nothing was written.
         stats: what validating cost.
     """
@@ -82,11 +86,13 @@ class Accepted(NamedTuple):
         batch: its bytes and offsets.
         table: its headers, positions counted from wherever; None for one batch without a producer.
         first_offset: -1 where messages would have to be inflated to tell.
+        leader_epoch: of the last batch; -1 for a message of magic 0 or 1.
     """
 
     batch: ValidatedBatch
     table: BatchTable | BatchHeader | None
     first_offset: int
+    leader_epoch: int
 
 
 def append_as_leader(
@@ -136,7 +142,7 @@ def append_as_leader(
             view, rules, next_offset=state.log_end.offset, now_ms=now_ms, metrics=metrics
         )
         accepted = _accepted(batch, view, leader_epoch)
-        _assign_epochs(state, accepted, leader_epoch)
+        _assign_epochs(state, accepted)
         return _append(state, accepted, origin, now_ms, guard, transaction_version)
 
 
@@ -167,15 +173,10 @@ def append_as_follower(
         state.check()
         if leader_epoch is not None:
             view = _up_to_epoch(view, leader_epoch)
-        if _is_nothing(view):
+        accepted = _replica(state, view)
+        if accepted is None:
             return nothing_appended(state)
-        rules = state.rules_for(AppendOrigin.REPLICATION, 0)
-        batch = validate_replica(view, rules, next_offset=state.log_end.offset)
-        table = batch.table
-        assert table is not None
-        told = table.rows[0, _MAGIC_AT] >= 2
-        accepted = Accepted(batch, table, batch.first_offset if told else -1)
-        _assign_epochs(state, accepted, -1)
+        _assign_epochs(state, accepted)
         return _append(state, accepted, AppendOrigin.REPLICATION, state.now_ms(), None, 0)
 
 
@@ -221,41 +222,76 @@ def _up_to_epoch(view: memoryview, leader_epoch: int) -> memoryview:
     return view[: int(table.position[later[0]])] if len(later) else view
 
 
+def _replica(state: LogState, view: memoryview) -> Accepted | None:
+    """An append as follower; None for nothing."""
+    one = one_batch(view)
+    if one is not None and one.leader_epoch >= 0 and not one.is_control:
+        taken = take_replica(view, one, state.log_end.offset)
+        if taken is not None:
+            return Accepted(
+                taken, _header_of(one, taken, one.leader_epoch), one.base_offset, one.leader_epoch
+            )
+    if _is_nothing(view):
+        return None
+    rules = state.rules_for(AppendOrigin.REPLICATION, 0)
+    batch = validate_replica(view, rules, next_offset=state.log_end.offset)
+    return _with_table(batch)
+
+
+def _with_table(batch: ValidatedBatch) -> Accepted:
+    """Batches that keep their offsets, and whose headers were looked at."""
+    table = batch.table
+    assert table is not None
+    told = int(table.magic[0]) >= 2
+    return Accepted(batch, table, batch.first_offset if told else -1, int(table.leader_epoch[-1]))
+
+
+def _header_of(one: OneBatch, taken: ValidatedBatch, leader_epoch: int) -> BatchHeader | None:
+    """The header of a batch in the log, for those that producers are asked of."""
+    if one.producer_id < 0:
+        return None
+    return one.header(
+        base_offset=taken.first_offset,
+        last_offset=taken.last_offset,
+        max_timestamp=taken.max_timestamp,
+        leader_epoch=leader_epoch,
+        log_append=taken.log_append_time >= 0,
+    )
+
+
 def _accepted(batch: ValidatedBatch, view: memoryview, leader_epoch: int) -> Accepted:
     """An append as leader, with its headers as far as they are needed."""
     if batch.table is not None:  # a Raft leader's
-        return Accepted(batch, batch.table, batch.first_offset)
+        return _with_table(batch)
     head, tail = batch.head, batch.tail
     if not tail:
-        return Accepted(batch, scan(head, on_bad_crc="ignore"), batch.first_offset)
-    if head[_MAGIC] < 2 or tail[_PRODUCER_ID - len(head)] & 0x80:
-        return Accepted(batch, None, batch.first_offset)
-    # Behind the head everything is as it was given, and asked of the given bytes.
-    given = scan(view[: len(batch)], on_bad_crc="ignore")[0]
-    kept = given.attributes & ~LOG_APPEND
-    header = replace(
-        given,
-        base_offset=batch.first_offset,
-        last_offset=batch.last_offset,
-        leader_epoch=leader_epoch,
-        attributes=kept | (LOG_APPEND if batch.log_append_time >= 0 else 0),
-        max_timestamp=batch.max_timestamp,
-    )
-    return Accepted(batch, header, batch.first_offset)
+        table = scan(head, on_bad_crc="ignore")
+        return Accepted(batch, table, batch.first_offset, int(table.leader_epoch[-1]))
+    if head[_MAGIC] < 2:
+        return Accepted(batch, None, batch.first_offset, -1)
+    one = one_batch(view[: len(batch)])
+    assert one is not None
+    header = _header_of(one, batch, leader_epoch)
+    if one.is_control and header is not None:
+        # What a marker says is read from the bytes as they were given.
+        given = scan(view[: len(batch)], on_bad_crc="ignore")[0]
+        header = replace(
+            header, control_type=given.control_type, coordinator_epoch=given.coordinator_epoch
+        )
+    return Accepted(batch, header, batch.first_offset, leader_epoch)
 
 
 # ---- epochs, rolls, producers, bytes -------------------------------------------------------------
 
 
-def _assign_epochs(state: LogState, accepted: Accepted, leader_epoch: int) -> None:
+def _assign_epochs(state: LogState, accepted: Accepted) -> None:
     """Take note of each epoch that begins, on disk; a message of magic 0 or 1 makes an end of all.
 
     Source: Kafka `UnifiedLog.assignEpochStartOffset`.
     """
     table = accepted.table
     if not isinstance(table, BatchTable):
-        magic = accepted.batch.head[_MAGIC]
-        _assign_epoch(state, leader_epoch if magic >= 2 else -1, accepted.batch.first_offset)
+        _assign_epoch(state, accepted.leader_epoch, accepted.batch.first_offset)
         return
     latest = state.epochs.latest
     epochs = table.leader_epoch
@@ -328,7 +364,7 @@ def _append(
         batch.offset_of_max_timestamp,
         batch.log_append_time,
         state.log_start_offset,
-        -1 if batch.table is None else int(batch.table.leader_epoch[-1]),
+        accepted.leader_epoch if origin in _KEEPING_OFFSETS else -1,
         False,
         batch.stats,
     )
