@@ -1,6 +1,6 @@
 """Offsets by time and by leader epoch, as consumers and followers ask for them.
 
-Times are those of records; five negative ones stand for the ends of the log and for its largest
+Times are those of records; six negative ones stand for ends of the log and for its largest
 timestamp. A segment is passed over if the last entry of its time index says that all of it is
 older; what that entry says is the largest time of a segment that was rolled or closed well.
 
@@ -28,13 +28,15 @@ if TYPE_CHECKING:
     from kseg.log.finding import Source
     from kseg.log.published import Published, SegmentInfo
 
-#: In place of a time: the log's end, its start, its largest timestamp, and the start and the end
-#: of two parts that only logs with remote storage have.
+#: In place of a time: the log's end, its start, its largest timestamp. The others mean something of
+#: their own only with remote storage: where the local part starts, where the remote one ends, and
+#: what is to go there next.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
 
 
 class TimestampOffset(NamedTuple):
@@ -68,20 +70,13 @@ def offset_for_timestamp(
 
     Args:
         source: the log.
-        timestamp: in ms, or one of the five negative ones above.
+        timestamp: in ms, or one of the six negative ones above; any other is earlier than all.
         epochs: of the log's leaders.
 
     Raises:
-        ValueError: no such negative time.
         CorruptRecordError: damage lies where the record is looked for.
         OSError: the disk refuses.
     """
-    if timestamp >= 0:
-        return undisturbed(source, partial(_search, timestamp))
-    if timestamp == MAX_TIMESTAMP:
-        return undisturbed(source, _of_max_timestamp)
-    if timestamp == LATEST_TIERED:
-        return TimestampOffset(NO_TIMESTAMP, -1)
     seen = source.published
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = seen.log_start_offset
@@ -91,7 +86,10 @@ def offset_for_timestamp(
         return TimestampOffset(
             NO_TIMESTAMP, seen.log_end.offset, epochs[-1].epoch if epochs else -1
         )
-    raise ValueError(f"{timestamp} is no time, and does not stand for one")
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return TimestampOffset(NO_TIMESTAMP, -1)
+    look = _of_max_timestamp if timestamp == MAX_TIMESTAMP else partial(_search, timestamp)
+    return undisturbed(source, look)
 
 
 def end_offset_for_epoch(
@@ -189,6 +187,7 @@ def _largest(info: SegmentInfo) -> Latest:
 __all__ = [
     "EARLIEST",
     "EARLIEST_LOCAL",
+    "EARLIEST_PENDING_UPLOAD",
     "LATEST",
     "LATEST_TIERED",
     "MAX_TIMESTAMP",

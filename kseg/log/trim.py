@@ -221,7 +221,7 @@ def _truncate(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> None:
     above = [info for info in state.segments if info.base_offset > last.base_offset]
     if above:
         _make_last(state, last)
-    _give_up(state, above)
+    _give_up(state, above, snapshots=True)
     state.active.truncate_to(offset, now_ms=state.now_ms())
     state.active.flush()
     state.move_end(offset)
@@ -274,10 +274,10 @@ def _make_last(state: LogState, last: SegmentInfo) -> None:
     state.replace_segments(gone)
 
 
-def _give_up(state: LogState, segments: Sequence[SegmentInfo]) -> None:
+def _give_up(state: LogState, segments: Sequence[SegmentInfo], *, snapshots: bool) -> None:
     """Take the names of segments away, the newest first; each lasting before the next."""
     for info in sorted(segments, key=lambda info: -info.base_offset):
-        give_up_segments(state, [info])
+        give_up_segments(state, [info], snapshots=snapshots)
         io.flush_directory(state.path)
 
 
@@ -337,7 +337,7 @@ def truncate_fully_and_start_at(
         gone = state.segments
         state.active.close(trim=False)
         state.replace_segments({info.base_offset for info in gone})
-        _give_up(state, gone)
+        _give_up(state, gone, snapshots=False)
         for path in files_of_segment(last.files):
             with suppress(FileNotFoundError):
                 io.unlink(path)
