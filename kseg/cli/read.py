@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from kseg.cli import output
 from kseg.cli.batches import tail_of
@@ -23,7 +24,8 @@ from kseg.cli.options import (
     range_options,
     selection_options,
 )
-from kseg.cli.paths import known_path, partitions
+from kseg.cli.paths import known_path
+from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.cli.selected import RowSink, equal_to
 from kseg.errors import NotALogError
@@ -32,6 +34,7 @@ from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
+    from kseg.cli.selected import Mask
     from kseg.format.values import RecordColumns
 
 
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
 @isolation_option
 @selection_options
 @range_options
+@click.option(
+    "--follow", is_flag=True, help="Go on with what is appended, until interrupted or at --limit."
+)
 def read(
     paths: tuple[str, ...],
     form: str,
@@ -54,6 +60,7 @@ def read(
     key: bytes | None,
     limit: int | None,
     last: int | None,
+    follow: bool,
 ) -> None:
     """Print records from an offset or a time on, as a consumer would get them.
 
@@ -64,6 +71,9 @@ def read(
     asked = Asked(offsets, times, isolation, key, limit, last)
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
     run = Reader(asked, style, output.binary_stdout())
+    if follow:
+        run.follow(_one_partition(paths, Selection(topics, partitions)))
+        return
     for path in paths:
         run.path(path, Selection(topics, partitions))
 
@@ -89,6 +99,22 @@ class Asked:
             "end_timestamp": self.times[1],
         }
 
+    def mask(self, columns: RecordColumns) -> Mask | None:
+        """Which records of a piece are wanted, where nothing but the isolation was minded yet."""
+        masks = [
+            wanted
+            for values, (first, end) in (
+                (columns["offset"], self.offsets),
+                (columns["timestamp"], self.times),
+            )
+            for wanted in (
+                None if first is None else values >= first,
+                None if end is None else values < end,
+            )
+            if wanted is not None
+        ]
+        return np.logical_and.reduce(masks) if masks else None
+
     @property
     def plain_tail(self) -> bool:
         """Whether the last N can be told from headers."""
@@ -113,11 +139,38 @@ class Reader:
         if known.kind is PathKind.FILE:
             self._file(known.path)
             return
-        for partition in partitions((path,), selection):
+        for partition in partitions_of((path,), selection):
             if self._sink.full:
                 return
             with Log.open(partition.path) as log:
                 self._write(self._of_log(log), partition.path.resolve().name)
+
+    def follow(self, path: Path) -> None:
+        """Write the records of a partition that are there, then those to come, as they come."""
+        asked, sink = self._asked, self._sink
+        with Log.open(path) as log:
+            name, begin = log.path.resolve().name, log.log_start_offset
+            end = asked.offsets[1]
+            if end is not None and self._end_of(log) >= end:
+                self._write(self._of_log(log), name)
+                return
+            if asked.last is not None:
+                # The tail is shown once; from there on nothing is held back any more.
+                self._write(self._of_log(log), name)
+                self._sink = sink = RowSink(self._out.write, limit=asked.limit)
+                begin = self._end_of(log)
+            begin = max(begin, asked.offsets[0] or 0)
+            self._out.flush()
+            names = _fields(kafka07=False)
+            for columns in log.follow(begin, isolation=asked.isolation, fields=names):
+                self._put(columns, name, asked.mask(columns))
+                self._out.flush()
+                if sink.full or (end is not None and int(columns["offset"][-1]) >= end - 1):
+                    return
+
+    def _end_of(self, log: Log) -> int:
+        committed = self._asked.isolation == "read_committed"
+        return log.last_stable_offset if committed else log.log_end_offset
 
     def _file(self, path: Path) -> None:
         if self._asked.isolation != "read_uncommitted":
@@ -144,21 +197,35 @@ class Reader:
             position = 0
 
     def _write(self, pieces: Iterator[RecordColumns], directory: str | None) -> None:
-        if self._style.form == "csv":
-            directory = directory or ""
         for columns in pieces:
-            style = self._style.of(directory, Path(columns.source or "").name)
-            if style.form == "csv" and not self._headed:
-                self._out.write(csv_head(RECORD_FIELDS, style))
-                self._headed = True
-            key = self._asked.key
-            mask = None if key is None else equal_to(columns["key"], key)
-            self._sink.take(record_rows(columns, style), len(columns), mask)
+            self._put(columns, directory)
             if self._sink.full:
                 break
         self._sink.finish()
+
+    def _put(self, columns: RecordColumns, directory: str | None, mask: Mask | None = None) -> None:
+        """Write a piece, or what of it is wanted."""
+        if self._style.form == "csv":
+            directory = directory or ""
+        style = self._style.of(directory, Path(columns.source or "").name)
+        if style.form == "csv" and not self._headed:
+            self._out.write(csv_head(RECORD_FIELDS, style))
+            self._headed = True
+        key = self._asked.key
+        if key is not None:
+            same = equal_to(columns["key"], key)
+            mask = same if mask is None else mask & same
+        self._sink.take(record_rows(columns, style), len(columns), mask)
 
 
 def _fields(*, kafka07: bool) -> tuple[str, ...]:
     names = (field.name for field in RECORD_FIELDS)
     return tuple(name for name in names if kafka07 or name != "next_offset")
+
+
+def _one_partition(paths: tuple[str, ...], selection: Selection) -> Path:
+    """The one directory that is to be followed."""
+    found = list(partitions_of(paths, selection))
+    if len(found) != 1:
+        raise click.UsageError(f"--follow wants one partition, and this is {len(found)}.")
+    return found[0].path
