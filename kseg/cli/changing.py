@@ -11,7 +11,9 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain
+from kseg.errors import UncleanShutdownError
 from kseg.files import io
+from kseg.files.metadata import read_clean_shutdown
 from kseg.log.copying import copy_partition
 from kseg.log.kept_aside import KeptAside
 
@@ -60,9 +62,22 @@ class Change:
         """Whether nothing is to be changed."""
         return not self.apply and self.output is None
 
-    def place_of(self, partition: Path) -> Path:
-        """Where the change is made: in the partition itself, or in a copy that is made now."""
-        return partition if self.output is None else copy_partition(partition, self.output)
+    def place_of(self, partition: Path, *, unclean: bool = False) -> Path:
+        """Where the change is made: in the partition itself, or in a copy that is made now.
+
+        Args:
+            partition: its directory.
+            unclean: whether one that was not closed in good order can be changed in this way.
+
+        Raises:
+            UncleanShutdownError: it was not; nothing was copied.
+            KsegError, OSError: see `kseg.log.copying.copy_partition`.
+        """
+        if self.output is None:
+            return partition
+        if not unclean and read_clean_shutdown(partition.resolve().parent) is None:
+            raise UncleanShutdownError("the log was not closed in good order", path=partition)
+        return copy_partition(partition, self.output)
 
     def kept_aside(self, data_directory: io.StrPath, now_ms: int) -> KeptAside | None:
         """Who keeps what goes; None where nobody does, as in a copy that was made just now."""

@@ -25,6 +25,8 @@ VERBS = {
     "export": "Records as .parquet, .arrow, .jsonl or .csv files.",
     "convert": "The same records in another format or codec.",
     "append": "Lines of JSON, as batches at the end of a log.",
+    "truncate": "Cut a log back to an offset; a plan unless --apply.",
+    "retain": "Which old segments retention would delete, and why; --apply deletes them.",
     "bench": "This machine's rates on a file of yours.",
     "demo": "The tour, on a small real log: verify, show, decode, the same through Spark.",
     "completion": "Shell completion for bash, zsh or fish.",

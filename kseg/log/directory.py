@@ -1,16 +1,7 @@
 """LogDirectory: the partitions of one data directory, opened and closed together.
 
 Owns which partitions there are, that one process has them, and the checkpoints beside them; what a
-partition is, its `Log` knows. A sub-directory is one of these, by its name alone:
-
-    <topic>-<number>                    a log
-    <topic>-<number>.<uuid>-delete      a log that was deleted; its files go later
-    <topic>-<number>.<uuid>-future      a copy in the making, of a log in another data directory
-    <topic>-<number>.<uuid>-stray       a log that its broker was told to have no longer
-    __cluster_metadata-0                the log of KRaft, which is a controller's
-    remote-log-index-cache              indexes of segments in a remote store
-
-A broker does not start with any other one, and nothing is appended here beside one either.
+partition is, its `Log` knows, and what else lies there, `sub_directories`.
 
 Source: Kafka `LogManager`.
 """
@@ -24,8 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -37,75 +26,21 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.closing import Closing
 from kseg.files.grammar import suffixed_directory
 from kseg.files.metadata import MetaProperties
-from kseg.files.names import FileKind, parse_partition_dir
+from kseg.files.names import FileKind
 from kseg.log import residence
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
 from kseg.log.residence import Residence
 from kseg.log.retention import RetentionReport, delete_old_segments
+from kseg.log.sub_directories import DirectoryEntry, EntryKind, check_entries, list_entries
 
 #: Settings of every log, or those of each.
 Config = LogConfig | Callable[[TopicPartition], LogConfig]
 #: Told how many partitions are open, and of how many.
 Progress = Callable[[int, int], None]
 
-_CACHE: Final = "remote-log-index-cache"
-_CLUSTER_METADATA: Final = "__cluster_metadata"
 #: Source: Kafka `Topic.validate`.
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
-
-
-class EntryKind(Enum):
-    """What a sub-directory of a data directory is."""
-
-    LOG = "log"
-    DELETE = "delete"
-    FUTURE = "future"
-    STRAY = "stray"
-    CLUSTER_METADATA = "cluster metadata"
-    CACHE = "remote log index cache"
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class DirectoryEntry:
-    """A sub-directory of a data directory.
-
-    Attributes:
-        path: the sub-directory.
-        kind: what it is, by its name.
-        partition: whose it is, or was; the topic of a deleted or stray one may be cut short. None
-            where the name does not say.
-    """
-
-    path: Path
-    kind: EntryKind
-    partition: TopicPartition | None = None
-
-
-def list_entries(path: str | os.PathLike[str]) -> tuple[DirectoryEntry, ...]:
-    """The sub-directories of a data directory, by name; none is looked into.
-
-    Raises:
-        OSError: it cannot be listed.
-    """
-    with os.scandir(path) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir())
-    return tuple(_entry(Path(path) / name) for name in names)
-
-
-def _entry(path: Path) -> DirectoryEntry:
-    if path.name == _CACHE:
-        return DirectoryEntry(path, EntryKind.CACHE)
-    try:
-        name = parse_partition_dir(path.name)
-    except NotALogError:
-        return DirectoryEntry(path, EntryKind.UNKNOWN)
-    partition = TopicPartition(name.topic, name.partition)
-    if name.suffix is not None:
-        return DirectoryEntry(path, EntryKind(name.suffix), partition)
-    kind = EntryKind.CLUSTER_METADATA if name.topic == _CLUSTER_METADATA else EntryKind.LOG
-    return DirectoryEntry(path, kind, partition)
 
 
 class LogDirectory(Closing):
@@ -185,7 +120,7 @@ class LogDirectory(Closing):
         place = Path(path)
         entries = list_entries(place)
         if mode == "append":
-            _check_entries(entries)
+            check_entries(entries)
         home = residence.enter(place) if mode == "append" else None
         clock = now_ms or _machine_clock
         try:
@@ -451,22 +386,6 @@ class LogDirectory(Closing):
 
 def _machine_clock() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _check_entries(entries: Iterable[DirectoryEntry]) -> None:
-    """Refuse what a broker refuses to start with."""
-    seen: dict[TopicPartition, Path] = {}
-    for entry in entries:
-        if entry.kind is EntryKind.UNKNOWN:
-            raise NotALogError(
-                "not a partition directory, and with such a folder in its data directory no broker "
-                "starts: move it away",
-                path=entry.path,
-            )
-        if entry.kind is EntryKind.LOG and entry.partition is not None:
-            other = seen.setdefault(entry.partition, entry.path)
-            if other != entry.path:
-                raise NotALogError(f"the same partition as {other.name}", path=entry.path)
 
 
 def _checked(topic: str, partition: int) -> TopicPartition:

@@ -19,8 +19,9 @@ from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.metadata import read_partition_metadata
 from kseg.log import directory as directory_module
 from kseg.log.config import LogConfig
-from kseg.log.directory import EntryKind, LogDirectory, list_entries
+from kseg.log.directory import LogDirectory
 from kseg.log.partition import Log
+from kseg.log.sub_directories import EntryKind, list_entries
 from tests.builders import batch, record
 from tests.unit.files.foreign import holding
 

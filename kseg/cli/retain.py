@@ -1,0 +1,175 @@
+"""`kseg retain`: which old segments retention would delete, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import changing, output
+from kseg.cli.changing import Action, Change
+from kseg.cli.options import (
+    Selection,
+    clock_of,
+    config_of,
+    config_options,
+    json_option,
+    selection_options,
+)
+from kseg.cli.paths import Partition
+from kseg.cli.paths import partitions as partitions_of
+from kseg.files.names import FileKind, segment_name
+from kseg.log import residence
+from kseg.log.kept_aside import KeptAside
+from kseg.log.partition import Log
+from kseg.log.retention import (
+    LOG_START,
+    SIZE,
+    RetentionPlan,
+    RetiredSegment,
+    apply_retention,
+    plan_retention,
+)
+from kseg.log.sub_directories import EntryKind, entry_of
+
+if TYPE_CHECKING:
+    from kseg.log.config import LogConfig
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@selection_options
+@changing.change_options
+@config_options
+@json_option
+def retain(
+    directory: str,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    settings: tuple[tuple[str, str], ...],
+    now_ms: int | None,
+    as_json: bool,
+    **how: Any,
+) -> int:
+    """Say which segments of DIR are too old, too many, or before the log's start.
+
+    DIR is a partition directory, or a data directory with all its partitions. Old segments go by
+    the settings retention.ms, retention.bytes and cleanup.policy, which are Kafka's defaults unless
+    --config says otherwise. Deletes nothing without --apply.
+    """
+    change = changing.change_of(**how)
+    run = _Run(change, config_of(settings), clock_of(now_ms))
+    found = list(partitions_of((directory,), Selection(topics, partitions)))
+    # What is deleted, in the making or astray has no retention, unless it is asked for by name.
+    chosen = [each for each in found if _is_current(each.path)] if len(found) > 1 else found
+    for partition in chosen:
+        run.look(partition)
+    if not change.is_plan:
+        run.change_all()
+    return run.report(directory, as_json=as_json)
+
+
+def _is_current(path: Path) -> bool:
+    return entry_of(path).kind is EntryKind.LOG
+
+
+class _Run:
+    """One partition after the other, and what became of them."""
+
+    def __init__(self, change: Change, config: LogConfig, clock: Callable[[], int]) -> None:
+        self.change = change
+        self.config = config
+        self.clock = clock
+        self.now_ms = clock()
+        self.plans: dict[Partition, RetentionPlan] = {}
+        self.kept: dict[Path, KeptAside | None] = {}
+
+    def look(self, partition: Partition) -> None:
+        """Plan, and change nothing."""
+        with Log.open(partition.path) as log:
+            self.plans[partition] = plan_retention(log, config=self.config, now_ms=self.now_ms)
+
+    def change_all(self) -> None:
+        """Do it where something goes; nobody else comes into a data directory meanwhile."""
+        going = [partition for partition, plan in self.plans.items() if not plan.is_noop]
+        with ExitStack() as stack:
+            if self.change.apply:
+                for home in sorted({each.path.resolve().parent for each in going}):
+                    stack.callback(residence.enter(home).leave)
+            for partition in going:
+                self._change(partition)
+
+    def _change(self, partition: Partition) -> None:
+        place = self.change.place_of(partition.path)
+        with Log.open(place, mode="append", config=self.config, now_ms=self.clock) as log:
+            plan = plan_retention(log, now_ms=self.now_ms)
+            self._keep(plan)
+            apply_retention(log, plan)
+        self.plans[partition] = plan
+
+    def _keep(self, plan: RetentionPlan) -> None:
+        home = plan.path.parent
+        if home not in self.kept:
+            self.kept[home] = self.change.kept_aside(home, self.now_ms)
+        kept = self.kept[home]
+        if kept is not None:
+            for path in _files(plan):
+                kept.keep_file(path)
+
+    def report(self, directory: str, *, as_json: bool) -> int:
+        """Print it; answers the exit code."""
+        plans = self.plans.values()
+        return changing.report(
+            "retain",
+            directory,
+            self.change,
+            [action for plan in plans for action in _actions(plan)],
+            self.kept.values(),
+            as_json=as_json,
+            deleted_bytes=sum(plan.deleted_bytes for plan in plans),
+            partitions=[
+                {
+                    "path": str(partition.path),
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "log_start_offset": plan.log_start_offset,
+                    "new_log_start_offset": plan.new_log_start_offset,
+                    "log_end_offset": plan.log_end_offset,
+                    "deleted_segments": len(plan.segments),
+                    "deleted_bytes": plan.deleted_bytes,
+                    "kept_bytes": plan.kept_bytes,
+                }
+                for partition, plan in self.plans.items()
+            ],
+        )
+
+
+def _files(plan: RetentionPlan) -> Iterator[Path]:
+    """The files that go, whether they are there or not."""
+    for segment in plan.segments:
+        for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
+            yield plan.path / segment_name(segment.base_offset, kind)
+        yield plan.path / segment_name(segment.base_offset, FileKind.SNAPSHOT)
+
+
+def _actions(plan: RetentionPlan) -> Iterator[Action]:
+    if plan.rolls:
+        why = "every segment goes, and a log has one to append to"
+        yield Action("roll", str(plan.path), 0, why)
+    if plan.new_log_start_offset != plan.log_start_offset:
+        why = f"the log starts at {plan.new_log_start_offset} then, not at {plan.log_start_offset}"
+        yield Action("log-start", str(plan.path), 0, why)
+    for segment in plan.segments:
+        yield Action("delete", str(segment.path), segment.bytes, _why(segment, plan))
+
+
+def _why(segment: RetiredSegment, plan: RetentionPlan) -> str:
+    if segment.why == LOG_START:
+        return f"{LOG_START}: all of it lies before offset {plan.log_start_offset}"
+    if segment.why == SIZE:
+        return f"{SIZE}: the log has retention.bytes without it"
+    newest = output.iso_time(segment.largest_timestamp)
+    return f"{segment.why}: what is newest in it, of {newest}, is older than retention.ms"

@@ -1,0 +1,110 @@
+"""`kseg truncate`: cut a log back to an offset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kseg.cli import changing
+from kseg.cli.changing import Action, Change
+from kseg.cli.options import (
+    Selection,
+    clock_of,
+    config_of,
+    config_options,
+    json_option,
+    selection_options,
+)
+from kseg.cli.paths import partitions as partitions_of
+from kseg.files.names import list_partition
+from kseg.log import trim
+from kseg.log.deletion import files_of_segment
+from kseg.log.foreign import snapshot_of
+from kseg.log.kept_aside import KeptAside
+from kseg.log.partition import Log
+from kseg.log.trim import CUT, TruncationPlan
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@click.option(
+    "--to",
+    "offset",
+    type=click.IntRange(min=0, max=2**63 - 1),
+    required=True,
+    metavar="OFFSET",
+    help="Where the log is to end: this offset and all behind it go.",
+)
+@selection_options
+@changing.change_options
+@config_options
+@json_option
+def truncate(
+    directory: str,
+    offset: int,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    settings: tuple[tuple[str, str], ...],
+    now_ms: int | None,
+    as_json: bool,
+    **how: Any,
+) -> int:
+    """Cut the log in DIR back, so that it ends at an offset.
+
+    DIR is a partition directory, or a data directory of which --topic and --partition choose one. A
+    batch goes whole, so records in front of OFFSET may go with the one that has it. Cuts nothing
+    without --apply.
+    """
+    change = changing.change_of(**how)
+    clock = clock_of(now_ms)
+    config = config_of(settings)
+    chosen = list(partitions_of((directory,), Selection(topics, partitions)))
+    if len(chosen) != 1:
+        raise click.UsageError(
+            f"{len(chosen)} partitions here; choose one with --topic and --partition."
+        )
+    with Log.open(chosen[0].path) as log:
+        plan = trim.plan_truncation(log.path, snapshot_of(log.view).published, offset)
+    kept = None
+    if plan.changes and not change.is_plan:
+        place = change.place_of(chosen[0].path)
+        with Log.open(place, mode="append", config=config, now_ms=clock) as log:
+            plan = trim.plan_truncation(log.path, log.published, offset)
+            kept = _kept(plan, change, clock())
+            trim.truncate_to(log.state, offset)
+    return changing.report(
+        "truncate",
+        directory,
+        change,
+        [Action(each.action, str(each.path), each.bytes, each.why) for each in plan.actions],
+        (kept,),
+        as_json=as_json,
+        log_start_offset=plan.log_start_offset,
+        log_end_offset=plan.log_end_offset,
+        truncated_bytes=plan.bytes,
+    )
+
+
+def _kept(plan: TruncationPlan, change: Change, now_ms: int) -> KeptAside | None:
+    """Keep what is about to go; there is room for all of it, or nothing is done."""
+    kept = change.kept_aside(plan.path.parent, now_ms)
+    if kept is None or not plan.changes:
+        return None
+    kept.check_room(sum(each.bytes for each in plan.actions if each.action == CUT))
+    files = list_partition(plan.path)
+    going = {each.path for each in plan.actions if each.action == trim.DELETE}
+    for segment in files.segments:
+        if segment.log in going:
+            for path in files_of_segment(segment):
+                kept.keep_file(path)
+    for snapshot in files.snapshots:
+        offset = snapshot.name.base_offset
+        if offset is not None and (plan.whole or offset > plan.log_end_offset):
+            kept.keep_file(snapshot.path)
+    if files.leader_epochs is not None:
+        kept.keep_file(files.leader_epochs)
+    for each in plan.actions:
+        if each.action == CUT and plan.position is not None:
+            kept.keep_tail(each.path, plan.position)
+    return kept

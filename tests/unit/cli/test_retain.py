@@ -1,0 +1,219 @@
+"""`kseg retain`: what is planned, what is done, and what is kept of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kseg.files import lock
+from kseg.log.config import LogConfig
+from kseg.log.directory import LogDirectory
+from kseg.log.partition import Log
+from tests.builders import batch, record
+from tests.unit.cli.conftest import Kseg
+from tests.unit.files.foreign import holding
+
+DAY_MS = 86_400_000
+NOW_MS = 1_760_000_000_000
+NOW = "2025-10-09T08:53:20Z"
+CONFIG = LogConfig(segment_bytes=400)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """`orders-0`, of segments that are 9, 8, 1 and 0 days old, and `clicks-3` with one."""
+    path = tmp_path / "data"
+    path.mkdir()
+    with LogDirectory.open(path, mode="append", config=CONFIG, now_ms=lambda: NOW_MS) as directory:
+        orders, clicks = directory.create("orders", 0), directory.create("clicks", 3)
+        for days in (9, 8, 1, 0):
+            time = NOW_MS - days * DAY_MS
+            orders.append(
+                batch(
+                    [record(bytes(200), timestamp=time)],
+                    producer_id=days,
+                    producer_epoch=0,
+                    base_sequence=0,
+                )
+            )
+        clicks.append(batch([record(b"", timestamp=NOW_MS)]))
+    return path
+
+
+def everything(directory: Path) -> dict[str, tuple[bytes, int]]:
+    found = (path for path in directory.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in found
+    }
+
+
+def log_names(directory: Path) -> list[int]:
+    return sorted(int(path.name.partition(".")[0]) for path in directory.glob("*.log"))
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(kseg: Kseg, data: Path) -> None:
+    before = everything(data)
+    ran = kseg("retain", data / "orders-0", "--now", NOW, "--json")
+    assert ran.code == 1
+    document = ran.document
+    assert document["schema"] == "kseg.retain/1"
+    assert document["applied"] is False
+    first = data / "orders-0" / f"{0:020d}.log"
+    second = data / "orders-0" / f"{1:020d}.log"
+    assert [(each["action"], each["path"], each["bytes"]) for each in document["actions"]] == [
+        ("log-start", str(data / "orders-0"), 0),
+        ("delete", str(first), first.stat().st_size),
+        ("delete", str(second), second.stat().st_size),
+    ]
+    why = "time: what is newest in it, of 2025-09-30T08:53:20.000Z, is older than retention.ms"
+    assert document["actions"][1]["why"] == why
+    assert document["deleted_bytes"] == first.stat().st_size + second.stat().st_size
+    (row,) = document["partitions"]
+    assert (row["topic"], row["partition"]) == ("orders", 0)
+    assert (row["log_start_offset"], row["new_log_start_offset"]) == (0, 2)
+    assert everything(data) == before
+    assert not Path(f"{data}.kseg-backup").exists()
+
+
+def test_text_says_the_same_and_how_to_go_on(kseg: Kseg, data: Path) -> None:
+    ran = kseg("retain", data / "orders-0", "--now", NOW)
+    assert ran.code == 1
+    assert "--apply does it" in ran.err
+    assert ran.text.count("delete") == 2
+    assert "older than retention.ms" in ran.text
+
+
+def test_nothing_to_delete_is_fine(kseg: Kseg, data: Path) -> None:
+    before = everything(data)
+    ran = kseg("retain", data, "--now", NOW, "--config", "retention.ms=-1", "--apply")
+    assert (ran.code, ran.text, ran.err) == (0, "nothing to do\n", "")
+    assert everything(data) == before
+
+
+def test_what_is_planned_is_done_and_kept_beside_the_data_directory(kseg: Kseg, data: Path) -> None:
+    partition = data / "orders-0"
+    gone = {
+        name: content
+        for name, content in everything(partition).items()
+        if name.startswith((f"{0:020d}", f"{1:020d}"))
+    }
+    assert len(gone) == 7  # two logs, four indexes, a snapshot
+    planned = kseg("retain", data, "--now", NOW, "--json").document
+    ran = kseg("retain", data, "--now", NOW, "--apply", "--json")
+    assert ran.code == 0
+    assert ran.document["applied"] is True
+    assert ran.document["actions"] == planned["actions"]
+    assert log_names(partition) == [2, 3]
+    assert not list(partition.glob("*.deleted"))
+    (backup,) = ran.document["backups"]
+    assert backup == f"{data}.kseg-backup/20251009T085320.000Z"
+    assert everything(Path(backup) / "orders-0") == gone
+    with Log.open(partition) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (2, 4)
+        assert [found.offset for found in log.records()] == [2, 3]
+    assert kseg("retain", data, "--now", NOW, "--apply").text == "nothing to do\n"
+    assert (data / ".kafka_cleanshutdown").exists()
+    assert not (data / ".lock").exists()
+
+
+def test_size_goes_by_the_setting(kseg: Kseg, data: Path) -> None:
+    settings = ("--config", "retention.ms=-1", "--config", "retention.bytes=300")
+    ran = kseg("retain", data / "orders-0", *settings, "--now", NOW, "--json")
+    deleted = [each for each in ran.document["actions"] if each["action"] == "delete"]
+    assert len(deleted) == 2
+    assert {each["why"] for each in deleted} == {"size: the log has retention.bytes without it"}
+
+
+def test_a_log_that_loses_all_rolls_first(kseg: Kseg, data: Path) -> None:
+    settings = ("--config", "retention.bytes=0")
+    ran = kseg("retain", data / "orders-0", *settings, "--now", NOW, "--json", "--apply")
+    assert ran.document["actions"][0]["action"] == "roll"
+    assert log_names(data / "orders-0") == [4]
+
+
+def test_a_copy_is_changed_and_the_original_is_not(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    before = everything(data)
+    ran = kseg("retain", data, "--now", NOW, "-o", tmp_path / "out", "--json")
+    assert ran.code == 0
+    assert ran.document["applied"] is True
+    assert ran.document["backups"] == []
+    assert everything(data) == before
+    assert [path.name for path in (tmp_path / "out").glob("*-*/")] == ["orders-0"]
+    assert log_names(tmp_path / "out" / "orders-0") == [2, 3]
+    assert (tmp_path / "out" / ".kafka_cleanshutdown").exists()
+
+
+def test_backups_go_where_they_are_told_or_nowhere(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    place = tmp_path / "kept"
+    command = ("retain", data, "--now", NOW, "--apply", "--json")
+    assert kseg(*command, "--backup-dir", place).document["backups"] == [str(place)]
+    assert log_names(place / "orders-0") == [0, 1]
+    later = ("retain", data, "--now", "2025-10-12T08:53:20Z", "--apply", "--json")
+    ran = kseg(*later, "--config", f"retention.ms={2 * DAY_MS}", "--no-backup")
+    assert ran.document["backups"] == []
+    assert log_names(place / "orders-0") == [0, 1]
+    assert not Path(f"{data}.kseg-backup").exists()
+
+
+def test_partitions_are_chosen(kseg: Kseg, data: Path) -> None:
+    settings = ("--config", "retention.bytes=0", "--now", NOW, "--json")
+    ran = kseg("retain", data, "--topic", "cli*", *settings)
+    assert [each["path"] for each in ran.document["partitions"]] == [str(data / "clicks-3")]
+
+
+def test_deleted_and_stray_partitions_are_left_alone(kseg: Kseg, data: Path) -> None:
+    for suffix in ("delete", "stray", "future"):
+        (data / f"orders-1.{'0' * 32}-{suffix}").mkdir()
+        (data / f"orders-1.{'0' * 32}-{suffix}" / f"{0:020d}.log").touch()
+    ran = kseg("retain", data, "--now", NOW, "--json", "--apply")
+    assert ran.code == 0
+    assert [each["topic"] for each in ran.document["partitions"]] == ["clicks", "orders"]
+
+
+def test_a_directory_that_somebody_holds_is_looked_at_but_not_changed(
+    kseg: Kseg, data: Path
+) -> None:
+    before = everything(data)
+    with holding(data) as process:
+        ran = kseg("retain", data, "--now", NOW, "--apply")
+        assert ran.code == 3
+        assert f"process {process} holds" in ran.err
+        assert kseg("retain", data, "--now", NOW).code == 1
+    (data / lock.LOCK_NAME).unlink()
+    assert everything(data) == before
+
+
+def test_an_unclean_log_is_refused_with_the_verb_that_mends_it(kseg: Kseg, data: Path) -> None:
+    (data / ".kafka_cleanshutdown").unlink()
+    before = everything(data)
+    for how in (("--apply",), ("-o", data.parent / "out")):
+        ran = kseg("retain", data, "--now", NOW, *how)
+        assert ran.code == 1
+        assert "kseg recover" in ran.err
+    assert everything(data) == before
+    assert not (data.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--apply", "-o", "out"),
+        ("--backup-dir", "kept", "--no-backup"),
+        ("--config", "retention.hours=1"),
+        ("--config", "retention.ms=-2"),
+        ("--config", "retention.ms"),
+    ],
+)
+def test_what_contradicts_itself_is_a_usage_error(
+    kseg: Kseg, data: Path, words: tuple[str, ...]
+) -> None:
+    assert kseg("retain", data, *words).code == 2
+
+
+def test_a_file_is_no_directory(kseg: Kseg, data: Path) -> None:
+    ran = kseg("retain", data / "orders-0" / f"{0:020d}.log")
+    assert ran.code == 3
+    assert os.linesep not in ran.err.rstrip()
