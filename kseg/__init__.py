@@ -52,6 +52,7 @@ _HOMES = {
     "LeaderChange": "kseg.format.control",
     "LimitExceededError": "kseg.errors",
     "Log": "kseg.log.partition",
+    "LogDirectory": "kseg.log.directory",
     "LogLockedError": "kseg.errors",
     "Message": "kseg.format.message",
     "Message07": "kseg.format.message07",
@@ -73,6 +74,8 @@ _HOMES = {
     "RecordColumns": "kseg.format.values",
     "RecordFault": "kseg.errors",
     "RecordTooLargeError": "kseg.errors",
+    "RetentionPlan": "kseg.log.retention",
+    "RetentionReport": "kseg.log.retention",
     "Scan": "kseg.log.scan",
     "Segment": "kseg.log.segment",
     "SegmentInUseError": "kseg.errors",
@@ -81,6 +84,7 @@ _HOMES = {
     "StalePlanError": "kseg.errors",
     "StopReason": "kseg.constants",
     "TimestampType": "kseg.constants",
+    "TopicPartition": "kseg.files.checkpoints",
     "TransactionCoordinatorFencedError": "kseg.errors",
     "UncleanShutdownError": "kseg.errors",
     "UnexpectedAppendOffsetError": "kseg.errors",
@@ -88,12 +92,14 @@ _HOMES = {
     "ValidatedBatch": "kseg.log.append_rules",
     "ValidationMetrics": "kseg.log.append_rules",
     "Voter": "kseg.format.control",
+    "apply_retention": "kseg.log.retention",
     "convert": "kseg.format.convert",
     "down_convert": "kseg.format.down_convert",
     "encode_batch": "kseg.format.encode",
     "encode_batches": "kseg.format.encode",
     "encode_messages_07": "kseg.format.encode",
     "parse_control": "kseg.format.control",
+    "plan_retention": "kseg.log.retention",
     "scan": "kseg.log.scan",
     "validate_append": "kseg.log.validation",
     "validate_replica": "kseg.log.validation",
@@ -132,6 +138,7 @@ __all__ = [
     "LeaderChange",
     "LimitExceededError",
     "Log",
+    "LogDirectory",
     "LogLockedError",
     "Message",
     "Message07",
@@ -153,6 +160,8 @@ __all__ = [
     "RecordColumns",
     "RecordFault",
     "RecordTooLargeError",
+    "RetentionPlan",
+    "RetentionReport",
     "Scan",
     "Segment",
     "SegmentInUseError",
@@ -161,6 +170,7 @@ __all__ = [
     "StalePlanError",
     "StopReason",
     "TimestampType",
+    "TopicPartition",
     "TransactionCoordinatorFencedError",
     "UncleanShutdownError",
     "UnexpectedAppendOffsetError",
@@ -169,12 +179,14 @@ __all__ = [
     "ValidationMetrics",
     "Voter",
     "__version__",
+    "apply_retention",
     "convert",
     "down_convert",
     "encode_batch",
     "encode_batches",
     "encode_messages_07",
     "parse_control",
+    "plan_retention",
     "scan",
     "validate_append",
     "validate_replica",
@@ -215,6 +227,7 @@ if TYPE_CHECKING:
         UnexpectedAppendOffsetError,
         UnsupportedFormatError,
     )
+    from kseg.files.checkpoints import TopicPartition
     from kseg.format.builder import BatchBuilder
     from kseg.format.control import (
         EndMarker,
@@ -240,7 +253,14 @@ if TYPE_CHECKING:
     from kseg.format.ratio import RatioEstimator
     from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumns
     from kseg.log.append_rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
+    from kseg.log.directory import LogDirectory
     from kseg.log.partition import Log
+    from kseg.log.retention import (
+        RetentionPlan,
+        RetentionReport,
+        apply_retention,
+        plan_retention,
+    )
     from kseg.log.scan import Scan, scan
     from kseg.log.segment import Segment
     from kseg.log.validation import validate_append, validate_replica
