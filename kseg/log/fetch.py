@@ -83,7 +83,7 @@ class Fetched:
             before it; -1 where that is not known.
         size: bytes that the answer has.
         data: these bytes, as stored, owned by this value; empty if they were not to be read.
-        first_batch_incomplete: the bytes end inside the first batch.
+        first_batch_incomplete: fewer bytes were allowed than the first batch has, but some.
         path: the log file; None if there are no bytes.
         aborted: transactions whose records are not to be seen; None unless committed records
             were asked for.
@@ -308,7 +308,7 @@ def _fetch_from(
         found.position,
         size,
         data,
-        first_batch_incomplete=allowed < found.size,
+        first_batch_incomplete=0 < allowed < found.size,
         path=info.path,
         aborted=None if told is None else told.pairs,
         _hidden=None if told is None else told.ranges,
