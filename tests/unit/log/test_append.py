@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.constants import TimestampType
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    OutOfOrderSequenceError,
+    PoisonedFileError,
+    RecordBatchTooLargeError,
+    UnexpectedAppendOffsetError,
+)
+from kseg.files.checkpoints import EpochEntry
+from kseg.files.txn_index import AbortedTxn, TxnIndex
+from kseg.log.append import AppendResult, append_as_leader, merged
+from kseg.log.append_rules import AppendOrigin
+from kseg.log.partition import Log
+from tests.builders import ABORT, COMMIT, GZIP, NONE, messages, record, wrapper
+from tests.unit.log.logs import (
+    NOW_MS,
+    ONE,
+    Clock,
+    bases,
+    failing,
+    marker,
+    offsets,
+    one,
+    open_log,
+    stored,
+)
+
+COORDINATOR = AppendOrigin.COORDINATOR
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Any:
+    with open_log(tmp_path / "t-0") as opened:
+        yield opened
+
+
+def test_a_leader_gives_offsets_from_the_end_on_and_its_epoch(log: Log) -> None:
+    first = log.append(one(count=3), leader_epoch=4)
+    second = log.append(one(count=2, time=NOW_MS + 5), leader_epoch=4)
+    assert first[:7] == (0, 2, 3, len(one(count=3)), NOW_MS, 2, -1)
+    assert (second.first_offset, second.last_offset, second.max_timestamp) == (3, 4, NOW_MS + 5)
+    assert (second.log_start_offset, second.duplicate, second.last_leader_epoch) == (0, False, -1)
+    assert [(r.offset, r.value) for r in log.records()] == [(n, b"value") for n in range(5)]
+    assert log.leader_epochs == (EpochEntry(4, 0),)
+    table = log.open_segment(log.segments[0]).batches()
+    assert table.leader_epoch.tolist() == [4, 4]
+
+
+def test_without_an_epoch_a_leader_has_the_logs_latest(log: Log) -> None:
+    log.append(one())
+    assert log.leader_epochs == (EpochEntry(0, 0),)
+    log.append(one(), leader_epoch=7)
+    log.append(one())
+    assert log.leader_epochs == (EpochEntry(0, 0), EpochEntry(7, 1))
+
+
+def test_an_earlier_epoch_makes_the_log_forget_later_ones(log: Log) -> None:
+    log.append(one(), leader_epoch=5)
+    log.append(one(), leader_epoch=3)
+    assert log.leader_epochs == (EpochEntry(3, 1),)
+
+
+def test_the_clock_is_the_records_time_where_the_log_says_so(tmp_path: Path) -> None:
+    clock = Clock()
+    kind = TimestampType.LOG_APPEND_TIME
+    with open_log(tmp_path / "t-0", clock, message_timestamp_type=kind) as log:
+        result = log.append(one(time=5, producer_id=3, producer_epoch=0, base_sequence=0))
+        assert (result.log_append_time, result.max_timestamp) == (NOW_MS, NOW_MS)
+        assert [r.timestamp for r in log.records()] == [NOW_MS]
+        assert log.state.producers.entries[3].last_timestamp == NOW_MS
+
+
+def test_what_a_follower_brings_is_kept_to_the_byte(log: Log) -> None:
+    data = stored(3, count=2, epoch=1) + stored(7, count=2, epoch=1) + stored(9, epoch=4)
+    result = log.append_as_follower(data + stored(10)[:30])
+    assert (result.first_offset, result.last_offset, result.record_count) == (3, 9, 5)
+    assert (result.valid_bytes, result.last_leader_epoch) == (len(data), 4)
+    assert log.segments[0].path.read_bytes() == data
+    assert log.leader_epochs == (EpochEntry(1, 3), EpochEntry(4, 9))
+    assert log.log_end_offset == 10
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_one_batch_and_many_leave_the_same_log(tmp_path: Path, codec: int, count: int) -> None:
+    pieces = [
+        stored(n * 3, count=3, time=NOW_MS + n, codec=codec, value=b"x" * 900) for n in range(count)
+    ]
+    logs = []
+    for name in ("a-0", "b-0"):
+        with open_log(tmp_path / name / name) as log:
+            for data in pieces if name == "a-0" else [b"".join(pieces)]:
+                result = log.append_as_follower(data)
+            logs.append((log.path, result.last_offset, result.max_timestamp))
+    (one_by_one, *told), (at_once, *told_too) = logs
+    assert told == told_too
+    for kind in ("log", "index", "timeindex"):
+        name = f"{0:020d}.{kind}"
+        assert (one_by_one / name).read_bytes() == (at_once / name).read_bytes(), kind
+
+
+def test_batches_of_a_later_epoch_are_left_out_with_all_behind_them(log: Log) -> None:
+    kept = stored(0, epoch=3) + stored(1, epoch=5)
+    broken = bytearray(stored(3, epoch=2))
+    broken[-1] ^= 1
+    result = log.append_as_follower(kept + stored(2, epoch=7) + broken, leader_epoch=5)
+    assert (result.last_offset, result.valid_bytes, log.log_end_offset) == (1, len(kept), 2)
+    nothing = log.append_as_follower(stored(2, epoch=7), leader_epoch=5)
+    assert (nothing.first_offset, nothing.valid_bytes) == (-1, 0)
+    assert log.append_as_follower(stored(2, epoch=0), leader_epoch=-1).valid_bytes == 0
+
+
+def test_a_followers_batch_has_an_epoch(log: Log) -> None:
+    for data in (stored(0, epoch=-1), stored(0, epoch=2) + stored(1, epoch=-1)):
+        with pytest.raises(InvalidRecordError, match="no leader epoch"):
+            log.append_as_follower(data)
+    assert (log.log_end_offset, log.leader_epochs) == (0, ())
+
+
+def test_a_follower_names_what_lies_before_the_end(log: Log) -> None:
+    log.append_as_follower(stored(0, count=3))
+    for data in (stored(1, count=4), stored(1) + stored(2, count=3)):
+        with pytest.raises(UnexpectedAppendOffsetError) as caught:
+            log.append_as_follower(data)
+        assert (caught.value.first_offset, caught.value.last_offset) == (1, 4)
+    assert log.log_end_offset == 3
+
+
+@pytest.mark.parametrize("data", [b"", one()[:16], one()[:40], one()[:-1], bytes(11)])
+def test_nothing_whole_is_nothing_appended(log: Log, data: bytes) -> None:
+    for result in (log.append(data), log.append_as_follower(data), log.append([data])):
+        assert result == AppendResult()
+    assert (log.log_end_offset, log.leader_epochs) == (0, ())
+
+
+@pytest.mark.parametrize("data", [bytes(17), bytes(70), b"\0" * 8 + b"\xff" * 40])
+def test_what_no_batch_begins_with_is_refused(log: Log, data: bytes) -> None:
+    for append in (log.append, log.append_as_follower):
+        with pytest.raises(CorruptRecordError):
+            append(data)
+
+
+def test_several_batches_are_several_appends_and_one_result(log: Log) -> None:
+    result = log.append([one(count=2), one(time=NOW_MS + 9), one()])
+    assert result == merged(merged(*_alone(0, 2, 2, 1)), _alone(3, 1)[0])
+    assert (result.first_offset, result.last_offset, result.record_count) == (0, 3, 4)
+    assert (result.max_timestamp, result.offset_of_max_timestamp) == (NOW_MS + 9, 2)
+    assert len(log.open_segment(log.segments[0]).batches()) == 3
+    assert log.append([]) == AppendResult()
+
+
+def _alone(*pairs: int) -> list[AppendResult]:
+    found = []
+    for first, count in zip(pairs[::2], pairs[1::2], strict=True):
+        time = NOW_MS + 9 if first == 2 else NOW_MS
+        last = first + count - 1
+        size = len(one(count=count))
+        found.append(AppendResult(first, last, count, size, time, last))
+    return found
+
+
+def test_of_several_batches_those_before_a_refused_one_stay(log: Log) -> None:
+    broken = bytearray(one())
+    broken[-1] ^= 1
+    with pytest.raises(CorruptRecordError):
+        log.append([one(), bytes(broken), one()])
+    assert offsets(log) == [0]
+
+
+# ---- producers and transactions ------------------------------------------------------------------
+
+
+def from_producer(sequence: int, **fields: Any) -> bytes:
+    return one(**{"producer_id": 9, "producer_epoch": 0, "base_sequence": sequence, **fields})
+
+
+def test_a_batch_that_comes_again_has_its_old_offsets_and_is_not_written(log: Log) -> None:
+    log.append(from_producer(0, count=2))
+    log.append(from_producer(2, time=NOW_MS + 1))
+    size = log.segments[0].size
+    again = log.append(from_producer(0, count=2))
+    assert (again.duplicate, again.first_offset, again.last_offset) == (True, 0, 1)
+    assert (again.log_append_time, again.valid_bytes) == (NOW_MS, len(from_producer(0, count=2)))
+    assert (log.segments[0].size, log.log_end_offset) == (size, 3)
+
+
+def test_a_sequence_that_does_not_follow_changes_nothing_but_the_epoch(log: Log) -> None:
+    log.append(from_producer(0))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append(from_producer(5), leader_epoch=2)
+    assert (log.log_end_offset, offsets(log)) == (1, [0])
+    assert log.leader_epochs == (EpochEntry(0, 0), EpochEntry(2, 1))
+
+
+def test_a_duplicate_may_bring_a_new_segment(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0", segment_bytes=ONE + 20) as log:
+        log.append(from_producer(0))
+        assert log.append(from_producer(0)).duplicate
+        assert bases(log) == [0, 1]
+
+
+def test_an_aborted_transaction_is_indexed_with_the_last_stable_offset(log: Log) -> None:
+    for producer in (1, 2):
+        log.append(from_producer(0, producer_id=producer, attributes=0x10))
+    assert log.last_stable_offset == 0
+    log.append(marker(ABORT, producer=2), origin=COORDINATOR)
+    assert log.last_stable_offset == 0
+    log.append(marker(COMMIT, producer=1), origin=COORDINATOR)
+    assert log.last_stable_offset == log.log_end_offset == 4
+    entries = TxnIndex.open(log.path / f"{0:020d}.txnindex")
+    assert list(entries) == [AbortedTxn(2, 1, 2, 0)]
+    assert offsets(log, isolation="read_committed") == [0]
+
+
+def test_a_followers_markers_end_transactions_as_the_leaders_do(tmp_path: Path) -> None:
+    with open_log(tmp_path / "a" / "t-0") as leader:
+        for end in (ABORT, COMMIT, ABORT):
+            leader.append(from_producer(0, producer_id=end + 5, attributes=0x10))
+            leader.append(marker(end, producer=end + 5), origin=COORDINATOR)
+            leader.state.producers.clear()
+        data = leader.segments[0].path.read_bytes()
+        told = (leader.path / f"{0:020d}.txnindex").read_bytes()
+    with open_log(tmp_path / "b" / "t-0") as follower:
+        follower.append_as_follower(data)
+        assert (follower.path / f"{0:020d}.txnindex").read_bytes() == told
+        assert follower.last_stable_offset == 6
+
+
+# ---- old formats ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old_formats_make_an_end_of_epochs(log: Log, magic: int) -> None:
+    log.append(one(), leader_epoch=2)
+    given = [record(b"a", offset=1, timestamp=-1), record(b"b", offset=2, timestamp=-1)]
+    log.append_as_follower(messages(given, magic=magic))
+    assert (log.leader_epochs, log.log_end_offset) == ((), 3)
+    assert (log.path / "leader-epoch-checkpoint").read_bytes() == b"0\n0\n"
+    assert [r.value for r in log.records()] == [b"value", b"a", b"b"]
+
+
+def test_an_old_log_keeps_its_format(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0", message_format_magic=1) as log:
+        given = [record(b"a", timestamp=5), record(b"b", timestamp=6)]
+        plain = log.append(messages(given, magic=1))
+        packed = log.append(wrapper(given, magic=1, codec=GZIP))
+        assert (plain.first_offset, plain.last_offset, packed.last_offset) == (0, 1, 3)
+        assert offsets(log) == [0, 1, 2, 3]
+        assert log.leader_epochs == ()
+        assert set(log.open_segment(log.segments[0]).batches().magic.tolist()) == {1}
+
+
+# ---- what is refused, and what fails -------------------------------------------------------------
+
+
+def test_an_append_larger_than_a_segment_brings_its_epoch_and_nothing_else(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0", segment_bytes=100) as log:
+        with pytest.raises(RecordBatchTooLargeError, match="a segment holds 100"):
+            log.append(one(count=50), leader_epoch=4)
+        assert (log.log_end_offset, log.leader_epochs) == (0, (EpochEntry(4, 0),))
+
+
+def test_a_follower_is_no_leader(log: Log) -> None:
+    with pytest.raises(ValueError, match="append_as_follower"):
+        log.append(one(), origin=AppendOrigin.REPLICATION)
+    with pytest.raises(ValueError, match="leader_epoch is 0 or more"):
+        log.append(one(), leader_epoch=-1)
+
+
+@pytest.mark.parametrize("ends", [".log", ".index", ".timeindex"])
+def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path, ends: str) -> None:
+    with open_log(tmp_path / "t-0", index_interval_bytes=0) as log:
+        for _ in range(3):
+            log.append(one())
+        before, files = log.published, _bytes_of(log.path)
+        error = OSError(errno.ENOSPC, "No space left on device")
+        later = one(time=NOW_MS + 1)
+        with failing("pwritev", error=error, ends=ends), pytest.raises(OSError, match="No space"):
+            log.append(later)
+        assert log.published is before
+        assert _bytes_of(log.path) == files
+        assert log.append(later).first_offset == 3
+        assert offsets(log) == [0, 1, 2, 3]
+
+
+def _bytes_of(path: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in path.iterdir() if p.suffix in (".log", ".index")}
+
+
+def test_what_cannot_be_taken_back_fails_the_log(log: Log) -> None:
+    log.append(one())
+    error = OSError(errno.EIO, "Input/output error")
+    with (
+        failing("pwritev", "ftruncate", error=error, ends=".log"),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        log.append(one())
+    _refuses_all(log)
+    assert offsets(log) == [0]
+
+
+def _refuses_all(log: Log) -> None:
+    for change in (
+        lambda: log.append(one()),
+        lambda: log.append_as_follower(stored(5)),
+        log.flush,
+        log.roll,
+        lambda: log.update_high_watermark(0),
+    ):
+        with pytest.raises(PoisonedFileError, match="open it again") as caught:
+            change()
+        assert caught.value.path == str(log.path)
+
+
+def test_an_interrupted_append_fails_the_log(log: Log) -> None:
+    log.append(one())
+    with (
+        failing("pwritev", error=KeyboardInterrupt(), ends=".log"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        log.append(one())
+    _refuses_all(log)
+
+
+def test_an_interrupt_between_the_bytes_and_the_telling_fails_the_log(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append(one())
+
+    def interrupted(_update: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(log.state.producers), "commit", lambda _self, u: interrupted(u))
+    with pytest.raises(KeyboardInterrupt):
+        append_as_leader(log.state, one())
+    monkeypatch.undo()
+    assert (log.log_end_offset, offsets(log)) == (1, [0])
+    _refuses_all(log)
+
+
+def test_a_transaction_index_that_cannot_be_written_fails_the_log(log: Log) -> None:
+    log.append(from_producer(0, attributes=0x10))
+    error = OSError(errno.ENOSPC, "No space left on device")
+    with failing("open", error=error, ends=".txnindex"), pytest.raises(OSError, match="No space"):
+        log.append(marker(ABORT), origin=COORDINATOR)
+    _refuses_all(log)
+    assert log.log_end_offset == 1
