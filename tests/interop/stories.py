@@ -27,13 +27,14 @@ class Story:
     Attributes:
         config: settings of the topic, as Kafka calls them.
         steps: in the driver's words.
-        now_ms: the clock behind the last one.
+        begin_ms, now_ms: the clock in front of the first one and behind the last.
         end_offset: where the log ends, if each step was taken.
         close: "clean", or "crash" for files as they lie.
     """
 
     config: dict[str, str]
     steps: tuple[Step, ...]
+    begin_ms: int
     now_ms: int
     end_offset: int
     close: str
@@ -49,7 +50,7 @@ def story(seed: str, number: int) -> Story:
     for _ in range(chance.choice((1, 4, 12, 30, 30))):
         teller.tell()
     close = "crash" if often(chance, 0.5) else "clean"
-    return Story(config, tuple(teller.steps), teller.now_ms, teller.end, close)
+    return Story(config, tuple(teller.steps), NOW, teller.now_ms, teller.end, close)
 
 
 def _config(chance: Random) -> dict[str, str]:
@@ -110,6 +111,8 @@ class _Teller:
             self._start_at: 0.4,
             self._start_over: 0.1,
             self._settle: 0.3,
+            self._read: 2,
+            self._find: 1.5,
         }
         (kind,) = self.chance.choices(list(weights), list(weights.values()))
         kind()
@@ -244,3 +247,23 @@ class _Teller:
 
     def _settle(self) -> None:
         self._step("settle")
+
+    # What is asked
+
+    def _read(self) -> None:
+        chance = self.chance
+        self._step(
+            "read",
+            **{"from": chance.randint(max(self.start - 1, 0), self.end + 1)},
+            bytes=chance.choice((0, 1, 100, 300, 5000)),
+            isolation=chance.choice(("log_end", "high_watermark", "txn_committed")),
+            one=often(chance, 0.7),
+        )
+
+    def _find(self) -> None:
+        chance = self.chance
+        if often(chance, 0.4):
+            self._step("epoch_end", epoch=chance.randint(-1, self.epoch + 1))
+            return
+        time = chance.choice((0, NOW, chance.randint(NOW, self.now_ms), self.now_ms + 9))
+        self._step("find", timestamp=chance.choice((-1, -2, -3, -4, -5, time, time)))

@@ -39,6 +39,8 @@ final class Steps {
             case "retain" -> done.put("deleted", log.deleteOldSegments());
             case "epoch" -> log.assignEpochStartOffset(epoch(step), log.logEndOffset());
             case "settle" -> opened.tasks.runDelayed();
+            case "epoch_end" -> log.endOffsetForEpoch(epoch(step)).ifPresent(
+                end -> done.put("epoch", end.epoch()).put("offset", end.offset()));
             case "find" -> found(log, step, done);
             case "read" -> read(log, step, done);
             default -> throw new IllegalArgumentException(step.toString());

@@ -1,0 +1,217 @@
+"""Logs that kseg writes, Kafka writes, or both in turn: they lead the same lives.
+
+A story (`stories.py`) is told to both, and leaves the same directory. What kseg leaves after a
+clean stop, Kafka opens without changing a byte. What one has written, the other goes on with.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kseg.log.opening import Known
+from tests.interop.contents import contents, different
+from tests.interop.kafka import Kafka
+from tests.interop.ours_log import OurLog, told
+from tests.interop.stories import Story
+
+Answer = dict[str, Any]
+#: What is not the same, what Kafka says, what kseg says.
+Found = tuple[str, object, object]
+
+_NAME = "t-0"
+_NEW = Known(clean=True, recovery_point=0, log_start_offset=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A log behind its story: what was told at first, answered, told at last, and where it lies."""
+
+    loaded: Answer
+    answers: list[Answer]
+    told: Answer
+    directory: Path
+
+
+def fresh(home: Path) -> Path:
+    """An empty partition directory."""
+    shutil.rmtree(home, ignore_errors=True)
+    directory = home / _NAME
+    directory.mkdir(parents=True)
+    return directory
+
+
+def request(story: Story, directory: Path, *, steps: Sequence[Answer], **how: object) -> Answer:
+    """What Kafka is asked."""
+    asked = {"op": "log", "dir": str(directory), "config": story.config, "steps": steps}
+    return asked | {"now_ms": story.begin_ms, "close": story.close} | how
+
+
+def by_kafka(
+    kafka: Kafka, story: Story, directory: Path, *, steps: Sequence[Answer], known: Known = _NEW
+) -> Left:
+    """Kafka leads the life."""
+    how = {
+        "clean": known.clean,
+        "recovery_point": known.recovery_point,
+        "log_start_offset": known.log_start_offset,
+    }
+    (answer,) = kafka.ask([request(story, directory, steps=steps, **how)])
+    if "error" in answer:
+        raise RuntimeError(f"Kafka could not tell a story: {answer}")
+    return Left(answer["loaded"], answer["steps"], answer.get("left", answer["loaded"]), directory)
+
+
+def by_kseg(story: Story, directory: Path, *, steps: Sequence[Answer], known: Known = _NEW) -> Left:
+    """kseg leads it."""
+    log = OurLog(directory, story.config, now_ms=story.begin_ms, known=known)
+    loaded = told(log.state)
+    answers = log.do(steps)
+    left = told(log.state)
+    log.do([{"do": "settle"}])
+    log.close(story.close)
+    return Left(loaded, answers, left, directory)
+
+
+# The same life twice
+
+
+def compared(kafka: Kafka, story: Story, home: Path, *, begun_by: str = "nobody") -> list[Found]:
+    """Where kseg did not answer, tell or write what Kafka did.
+
+    Args:
+        kafka: to be asked.
+        story: which life.
+        home: where to lead it.
+        begun_by: "kafka" or "kseg", who leads the first half of it for both; else "nobody".
+    """
+    theirs, ours = fresh(home / "theirs"), fresh(home / "ours")
+    known, rest = _NEW, story.steps
+    if begun_by != "nobody":
+        half = len(story.steps) // 2
+        begun, rest = story.steps[:half], story.steps[half:]
+        if begun_by == "kafka":
+            first = by_kafka(kafka, story, theirs, steps=begun)
+            shutil.copytree(theirs, ours, dirs_exist_ok=True)
+        else:
+            first = by_kseg(story, ours, steps=begun)
+            shutil.copytree(ours, theirs, dirs_exist_ok=True)
+        known = Known(
+            clean=story.close == "clean",
+            recovery_point=first.told["recovery_point"],
+            log_start_offset=first.told["log_start_offset"],
+        )
+    their = by_kafka(kafka, story, theirs, steps=rest, known=known)
+    our = by_kseg(story, ours, steps=rest, known=known)
+    found = [(f"loaded: {what}", *says) for what, *says in _told_differ(their.loaded, our.loaded)]
+    found += _answers_differ(rest, their, our, story.config)
+    found += _told_differ(their.told, our.told)
+    found += _files_differ(story, contents(theirs), contents(ours))
+    if story.close == "clean":
+        found += opened(kafka, story, their, our)
+    return found
+
+
+def _answers_differ(
+    steps: Iterable[Answer], theirs: Left, ours: Left, config: dict[str, str]
+) -> Iterable[Found]:
+    for step, their, our in zip(steps, theirs.answers, ours.answers, strict=True):
+        if "error" in their or "error" in our:
+            same = _stem(their.get("error", "")) == _stem(our.get("error", ""))
+        else:
+            same = all(_same(config, name, their.get(name), value) for name, value in our.items())
+        if not same:
+            yield f"answer to {step['do']}", their, our
+
+
+def _stem(error: str) -> str:
+    return error.removesuffix("Exception").removesuffix("Error")
+
+
+def _same(config: dict[str, str], name: str, their: object, our: object) -> bool:
+    """Whether one part of an answer is; two say more than Kafka does.
+
+    Kafka tells the bytes that were given rather than written, and not the first offset of messages.
+    """
+    if name == "valid_bytes" and "compression.type" in config:
+        return True
+    if name == "first_offset" and their == -1:
+        return True
+    if name == "recovery_point":
+        return True
+    return their == our
+
+
+def _told_differ(theirs: Answer, ours: Answer) -> Iterable[Found]:
+    """What is told otherwise.
+
+    kseg flushes behind a roll when there is something to wait for, so that its recovery point may
+    be another. Where the log starts inside a transaction, Kafka's last stable offset is the base of
+    the batch found there, on either side of the start.
+    """
+    their = theirs | {"recovery_point": ours["recovery_point"]}
+    if ours["last_stable_offset"] == ours["log_start_offset"]:
+        their["last_stable_offset"] = ours["last_stable_offset"]
+    return [(name, their[name], ours[name]) for name in ours if their[name] != ours[name]]
+
+
+def _files_differ(
+    story: Story, theirs: dict[str, object], ours: dict[str, object]
+) -> Iterable[Found]:
+    """Files that say something else.
+
+    After a crash Kafka's indexes still have, behind a truncation, what was cut off; and of the
+    first log file kseg takes no room in advance. Of a segment that was opened and cut before it was
+    appended to Kafka does not know the largest time any more, and kseg looks.
+    """
+    for name, their, our in different(theirs, ours):
+        if name.endswith(".timeindex") and isinstance(our, list) and our[:-1] == (their or []):
+            continue
+        if story.close == "crash":
+            if isinstance(their, list) and their[: len(our or ())] == (our or []):
+                continue
+            if isinstance(their, bytes) and their.rstrip(b"\0") == bytes(our or b"").rstrip(b"\0"):
+                continue
+        yield name, their, our
+
+
+# One after the other
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """Every file as it is."""
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def opened(kafka: Kafka, story: Story, theirs: Left, ours: Left) -> list[Found]:
+    """What Kafka makes of a log that kseg has closed and would not of its own; what it changes."""
+    answers = []
+    before = [contents(left.directory) for left in (theirs, ours)]
+    written = _written(ours.directory)
+    for left in (theirs, ours):
+        how = {"now_ms": story.now_ms, "clean": True, "close": "clean"}
+        how |= {name: theirs.told[name] for name in ("log_start_offset", "recovery_point")}
+        answers += kafka.ask([request(story, left.directory, steps=[], **how)])
+    their, our = answers
+    if "error" in their or "error" in our:
+        return [("opened by Kafka", their, our)]
+    found: list[Found] = list(_told_differ(their["loaded"], our["loaded"]))
+    after = [contents(left.directory) for left in (theirs, ours)]
+    found += different(*(_changes(*pair) for pair in zip(before, after, strict=True)))
+    return found + different(written, _written(ours.directory))
+
+
+def _changes(before: dict[str, object], after: dict[str, object]) -> dict[str, object]:
+    return {name: (was, now) for name, was, now in different(before, after)}
+
+
+def _written(directory: Path) -> dict[str, object]:
+    """Logs and indexes as they are."""
+    return {
+        path.name: path.read_bytes()
+        for path in directory.iterdir()
+        if path.suffix in (".log", ".index", ".timeindex", ".txnindex")
+    }

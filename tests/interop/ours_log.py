@@ -1,0 +1,224 @@
+"""kseg's log does the steps of `tests/interop/java/logs`, and tells of itself in the same words."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from kseg.errors import KsegError
+from kseg.files.txn_index import TxnIndex
+from kseg.log import append, fetch, flushing, offsets, retention, trim
+from kseg.log.append_rules import AppendOrigin
+from kseg.log.config import LogConfig
+from kseg.log.opening import Known, open_state
+from kseg.log.producer_entries import ProducerEntry
+from kseg.log.state import LogState
+
+Answer = dict[str, Any]
+
+_ISOLATIONS = {
+    "log_end": "log_end",
+    "high_watermark": "read_uncommitted",
+    "txn_committed": "read_committed",
+}
+
+
+class OurLog:
+    """One log, opened for appending; the clock is that of the step."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: dict[str, str],
+        *,
+        now_ms: int = 0,
+        known: Known | None = None,
+    ) -> None:
+        self.now_ms = now_ms
+        self.state, self._residence = open_state(
+            directory,
+            create=True,
+            recover=True,
+            config=LogConfig.from_kafka(config),
+            now_ms=lambda: self.now_ms,
+            known=known or Known(),
+        )
+
+    def do(self, steps: Iterable[Answer]) -> list[Answer]:
+        """Each step; one that fails says so, and the next one follows."""
+        return [self._done(step) for step in steps]
+
+    def _done(self, step: Answer) -> Answer:
+        self.now_ms = step.get("now_ms", self.now_ms)
+        try:
+            return _STEPS[step["do"]](self.state, step)
+        except (KsegError, ValueError) as error:
+            return {"error": type(error).__name__, "said": str(error)}
+
+    def close(self, how: str) -> None:
+        """In good order, or with the files as they lie."""
+        clean = how == "clean"
+        if clean:
+            flushing.close(self.state)
+        else:
+            self.state.active.close(trim=False)
+            self.state.mark_closed()
+        self._residence.leave(clean=clean)
+
+
+def told(state: LogState) -> Answer:
+    """What the log is like."""
+    seen = state.published
+    return {
+        "log_start_offset": seen.log_start_offset,
+        "log_end_offset": seen.log_end.offset,
+        "high_watermark": seen.high_watermark.offset,
+        "last_stable_offset": seen.last_stable.offset,
+        "recovery_point": seen.recovery_point,
+        "epochs": [list(entry) for entry in state.epochs.entries],
+        "producers": [producer(entry) for _, entry in sorted(state.producers.entries.items())],
+        "segments": [
+            {
+                "base_offset": info.base_offset,
+                "size": info.size,
+                "aborted": _aborted(info.path.with_suffix(".txnindex")),
+            }
+            for info in state.segments
+        ],
+    }
+
+
+def producer(entry: ProducerEntry) -> Answer:
+    """One producer."""
+    return {
+        "id": entry.producer_id,
+        "epoch": entry.producer_epoch,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "last_timestamp": entry.last_timestamp,
+        "transaction_from": entry.current_txn_first_offset,
+        "batches": [list(batch) for batch in entry.batches],
+    }
+
+
+def _aborted(path: Path) -> list[list[int]]:
+    if not path.exists():
+        return []
+    return [
+        [one.producer_id, one.first_offset, one.last_offset, one.last_stable_offset]
+        for one in TxnIndex.open(path).entries()
+    ]
+
+
+def _append(state: LogState, step: Answer) -> Answer:
+    origin = AppendOrigin[step.get("origin", "client").upper()]
+    version = 1 if origin is AppendOrigin.COORDINATOR else 0
+    return _appended(
+        append.append_as_leader(
+            state,
+            step["data"],
+            leader_epoch=step.get("epoch", 0),
+            origin=origin,
+            transaction_version=version,
+        )
+    )
+
+
+def _follow(state: LogState, step: Answer) -> Answer:
+    return _appended(
+        append.append_as_follower(state, step["data"], leader_epoch=step.get("epoch", 0))
+    )
+
+
+def _appended(result: append.AppendResult) -> Answer:
+    return {
+        "first_offset": result.first_offset,
+        "last_offset": result.last_offset,
+        "max_timestamp": result.max_timestamp,
+        "log_append_time": result.log_append_time,
+        "log_start_offset": result.log_start_offset,
+        "valid_bytes": result.valid_bytes,
+    }
+
+
+def _roll(state: LogState, step: Answer) -> Answer:
+    return {"base_offset": flushing.roll(state)}
+
+
+def _flush(state: LogState, step: Answer) -> Answer:
+    return {"recovery_point": flushing.flush(state, whole=step.get("all", True))}
+
+
+def _truncate(state: LogState, step: Answer) -> Answer:
+    return {"changed": trim.truncate_to(state, step["to"])}
+
+
+def _start_over(state: LogState, step: Answer) -> Answer:
+    trim.truncate_fully_and_start_at(state, step["to"])
+    return {}
+
+
+def _start_at(state: LogState, step: Answer) -> Answer:
+    return {"changed": trim.increment_log_start(state, step["to"])}
+
+
+def _retain(state: LogState, step: Answer) -> Answer:
+    report = retention.apply_state(state, retention.plan_state(state))
+    return {"deleted": report.segments_count}
+
+
+def _epoch(state: LogState, step: Answer) -> Answer:
+    state.epochs.assign(step["epoch"], state.log_end_offset)
+    return {}
+
+
+def _settle(state: LogState, step: Answer) -> Answer:
+    state.deletions.remove_due(2**63)
+    return {}
+
+
+def _find(state: LogState, step: Answer) -> Answer:
+    found = offsets.offset_for_timestamp(state, step["timestamp"], epochs=state.epochs.entries)
+    return {} if found is None else found._asdict()
+
+
+def _epoch_end(state: LogState, step: Answer) -> Answer:
+    end = offsets.end_offset_for_epoch(state, step["epoch"], epochs=state.epochs.entries)
+    return {} if end is None else {"epoch": end.epoch, "offset": end.end_offset}
+
+
+def _read(state: LogState, step: Answer) -> Answer:
+    """One fetch, as the driver tells it."""
+    got = fetch.fetch(
+        state,
+        step["from"],
+        max_bytes=step["bytes"],
+        isolation=_ISOLATIONS[step["isolation"]],
+        min_one_message=step["one"],
+    )
+    return {
+        "data": b64encode(got.data).decode(),
+        "segment": got.segment,
+        "position": got.position,
+        # Of no bytes at all Kafka does not say that they are too few.
+        "incomplete": bool(got.data) and got.first_batch_incomplete,
+        "aborted": [list(one) for one in got.aborted or ()],
+    }
+
+
+_STEPS: dict[str, Callable[[LogState, Answer], Answer]] = {
+    "append": _append,
+    "follow": _follow,
+    "roll": _roll,
+    "flush": _flush,
+    "truncate": _truncate,
+    "start_over": _start_over,
+    "start_at": _start_at,
+    "retain": _retain,
+    "epoch": _epoch,
+    "settle": _settle,
+    "find": _find,
+    "epoch_end": _epoch_end,
+    "read": _read,
+}
