@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AppendError": "kseg.errors",
     "AppendOrigin": "kseg.log.append_rules",
+    "AppendResult": "kseg.log.append",
     "AppendRules": "kseg.log.append_rules",
     "BatchBuilder": "kseg.format.builder",
     "BatchHeader": "kseg.format.header",
@@ -52,6 +53,7 @@ _HOMES = {
     "LeaderChange": "kseg.format.control",
     "LimitExceededError": "kseg.errors",
     "Log": "kseg.log.partition",
+    "LogConfig": "kseg.log.config",
     "LogDirectory": "kseg.log.directory",
     "LogLockedError": "kseg.errors",
     "Message": "kseg.format.message",
@@ -109,6 +111,7 @@ _MODULES = ("analysis", "arrow", "spark")
 __all__ = [
     "AppendError",
     "AppendOrigin",
+    "AppendResult",
     "AppendRules",
     "BatchBuilder",
     "BatchHeader",
@@ -138,6 +141,7 @@ __all__ = [
     "LeaderChange",
     "LimitExceededError",
     "Log",
+    "LogConfig",
     "LogDirectory",
     "LogLockedError",
     "Message",
@@ -252,7 +256,9 @@ if TYPE_CHECKING:
     from kseg.format.options import BatchOptions
     from kseg.format.ratio import RatioEstimator
     from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumns
+    from kseg.log.append import AppendResult
     from kseg.log.append_rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
+    from kseg.log.config import LogConfig
     from kseg.log.directory import LogDirectory
     from kseg.log.partition import Log
     from kseg.log.retention import (
