@@ -19,6 +19,13 @@ LAYERED = {"cli", "spark", "analysis", "log", "files", "arrow", "format"} | {
 KERNEL_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
 KERNELS_MUST_NOT_KNOW = re.compile(r"kseg(?!\.(?:_core|_encode)$)|\.|numpy|pyarrow")
 DOORS = {"kseg/files/io.py", "kseg/files/mapping.py"}
+OPENING = {"open", "fdopen", "pread", "preadv", "pwrite", "pwritev", "write", "writev", "sendfile"}
+CHANGING = {"truncate", "ftruncate", "fsync", "fdatasync", "sync", "posix_fallocate"} | {
+    *("rename", "renames", "replace", "link", "symlink", "unlink", "remove", "removedirs"),
+    *("mkdir", "makedirs", "rmdir", "mknod", "mkfifo", "copy_file_range"),
+    *("utime", "chmod", "fchmod", "lchmod", "chown", "fchown", "lchown"),
+}
+COPYING = {"copy", "copy2", "copyfile", "copytree", "copystat", "copymode", "move", "rmtree"}
 SEALED = [
     path
     for part in ("format", "files", "log", "analysis")
@@ -42,9 +49,10 @@ def test_kernels_know_nothing_above_them(path: Path) -> None:
 
 
 def opening_calls(path: Path) -> list[str]:
-    """Calls that would open, read, write or map a file by themselves."""
-    methods = {"read_bytes", "read_text", "write_bytes", "write_text"}
-    modules = {"os": {"open", "fdopen", "pread", "pwrite"}, "io": {"open"}, "mmap": {"mmap"}}
+    """Calls that would open, read, change or map a file by themselves."""
+    methods = {"read_bytes", "read_text", "write_bytes", "write_text", "touch", "rmdir"}
+    methods |= {"symlink_to", "hardlink_to"}
+    modules = {"os": OPENING | CHANGING, "io": {"open"}, "mmap": {"mmap"}, "shutil": COPYING}
     found = []
     for node in ast.walk(tree.module(path)):
         if not isinstance(node, ast.Call):
