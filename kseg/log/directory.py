@@ -8,6 +8,7 @@ Source: Kafka `LogManager`.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -223,6 +224,8 @@ class LogDirectory(Closing):
             renamed = log.path.with_name(
                 suffixed_directory(topic, partition, EntryKind.DELETE.value, uuid4().hex)
             )
+            if not log.path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(log.path))
             io.rename(log.path, renamed)
             io.flush_directory(self.path)
             home.forget(key)

@@ -131,6 +131,16 @@ def test_ul_059_an_empty_segment_gets_its_indexes_at_the_latest_when_it_is_close
     assert named(log, "*.timeindex") == ["0.timeindex", "1.timeindex"]
 
 
+@pytest.mark.parametrize("max_bytes", [2 * ONE, 2 * ONE + 1, 10 * ONE])
+def test_fr_14_no_more_of_a_file_is_sent_than_there_is(logs: Logs, max_bytes: int) -> None:
+    log = logs.new()
+    for _ in range(3):
+        log.append(one())
+    place = log.fetch(1, max_bytes=max_bytes, isolation="log_end").file
+    assert place is not None
+    assert (place.position, place.size) == (ONE, 2 * ONE)
+
+
 # Times
 
 
