@@ -382,7 +382,7 @@ def _aborted_within(
 
     Of a log under a writer of this process the transaction indexes tell; the end of what was
     fetched is told by the offset index, so there may be some too many. Of others, whose indexes
-    nobody has compared with the log, its headers do.
+    nobody has compared with the log, its headers do, from where was fetched on.
 
     Source: Kafka `LocalLog.addAbortedTransactions`.
     """
