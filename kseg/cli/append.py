@@ -125,7 +125,7 @@ class _Run:
         for batch in encode_lines(
             lines, self.options, base_offset=0, clock=self.clock, on_control=self._left_out
         ):
-            result = log.append(_from_zero(batch.data), durable=self.durable)
+            result = log.append(batch, durable=self.durable)
             self.first = self.first or result
             self.last = result
             self.batches += 1
@@ -167,11 +167,6 @@ class _Run:
             "bytes": self.bytes_written,
             "control_records_left_out": self.controls,
         }
-
-
-def _from_zero(data: bytes) -> bytes:
-    """The batch as producers send it: numbered from 0; the log gives the offsets."""
-    return bytes(8) + data[8:]
 
 
 __all__ = ["append"]

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     Buffer = bytes | bytearray | memoryview
 
 _INT32_MAX: Final = 2**31 - 1
-#: Where things lie in a batch: the size behind the offset, the magic.
-_SIZE, _MAGIC = slice(8, 12), 16
+#: Where things lie in a batch: the size behind the offset, the magic, the producer id.
+_SIZE, _MAGIC, _PRODUCER_ID = slice(8, 12), 16, 43
 
 
 #: Who brings offsets and epochs.
@@ -109,7 +109,8 @@ def append_as_leader(
 
     Args:
         state: the log.
-        data: one batch of magic 2, or messages of magic 0 or 1. Nothing is done for nothing.
+        data: one batch of magic 2, or messages of magic 0 or 1. Nothing is done for nothing. Bytes
+            are numbered from 0, as producers do it; an `EncodedBatch` from wherever.
         leader_epoch: of this leader; the log's latest if None, or else 0.
         origin: who appends.
         guard, transaction_version: see `ProducerState.prepare`.
@@ -128,7 +129,7 @@ def append_as_leader(
         raise ValueError("a follower appends by append_as_follower")
     if leader_epoch is not None and leader_epoch < 0:
         raise ValueError(f"leader_epoch is 0 or more, not {leader_epoch}")
-    view = memoryview(data.data if isinstance(data, EncodedBatch) else data).cast("B")
+    view = _given(data, origin)
     with state.lock:
         state.check()
         if leader_epoch is None:
@@ -168,7 +169,7 @@ def append_as_follower(
 
     Source: Kafka `UnifiedLog.appendAsFollower`.
     """
-    view = memoryview(data.data if isinstance(data, EncodedBatch) else data).cast("B")
+    view = _flat(data)
     with state.lock:
         state.check()
         if leader_epoch is not None:
@@ -202,6 +203,20 @@ def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
 
 
 # ---- what is given -------------------------------------------------------------------------------
+
+
+def _given(data: Buffer | EncodedBatch, origin: AppendOrigin) -> memoryview:
+    """The bytes; batches that were encoded in a row are each numbered as a producer's."""
+    if not isinstance(data, EncodedBatch):
+        return memoryview(data).cast("B")
+    if origin is AppendOrigin.CLIENT and data.magic >= 2 and data.base_offset:
+        return memoryview(bytes(_SIZE.start) + data.data[_SIZE.start :])
+    return memoryview(data.data)
+
+
+def _flat(data: Buffer | EncodedBatch) -> memoryview:
+    view = memoryview(data.data if isinstance(data, EncodedBatch) else data)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
 def _is_nothing(view: memoryview) -> bool:
@@ -269,6 +284,8 @@ def _accepted(batch: ValidatedBatch, view: memoryview, leader_epoch: int) -> Acc
         return Accepted(batch, table, batch.first_offset, int(table.leader_epoch[-1]))
     if head[_MAGIC] < 2:
         return Accepted(batch, None, batch.first_offset, -1)
+    if tail[_PRODUCER_ID - len(head)] & 0x80:  # none; what nearly every append has
+        return Accepted(batch, None, batch.first_offset, leader_epoch)
     one = one_batch(view[: len(batch)])
     assert one is not None
     header = _header_of(one, batch, leader_epoch)
@@ -426,11 +443,12 @@ def _commit(state: LogState, segment: SegmentWriter, update: ProducerUpdate, end
     """
     producers = state.producers
     state.log_end = OffsetMetadata(end, segment.base_offset, segment.size)
-    for decided in producers.commit(update):
-        if decided.aborted:
-            stable = producers.last_stable_offset(decided)
-            segment.txn_index.append(AbortedTxn(*decided[:3], stable))
-        producers.complete(decided)
+    if update is not NOTHING:
+        for decided in producers.commit(update):
+            if decided.aborted:
+                stable = producers.last_stable_offset(decided)
+                segment.txn_index.append(AbortedTxn(*decided[:3], stable))
+            producers.complete(decided)
     producers.map_end_offset = end
     state.publish()
 

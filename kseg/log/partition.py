@@ -8,7 +8,7 @@ published last. What is done to it stands in the modules named by each method.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import reduce
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -232,7 +232,7 @@ class Log(LogReading):
 
     def append(
         self,
-        batch: Batch | Sequence[Batch],
+        batch: Batch | Iterable[Batch],
         *,
         leader_epoch: int | None = None,
         origin: AppendOrigin = AppendOrigin.CLIENT,
@@ -247,7 +247,7 @@ class Log(LogReading):
         result is that of all: sums, and the ends of the range.
 
         Args:
-            batch: one, as `BatchBuilder` makes it or as bytes, or several.
+            batch: one, as `BatchBuilder` makes it or as bytes; or several, as of `encode_batches`.
             leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
                 the log forget later ones, as in Kafka.
             origin: who appends.

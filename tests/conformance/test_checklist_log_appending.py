@@ -24,7 +24,9 @@ from kseg.errors import (
     UnexpectedAppendOffsetError,
 )
 from kseg.files import io
+from kseg.format.encode import encode_batches
 from kseg.format.header import BatchHeader, scan
+from kseg.format.options import BatchOptions
 from kseg.log.append_rules import AppendOrigin
 from kseg.log.partition import Log
 from tests.builders import ABORT, COMMIT, LZ4, NONE, control_batch, record, records_of
@@ -218,6 +220,23 @@ def test_ul_011_the_first_offset_is_the_end_before(logs: Logs) -> None:
 def numbered(sequence: int, *, count: int = 1, epoch: int = 0, **fields: int) -> bytes:
     """Data of an idempotent producer."""
     return one(count=count, producer_id=1, producer_epoch=epoch, base_sequence=sequence, **fields)
+
+
+def test_ul_011_batches_that_were_encoded_in_a_row_follow_each_other_wherever_they_begin(
+    logs: Logs,
+) -> None:
+    log = logs.new()
+    log.append(one())
+    values = [b"%d" % number for number in range(10)]
+    result = log.append(encode_batches({"value": values}, BatchOptions(), batch_records=3))
+    assert (result.first_offset, result.last_offset, result.record_count) == (1, 10, 10)
+    assert [found.value for found in log.records()] == [b"hello", *values]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_ul_011_any_buffer_is_one_batch(logs: Logs, kind: type) -> None:
+    log = logs.new()
+    assert log.append(kind(one(count=2))).last_offset == 1
 
 
 def test_ul_012_a_sequence_that_leaves_a_gap_is_refused(logs: Logs) -> None:
