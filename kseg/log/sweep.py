@@ -37,10 +37,12 @@ from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.files.txn_index_writer import pack_entries
-from kseg.format.header import BatchHeader, BatchTable
+from kseg.format.header import FIELDS, BatchHeader, BatchTable, stop_error
 from kseg.log.placement import Indexed, Latest, Packed, place_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kseg.log.config import LogConfig
     from kseg.log.epochs import LeaderEpochs
     from kseg.log.producers import ProducerState
@@ -97,6 +99,17 @@ class Swept:
         return self.size - self.valid_bytes
 
     @property
+    def end_fault(self) -> KsegError | None:
+        """What ended the walk: `error`, or what `stop` says; None where the log ends in order.
+
+        A torn tail, or one of zeros, is a fault here too; it is none at the end of a log.
+        """
+        if self.error is not None or self.stop is StopReason.END:
+            return self.error
+        nothing = BatchTable(np.empty((0, len(FIELDS)), np.int64), self.valid_bytes, self.stop)
+        return stop_error(nothing)
+
+    @property
     def offset_entry_count(self) -> int:
         """Entries of the offset index."""
         return len(self.offset_entries) // OFFSET_ENTRY_BYTES
@@ -114,6 +127,7 @@ def sweep_segment(
     producers: ProducerState | None = None,
     epochs: LeaderEpochs | None = None,
     as_broker: bool = False,
+    watch: Callable[[BatchTable], None] | None = None,
 ) -> Swept:
     """Walk a segment once and work out everything that is derived from it.
 
@@ -136,6 +150,7 @@ def sweep_segment(
             `error` it is of no use.
         epochs: what is known there; new ones are noted in place, and not written.
         as_broker: do as Kafka does.
+        watch: called with the headers of sound batches, some at a time, in order.
 
     Raises:
         UnsupportedFormatError: a file of Kafka 0.7, which has no indexes.
@@ -147,6 +162,7 @@ def sweep_segment(
     if segment.kafka07:
         raise UnsupportedFormatError("files of Kafka 0.7 have no indexes", path=segment.path)
     sweep = _Sweep(segment.base_offset, config, producers, epochs, as_broker=as_broker)
+    sweep.watch = watch
     stop = StopReason.END
     policy = "file" if as_broker else "strict"
     for tile in segment.walk(on_bad_crc="stop", policy=policy):
@@ -178,6 +194,7 @@ class _Sweep:
         self._findings: list[KsegError] = []
         self._batches = self._records = 0
         self._error: KsegError | None = None
+        self.watch: Callable[[BatchTable], None] | None = None
 
     def feed(self, table: BatchTable) -> bool:
         """Take in the next batches; answers whether to go on."""
@@ -188,6 +205,8 @@ class _Sweep:
         # Kafka takes batches one by one, so the first one that is refused counts.
         errors = (self._note_epochs(sound), self._feed_producers(sound), error)
         self._error = min(filter(None, errors), key=lambda e: e.position or 0, default=None)
+        if self.watch is not None:
+            self.watch(sound)
         if len(sound):
             self._last_offset = int(sound.last_offset[-1])
             self._batches += len(sound)
