@@ -25,7 +25,7 @@ from kseg.log.written_files import attempt
 if TYPE_CHECKING:
     from kseg.log.state import LogState
 
-#: Rolled segments that may wait for a flush: their files are open, and walked after a crash.
+#: Rolled segments above the recovery point: their files are open, and walked after a crash.
 UNFLUSHED_MAX: Final = 8
 #: How often a flush that moves the recovery point has the checkpoints written, in ms.
 #: Source: Kafka `log.flush.offset.checkpoint.interval.ms`.
@@ -38,8 +38,10 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
     An active segment that is empty and begins there already stays, its indexes given their full
     size again; Kafka deletes it and makes the same one.
 
-    Kafka flushes what is sealed in the background. Here it waits for `flush`, but for one: as soon
-    as more than `UNFLUSHED_MAX` segments wait, each roll flushes the oldest.
+    What is sealed is on the disk before anything can follow it, so that a power cut leaves the
+    front of the log and never a hole; Kafka flushes it in the background. The recovery point waits
+    for `flush`, but for one: as soon as more than `UNFLUSHED_MAX` segments are sealed since, each
+    roll flushes up to the oldest.
 
     Args:
         state: the log.
@@ -87,9 +89,12 @@ def _seal_and_follow(state: LogState, base: int) -> None:
             io.unlink(path)
     active = state.active
     active.become_inactive()
-    if state.recovery_point >= state.log_end.offset:
-        # Recovery will not look at it again, so its indexes are to be as they are now.
-        _flush_or_fail(state, active)
+    # Nothing that follows may reach the disk before it: a power cut would leave a hole in the log.
+    with state.all_or_poison():
+        active.flush()
+        if state.names_changed:
+            io.flush_directory(state.path)
+            state.names_changed = False
     now_ms = state.now_ms()
     writer = SegmentWriter.open(state.path, base, state.config, create=True, now_ms=now_ms)
     with state.all_or_poison():
@@ -97,11 +102,6 @@ def _seal_and_follow(state: LogState, base: int) -> None:
         state.set_active(writer, seal=True)
         state.move_end(state.log_end.offset)
         state.publish()
-
-
-def _flush_or_fail(state: LogState, segment: SegmentWriter) -> None:
-    with state.all_or_poison():
-        segment.flush()
 
 
 def flush(state: LogState, offset: int | None = None, *, whole: bool = False) -> int:
