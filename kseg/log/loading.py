@@ -7,27 +7,22 @@ Source: Kafka `LogLoader.load`.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kseg.errors import UnsupportedFormatError
-from kseg.files import io
-from kseg.files.names import list_partition, segment_name
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.kept_aside import KeptAside
 from kseg.log.producers import ProducerState
-from kseg.log.segment import Segment
-from kseg.log.segment_walks import next_offset
-from kseg.log.snapshots import SegmentSource, SnapshotFiles, rebuild
+from kseg.log.recovering import do
+from kseg.log.recovery_plan import RecoveryFinding, RecoveryInputs
+from kseg.log.snapshots import SnapshotFiles
 
 if TYPE_CHECKING:
+    from kseg.files import io
     from kseg.log.config import LogConfig
-
-_NO_OFFSET: Final = 2**63 - 1
+    from kseg.log.workbench import Bench, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ class Loaded:
     epochs: LeaderEpochs
     producers: ProducerState
     snapshots: SnapshotFiles
-    findings: tuple[str, ...] = ()
+    findings: tuple[RecoveryFinding, ...] = ()
 
 
 def load(
@@ -82,6 +77,9 @@ def load(
     recovery_point: int,
     log_start_offset: int,
     now_ms: int,
+    keep_cut: bool = True,
+    backup_directory: io.StrPath | None = None,
+    progress: Progress | None = None,
 ) -> Loaded:
     """Bring a partition directory into order and say what is in it.
 
@@ -94,68 +92,52 @@ def load(
         recovery_point: what lies in front of it was flushed; 0 for not known.
         log_start_offset: of the checkpoint; 0 for none.
         now_ms: the clock.
+        keep_cut: keep what is cut off the log beside the data directory.
+        backup_directory: keep it there instead.
+        progress: told how many bytes of log were walked, and how many there are to walk.
 
     Raises:
         KsegError: the log cannot be loaded.
         OSError: the disk refuses.
+
+    Source: Kafka `LogLoader.load`.
     """
     directory = Path(path)
-    files = list_partition(directory)
-    if any(segment.kafka07 for segment in files.segments):
-        raise UnsupportedFormatError("Kafka 0.7 has no log that can be appended to", path=directory)
-    if not files.segments:
-        name = directory / segment_name(log_start_offset)
-        io.WriteFile.open(name, exclusive=True).close()
-        io.flush_directory(directory)
-        files = list_partition(directory)
-    segments = tuple(
-        LoadedSegment(segment.base_offset, os.stat(segment.log).st_size, segment.log)
-        for segment in files.segments
-    )
-    end = _log_end(segments[-1])
-    start = max(log_start_offset, segments[0].base_offset)
-    epochs = LeaderEpochs.load(directory / leader_epochs.FILE_NAME)
-    epochs.truncate_from_end(end)
-    epochs.truncate_from_start(log_start_offset)
-    snapshots = SnapshotFiles.of(files)
-    snapshots.remove_stray([segment.base_offset for segment in segments])
-    producers = ProducerState(
-        expiration_ms=config.producer_id_expiration_ms,
-        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
-    )
-    rebuild(
-        producers,
-        snapshots,
-        _sources(segments),
-        log_start_offset=start,
-        end_offset=end,
-        now_ms=now_ms,
-        clean=clean,
-        magic=config.message_format_magic,
-    )
+    inputs = RecoveryInputs(config, clean, max(recovery_point, 0), max(log_start_offset, 0), now_ms)
+    keeper = None
+    if keep_cut:
+        home = directory.resolve().parent
+        keeper = KeptAside(home, backup_directory, now_ms=now_ms)
+    ordered = do(directory, inputs, keeper, derived=False, progress=progress)
+    bench, log = ordered.bench, ordered.log
+    assert log is not None
     return Loaded(
-        segments,
-        start,
-        end,
-        max(start, end if clean else min(recovery_point, end)),
-        epochs,
-        producers,
-        snapshots,
+        tuple(_segment(bench, base) for base in bench.bases),
+        log.log_start_offset,
+        log.log_end_offset,
+        log.recovery_point,
+        LeaderEpochs(directory / leader_epochs.FILE_NAME, log.epochs.entries),
+        log.producers,
+        SnapshotFiles(
+            directory, ((offset, _path(log.snapshots, offset)) for offset in log.snapshots.offsets)
+        ),
+        tuple(bench.findings),
     )
 
 
-def _log_end(last: LoadedSegment) -> int:
-    with Segment.open(last.path, mapping="never", is_last=True) as segment:
-        return next_offset(segment, _NO_OFFSET)
+def _path(snapshots: SnapshotFiles, offset: int) -> Path:
+    path = snapshots.path(offset)
+    assert path is not None
+    return path
 
 
-def _sources(segments: Sequence[LoadedSegment]) -> list[SegmentSource]:
-    return [
-        SegmentSource(
-            segment.base_offset, partial(Segment.open, segment.path, mapping="never", is_last=False)
-        )
-        for segment in segments
-    ]
+def _segment(bench: Bench, base: int) -> LoadedSegment:
+    outcome = bench.outcomes[base]
+    path = Path(bench.path(base))
+    if not outcome.walked:
+        return LoadedSegment(base, bench.size(base), path)
+    entries, times = outcome.index_entries, outcome.time_index_entries
+    return LoadedSegment(base, bench.size(base), path, entries, times)
 
 
 __all__ = ["Loaded", "LoadedSegment", "load"]

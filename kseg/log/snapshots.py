@@ -13,12 +13,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.names import FileKind, PartitionFiles, list_partition, segment_name
-from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
 
 if TYPE_CHECKING:
     from kseg.errors import KsegError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kseg.log.segment import Segment
 
     OnError = Callable[[KsegError], None]
+    Feed = Callable[[ProducerState, Segment, int, OnError | None], None]
 
 DELETED = ".deleted"
 
@@ -38,6 +39,34 @@ class SoundSnapshot(NamedTuple):
     entries: tuple[ProducerSnapshotEntry, ...]
 
 
+class SnapshotDisk(Protocol):
+    """Where snapshots lie: on the disk, or where recovery imagines them."""
+
+    def read(self, path: Path) -> ProducerSnapshot:
+        """See `kseg.files.producer_snapshot.read`."""
+
+    def write(self, path: Path, entries: Iterable[ProducerSnapshotEntry], *, sync: bool) -> None:
+        """See `kseg.files.producer_snapshot.write`."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove a snapshot; FileNotFoundError if there is none."""
+
+
+class _Disk:
+    """The disk itself."""
+
+    __slots__ = ()
+
+    def read(self, path: Path) -> ProducerSnapshot:
+        return producer_snapshot.read(path)
+
+    def write(self, path: Path, entries: Iterable[ProducerSnapshotEntry], *, sync: bool) -> None:
+        producer_snapshot.write(path, entries, sync=sync)
+
+    def unlink(self, path: Path) -> None:
+        io.unlink(path)
+
+
 class SnapshotFiles:
     """The snapshots of one directory. Not for several threads at once; holds no file open.
 
@@ -45,10 +74,17 @@ class SnapshotFiles:
         directory: the partition.
     """
 
-    __slots__ = ("_offsets", "_paths", "directory")
+    __slots__ = ("_disk", "_offsets", "_paths", "directory")
 
-    def __init__(self, directory: io.StrPath, paths: Iterable[tuple[int, Path]] = ()) -> None:
+    def __init__(
+        self,
+        directory: io.StrPath,
+        paths: Iterable[tuple[int, Path]] = (),
+        *,
+        disk: SnapshotDisk | None = None,
+    ) -> None:
         """Know these; `scan` looks for them."""
+        self._disk: Final[SnapshotDisk] = _Disk() if disk is None else disk
         self.directory = Path(directory)
         self._paths = dict(paths)
         self._offsets = sorted(self._paths)
@@ -108,7 +144,7 @@ class SnapshotFiles:
         for offset in reversed(self._offsets[:end]):
             path = self._paths[offset]
             try:
-                return SoundSnapshot(offset, path, producer_snapshot.read(path).entries)
+                return SoundSnapshot(offset, path, self._disk.read(path).entries)
             except FileNotFoundError:
                 self._forget(offset)
             except (CorruptIndexError, LimitExceededError):
@@ -151,7 +187,7 @@ class SnapshotFiles:
         if offset <= state.last_snapshot_offset:
             return None
         path = self.directory / _name(offset)
-        producer_snapshot.write(path, state.snapshot_entries(), sync=sync)
+        self._disk.write(path, state.snapshot_entries(), sync=sync)
         if offset not in self._paths:
             insort(self._offsets, offset)
         self._paths[offset] = path
@@ -196,7 +232,7 @@ class SnapshotFiles:
     def _delete(self, offset: int) -> None:
         path = self._paths[offset]
         with suppress(FileNotFoundError):
-            io.unlink(path)
+            self._disk.unlink(path)
         self._forget(offset)
 
     def _forget(self, offset: int) -> Path | None:
@@ -228,6 +264,7 @@ def rebuild(
     clean: bool,
     magic: int = 2,
     on_error: OnError | None = None,
+    feed: Feed | None = None,
 ) -> None:
     """Bring `state` to `end_offset`, from the newest sound snapshot and the log behind it.
 
@@ -245,6 +282,8 @@ def rebuild(
             release wrote it, and nothing is read.
         magic: the format that is written; below 2 there are no producers to look for.
         on_error: see `ProducerState.feed`.
+        feed: how a segment is taken in, from `map_end_offset` on; by its index, as far as that can
+            be believed, if None.
 
     Raises:
         InvalidTxnStateError, InvalidRecordError: see `on_error`.
@@ -261,14 +300,13 @@ def rebuild(
         return
     no_walk = state.is_empty and state.map_end_offset >= end_offset
     state.truncate_and_reload(snapshots, log_start_offset, end_offset, now_ms=now_ms)
-    if end_offset <= state.map_end_offset or no_walk:
-        return
-    for source in _reaching(segments, state.map_end_offset, end_offset):
-        state.map_end_offset = max(source.base_offset, state.map_end_offset, log_start_offset)
-        if source.base_offset in taken_at:
-            snapshots.take(state)
-        with source.open() as segment:
-            _feed_segment(state, segment, end_offset, on_error)
+    if end_offset > state.map_end_offset and not no_walk:
+        for source in _reaching(segments, state.map_end_offset, end_offset):
+            state.map_end_offset = max(source.base_offset, state.map_end_offset, log_start_offset)
+            if source.base_offset in taken_at:
+                snapshots.take(state)
+            with source.open() as segment:
+                (feed or _feed_segment)(state, segment, end_offset, on_error)
     state.map_end_offset = end_offset
     snapshots.take(state)
 

@@ -13,6 +13,7 @@ from kseg.errors import (
     LogLockedError,
     NotALogError,
     UncleanShutdownError,
+    UnsupportedFormatError,
 )
 from kseg.files import io
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
@@ -192,14 +193,34 @@ def test_what_was_not_shut_down_cleanly_is_recovered_only_if_asked_for(tmp_path:
     opened(data).close()
 
 
+def test_every_log_is_recovered_whatever_the_number_of_jobs(tmp_path: Path) -> None:
+    data = made(tmp_path / "data", *(f"orders-{number}" for number in range(5)))
+    name = f"{0:020d}.log"
+    for number in range(5):
+        with open(data / f"orders-{number}" / name, "ab") as file:
+            file.write(b"torn")
+    whole = (data / "orders-0" / name).stat().st_size - len(b"torn")
+    for jobs in (1, 3):
+        (data / MARK).unlink()
+        told: list[tuple[int, int]] = []
+
+        def progress(done: int, total: int, told: list[tuple[int, int]] = told) -> None:
+            told.append((done, total))
+
+        with opened(data, recover=True, jobs=jobs, progress=progress) as directory:
+            assert [log.log_end_offset for log in directory.logs.values()] == [1] * 5
+            assert {log.segments[0].size for log in directory.logs.values()} == {whole}
+        assert told == [(done, 5) for done in range(1, 6)]
+
+
 def test_one_log_that_cannot_be_opened_closes_the_others(tmp_path: Path) -> None:
     data = made(tmp_path / "data", "orders-0", "orders-1", "orders-2")
-    (data / "orders-1" / "leader-epoch-checkpoint").write_text("no number")
-    with pytest.raises(CorruptIndexError):
+    (data / "orders-1" / f"{0:020d}.kafka").write_bytes(b"")
+    with pytest.raises(UnsupportedFormatError):
         opened(data, jobs=2)
     assert not (data / ".lock").exists()
     assert not (data / MARK).exists()
-    (data / "orders-1" / "leader-epoch-checkpoint").write_text("0\n0\n")
+    (data / "orders-1" / f"{0:020d}.kafka").unlink()
     with opened(data, recover=True) as directory:
         assert len(directory.logs) == 3
 

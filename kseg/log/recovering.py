@@ -1,0 +1,152 @@
+"""Carrying out what a recovery plan says, on the disk.
+
+The files are looked at again first, and all of it is worked out anew on the way: a plan holds
+decisions, not bytes. At whichever call the process dies, another plan and another application come
+to the same bytes in the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kseg.errors import StalePlanError
+from kseg.files import lock
+from kseg.log.kept_aside import Kept, KeptAside
+from kseg.log.recovery import Ordered, bring_into_order, plan_recovery
+from kseg.log.recovery_plan import RecoveryInputs, RecoveryPlan
+from kseg.log.scene import Hands, Scene, look_at
+
+if TYPE_CHECKING:
+    from kseg.files.io import StrPath
+    from kseg.log.config import LogConfig
+    from kseg.log.workbench import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What was done.
+
+    Attributes:
+        plan: that was carried out.
+        kept: what was kept aside.
+    """
+
+    plan: RecoveryPlan
+    kept: tuple[Kept, ...] = ()
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset to be read."""
+        return self.plan.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+        return self.plan.log_end_offset
+
+    @property
+    def truncated_bytes(self) -> int:
+        """Bytes of log that went."""
+        return self.plan.truncated_bytes
+
+
+def apply_recovery(
+    plan: RecoveryPlan,
+    *,
+    backup_directory: StrPath | None = None,
+    keep_cut: bool = True,
+    progress: Progress | None = None,
+) -> RecoveryReport:
+    """Do what a plan says, under the lock of the data directory.
+
+    Args:
+        plan: from `plan_recovery`.
+        backup_directory: where what is cut, removed or replaced is kept; a sibling of the data
+            directory, named after the time of the plan, if None.
+        keep_cut: keep it at all.
+        progress: told how many bytes of log were walked, and how many there are to walk.
+
+    Raises:
+        StalePlanError: files have changed since the plan was made; nothing was done.
+        KsegError: `plan.error`, if the log cannot be loaded; nothing was done.
+        LogLockedError: another process holds the data directory; nothing was done.
+        OSError: the disk refuses, or is too full to keep what is cut.
+    """
+    if plan.error is not None:
+        raise plan.error
+    directory = Path(plan.path)
+    with lock.acquire(directory.resolve().parent):
+        if look_at(directory) != plan.seen:
+            raise StalePlanError("files have changed since the plan was made", path=directory)
+        if plan.is_noop:
+            return RecoveryReport(plan)
+        keeper = None
+        if keep_cut:
+            home = directory.resolve().parent
+            keeper = KeptAside(home, backup_directory, now_ms=plan.inputs.now_ms)
+            keeper.check_room(plan.truncated_bytes)
+        do(directory, plan.inputs, keeper, derived=True, progress=progress)
+        return RecoveryReport(plan, () if keeper is None else tuple(keeper.kept))
+
+
+def do(
+    directory: Path,
+    inputs: RecoveryInputs,
+    keeper: KeptAside | None,
+    *,
+    derived: bool,
+    progress: Progress | None = None,
+) -> Ordered:
+    """Bring a partition into order on the disk; the caller holds the lock.
+
+    Args:
+        directory: the partition.
+        inputs: by what.
+        keeper: keeps what goes; None for nothing.
+        derived: whether files that can be had again from the log are kept, too.
+        progress: see `apply_recovery`.
+
+    Raises:
+        KsegError: the log cannot be loaded.
+        OSError: the disk refuses.
+    """
+    scene = Scene(directory, hands=Hands(directory, keeper, derived=derived))
+    ordered = bring_into_order(scene, inputs, progress=progress)
+    if ordered.error is not None:
+        raise ordered.error
+    scene.settle()
+    return ordered
+
+
+def recover(
+    path: StrPath,
+    *,
+    as_broker: bool = False,
+    clean: bool | None = None,
+    recovery_point: int | None = None,
+    log_start_offset: int | None = None,
+    config: LogConfig | None = None,
+    now_ms: int | None = None,
+    backup_directory: StrPath | None = None,
+    keep_cut: bool = True,
+    progress: Progress | None = None,
+) -> RecoveryReport:
+    """`plan_recovery` and `apply_recovery` in one, under the lock of the data directory."""
+    with lock.acquire(Path(path).resolve().parent):
+        plan = plan_recovery(
+            path,
+            as_broker=as_broker,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            config=config,
+            now_ms=now_ms,
+        )
+        return apply_recovery(
+            plan, backup_directory=backup_directory, keep_cut=keep_cut, progress=progress
+        )
+
+
+__all__ = ["RecoveryReport", "apply_recovery", "do", "recover"]
