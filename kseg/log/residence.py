@@ -71,11 +71,13 @@ class _Life:
     #: Directories that were loaded in this life: whether they are as a clean shutdown leaves them.
     loaded: dict[str, bool] = field(default_factory=dict)
     changed: set[FileKind] = field(default_factory=set)
+    #: Held while checkpoints are written, without `_guard`; nobody waits for both the other way.
+    writing: threading.Lock = field(default_factory=threading.Lock)
 
 
-#: The lives of this process, by the inode of the data directory. One lock is enough for all: what
-#: takes long under it, the writing of a checkpoint, is seldom.
+#: The lives of this process, by the inode of the data directory.
 _lives: dict[tuple[int, int], _Life] = {}
+#: Held for what is in memory, by all lives, and while one of them begins or ends.
 _guard: Final = threading.RLock()
 
 
@@ -202,15 +204,14 @@ class Residence:
     def write_checkpoints(self) -> None:
         """Write the checkpoints that have changed, lasting when this returns.
 
+        Others may go on noting meanwhile.
+
         Raises:
             OSError: one of them has not been written; a later call tries again.
         """
-        with _guard:
+        with self._life.writing:
             for kind in _CHECKPOINTS:
-                if kind in self._life.changed:
-                    path = os.path.join(self._life.path, kind.value)
-                    checkpoints.write_offset_checkpoint(path, self._life.offsets[kind])
-                    self._life.changed.discard(kind)
+                _write(self._life, kind)
 
     def _set(self, kind: FileKind, partition: TopicPartition, offset: int | None) -> None:
         if offset is not None and self._life.offsets[kind].get(partition) != offset:
@@ -252,7 +253,8 @@ class Residence:
                 return
             del _lives[life.key]
             try:
-                self.write_checkpoints()
+                for kind in _CHECKPOINTS:
+                    _write(life, kind)
                 if _ends_clean(life):
                     epoch = None if life.mark is None else life.mark.broker_epoch
                     metadata.write_clean_shutdown(
@@ -306,6 +308,21 @@ def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPar
     except KsegError as error:
         findings.append(error)
         return {}
+
+
+def _write(life: _Life, kind: FileKind) -> None:
+    """Write one checkpoint, if it has changed."""
+    with _guard:
+        if kind not in life.changed:
+            return
+        offsets = dict(life.offsets[kind])
+        life.changed.discard(kind)
+    try:
+        checkpoints.write_offset_checkpoint(os.path.join(life.path, kind.value), offsets)
+    except BaseException:
+        with _guard:
+            life.changed.add(kind)
+        raise
 
 
 def _ends_clean(life: _Life) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -280,3 +281,63 @@ def test_a_checkpoint_that_cannot_be_written_leaves_no_mark_and_no_lock(tmp_path
         home.leave()
     assert not (tmp_path / MARK).exists()
     residence.enter(tmp_path).leave()
+
+
+def test_the_mark_is_the_last_thing_and_all_before_it_is_lasting(tmp_path: Path) -> None:
+    done = []
+
+    def rename(source: io.StrPath, target: io.StrPath) -> None:
+        done.append(os.path.basename(os.fspath(target)))
+        os.replace(source, target)
+
+    def flush(fd: int) -> None:
+        done.append("flush")
+        os.fsync(fd)
+
+    home = residence.enter(tmp_path)
+    home.note(ORDERS, recovery_point=1, log_start_offset=2, high_watermark=3)
+    with io.calls_replaced(io.Calls(rename=rename, fsync=flush)):
+        home.leave()
+    names = [RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, MARK]
+    assert done == [step for name in names for step in (name, "flush")]
+
+
+def test_the_mark_is_lastingly_gone_when_enter_returns(tmp_path: Path) -> None:
+    (tmp_path / MARK).touch()
+    done = []
+
+    def unlink(path: io.StrPath) -> None:
+        done.append(os.path.basename(os.fspath(path)))
+        os.unlink(path)
+
+    def flush(fd: int) -> None:
+        done.append("flush")
+        os.fsync(fd)
+
+    with io.calls_replaced(io.Calls(unlink=unlink, fsync=flush)):
+        home = residence.enter(tmp_path)
+    assert done == [MARK, "flush"]
+    home.leave()
+
+
+def test_others_note_while_checkpoints_are_written(tmp_path: Path) -> None:
+    home = residence.enter(tmp_path)
+    home.note(ORDERS, recovery_point=1)
+    started, go_on = threading.Event(), threading.Event()
+
+    def rename(source: io.StrPath, target: io.StrPath) -> None:
+        started.set()
+        assert go_on.wait(10)
+        os.replace(source, target)
+
+    with io.calls_replaced(io.Calls(rename=rename)):
+        writer = threading.Thread(target=home.write_checkpoints)
+        writer.start()
+        assert started.wait(10)
+        home.note(CLICKS, recovery_point=2)
+        go_on.set()
+        writer.join()
+    assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n1\norders 0 1\n"
+    home.write_checkpoints()
+    assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n2\norders 0 1\nclicks 3 2\n"
+    home.leave()
