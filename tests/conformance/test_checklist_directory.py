@@ -21,6 +21,7 @@ from kseg.errors import (
     LogLockedError,
     OffsetOutOfRangeError,
     UncleanShutdownError,
+    UnsupportedFormatError,
 )
 from kseg.files import metadata
 from kseg.files.checkpoints import (
@@ -117,9 +118,8 @@ def test_mgr_03_an_end_before_all_is_loaded_leaves_no_mark(tmp_path: Path, clock
         directory.create("t", 0)
         directory.create("t", 1)
     (tmp_path / MARK).unlink()
-    epochs = tmp_path / "t-1" / "leader-epoch-checkpoint"
-    epochs.write_text("no checkpoint")
-    with pytest.raises(CorruptIndexError):
+    (tmp_path / "t-1" / f"{0:020d}.kafka").touch()
+    with pytest.raises(UnsupportedFormatError):
         opened(tmp_path, clock, recover=True)
     assert not (tmp_path / MARK).exists()
 
