@@ -1,0 +1,77 @@
+"""Every line of the checklist on logs is a test, found by its id, or is listed here with a reason.
+
+Kafka's broker does more around a log than a library can: it has metrics, schedulers, listeners and
+a remote store. Lines on those have nothing here to be asked of.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+TEST = re.compile(r"^def test_([a-z]+(?:42)?)_([0-9]{2,3})_", re.MULTILINE)
+
+
+def numbers(*ranges: tuple[int, int]) -> tuple[int, ...]:
+    return tuple(n for first, last in ranges for n in range(first, last + 1))
+
+
+#: What lines each heading of the checklist has.
+LINES = {
+    "sgs": numbers((1, 7)),
+    "fr": numbers((1, 14)),
+    "loc": numbers((1, 26)),
+    "ul": numbers(
+        *((1, 28), (30, 41), (50, 63), (70, 77), (80, 90), (100, 109), (120, 135)),
+        *((140, 142), (150, 151), (160, 168)),
+    ),
+    "lom": (1,),
+    "k42": numbers((1, 36)),
+    "fix": numbers((1, 3)),
+}
+
+_REMOTE = "there is no remote store; a log whose settings ask for one is refused"
+_COMPACTION = "compaction; `tests/conformance/test_checklist_compaction.py` has what it keeps"
+_HANDLES = "a log has no way to let go of its files without closing; one that failed does that"
+
+#: Line -> why nothing here can be asked for it.
+NOT_ASKED = {
+    "sgs 7": "a partition's directory is not renamed under an open log",
+    "loc 5": "a partition's directory is not renamed under an open log",
+    "loc 9": _HANDLES,
+    "loc 25": "the end of a log cannot be forced below its active segment",
+    "lom 1": "offsets with places are not compared: a fetch takes its limit from one moment",
+    "ul 7": "nobody holds an offset with its place for longer than one fetch",
+    "ul 8": "nobody listens to the high watermark; who waits for records waits for `changed`",
+    "ul 86": _COMPACTION,
+    "ul 89": "there is no task that expires producers, so none to be cancelled",
+    "ul 140": "a partition's directory is not renamed under an open log",
+    "ul 141": "a partition's directory is not renamed under an open log",
+    **dict.fromkeys((f"ul {n}" for n in range(160, 168)), _REMOTE),
+    "k42 33": _COMPACTION,
+    "k42 34": _COMPACTION,
+    "k42 35": _COMPACTION,
+}
+
+
+@cache
+def asked() -> frozenset[str]:
+    texts = (path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
+    return frozenset(f"{a} {int(n)}" for text in texts for a, n in TEST.findall(text))
+
+
+def lines() -> list[str]:
+    return [f"{heading} {number}" for heading, found in LINES.items() for number in found]
+
+
+@pytest.mark.parametrize("line", lines())
+def test_a_line_is_tested_or_there_is_a_reason(line: str) -> None:
+    assert (line in asked()) != (line in NOT_ASKED)
+
+
+def test_reasons_are_for_lines_that_there_are() -> None:
+    assert NOT_ASKED.keys() <= set(lines())
