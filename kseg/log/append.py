@@ -26,10 +26,11 @@ from kseg.format.header import BatchHeader, BatchTable, scan
 from kseg.log.append_checks import check_end, walk
 from kseg.log.append_rules import NOTHING_CONVERTED, AppendOrigin, ValidatedBatch
 from kseg.log.flushing import flush, roll
-from kseg.log.one_batch import OneBatch, one_batch, take_replica
+from kseg.log.one_batch import OneBatch, one_batch
 from kseg.log.placement import Placed
 from kseg.log.producer_entries import BatchDescriptor, OffsetMetadata
 from kseg.log.producers import NOTHING, ProducerUpdate
+from kseg.log.replicas import take_replica, take_replicas
 from kseg.log.validation import validate_append, validate_replica
 
 if TYPE_CHECKING:
@@ -248,8 +249,11 @@ def _replica(state: LogState, view: memoryview) -> Accepted | None:
             )
     if _is_nothing(view):
         return None
-    rules = state.rules_for(AppendOrigin.REPLICATION, 0)
-    batch = validate_replica(view, rules, next_offset=state.log_end.offset)
+    end = state.log_end.offset
+    batch = take_replicas(view, end)
+    if batch is None:
+        rules = state.rules_for(AppendOrigin.REPLICATION, 0)
+        batch = validate_replica(view, rules, next_offset=end)
     return _with_table(batch)
 
 

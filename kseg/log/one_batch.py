@@ -9,15 +9,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple
 
-from kseg import _core
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression
-from kseg.format.header import CODEC_MASK, CONTROL, LOG_APPEND, BatchHeader
-from kseg.log.append_rules import NOTHING_CONVERTED, ValidatedBatch
+from kseg.constants import LOG_OVERHEAD
+from kseg.format.header import CONTROL, LOG_APPEND, BatchHeader
 
-#: Where the checksum is, and where begins what it covers; a header's bytes.
-_COVERED_AT: Final = 21
 _HEADER: Final = Struct(">qiibIhiqqqhii")
-_OFFSET_MAX: Final = 2**63 - 2**33
 
 
 class OneBatch(NamedTuple):
@@ -83,30 +78,4 @@ def one_batch(view: memoryview) -> OneBatch | None:
     return batch if whole else None
 
 
-def take_replica(view: memoryview, batch: OneBatch, next_offset: int) -> ValidatedBatch | None:
-    """What a follower asks of one batch; see `kseg.log.validation.validate_replica`."""
-    first, delta = batch.base_offset, batch.last_offset_delta
-    if not next_offset <= first <= _OFFSET_MAX or delta < 0:
-        return None
-    if batch.attributes & CODEC_MASK > Compression.ZSTD:
-        return None
-    if _core.crc32c(view[_COVERED_AT:]) != batch.crc:
-        return None
-    last, timestamp = first + delta, batch.max_timestamp
-    return ValidatedBatch(
-        b"",
-        view,
-        first,
-        last,
-        last + 1,
-        batch.record_count,
-        max(timestamp, NO_TIMESTAMP),
-        last if timestamp > NO_TIMESTAMP else -1,
-        False,
-        NO_TIMESTAMP,
-        NOTHING_CONVERTED,
-        True,
-    )
-
-
-__all__ = ["OneBatch", "one_batch", "take_replica"]
+__all__ = ["OneBatch", "one_batch"]

@@ -28,6 +28,7 @@ from kseg.log.placement import (
     Placed,
     Placement,
     place,
+    place_one,
     place_table,
 )
 from kseg.log.segment import Segment
@@ -219,11 +220,13 @@ class SegmentWriter(Closing):
         position = self._log.size
         if not batches:
             return position
-        interval = self.config.index_interval_bytes
-        placed = place(
-            batches, position, self._bytes_since_entry, interval, self._latest or self.latest
-        )
         first, last = batches[0], batches[-1]
+        since, interval = self._bytes_since_entry, self.config.index_interval_bytes
+        latest = self._latest or self.latest
+        if first is last:
+            placed = place_one(first, position, since, interval, latest)
+        else:
+            placed = place(batches, position, since, interval, latest)
         self._append(parts, placed, position, last.last_offset, first.max_timestamp)
         return position
 

@@ -20,6 +20,7 @@ from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.log.append import AppendResult, append_as_leader, merged
 from kseg.log.append_rules import AppendOrigin
 from kseg.log.partition import Log
+from kseg.log.state import LogState
 from tests.builders import ABORT, COMMIT, GZIP, NONE, messages, record, wrapper
 from tests.unit.log.logs import (
     NOW_MS,
@@ -336,10 +337,10 @@ def test_an_interrupt_between_the_bytes_and_the_telling_fails_the_log(
 ) -> None:
     log.append(one())
 
-    def interrupted(_update: object) -> None:
+    def interrupted(_state: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(log.state.producers), "commit", lambda _self, u: interrupted(u))
+    monkeypatch.setattr(LogState, "publish", interrupted)
     with pytest.raises(KeyboardInterrupt):
         append_as_leader(log.state, one())
     monkeypatch.undo()
