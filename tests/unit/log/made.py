@@ -24,7 +24,8 @@ def new_log(root: Path, **settings: Any) -> Log:
 
 def open_log(path: Path, *, create: bool = False, recover: bool = False, **settings: Any) -> Log:
     """A log for appending, on a clock that stands still."""
-    config = LogConfig(**{"index_interval_bytes": 100, **settings})
+    small = {"index_interval_bytes": 100, "segment_index_bytes": 4_800}
+    config = LogConfig(**{**small, **settings})
     return Log.open(
         path,
         mode="append",
