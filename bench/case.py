@@ -29,7 +29,7 @@ class Case:
 
     group: str
     name: str
-    unit: Literal["record", "batch", "byte", "lookup"]
+    unit: Literal["record", "batch", "byte", "lookup", "segment"]
     prepare: Callable[[ExitStack], Contest]
 
 

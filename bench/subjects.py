@@ -12,6 +12,8 @@ from unittest import mock
 
 from kseg.files.offset_index import OffsetIndex
 from kseg.format import codec
+from kseg.log.config import LogConfig
+from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -163,3 +165,26 @@ def lookup_many(path: Path, targets: NDArray[np.int64]) -> Callable[[], int]:
         return len(targets)
 
     return look
+
+
+def open_log(path: Path, count: int) -> Callable[[], int]:
+    """Look at a log; answers segments."""
+
+    def look() -> int:
+        with Log.open(path) as log:
+            assert len(log.segments) == count
+        return count
+
+    return look
+
+
+def open_for_appending(path: Path, count: int) -> Callable[[], int]:
+    """Load a log that was shut down cleanly, and close it; answers segments."""
+    config = LogConfig(retention_ms=-1)
+
+    def load() -> int:
+        with Log.open(path, mode="append", config=config) as log:
+            assert len(log.segments) == count
+        return count
+
+    return load

@@ -22,7 +22,13 @@ HEADER = (
     f" {'kseg':>11}  verdict"
 )
 #: Units per nanosecond are shown as GB or millions a second.
-SCALE = {"byte": (1, "GB/s"), "lookup": (1e3, "M/s"), "record": (1e3, "M/s"), "batch": (1e3, "M/s")}
+SCALE = {
+    "byte": (1, "GB/s"),
+    "lookup": (1e3, "M/s"),
+    "record": (1e3, "M/s"),
+    "batch": (1e3, "M/s"),
+    "segment": (1e6, "k/s"),
+}
 
 
 def line(case: Case, result: Result) -> str:
