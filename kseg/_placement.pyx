@@ -6,10 +6,14 @@ in the index files: big-endian, 8 bytes and 12.
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from kseg._core cimport LAST_OFFSET, MAX_TIMESTAMP, ROW_FIELDS, SIZE, pointer_to
+from kseg._core cimport (
+    BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAGIC, MAX_TIMESTAMP, PRODUCER_ID, RECORD_COUNT,
+    ROW_FIELDS, SIZE, pointer_to,
+)
 
 cdef enum:
     STATES = 9
+    SURVEYED = 5
     INT32_MAX = 0x7fffffff
 
 
@@ -82,3 +86,50 @@ def place_rows(const int64_t[:, ::1] rows, int64_t base, int64_t interval, int64
         status = _place(rows, base, interval, &state[0], <uint8_t *>pointer_to(offsets),
                         <uint8_t *>pointer_to(times))
     return status == 0
+
+
+cdef void _survey(const int64_t[:, ::1] rows, int64_t base, int64_t before, bint strict,
+                  int64_t epoch, int64_t *found) noexcept nogil:
+    cdef int64_t last, first, records = 0, newer = 0, producers = 0, old = 0
+    cdef Py_ssize_t i, count = rows.shape[0]
+    for i in range(count):
+        last = rows[i, LAST_OFFSET]
+        # Ordered as it is, no difference overflows.
+        if last < base or last - base > INT32_MAX:
+            count = i
+            break
+        if strict:
+            # Compressed messages of magic 0 and 1 do not say where they begin.
+            first = rows[i, BASE_OFFSET] if rows[i, MAGIC] >= 2 else last
+            if first <= before or last < first:
+                count = i
+                break
+            before = last
+        if rows[i, RECORD_COUNT] > 0:
+            records += rows[i, RECORD_COUNT]
+        if rows[i, MAGIC] < 2:
+            old = 1
+            continue
+        newer |= rows[i, LEADER_EPOCH] > epoch
+        producers |= rows[i, PRODUCER_ID] >= 0
+    found[0], found[1], found[2], found[3], found[4] = count, records, newer, producers, old
+
+
+def survey_rows(const int64_t[:, ::1] rows, *, int64_t base, int64_t before, bint strict,
+                int64_t epoch, int64_t[::1] found):
+    """Look whether batches may follow each other in a segment, and what else they ask for.
+
+    Args:
+        rows: int64[n, 17], the headers.
+        base: the segment's base offset, not negative.
+        before: the last offset in front of them.
+        strict: whether each has to begin behind the one before it; else only its last offset is
+            looked at, which must have a 32-bit form.
+        epoch: the latest leader epoch that is known.
+        found: int64[5], written: how many are in order, from the first on; and of these: the sum of
+            their records; whether an epoch is newer, one has a producer, one is of magic 0 or 1.
+    """
+    if base < 0 or rows.shape[1] != ROW_FIELDS or found.shape[0] != SURVEYED:
+        raise ValueError("rows, base or found has not the right shape")
+    with nogil:
+        _survey(rows, base, before, strict, epoch, &found[0])

@@ -9,20 +9,19 @@ Source: Kafka `LogSegment.recover`.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import NO_TIMESTAMP, StopReason
+from kseg._placement import survey_rows
+from kseg.constants import StopReason
 from kseg.errors import (
     AppendError,
     InvalidRecordError,
     InvalidTxnStateError,
     KsegError,
-    LimitExceededError,
     OffsetOverflowError,
     OffsetsOutOfOrderError,
     UnsupportedFormatError,
@@ -34,24 +33,23 @@ from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import FileKind, segment_name
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.files.txn_index_writer import pack_entries
-from kseg.format.header import FIELDS, BatchHeader, BatchTable, stop_error
-from kseg.log.placement import Indexed, Latest, Packed, place_table
+from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
+from kseg.log.derived_entries import DerivedEntries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kseg.log.config import LogConfig
     from kseg.log.epochs import LeaderEpochs
+    from kseg.log.placement import Latest
     from kseg.log.producers import ProducerState
     from kseg.log.segment import Segment
 
 _INT32_MAX: Final = 2**31 - 1
+_LAST_OFFSET: Final = COLUMN["last_offset"]
 _INT64_MIN: Final = -(2**63)
-_OFFSET_ENTRY: Final = struct.Struct(">ii")
-_TIME_ENTRY: Final = struct.Struct(">qi")
 #: So many findings of a segment are kept; the rest would say the same.
 _FINDINGS_MAX: Final = 100
 _WINDOW_BYTES: Final = 2**20
@@ -173,6 +171,24 @@ def sweep_segment(
     return sweep.finish(segment, stop)
 
 
+class _Surveyed(NamedTuple):
+    """What a look at batches has shown.
+
+    Attributes:
+        in_order: how many, from the first one on, have offsets that may follow.
+        records: how many those say they have.
+        newer_epoch: whether one of them is of a newer leader epoch.
+        producers: whether one has a producer id.
+        old: whether one is of magic 0 or 1.
+    """
+
+    in_order: int
+    records: int
+    newer_epoch: int
+    producers: int
+    old: int
+
+
 class _Sweep:
     """The state of one walk: what the batches so far have come to."""
 
@@ -185,7 +201,7 @@ class _Sweep:
         *,
         as_broker: bool,
     ) -> None:
-        self.entries = _Entries(base_offset, config, as_broker=as_broker)
+        self.entries = DerivedEntries(base_offset, config, as_broker=as_broker)
         self._producers, self._epochs = producers, epochs
         self._as_broker = as_broker
         self._base_offset = base_offset
@@ -194,45 +210,58 @@ class _Sweep:
         self._findings: list[KsegError] = []
         self._batches = self._records = 0
         self._error: KsegError | None = None
+        self._found = np.empty(len(_Surveyed._fields), np.int64)
         self.watch: Callable[[BatchTable], None] | None = None
 
     def feed(self, table: BatchTable) -> bool:
         """Take in the next batches; answers whether to go on."""
-        sound, error = self._in_range(table)
+        seen = self._survey(table)
+        sound = table
+        error: KsegError | None = None
+        if seen.in_order < len(table):
+            sound, error = (
+                table.take(slice(seen.in_order)),
+                self._offset_error(table, seen.in_order),
+            )
         placed, refusal = self.entries.add(sound)
         if refusal is not None:
             sound, error = sound.take(slice(placed)), refusal
+            seen = self._survey(sound)
         # Kafka takes batches one by one, so the first one that is refused counts.
-        errors = (self._note_epochs(sound), self._feed_producers(sound), error)
+        errors = (
+            self._note_epochs(sound) if seen.newer_epoch else None,
+            self._feed_producers(sound, seen),
+            error,
+        )
         self._error = min(filter(None, errors), key=lambda e: e.position or 0, default=None)
         if self.watch is not None:
             self.watch(sound)
-        if len(sound):
-            self._last_offset = int(sound.last_offset[-1])
-            self._batches += len(sound)
-            self._records += int(np.maximum(sound.record_count, 0).sum())
+        if seen.in_order:
+            self._last_offset = int(sound.rows[-1, _LAST_OFFSET])
+            self._batches += seen.in_order
+            self._records += seen.records
         return self._error is None
+
+    def _survey(self, table: BatchTable) -> _Surveyed:
+        latest = None if self._epochs is None else self._epochs.latest
+        # Nobody has a later epoch than the last one where they are not asked for.
+        epoch = _INT32_MAX if self._epochs is None else -1
+        survey_rows(
+            table.rows,
+            base=self._base_offset,
+            before=self._last_offset,
+            strict=not self._as_broker,
+            epoch=epoch if latest is None else latest.epoch,
+            found=self._found,
+        )
+        return _Surveyed(*self._found.tolist())
 
     # ---- offsets ---------------------------------------------------------------------------------
 
-    def _in_range(self, table: BatchTable) -> tuple[BatchTable, KsegError | None]:
-        """The batches in front of the first whose offsets cannot be, and what is wrong with it."""
-        last = table.last_offset
-        wrong = (last < self._base_offset) | (last > self._base_offset + _INT32_MAX)
-        if not self._as_broker:
-            # Compressed messages of magic 0 and 1 do not say where they begin.
-            first = np.where(table.magic >= 2, table.base_offset, last)
-            wrong |= last < first
-            if len(table):
-                wrong[0] |= first[0] <= self._last_offset
-                wrong[1:] |= first[1:] <= last[:-1]
-        if not wrong.any():
-            return table, None
-        row = int(wrong.argmax())
-        before = self._last_offset if row == 0 else int(last[row - 1])
-        return table.take(slice(row)), self._offset_error(table[row], before)
-
-    def _offset_error(self, header: BatchHeader, before: int) -> KsegError:
+    def _offset_error(self, table: BatchTable, row: int) -> KsegError:
+        """What is wrong with the offsets of a batch."""
+        header = table[row]
+        before = int(table.last_offset[row - 1]) if row else self._last_offset
         last = header.last_offset
         first = last if header.magic < 2 else header.base_offset
         if self._as_broker or before < first <= last:
@@ -250,13 +279,10 @@ class _Sweep:
     # ---- epochs ----------------------------------------------------------------------------------
 
     def _note_epochs(self, table: BatchTable) -> KsegError | None:
-        if self._epochs is None or not len(table):
-            return None
-        epochs = np.where(table.magic >= 2, table.leader_epoch, -1)
+        assert self._epochs is not None
         latest = self._epochs.latest
+        epochs = np.where(table.magic >= 2, table.leader_epoch, -1)
         known = -1 if latest is None else latest.epoch
-        if int(epochs.max()) <= known:
-            return None
         before = np.maximum.accumulate(np.concatenate(([known], epochs[:-1])))
         rows = np.flatnonzero(epochs > before)
         starts = table.base_offset[rows]
@@ -272,14 +298,16 @@ class _Sweep:
 
     # ---- producers -------------------------------------------------------------------------------
 
-    def _feed_producers(self, table: BatchTable) -> KsegError | None:
+    def _feed_producers(self, table: BatchTable, seen: _Surveyed) -> KsegError | None:
         """Take in what the producers did; the error that Kafka's load would fail with, if any."""
         if self._producers is None:
             return None
-        modern = table.magic >= 2
-        if not modern.all():
-            table = table.take(modern)
+        if seen.old:
+            table = table.take(table.magic >= 2)
         if not len(table):
+            return None
+        if not seen.producers:
+            self._producers.map_end_offset = int(table.rows[-1, _LAST_OFFSET]) + 1
             return None
         try:
             aborted = self._producers.feed(table, on_error=None if self._as_broker else self._note)
@@ -323,103 +351,6 @@ class _Sweep:
             batches=self._batches,
             records=self._records,
         )
-
-
-class _Entries:
-    """The entries of both indexes, as they lie there, and where the next one goes."""
-
-    def __init__(self, base_offset: int, config: LogConfig, *, as_broker: bool) -> None:
-        self.offsets, self.times = bytearray(), bytearray()
-        self.position = 0
-        self.latest = Latest(NO_TIMESTAMP, base_offset)
-        self._since = 0
-        self._base_offset = base_offset
-        self._interval = config.index_interval_bytes
-        self._as_broker = as_broker
-        size = config.segment_index_bytes
-        self._indexed = Indexed(
-            base_offset - 1,
-            TimeIndexEntry(NO_TIMESTAMP, base_offset),
-            size // OFFSET_ENTRY_BYTES,
-            # One is kept for the entry of the end.
-            size // TIME_ENTRY_BYTES - 1,
-        )
-
-    def add(self, table: BatchTable) -> tuple[int, KsegError | None]:
-        """Place entries for batches; how many of these that were, and what is wrong behind them."""
-        placed = place_table(
-            table,
-            self.position,
-            self._since,
-            self._interval,
-            self.latest,
-            base_offset=self._base_offset,
-            indexed=self._indexed,
-        )
-        if not isinstance(placed, Packed) or (self._as_broker and 0 in placed.indexed[2:]):
-            return self._add_singly(table)
-        self.offsets += placed.offsets
-        self.times += placed.times
-        self._indexed, self.latest = placed.indexed, placed.latest
-        self.position, self._since = placed.end, placed.bytes_since_entry
-        return len(table), None
-
-    def _add_singly(self, table: BatchTable) -> tuple[int, KsegError | None]:
-        """The same where some batch cannot have its entry: up to that one."""
-        columns = (table.last_offset, table.max_timestamp, table.size)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        for row, (last_offset, max_timestamp, size) in enumerate(rows):
-            if max_timestamp > self.latest.timestamp:
-                self.latest = Latest(max_timestamp, last_offset)
-            if self._since > self._interval:
-                error = self._refusal(last_offset)
-                if error is not None:
-                    return row, error
-                self._append(last_offset)
-                self._since = 0
-            self.position += size
-            self._since += size
-        return len(table), None
-
-    def _refusal(self, last_offset: int) -> KsegError | None:
-        """Source: Kafka OffsetIndex.append, TimeIndex.maybeAppend."""
-        indexed = self._indexed
-        error: KsegError | None = None
-        if not indexed.offset_room or not indexed.time_room:
-            error = LimitExceededError("an index has no room for its entry")
-        elif self.offsets and last_offset <= indexed.offset:
-            error = OffsetsOutOfOrderError(
-                f"it is not above {indexed.offset}, the last one of the index"
-            )
-        elif self.times and self.latest.offset < indexed.time.offset:
-            error = OffsetsOutOfOrderError(
-                f"its time is that of offset {self.latest.offset}, below {indexed.time.offset}, "
-                "the last one of the time index"
-            )
-        if error is not None:
-            error.position, error.offset = self.position, last_offset
-        return error
-
-    def _append(self, last_offset: int) -> None:
-        indexed = self._indexed
-        self.offsets += _OFFSET_ENTRY.pack(last_offset - self._base_offset, self.position)
-        indexed = indexed._replace(offset=last_offset, offset_room=indexed.offset_room - 1)
-        if self.latest.timestamp > indexed.time.timestamp:
-            self.times += self._packed_time()
-            indexed = indexed._replace(
-                time=TimeIndexEntry(*self.latest), time_room=indexed.time_room - 1
-            )
-        self._indexed = indexed
-
-    def closing_entry(self) -> bytes:
-        """The entry for the largest timestamp, if the last one is not of it."""
-        if self.latest.timestamp <= self._indexed.time.timestamp:
-            return b""
-        return self._packed_time()
-
-    def _packed_time(self) -> bytes:
-        timestamp, offset = self.latest
-        return _TIME_ENTRY.pack(timestamp, offset - self._base_offset)
 
 
 # ---- writing -------------------------------------------------------------------------------------
