@@ -1,0 +1,165 @@
+"""`kseg reindex`: indexes and producer snapshots, made anew from the log."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import changing, output
+from kseg.cli.changing import Action, Change
+from kseg.cli.escapes import printable
+from kseg.cli.failures import Exit, complain
+from kseg.cli.options import (
+    Selection,
+    clock_of,
+    config_of,
+    config_options,
+    json_option,
+    selection_options,
+)
+from kseg.cli.paths import Partition
+from kseg.cli.paths import partitions as partitions_of
+from kseg.log import residence
+from kseg.log.kept_aside import KeptAside
+from kseg.log.reindexing import KINDS, LogFault, ReindexPlan, apply_reindex, plan_reindex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kseg.log import scene
+
+_KINDS = {kind.value: kind for kind in KINDS}
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@click.option(
+    "--only",
+    "kinds",
+    type=click.Choice(list(_KINDS)),
+    multiple=True,
+    help="Only files of this kind; may be repeated.",
+)
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Also replace indexes that are true, but not byte for byte what Kafka 4.2 would write.",
+)
+@selection_options
+@changing.change_options
+@config_options
+@json_option
+def reindex(
+    directory: str,
+    kinds: tuple[str, ...],
+    exact: bool,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    settings: tuple[tuple[str, str], ...],
+    now_ms: int | None,
+    as_json: bool,
+    **how: Any,
+) -> int:
+    """Say which indexes and snapshots in DIR are not what the log says, and make them anew.
+
+    DIR is a partition directory, or a data directory with all its partitions. The log itself is
+    never touched; where it is damaged, its indexes are left alone and 'kseg recover' is the verb.
+    Changes nothing without --apply. New entries lie index.interval.bytes apart (--config).
+    """
+    change = changing.change_of(**how)
+    run = _Run(change, clock_of(now_ms)())
+    asked = {
+        "config": config_of(settings),
+        "kinds": tuple(_KINDS[kind] for kind in kinds) or KINDS,
+        "exact": exact,
+        "now_ms": now_ms,
+    }
+    for partition in partitions_of((directory,), Selection(topics, partitions)):
+        run.look(partition, asked)
+    if not change.is_plan:
+        run.change_all(asked)
+    return run.report(directory, as_json=as_json)
+
+
+class _Run:
+    """One partition after the other, and what became of them."""
+
+    def __init__(self, change: Change, now_ms: int) -> None:
+        self.change = change
+        self.now_ms = now_ms
+        self.plans: dict[Partition, ReindexPlan] = {}
+        self.kept: dict[Path, KeptAside | None] = {}
+
+    def look(self, partition: Partition, asked: dict[str, Any]) -> None:
+        """Plan, and change nothing."""
+        with output.progress(partition.path.name, 1) as bar:
+            self.plans[partition] = plan_reindex(partition.path, **asked, progress=bar.to)
+
+    def change_all(self, asked: dict[str, Any]) -> None:
+        """Do it where something differs; nobody else comes into a data directory meanwhile."""
+        differing = [partition for partition, plan in self.plans.items() if not plan.is_noop]
+        with ExitStack() as stack:
+            if self.change.apply:
+                for home in sorted({each.path.resolve().parent for each in differing}):
+                    stack.callback(residence.enter(home).leave)
+            for partition in differing:
+                self._change(partition, asked)
+
+    def _change(self, partition: Partition, asked: dict[str, Any]) -> None:
+        place = self.change.place_of(partition.path, unclean=True)
+        plan = self.plans[partition]
+        if place != partition.path:
+            plan = self.plans[partition] = plan_reindex(place, **asked)
+        home = place.resolve().parent
+        if home not in self.kept:
+            self.kept[home] = self.change.kept_aside(home, self.now_ms)
+        with output.progress(place.name, 1) as bar:
+            apply_reindex(plan, keep=False, keeper=self.kept[home], progress=bar.to)
+
+    def report(self, directory: str, *, as_json: bool) -> int:
+        """Print it; answers the exit code."""
+        findings = list(self._findings())
+        code = changing.report(
+            "reindex",
+            directory,
+            self.change,
+            [_action(each) for plan in self.plans.values() for each in plan.actions],
+            self.kept.values(),
+            as_json=as_json,
+            findings=[printable(str(finding)) for finding in findings],
+            partitions=[_document(partition, plan) for partition, plan in self.plans.items()],
+        )
+        for finding in findings:
+            complain(
+                f"kseg: left alone: {printable(str(finding))}; 'kseg recover' tells what to do"
+            )
+        return Exit.FOUND if findings else code
+
+    def _findings(self) -> Iterator[LogFault]:
+        for plan in self.plans.values():
+            yield from plan.findings
+
+
+def _action(action: scene.Action) -> Action:
+    return Action(action.action, action.path, action.bytes, action.why)
+
+
+def _document(partition: Partition, plan: ReindexPlan) -> dict[str, Any]:
+    return {
+        "path": str(plan.path),
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "segments": [
+            {
+                "base_offset": each.base_offset,
+                "size": each.size,
+                "index_entries": each.index_entries,
+                "time_index_entries": each.time_index_entries,
+                "aborted_transactions": each.aborted,
+            }
+            for each in plan.segments
+        ],
+    }
