@@ -7,7 +7,8 @@ that are whole and sound, and looks again every 100 ms.
 Rolls do not show. Records that retention took away before they were read are passed over: the
 follower goes on at the log's start, and the offsets show the gap. Where a log is cut in front of
 the follower, as a replica's is that goes over to another leader, it goes on where the log was cut,
-so that offsets come again with other records.
+so that offsets come again with other records; in a log of another process, where that was found to
+end the next time it was looked at.
 
 Source: Kafka's consumers poll; `auto.offset.reset=earliest` is what passing over comes to.
 """

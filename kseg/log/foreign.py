@@ -18,7 +18,7 @@ from kseg.constants import StopReason
 from kseg.errors import KsegError, NotALogError, UnsupportedFormatError, at_path
 from kseg.format.header import stop_error
 from kseg.log.producer_entries import OffsetMetadata
-from kseg.log.published import Cuts, Published
+from kseg.log.published import Cuts, Published, SegmentInfo
 from kseg.log.segment import Segment
 from kseg.log.view import LogView
 
@@ -75,7 +75,7 @@ class _End:
 
 def _end_of(view: LogView, known: OffsetMetadata | None = None) -> _End:
     """The end of a log, walked to from a place that is known to be the end of a batch."""
-    last = view.segments[-1]
+    last = _last(view)
     if last.files.kafka07:
         raise UnsupportedFormatError("a log of Kafka 0.7 has no batches", path=view.path)
     with Segment.open(last.path, mapping="never", size=last.size, is_last=True) as segment:
@@ -92,6 +92,12 @@ def _end_of(view: LogView, known: OffsetMetadata | None = None) -> _End:
     assert table is not None
     fault = at_path(stop_error(table), last.path) if table.stop in _UNFINISHED else None
     return _End(OffsetMetadata(offset, last.base_offset, table.end_position), fault)
+
+
+def _last(view: LogView) -> SegmentInfo:
+    if not view.segments:
+        raise NotALogError("no segment is in it", path=view.path)
+    return view.segments[-1]
 
 
 def _published(view: LogView, end: _End, cuts: Cuts, *, committed: bool) -> Published:
@@ -122,7 +128,7 @@ class _Signs:
     @classmethod
     def of(cls, view: LogView) -> _Signs:
         names = os.stat(view.path)
-        last = os.stat(view.segments[-1].path)
+        last = os.stat(_last(view).path)
         return cls(names.st_mtime_ns, last.st_mtime_ns, last.st_size, last.st_ino)
 
 
@@ -171,18 +177,19 @@ class ForeignLog:
             signs = _Signs.of(self.view)
         except FileNotFoundError:  # the last segment is another one now
             signs = None
-        if signs == before and self._settled:
+        if signs == before and self._settled and not self._looks:
             return False
         # Two writes within a tick of the clock have one time, hence the look after the last one.
         self._settled = signs == before
         try:
             view = self._view_now(signs)
+            goes_on = self._goes_on(view, known)
         except NotALogError:  # all of it may just be making way for another beginning
             self._looks += 1
             if self._looks > _LOOKS_MAX:
                 raise
             return False
-        end = self._take(view, known if self._goes_on(view, known) else None, self.published.cuts)
+        end = self._take(view, known if goes_on else None, self.published.cuts)
         if end.offset < known.offset or (
             end.segment_base_offset == known.segment_base_offset and end.position < known.position
         ):
@@ -200,7 +207,7 @@ class ForeignLog:
 
     def _goes_on(self, view: LogView, known: OffsetMetadata) -> bool:
         """Whether the log is the one seen before, perhaps with more behind it."""
-        last = view.segments[-1]
+        last = _last(view)
         same_file = os.stat(last.path).st_ino == self._signs.inode
         return same_file and last.size >= known.position
 
