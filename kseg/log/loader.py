@@ -305,7 +305,9 @@ class _Loading:
         epochs = self._end_epochs(end)
         snapshots = bench.snapshots()
         state = bench.new_state()
-        self._rebuild(state, snapshots, start, end)
+        # A snapshot where the first segment begins stays: with older segments gone, nothing else
+        # tells what it does. Kafka deletes it, and knows those producers until the next crash.
+        self._rebuild(state, snapshots, inputs.log_start_offset, end)
         # Kafka does so before, so that what was the newest stays until the next time.
         snapshots.remove_stray(bench.bases)
         bench.scene.settle()
@@ -321,9 +323,12 @@ class _Loading:
         epochs.truncate_from_end(end)
         latest = -1 if epochs.latest is None else epochs.latest.epoch
         epochs.note(entry for entry in self.walked_epochs.entries if entry.epoch > latest)
-        epochs.truncate_from_end(end)
         epochs.truncate_from_start(self.inputs.log_start_offset)
-        if self.stored is None or epochs.entries != self.stored.entries:
+        # Last, so that one that now begins at the end goes at once, and not the next time.
+        epochs.truncate_from_end(end)
+        stored = () if self.stored is None else self.stored.entries
+        malformed = self.stored is None and leader_epochs.FILE_NAME in bench.scene.files
+        if malformed or epochs.entries != stored:
             bench.put_epochs(epochs.entries, "what the log says")
         epochs.dirty = False
         return epochs
@@ -401,7 +406,7 @@ def _stored_epochs(bench: Bench) -> LeaderEpochs | None:
         return LeaderEpochs(None, checkpoints.read_leader_epochs(path).effective)
     except (CorruptIndexError, LimitExceededError) as error:
         message = f"{error.reason}; made anew from the log"
-        bench.findings.append(RecoveryFinding("epochs-format", str(path), message, error.position))
+        bench.findings.append(RecoveryFinding("epochs-format", path, message, error.position))
         return None
 
 

@@ -1,0 +1,63 @@
+"""States in which the crash runs found something wrong, made by hand, so that they stay found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kseg.files import producer_snapshot
+from kseg.log.partition import Log
+from kseg.log.recovering import recover
+from tests.crash.reading import found_in
+from tests.crash.states import Contents, materialise, snapshot
+from tests.crash.stories import CONFIG, now_ms, placed, plain, produced
+
+ENTRY = producer_snapshot.ProducerSnapshotEntry(7, 0, 0, 3, 0, now_ms(), -1, -1)
+LOG = "data/orders-0/{:020d}.log"
+
+STATES: dict[str, Contents] = {
+    "a directory without a segment": {"data/orders-0": None},
+    "an empty segment without indexes": {"data/orders-0": None, LOG.format(0): b""},
+    "a log that ends in front of its start": {
+        "data/log-start-offset-checkpoint": b"0\n1\norders 0 9\n",
+        "data/orders-0": None,
+        LOG.format(0): placed(plain(1), 0, 0),
+        "data/orders-0/leader-epoch-checkpoint": b"0\n1\n0 0\n",
+    },
+    "an epoch before the start of a log that lost its end": {
+        "data/log-start-offset-checkpoint": b"0\n1\norders 0 2\n",
+        "data/orders-0": None,
+        LOG.format(0): placed(plain(1), 0, 0),
+        LOG.format(2): b"",
+        "data/orders-0/leader-epoch-checkpoint": b"0\n1\n0 0\n",
+    },
+    "a producer of segments that are gone": {
+        "data/orders-0": None,
+        LOG.format(4): placed(produced(1, 8, 0), 4, 0),
+        "data/orders-0/00000000000000000004.snapshot": producer_snapshot.to_bytes([ENTRY]),
+        "data/orders-0/leader-epoch-checkpoint": b"0\n1\n0 4\n",
+    },
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_recovering_again_changes_nothing(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "root"
+    materialise({"data": None, **STATES[name]}, root)
+    recover(root / "data" / "orders-0", config=CONFIG, now_ms=now_ms())
+    after = snapshot(root)
+    recover(root / "data" / "orders-0", config=CONFIG, now_ms=now_ms())
+    assert snapshot(root) == after
+
+
+def test_a_producer_whose_records_are_gone_is_known_after_a_second_crash(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    materialise({"data": None, **STATES["a producer of segments that are gone"]}, root)
+    for _ in range(2):
+        recover(root / "data" / "orders-0", config=CONFIG, now_ms=now_ms())
+    with Log.open(
+        root / "data" / "orders-0", mode="append", config=CONFIG, recover=True, now_ms=now_ms
+    ) as log:
+        assert {7, 8} <= set(log.state.producers.entries)
+    assert len(found_in(snapshot(root), "data/orders-0").batches) == 1

@@ -1,0 +1,141 @@
+"""A log after a power cut, a kill, a second kill while it is recovered, and calls that fail.
+
+One part in fifty of `python -m tests.crash.soak`; a violation prints the story and the moment.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash import household
+from tests.crash.faults import every_fault
+from tests.crash.kills import calls_of, every_kill
+from tests.crash.runs import (
+    Judge,
+    Tally,
+    faults,
+    fresh,
+    house_kills,
+    house_power_cuts,
+    kills,
+    power_cuts,
+    record,
+    scratch,
+    second_kills,
+)
+from tests.crash.states import enumerated, points
+from tests.crash.stories import (
+    Append,
+    Author,
+    DeleteRecords,
+    Flush,
+    NewEpoch,
+    Reopen,
+    Retain,
+    Roll,
+    Story,
+    Truncate,
+    plain,
+)
+
+SEEDS = [f"ci.{number}" for number in range(20)]
+
+
+def story_of(seed: str) -> Story:
+    return Author(seed).story(random.Random(seed).randrange(5, 16))
+
+
+def looked_at(run: Callable[[Path, Tally], None]) -> Tally:
+    tally = Tally()
+    with scratch() as root:
+        run(root, tally)
+    assert tally.violations == []
+    return tally
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_power_cut_takes_what_was_flushed(seed: str) -> None:
+    looked_at(lambda root, tally: power_cuts(story_of(seed), root, 200, seed, tally))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_kill_takes_what_was_appended(seed: str) -> None:
+    story = story_of(seed)
+
+    def run(root: Path, tally: Tally) -> None:
+        chosen = list(every_kill(calls_of(story.run, fresh(root / "run"))))
+        kills(story, root, random.Random(seed).sample(chosen, min(60, len(chosen))), tally)
+
+    looked_at(run)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_kill_in_recovery_changes_nothing_in_what_it_comes_to(seed: str) -> None:
+    story = story_of(seed)
+    looked_at(lambda root, tally: second_kills(story, root, 3, 10, seed, tally))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_calls_that_fail_take_nothing_that_was_flushed(seed: str) -> None:
+    story = story_of(seed)
+
+    def run(root: Path, tally: Tally) -> None:
+        chosen = list(every_fault(calls_of(story.run, fresh(root / "run"))))
+        faults(story, root, random.Random(seed).sample(chosen, 20), seed, tally)
+
+    looked_at(run)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:6])
+def test_a_data_directory_keeps_all_of_its_logs(seed: str) -> None:
+    story = household.written(seed)
+
+    def run(root: Path, tally: Tally) -> None:
+        house_power_cuts(story, root, 60, seed, tally)
+        house_kills(story, root, 20, seed, tally)
+
+    looked_at(run)
+
+
+# Small enough that every choice of what reached the disk can be gone through.
+SMALL = {
+    "append and flush": (Append((plain(1),)), Flush(), Append((plain(2),)), Flush()),
+    "roll": (Append((plain(1),)), Roll(), Append((plain(2),), durable=True)),
+    "an epoch": (Append((plain(1),)), Flush(), NewEpoch(), Append((plain(2),)), Flush()),
+    "truncate": (Append((plain(1), plain(2))), Flush(), Truncate(1), Append((plain(3),)), Flush()),
+    "truncate over a roll": (
+        Append((plain(1),)),
+        Roll(),
+        Append((plain(2),)),
+        Flush(),
+        Truncate(2),
+        Append((plain(3),)),
+        Flush(),
+    ),
+    "retain": (Append((plain(1),)), Roll(), Append((plain(2),)), DeleteRecords(1), Retain()),
+    "close and open": (Append((plain(1),)), Reopen(), Append((plain(2),)), Flush()),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_state_of_a_small_story_is_sound(name: str) -> None:
+    story = Story(name, SMALL[name])
+
+    def run(root: Path, tally: Tally) -> None:
+        recorder = record(story, root / "run")
+        judge = Judge(story, recorder, root / "state", tally)
+        for point in points(recorder.before, recorder.ops):
+            if len(point.open) <= 6:
+                for state in enumerated(point):
+                    judge.judge(state, "all of them")
+
+    assert looked_at(run).distinct > 100
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_kill_of_a_small_story_is_survived(name: str) -> None:
+    looked_at(lambda root, tally: kills(Story(name, SMALL[name]), root, None, tally))
