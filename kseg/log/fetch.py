@@ -50,7 +50,7 @@ ISOLATIONS: Final = ("log_end", "read_uncommitted", "read_committed")
 #: offset are in it.
 _SLACK_BYTES: Final = 8 << 10
 #: Bytes read at once with the headers; what is larger is read once it is known where it lies.
-_AHEAD_BYTES_MAX: Final = 4 << 20
+_AHEAD_BYTES_MAX: Final = 64 << 10
 _NOTHING: Final = memoryview(b"")
 
 
@@ -287,10 +287,12 @@ def _fetch_from(
 
     Source: Kafka `LogSegment.read`.
     """
-    ahead = min(wanted.max_bytes + _SLACK_BYTES, _AHEAD_BYTES_MAX) if wanted.with_data else 0
+    ahead = WINDOW_BYTES
+    if wanted.with_data and wanted.max_bytes <= _AHEAD_BYTES_MAX:
+        ahead = max(ahead, wanted.max_bytes + _SLACK_BYTES)
     fd = io.open_read(info.path)
     try:
-        found = find_batch(fd, info, wanted.start_offset, ahead=max(ahead, WINDOW_BYTES))
+        found = find_batch(fd, info, wanted.start_offset, ahead=ahead)
         if found is None:
             return None
         allowed = wanted.max_bytes

@@ -24,7 +24,14 @@ from kseg.errors import CorruptRecordError, at_path
 from kseg.files import io
 from kseg.files.index_probe import probe_offset
 from kseg.files.log_file import BATCH_BYTES_TRUSTED
-from kseg.format.header import COLUMN, BatchTable, scan, stop_error
+from kseg.format.header import (
+    COLUMN,
+    HEAD_BYTES,
+    BatchTable,
+    checksum_rule,
+    scan,
+    stop_error,
+)
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
@@ -34,7 +41,7 @@ _BASE_OFFSET: Final = COLUMN["base_offset"]
 _LAST_OFFSET: Final = COLUMN["last_offset"]
 _POSITION: Final = COLUMN["position"]
 _SIZE: Final = COLUMN["size"]
-_CRC_OK: Final = COLUMN["crc_ok"]
+_MAGIC: Final = COLUMN["magic"]
 
 #: What one fetch answers unless told otherwise, as a consumer's `max.partition.fetch.bytes`.
 FETCH_BYTES: Final = 2**20
@@ -128,14 +135,14 @@ def find_batch(
     """
     start = _start(info, offset)
     window = read_window(fd, info, start, ahead)
+    table = _scan(window, info, start)
     if start:
-        table = _scan(window, info, start, batches_max=1, on_bad_crc="note")
         if table.stop is StopReason.LIMIT and not len(table) and _is_trusted(table):
             window = read_window(fd, info, start, table.needed)
-            table = _scan(window, info, start, batches_max=1, on_bad_crc="note")
-        if not _leads_to(table, offset):
+            table = _scan(window, info, start)
+        if not _leads_to(table, window, offset):
             return _find_without_index(info, offset)
-    return _walk(fd, info, offset, window)
+    return _walk(fd, info, offset, window, table)
 
 
 def read_window(fd: int, info: SegmentInfo, position: int, size: int) -> Window:
@@ -164,16 +171,14 @@ def _start(info: SegmentInfo, offset: int) -> int:
     return position if position < info.size else 0
 
 
-def _scan(
-    window: Window, info: SegmentInfo, start: int, *, batches_max: int, on_bad_crc: str
-) -> BatchTable:
+def _scan(window: Window, info: SegmentInfo, start: int) -> BatchTable:
     return scan(
         window.data,
         base=window.position,
         start=start,
         file_end=info.size,
-        batches_max=batches_max,
-        on_bad_crc=on_bad_crc,
+        batches_max=_BATCHES,
+        on_bad_crc="ignore",
     )
 
 
@@ -182,16 +187,19 @@ def _is_trusted(table: BatchTable) -> bool:
     return 0 < table.needed <= BATCH_BYTES_TRUSTED
 
 
-def _leads_to(table: BatchTable, offset: int) -> bool:
+def _leads_to(table: BatchTable, window: Window, offset: int) -> bool:
     """Whether a sound batch lies where an index entry points, at or before the offset."""
     if not len(table):
         return False
     row = table.rows[0].tolist()
-    if row[_CRC_OK] != 1:
+    if row[_LAST_OFFSET] > offset and not 0 <= row[_BASE_OFFSET] <= offset:
         return False
-    last_offset: int = row[_LAST_OFFSET]
-    base_offset: int = row[_BASE_OFFSET]
-    return last_offset <= offset or 0 <= base_offset <= offset
+    start = row[_POSITION] - window.position
+    batch = memoryview(window.data)[start : start + row[_SIZE]]
+    if row[_MAGIC] >= 2 and row[_SIZE] < HEAD_BYTES:
+        return False
+    rule = checksum_rule(batch)
+    return rule.function(batch[rule.covered_at :], 0) == rule.stored(batch)
 
 
 def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
@@ -203,25 +211,26 @@ def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
     return FoundBatch(found.position, found.size, Window(found.position, b""))
 
 
-def _walk(fd: int, info: SegmentInfo, offset: int, window: Window) -> FoundBatch | None:
-    position = window.position
-    while position < info.size:  # each turn takes a batch, or reads one that it will take
-        table = _scan(window, info, position, batches_max=_BATCHES, on_bad_crc="ignore")
+def _walk(
+    fd: int, info: SegmentInfo, offset: int, window: Window, table: BatchTable
+) -> FoundBatch | None:
+    """Go on from what has been walked of a window."""
+    while True:  # each turn takes a batch, or reads one that it will take
         last_offsets = table.rows[:, _LAST_OFFSET].tolist()
         for row, last in enumerate(last_offsets):
             if last >= offset:
                 found = table.rows[row].tolist()
                 return FoundBatch(found[_POSITION], found[_SIZE], window)
         position = table.end_position
-        if len(last_offsets) == _BATCHES:
-            continue
-        if table.stop is not StopReason.LIMIT:
-            _check_end(table, info)
-            return None
-        if table.needed > BATCH_BYTES_TRUSTED or (window.position == position and not table.needed):
-            return _find_without_index(info, offset)
-        window = read_window(fd, info, position, max(table.needed, WINDOW_BYTES))
-    return None
+        if len(last_offsets) < _BATCHES:
+            if table.stop is not StopReason.LIMIT:
+                _check_end(table, info)
+                return None
+            stuck = window.position == position and not table.needed
+            if stuck or table.needed > BATCH_BYTES_TRUSTED:
+                return _find_without_index(info, offset)
+            window = read_window(fd, info, position, max(table.needed, WINDOW_BYTES))
+        table = _scan(window, info, position)
 
 
 def _check_end(table: BatchTable, info: SegmentInfo) -> None:

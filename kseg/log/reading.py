@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.format.request import FIELDS_DEFAULT
-from kseg.log.finding import FETCH_BYTES
+from kseg.log.fetch import FETCH_BYTES, Fetched, fetch
 
 if TYPE_CHECKING:
     from threading import Event
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kseg.files.checkpoints import EpochEntry
     from kseg.files.names import PartitionFiles
     from kseg.format.values import Record, RecordColumns
-    from kseg.log.fetch import Fetched
     from kseg.log.finding import Source
     from kseg.log.follow import Followed
     from kseg.log.locations import BatchLocation, RecordLocation
@@ -134,9 +133,7 @@ class LogReading:
         with_data: bool = True,
     ) -> Fetched:
         """Stored bytes from an offset on, out of one segment; see `kseg.log.fetch.fetch`."""
-        from kseg.log import fetch
-
-        return fetch.fetch(
+        return fetch(
             self.source(isolation),
             start_offset,
             max_bytes=max_bytes,
