@@ -11,17 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import (
     CorruptIndexError,
     OffsetsOutOfOrderError,
 )
 from kseg.files import checkpoints
 from kseg.files.grammar import offset_from_file_name
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from kseg.log import epochs as leader_epochs
 from kseg.log import raw_lookups, splits
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.leftovers import clear
+from kseg.log.placement import Latest
 from kseg.log.recovery_plan import CutPlace
 from kseg.log.snapshots import rebuild
 from kseg.log.sweep import Swept, sweep_segment
@@ -61,6 +65,7 @@ def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
         end, point = 0, 0
     else:
         end, point = splits.retried(bench, lambda: _recover(bench))
+        _check_room(bench)
     return _finish(bench, end, point), leftovers
 
 
@@ -146,6 +151,10 @@ def _recover_segment(bench: Bench, base: int, why: str) -> Swept:
 
 
 def _swept(bench: Bench, base: int, state: ProducerState) -> Swept:
+    if not bench.size(base):
+        # Also that beside a log of a negative offset, of which nothing else wants to know.
+        latest = Latest(NO_TIMESTAMP, base)
+        return Swept(base, 0, 0, StopReason.END, None, (), base, latest, b"", b"", (), 0, 0)
     with bench.open(base) as segment:
         swept = sweep_segment(
             segment,
@@ -293,6 +302,22 @@ def _begin_at(bench: Bench, base: int) -> None:
     bench.begin_at(base, "the first segment")
     for kind in (INDEX, TIMEINDEX):
         bench.scene.put(file_of(base, kind), b"", "the first segment")
+
+
+def _check_room(bench: Bench) -> None:
+    """The indexes of the last segment get their full size, which they must not exceed.
+
+    Source: Kafka `AbstractIndex.resize`.
+    """
+    base, room = bench.bases[-1], bench.inputs.config.segment_index_bytes
+    for kind, entry in ((INDEX, OFFSET_ENTRY_BYTES), (TIMEINDEX, TIME_ENTRY_BYTES)):
+        name = file_of(base, kind)
+        size = bench.scene.size(name) if name in bench.scene.files else 0
+        # One whose bytes are nobody's is as large as its entries.
+        if size != room // entry * entry and size // entry > room // entry:
+            raise CorruptIndexError(
+                f"{size} bytes do not go into an index of {room}", path=bench.scene.path(name)
+            )
 
 
 # ---- the end -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
@@ -25,21 +25,18 @@ if TYPE_CHECKING:
     from kseg.log.workbench import Bench, Progress
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSegment:
-    """A segment of a log that was loaded, not opened yet.
+class LoadedSegment(NamedTuple):
+    """A segment of a log that was loaded, not opened yet. One of many, hence a tuple.
 
     Attributes:
         base_offset: from the file's name.
         size: bytes of log; all of the file.
-        path: the log file.
         offset_entries, time_entries: entries of its indexes that count, where the log was walked to
             find out; None to look at the files.
     """
 
     base_offset: int
     size: int
-    path: Path
     offset_entries: int | None = None
     time_entries: int | None = None
 
@@ -133,11 +130,10 @@ def _path(snapshots: SnapshotFiles, offset: int) -> Path:
 
 def _segment(bench: Bench, base: int) -> LoadedSegment:
     outcome = bench.outcomes[base]
-    path = Path(bench.path(base))
     if not outcome.walked:
-        return LoadedSegment(base, bench.size(base), path)
+        return LoadedSegment(base, outcome.keep_bytes)
     entries, times = outcome.index_entries, outcome.time_index_entries
-    return LoadedSegment(base, bench.size(base), path, entries, times)
+    return LoadedSegment(base, outcome.keep_bytes, entries, times)
 
 
 __all__ = ["Loaded", "LoadedSegment", "load"]

@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from kseg.constants import StopReason
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
-from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, refused_batch
+from kseg.format.header import ENTRY_BYTES_MIN
 from kseg.log.workbench import INDEX, LOG, TIMEINDEX, TXNINDEX, Bench, file_of
-
-if TYPE_CHECKING:
-    from kseg.format.header import BatchHeader
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _TXN_ENTRY: Final = struct.Struct(">hqqqq")
+_START: Final = struct.Struct(">qiib")
+#: A batch of magic 2 up to its largest timestamp.
+_HEAD: Final = struct.Struct(">qiibIhiqq")
 _GOES_ON: Final = (StopReason.END, StopReason.LIMIT)
+
+
+class _Head(NamedTuple):
+    """What the first bytes of a batch say; of magic 0 and 1 the offsets are both the last one."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +96,7 @@ def _of_index(bench: Bench, base: int) -> Doubt | None:
     if header is None:
         message = f"its last entry points at {position}, where no batch lies"
         return Doubt(INDEX, "index-points-nowhere", message, at)
-    first = header.last_offset if header.base_offset < 0 else header.base_offset
-    if relative < 0 or base + relative < first:
+    if relative < 0 or base + relative < header.base_offset:
         message = f"its last entry leads past offset {base + relative}, which it is for"
         return Doubt(INDEX, "index-offset", message, at)
     return None
@@ -126,7 +133,7 @@ def _of_time_index(bench: Bench, base: int) -> Doubt | None:
     is_last = base == bench.bases[-1]
     if not size:
         first = _batch_at(bench, base, 0)
-        if first is None or first.max_timestamp < 0 or (is_last and not bench.inputs.clean):
+        if first is None or first.max_timestamp <= 0 or (is_last and not bench.inputs.clean):
             return None
         return Doubt(
             TIMEINDEX, "time-index-length", "no entries for a log whose batches have times"
@@ -163,16 +170,21 @@ def _of_txn_index(bench: Bench, base: int) -> Doubt | None:
     return None
 
 
-def _batch_at(bench: Bench, base: int, position: int) -> BatchHeader | None:
+def _batch_at(bench: Bench, base: int, position: int) -> _Head | None:
     """The batch at a position by its head alone; None if there is none, or it is not whole."""
-    name = file_of(base, LOG)
-    head = bench.scene.read(name, position=position, size=HEAD_BYTES)
-    if len(head) < ENTRY_BYTES_MIN or head[16] > 2 or (head[16] == 2 and len(head) < HEAD_BYTES):
+    head = bench.scene.read(file_of(base, LOG), position=position, size=_HEAD.size)
+    if len(head) < ENTRY_BYTES_MIN:
         return None
-    size = 12 + int.from_bytes(head[8:12], "big", signed=True)
+    first, length, _epoch, magic = _START.unpack_from(head)
+    size = 12 + length
     if size < ENTRY_BYTES_MIN or position + size > bench.size(base):
         return None
-    return refused_batch(head, position=position, size=size)[0]
+    if magic < 2:
+        return _Head(first, first, 0) if magic >= 0 else None
+    if magic > 2 or len(head) < _HEAD.size:
+        return None
+    delta, _base_timestamp, max_timestamp = _HEAD.unpack(head)[-3:]
+    return _Head(first, first + delta, max_timestamp)
 
 
 def end_of(bench: Bench, base: int) -> LogEnd:

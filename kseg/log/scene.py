@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.errors import CorruptIndexError
 from kseg.files import io, producer_snapshot
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 _SMALL_BYTES_MAX: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class FileSeen:
-    """A file as it was when it was looked at.
+class FileSeen(NamedTuple):
+    """A file as it was when it was looked at. Made for each file of a log, hence a tuple.
 
     Attributes:
         name: in its directory.
@@ -86,7 +85,7 @@ class SceneFile:
         part: whether it is such a part.
     """
 
-    source: Path
+    source: str
     size: int
     data: bytes | None = None
     why: str = ""
@@ -187,7 +186,7 @@ class Scene:
         mapping: how logs are opened.
     """
 
-    __slots__ = ("_before", "_reasons", "directory", "files", "hands", "mapping", "seen")
+    __slots__ = ("_before", "_prefix", "_reasons", "directory", "files", "hands", "mapping", "seen")
 
     def __init__(
         self, directory: io.StrPath, *, hands: Hands | None = None, mapping: Mapping = "auto"
@@ -200,12 +199,15 @@ class Scene:
         self.directory: Final = Path(directory)
         self.hands: Final = hands
         self.mapping: Final[Mapping] = mapping
+        self._prefix: Final = os.path.join(os.fspath(directory), "")
         self.seen: Final = look_at(self.directory)
-        self.files = {
-            file.name: SceneFile(self.directory / file.name, file.size) for file in self.seen
-        }
+        self.files = self._as_seen(self.seen)
         self._before: Final = {file.name: file.size for file in self.seen}
         self._reasons: dict[str, str] = {}
+
+    def _as_seen(self, seen: Iterable[FileSeen]) -> dict[str, SceneFile]:
+        prefix = self._prefix
+        return {file.name: SceneFile(prefix + file.name, file.size) for file in seen}
 
     # ---- looking ---------------------------------------------------------------------------------
 
@@ -215,7 +217,7 @@ class Scene:
 
     def path(self, name: str) -> str:
         """What a file is called, for messages."""
-        return str(self.directory / name)
+        return self._prefix + name
 
     def size(self, name: str) -> int:
         """Bytes of a file."""
@@ -241,10 +243,10 @@ class Scene:
         """Open a log as it would be."""
         file = self.files[name]
         if file.data is not None:
-            return EmptySegment(self.directory / name)
+            return EmptySegment(Path(self.path(name)))
         if file.part:
             end = file.start + file.size
-            return SegmentPart.part(file.source, name, file.start, end, self.mapping)
+            return SegmentPart.part(Path(file.source), name, file.start, end, self.mapping)
         return Segment.open(file.source, mapping=self.mapping, size=file.size, is_last=is_last)
 
     # ---- changing --------------------------------------------------------------------------------
@@ -263,7 +265,7 @@ class Scene:
         file.why = self._reasons[name] = why
         if self.hands is not None:
             self.hands.rename(name, target)
-            file.source = self.directory / target
+            file.source = self.path(target)
 
     def cut(self, name: str, size: int, why: str) -> None:
         """Cut a file's end off."""
@@ -283,7 +285,7 @@ class Scene:
             why: it changes.
             held: whether anybody will ask for the bytes.
         """
-        path = self.directory / name
+        path = self.path(name)
         if self._before.get(name) == len(data) and self._is_as_before(name):
             with suppress(FileNotFoundError):
                 if io.read_file(path, bytes_max=len(data)) == data:
@@ -301,11 +303,11 @@ class Scene:
         file = self.files.get(name)
         if file is None or self.hands is not None:
             return True
-        return file.source == self.directory / name
+        return file.source == self.path(name)
 
     def create(self, name: str, why: str) -> None:
         """Make an empty file."""
-        self.files[name] = SceneFile(self.directory / name, 0, b"", why)
+        self.files[name] = SceneFile(self.path(name), 0, b"", why)
         if self.hands is not None:
             self.hands.create(name)
             self.files[name].data = None
@@ -329,10 +331,7 @@ class Scene:
 
     def look_again(self) -> None:
         """Take the files as they are on the disk now, after someone else has changed them."""
-        self.files = {
-            file.name: SceneFile(self.directory / file.name, file.size)
-            for file in look_at(self.directory)
-        }
+        self.files = self._as_seen(look_at(self.directory))
 
     def settle(self) -> None:
         """Make all removals and names lasting before anything that follows."""
@@ -346,8 +345,8 @@ class Scene:
         found: list[Action] = []
         came_from: dict[str, str] = {}
         for name, file in self.files.items():
-            if file.data is None and not file.part and file.source.name != name:
-                came_from[file.source.name] = name
+            if file.data is None and not file.part and file.source != self.path(name):
+                came_from[file.source] = name
         for name in sorted(self._before.keys() | self.files.keys()):
             found += self._changes_of(name, came_from)
         return tuple(found)
@@ -355,11 +354,11 @@ class Scene:
     def _changes_of(self, name: str, came_from: dict[str, str]) -> Iterator[Action]:
         file, before = self.files.get(name), self._before.get(name)
         path = self.path(name)
-        if before is not None and name in came_from:
-            target = came_from[name]
+        if before is not None and path in came_from:
+            target = came_from[path]
             yield Action("rename", path, before, self.files[target].why, self.path(target))
         elif before is not None and (
-            file is None or (file.data is None and not file.part and file.source.name != name)
+            file is None or (file.data is None and not file.part and file.source != self.path(name))
         ):
             yield Action("delete", path, before, self._reasons.get(name, ""))
         if file is None:
@@ -367,10 +366,12 @@ class Scene:
         if file.data is not None or file.part:
             kind = "create" if before is None else "replace"
             yield Action(kind, path, file.size, file.why)
-        elif file.source.name == name and before is not None and file.size < before:
+        elif file.source == path and before is not None and file.size < before:
             yield Action("truncate", path, before - file.size, file.why)
-        elif file.source.name != name and file.size < self._before[file.source.name]:
-            yield Action("truncate", path, self._before[file.source.name] - file.size, file.why)
+        elif file.source != path:
+            gone = self._before[file.source.removeprefix(self._prefix)] - file.size
+            if gone:
+                yield Action("truncate", path, gone, file.why)
 
 
 class SceneSnapshots:
@@ -424,7 +425,7 @@ def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
                     seen.append(
                         FileSeen(entry.name, status.st_size, status.st_mtime_ns, status.st_ino)
                     )
-    return tuple(sorted(seen, key=lambda file: file.name))
+    return tuple(sorted(seen))
 
 
 __all__ = ["Action", "FileSeen", "Hands", "Scene", "SceneFile", "SceneSnapshots", "look_at"]

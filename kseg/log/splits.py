@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from kseg.errors import OffsetOverflowError
 from kseg.files.grammar import offset_from_file_name
-from kseg.log.splitting import apply_split, plan_split
+from kseg.log.splitting import SplitPlan, apply_split, plan_split
 from kseg.log.workbench import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX, file_of
 
 if TYPE_CHECKING:
@@ -52,8 +52,17 @@ def _split(bench: Bench, error: OffsetOverflowError) -> None:
     bases = [piece.base_offset for piece in plan.pieces]
     if bases == [base]:
         raise error
+    known = base in bench.bases
     bench.bases = [kept for kept in bench.bases if kept != base]
     bench.outcomes.pop(base, None)
+    _replace(bench, plan, base, bases)
+    for piece in bases if known else ():
+        bench.add(piece)
+
+
+def _replace(bench: Bench, plan: SplitPlan, base: int, bases: list[int]) -> None:
+    """Put the pieces into the segment's place."""
+    scene = bench.scene
     if scene.hands is not None:
         apply_split(plan, config=bench.inputs.config)
         scene.look_again()
@@ -72,8 +81,8 @@ def _split(bench: Bench, error: OffsetOverflowError) -> None:
 def overflows(bench: Bench, base: int) -> bool:
     """Whether a segment's last batch has no 32-bit offset, as a split is to mend it.
 
-    One in the middle of others that have is no overflow, but wrong. Kafka fails to split what does
-    not end with a whole batch.
+    One in the middle of others that have, or that reaches into the segments behind, is no overflow,
+    but wrong. Kafka splits there all the same; it fails if the log does not end with a whole batch.
 
     Source: Kafka `LogSegment.hasOverflow`.
     """
@@ -84,7 +93,11 @@ def overflows(bench: Bench, base: int) -> bool:
             if len(table):
                 last = int(table.last_offset[-1])
         whole = table is not None and table.end_position == segment.size
-    return last > base + _INT32_MAX and (whole or not bench.inputs.as_broker)
+    if last <= base + _INT32_MAX:
+        return False
+    if bench.inputs.as_broker:
+        return whole
+    return not any(base < other <= last for other in bench.bases)
 
 
 __all__ = ["overflows", "retried"]
