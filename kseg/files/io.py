@@ -225,7 +225,7 @@ class WriteFile(Closing):
         """
         if self._failure is not None:
             self._check()
-        size = sum(map(len, parts))
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if not size:
             return 0
         try:

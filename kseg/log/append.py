@@ -436,8 +436,8 @@ def _write(segment: SegmentWriter, accepted: Accepted, size: int) -> None:
     if isinstance(table, BatchTable):
         segment.append_table(batch.parts(), table)
     else:
-        placed = Placed(batch.last_offset, batch.max_timestamp, size)
-        segment.append(batch.parts(), (placed,))
+        one = Placed(batch.last_offset, batch.max_timestamp, size)
+        segment.append_one(batch.parts() if batch.head else (batch.tail,), one)
 
 
 def _commit(state: LogState, segment: SegmentWriter, update: ProducerUpdate, end: int) -> None:
@@ -446,13 +446,17 @@ def _commit(state: LogState, segment: SegmentWriter, update: ProducerUpdate, end
     Source: Kafka `UnifiedLog.updateLogEndOffset`, `ProducerStateManager.update`.
     """
     producers = state.producers
-    state.log_end = OffsetMetadata(end, segment.base_offset, segment.size)
-    if update is not NOTHING:
-        for decided in producers.commit(update):
-            if decided.aborted:
-                stable = producers.last_stable_offset(decided)
-                segment.txn_index.append(AbortedTxn(*decided[:3], stable))
-            producers.complete(decided)
+    place = OffsetMetadata(end, segment.base_offset, segment.size)
+    if update is NOTHING:
+        producers.map_end_offset = end
+        state.advance(place)
+        return
+    state.log_end = place
+    for decided in producers.commit(update):
+        if decided.aborted:
+            stable = producers.last_stable_offset(decided)
+            segment.txn_index.append(AbortedTxn(*decided[:3], stable))
+        producers.complete(decided)
     producers.map_end_offset = end
     state.publish()
 

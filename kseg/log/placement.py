@@ -9,7 +9,7 @@ Source: Kafka `LogSegment.append` (3.9.1, 4.2; before, an append made one index 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +53,8 @@ class Placement(NamedTuple):
         latest: the largest timestamp, these batches included.
     """
 
-    entries: Sequence[tuple[int, int]]
-    times: Sequence[tuple[int, int]]
+    entries: list[tuple[int, int]]
+    times: list[tuple[int, int]]
     end: int
     bytes_since_entry: int
     latest: Latest
@@ -121,23 +121,6 @@ def place(
         position += size
         bytes_since_entry += size
     return Placement(entries, times, position, bytes_since_entry, Latest(timestamp, offset))
-
-
-def place_one(
-    batch: tuple[int, int, int],
-    position: int,
-    bytes_since_entry: int,
-    interval: int,
-    latest: Latest,
-) -> Placement:
-    """`place` for one batch alone."""
-    last_offset, max_timestamp, size = batch
-    if max_timestamp > latest.timestamp:
-        latest = Latest(max_timestamp, last_offset)
-    if bytes_since_entry > interval:
-        entries = [(last_offset, position)]
-        return Placement(entries, [latest], position + size, size, latest)
-    return Placement([], [], position + size, bytes_since_entry + size, latest)
 
 
 def place_table(

@@ -28,7 +28,6 @@ from kseg.log.placement import (
     Placed,
     Placement,
     place,
-    place_one,
     place_table,
 )
 from kseg.log.segment import Segment
@@ -99,9 +98,7 @@ class SegmentWriter(Closing):
         """Open a segment that is there, or make one.
 
         Args:
-            directory: of the partition.
-            base_offset: of the segment.
-            config: of the log.
+            directory, base_offset, config: of the partition, the segment, the log.
             create: the log file must not be there yet.
             now_ms: the clock.
             suffix: `.cleaned` and the like, behind each file's name.
@@ -202,10 +199,7 @@ class SegmentWriter(Closing):
 
         Args:
             parts: the bytes of the batches, back to back, in any pieces.
-            batches: each of them; none for no effect.
-
-        Returns:
-            The position of the first one.
+            batches: each of them; none for no effect. The position of the first is the answer.
 
         Raises:
             ValueError: `parts` and `batches` differ in size.
@@ -220,14 +214,38 @@ class SegmentWriter(Closing):
         position = self._log.size
         if not batches:
             return position
-        first, last = batches[0], batches[-1]
+        if len(batches) == 1:
+            return self.append_one(parts, batches[0])
         since, interval = self._bytes_since_entry, self.config.index_interval_bytes
+        placed = place(batches, position, since, interval, self._latest or self.latest)
+        self._append(parts, placed, position, batches[-1].last_offset, batches[0].max_timestamp)
+        return position
+
+    def append_one(self, parts: Sequence[io.Bytes], batch: Placed) -> int:
+        """As `append`, for one batch alone: what most appends are."""
+        last_offset, max_timestamp, size = batch
+        log, index, since = self._log, self.offset_index, self._bytes_since_entry
+        self._check_offset(last_offset)
         latest = self._latest or self.latest
-        if first is last:
-            placed = place_one(first, position, since, interval, latest)
-        else:
-            placed = place(batches, position, since, interval, latest)
-        self._append(parts, placed, position, last.last_offset, first.max_timestamp)
+        if max_timestamp > latest.timestamp:
+            latest = Latest(max_timestamp, last_offset)
+        due = since > self.config.index_interval_bytes
+        position, count = log.size, index.count if due else -1
+        try:
+            log.append(*parts)
+            if log.size - position != size:
+                raise ValueError(f"the parts have not the {size} bytes of the batch")
+            if due:
+                if count < index.slots:
+                    index.append(last_offset, position)
+                self.time_index.maybe_append_all((latest,))
+        except BaseException as error:
+            self._undo(position, count, error)
+            raise
+        if position == 0:
+            self._rolling = max_timestamp
+        self._latest = latest
+        self._bytes_since_entry = size if due else since + size
         return position
 
     def append_table(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
@@ -248,13 +266,7 @@ class SegmentWriter(Closing):
         largest_offset: int,
         first_timestamp: int,
     ) -> None:
-        """Write batches and their entries, or take what was written away again."""
-        if not 0 <= largest_offset - self.base_offset <= _INT32_MAX:
-            raise OffsetOverflowError(
-                f"it has no 32-bit form relative to {self.base_offset}",
-                path=self._log.path,
-                offset=largest_offset,
-            )
+        self._check_offset(largest_offset)
         if sum(map(len, parts)) != placed.end - position:
             raise ValueError(f"the parts have not the {placed.end - position} bytes of the batches")
         indexed = -1
@@ -264,21 +276,29 @@ class SegmentWriter(Closing):
                 indexed = self.offset_index.count
                 self._index(placed)
         except BaseException as error:
-            if self._log.size != position:
-                self._log.cut_back(position, error)
-            if indexed >= 0:
-                self.offset_index.truncate_to_count(indexed)
+            self._undo(position, indexed, error)
             raise
         if position == 0:
             self._rolling = first_timestamp
         self._latest = placed.latest
         self._bytes_since_entry = placed.bytes_since_entry
 
+    def _check_offset(self, offset: int) -> None:
+        if not self.can_convert(offset):
+            reason = f"it has no 32-bit form relative to {self.base_offset}"
+            raise OffsetOverflowError(reason, path=self._log.path, offset=offset)
+
+    def _undo(self, position: int, indexed: int, error: BaseException) -> None:
+        if self._log.size != position:
+            self._log.cut_back(position, error)
+        if indexed >= 0:
+            self.offset_index.truncate_to_count(indexed)
+
     def _index(self, placed: Placement | Packed) -> None:
         """Write entries.
 
         Many batches may need more than there is room for; then the last ones go without, and the
-        next append rolls. Kafka fails there, with the batches written.
+        next append rolls, where Kafka fails with the batches written.
         """
         index, times = self.offset_index, self.time_index
         if isinstance(placed, Packed):
@@ -290,20 +310,17 @@ class SegmentWriter(Closing):
 
     def _place_table(self, table: BatchTable, position: int) -> Packed | Placement:
         index, times = self.offset_index, self.time_index
+        latest = self._latest or self.latest
         indexed = Indexed(
             index.last_offset if index.count else self.base_offset - 1,
             times.last_entry,
             index.slots - index.count,
             max(times.slots - 1 - times.count, 0),
         )
+        base, since = self.base_offset, self._bytes_since_entry
+        interval = self.config.index_interval_bytes
         return place_table(
-            table,
-            position,
-            self._bytes_since_entry,
-            self.config.index_interval_bytes,
-            self._latest or self.latest,
-            base_offset=self.base_offset,
-            indexed=indexed,
+            table, position, since, interval, latest, base_offset=base, indexed=indexed
         )
 
     # ---- rolling ---------------------------------------------------------------------------------
@@ -320,10 +337,7 @@ class SegmentWriter(Closing):
         """Whether an append ought to go into another segment. Makes missing indexes.
 
         Args:
-            now_ms: the clock.
-            max_timestamp: the largest timestamp of the append in ms.
-            messages_bytes: its bytes.
-            largest_offset: its last offset.
+            now_ms, max_timestamp, messages_bytes, largest_offset: the clock; of the append.
             segment_ms: `LogConfig.roll_ms`.
 
         Source: Kafka `LogSegment.shouldRoll`.
@@ -335,14 +349,14 @@ class SegmentWriter(Closing):
         if size and self.waited_for_roll_ms(now_ms, max_timestamp) > limit:
             return True
         full = self.offset_index.is_full or self.time_index.is_full
-        return full or not self.can_convert(largest_offset)
+        return full or not 0 <= largest_offset - self.base_offset <= _INT32_MAX
 
     def waited_for_roll_ms(self, now_ms: int, timestamp: int) -> int:
         """The age that counts for rolling in ms: by the records' time if they have one.
 
         Source: Kafka `LogSegment.timeWaitedForRoll`.
         """
-        first = self.rolling_timestamp
+        first = self.rolling_timestamp if self._rolling is None else self._rolling
         if first is not None and first >= 0:
             return timestamp - first
         return now_ms - self.created_ms
@@ -384,9 +398,7 @@ class SegmentWriter(Closing):
             return next_offset(reader, self.offset_index.last_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int | None = None) -> int:
-        """Remove the batch that holds `offset`, or the first behind it, and all that follows.
-
-        The indexes get their full size again.
+        """Remove the batch of `offset`, or the first behind it, and all further; grow the indexes.
 
         Args:
             offset: the log is to end here, or before.

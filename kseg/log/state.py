@@ -53,6 +53,23 @@ class OffsetKeeper(Protocol):
         """Write what was noted; lasting when this returns."""
 
 
+class Changes(threading.Condition):
+    """A condition that knows whether anybody waits, so that telling nobody costs nothing."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        """Wait and tell under `lock`."""
+        super().__init__(lock)
+        self.waiting = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """As of any condition; the lock is held."""
+        self.waiting += 1
+        try:
+            return super().wait(timeout)
+        finally:
+            self.waiting -= 1
+
+
 class LogState:
     """One log under one writer.
 
@@ -139,7 +156,7 @@ class LogState:
         self.path: Final = path
         self.config = config
         self.lock: Final = threading.RLock()
-        self.changed: Final = threading.Condition(self.lock)
+        self.changed: Final = Changes(self.lock)
         self.now_ms: Final = now_ms
         self.mapping: Final[Mapping] = mapping
         self.partition: Final = partition
@@ -319,7 +336,34 @@ class LogState:
                 self.recovery_point,
                 self.cuts,
             )
-            self.changed.notify_all()
+            if self.changed.waiting:
+                self.changed.notify_all()
+
+    def advance(self, end: OffsetMetadata) -> None:
+        """Move the end and publish, after an append that no producer has a part in.
+
+        Where nothing is undecided and nobody holds the high watermark back, all three offsets are
+        the new end, and the rest is as before.
+        """
+        seen = self.published
+        self.log_end = end
+        if not self.follows_end or seen.last_stable is not seen.log_end:
+            self.publish()
+            return
+        with self.lock:
+            self.high_watermark = end
+            self.published = Published(
+                self.sealed,
+                self._active_files,
+                self.log_start_offset,
+                end,
+                end,
+                end,
+                self.recovery_point,
+                self.cuts,
+            )
+            if self.changed.waiting:
+                self.changed.notify_all()
 
     def note_offsets(self, *, write: bool = False) -> None:
         """Tell the keeper recovery point, log start and high watermark.

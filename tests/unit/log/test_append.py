@@ -337,10 +337,10 @@ def test_an_interrupt_between_the_bytes_and_the_telling_fails_the_log(
 ) -> None:
     log.append(one())
 
-    def interrupted(_state: object) -> None:
+    def interrupted(_state: object, _end: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LogState, "publish", interrupted)
+    monkeypatch.setattr(LogState, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         append_as_leader(log.state, one())
     monkeypatch.undo()
