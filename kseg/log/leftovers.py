@@ -113,11 +113,16 @@ def _offset(name: str, as_broker: bool) -> int | None:
 def _make_room(scene: Scene, swaps: list[str], *, as_broker: bool) -> None:
     """Remove what finished files replace: everything that has an offset of their range."""
     start, end = _OFFSET_END, -_OFFSET_END
-    for name in swaps:
+    for name in tuple(swaps):
         offset = _offset(name, as_broker)
         if name.endswith(_LOG + _SWAP) and offset is not None:
             start = min(start, offset)
             end = max(end, _next_offset(scene, name, as_broker=as_broker))
+            index = _index_of(name)
+            if as_broker and index not in scene.files:
+                # Kafka has made it, in looking for the end, and so nothing is missing later on.
+                scene.create(index, "an empty one in place of none")
+                swaps.append(index)
     for name in scene.names():
         if name in swaps:
             continue
@@ -128,12 +133,17 @@ def _make_room(scene: Scene, swaps: list[str], *, as_broker: bool) -> None:
 
 def _next_offset(scene: Scene, name: str, *, as_broker: bool) -> int:
     """The offset behind a finished log."""
-    index = name.removesuffix(_LOG + _SWAP) + ".index" + _SWAP
+    index = _index_of(name)
     with scene.open_log(name, is_last=True) as segment:
         if as_broker:
             entries = scene.read(index) if index in scene.files else b""
             return raw_lookups.next_offset(segment, entries)
         return next_offset(segment, segment.base_offset)
+
+
+def _index_of(name: str) -> str:
+    """The offset index of a finished log."""
+    return name.removesuffix(_LOG + _SWAP) + ".index" + _SWAP
 
 
 def _take_places(scene: Scene, swaps: list[str]) -> None:
