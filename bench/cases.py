@@ -12,13 +12,14 @@ from bench import datagen, peers, records
 from bench.case import JAVA, Case, java, made, per_record
 from bench.open_cases import open_cases
 from bench.pairs import Contest, Versus
+from bench.recover_cases import recover_cases
 from bench.write_cases import encode_cases
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-GROUPS = ("crc", "scan", "columns", "codecs", "encode", "arrow", "index", "open")
+GROUPS = ("crc", "scan", "columns", "codecs", "encode", "arrow", "index", "open", "recover")
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
 INDEX_ENTRIES = 1_300_000
@@ -42,6 +43,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "arrow": _arrow_cases,
         "index": _index_cases,
         "open": open_cases,
+        "recover": recover_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]
 

@@ -7,14 +7,18 @@ open it anew in every call.
 from __future__ import annotations
 
 import zlib
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 from unittest import mock
 
 from kseg.files.offset_index import OffsetIndex
 from kseg.format import codec
 from kseg.log.config import LogConfig
+from kseg.log.epochs import LeaderEpochs
 from kseg.log.partition import Log
+from kseg.log.producers import ProducerState
 from kseg.log.segment import Segment
+from kseg.log.sweep import sweep_segment, write_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,6 +73,23 @@ def verify(path: Path, stack: ExitStack, mapping: Mapping = "always") -> Callabl
     """Walk all batches and check each CRC; answers bytes."""
     segment = stack.enter_context(Segment.open(path, mapping=mapping))
     return lambda: segment.batches(verify=True).end_position
+
+
+def sweep(path: Path, stack: ExitStack, *, install: bool) -> Callable[[], int]:
+    """Find, and perhaps install, all that a segment says; answers bytes."""
+    segment = stack.enter_context(Segment.open(path, mapping="always"))
+    place = stack.enter_context(TemporaryDirectory(prefix="kseg-bench-"))
+    config = LogConfig()
+
+    def look() -> int:
+        swept = sweep_segment(
+            segment, config=config, producers=ProducerState(), epochs=LeaderEpochs(None)
+        )
+        if install:
+            write_indexes(place, 0, swept, config=config, active=True)
+        return swept.valid_bytes
+
+    return look
 
 
 def verify_fresh(path: Path) -> Callable[[], int]:
