@@ -137,6 +137,9 @@ class _Cuts:
                 )
                 if row == count:
                     break
+                if row + 1 < len(table) and last[row + 1] <= last[row]:
+                    count = row  # not far, but wrong: the next one does not follow
+                    break
             self._begin(int(table.position[row]), int(last[row]))
             row += 1
         if count:

@@ -79,11 +79,24 @@ def test_a_segment_without_overflow_cannot_be_split(
 
 
 def test_offsets_that_go_back_begin_no_segment(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 0, one(5), one(2**31 + 5), one(6), one(2**33))
+    far = [one(2**31 + 5), one(2**31 + 6)]
+    path = write_segment(tmp_path, 0, one(5), *far, one(6), one(2**33))
     assert plan_split(path).pieces == (
         SplitPiece(5, 0, 90),
-        SplitPiece(2**31 + 5, 90, 360),
+        SplitPiece(2**31 + 5, 90, 450),
     )
+
+
+def test_an_offset_that_the_next_batch_does_not_follow_is_wrong_rather_than_far(
+    tmp_path: Path,
+) -> None:
+    path = write_segment(tmp_path, 0, one(5), one(2**50), one(6), one(7))
+    with Segment.open(path) as segment:
+        swept = sweep_segment(segment, config=CONFIG)
+    assert isinstance(swept.error, OffsetsOutOfOrderError)
+    assert (swept.error.position, swept.valid_bytes) == (90, 90)
+    with pytest.raises(ValueError, match="no offset of"):
+        plan_split(path)
 
 
 def test_a_batch_that_overflows_by_itself_gets_the_segment_of_its_first_offset(
@@ -204,7 +217,8 @@ def test_damage_in_the_middle_ends_the_splitting_there(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_to_split_and_offsets_out_of_order_are_told(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 0, one(5), one(2**31 + 5), one(6), one(2**33))
+    far = [one(2**31 + 5), one(2**31 + 6)]
+    path = write_segment(tmp_path, 0, one(5), *far, one(6), one(2**33))
     with Segment.open(path) as segment:
         before = sweep_segment(segment, config=CONFIG)
     assert isinstance(before.error, OffsetOverflowError)
