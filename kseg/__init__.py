@@ -76,6 +76,10 @@ _HOMES = {
     "RecordColumns": "kseg.format.values",
     "RecordFault": "kseg.errors",
     "RecordTooLargeError": "kseg.errors",
+    "RecoveryPlan": "kseg.log.recovery_plan",
+    "RecoveryReport": "kseg.log.recovering",
+    "ReindexPlan": "kseg.log.reindex_plan",
+    "ReindexReport": "kseg.log.reindex_plan",
     "RetentionPlan": "kseg.log.retention",
     "RetentionReport": "kseg.log.retention",
     "Scan": "kseg.log.scan",
@@ -94,6 +98,8 @@ _HOMES = {
     "ValidatedBatch": "kseg.log.append_rules",
     "ValidationMetrics": "kseg.log.append_rules",
     "Voter": "kseg.format.control",
+    "apply_recovery": "kseg.log.recovering",
+    "apply_reindex": "kseg.log.reindexing",
     "apply_retention": "kseg.log.retention",
     "convert": "kseg.format.convert",
     "down_convert": "kseg.format.down_convert",
@@ -101,7 +107,10 @@ _HOMES = {
     "encode_batches": "kseg.format.encode",
     "encode_messages_07": "kseg.format.encode",
     "parse_control": "kseg.format.control",
+    "plan_recovery": "kseg.log.recovery",
+    "plan_reindex": "kseg.log.reindexing",
     "plan_retention": "kseg.log.retention",
+    "recover": "kseg.log.recovering",
     "scan": "kseg.log.scan",
     "validate_append": "kseg.log.validation",
     "validate_replica": "kseg.log.validation",
@@ -164,6 +173,10 @@ __all__ = [
     "RecordColumns",
     "RecordFault",
     "RecordTooLargeError",
+    "RecoveryPlan",
+    "RecoveryReport",
+    "ReindexPlan",
+    "ReindexReport",
     "RetentionPlan",
     "RetentionReport",
     "Scan",
@@ -183,6 +196,8 @@ __all__ = [
     "ValidationMetrics",
     "Voter",
     "__version__",
+    "apply_recovery",
+    "apply_reindex",
     "apply_retention",
     "convert",
     "down_convert",
@@ -190,7 +205,10 @@ __all__ = [
     "encode_batches",
     "encode_messages_07",
     "parse_control",
+    "plan_recovery",
+    "plan_reindex",
     "plan_retention",
+    "recover",
     "scan",
     "validate_append",
     "validate_replica",
@@ -261,6 +279,11 @@ if TYPE_CHECKING:
     from kseg.log.config import LogConfig
     from kseg.log.directory import LogDirectory
     from kseg.log.partition import Log
+    from kseg.log.recovering import RecoveryReport, apply_recovery, recover
+    from kseg.log.recovery import plan_recovery
+    from kseg.log.recovery_plan import RecoveryPlan
+    from kseg.log.reindex_plan import ReindexPlan, ReindexReport
+    from kseg.log.reindexing import apply_reindex, plan_reindex
     from kseg.log.retention import (
         RetentionPlan,
         RetentionReport,
