@@ -143,7 +143,7 @@ def _recover_segment(bench: Bench, base: int, why: str) -> Swept:
         bench.scene.settle()
     _cut(bench, swept, why)
     if bench.epochs.dirty:
-        bench.put_epochs(bench.epochs.entries, "what the log says")
+        bench.put_epochs(bench.epochs.entries, "not what the log says")
     snapshots.take(state)
     bench.scene.settle()
     bench.install(swept, why)
@@ -349,7 +349,7 @@ def _end_epochs(bench: Bench, end: int) -> None:
     changed = changed or (earliest is not None and earliest.start_offset <= start)
     epochs.truncate_from_start(start)
     if changed:
-        bench.put_epochs(epochs.entries, "what the log says")
+        bench.put_epochs(epochs.entries, "not what the log says")
     epochs.dirty = False
 
 

@@ -329,7 +329,7 @@ class _Loading:
         stored = () if self.stored is None else self.stored.entries
         malformed = self.stored is None and leader_epochs.FILE_NAME in bench.scene.files
         if malformed or epochs.entries != stored:
-            bench.put_epochs(epochs.entries, "what the log says")
+            bench.put_epochs(epochs.entries, "not what the log says")
         epochs.dirty = False
         return epochs
 

@@ -400,7 +400,7 @@ class SceneSnapshots:
         del sync
         if self.aloof:
             return
-        self.scene.put(path.name, producer_snapshot.to_bytes(entries), "what the log says")
+        self.scene.put(path.name, producer_snapshot.to_bytes(entries), "not what the log says")
 
     def unlink(self, path: Path) -> None:
         """Let a snapshot go."""

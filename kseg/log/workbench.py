@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kseg.constants import SEGMENT_BYTES_MAX
 from kseg.errors import LimitExceededError
@@ -52,6 +52,10 @@ LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT = (
         FileKind.SNAPSHOT,
     )
 )
+
+
+#: Why a file is replaced that follows from the log.
+NOT_SAID: Final = "not what the log says"
 
 
 def file_of(base_offset: int, kind: str) -> str:
@@ -210,7 +214,7 @@ class Bench:
             if not self._has(
                 name, data, room=kind != TXNINDEX and base >= max(self.bases, default=base)
             ):
-                self.scene.put(name, data, why, held=kind == INDEX)
+                self.scene.put(name, data, NOT_SAID, held=kind == INDEX)
         if self.held is not None and self.held[0] != base and self.scene.hands is None:
             self.scene.forget(file_of(self.held[0], INDEX))
         self.held = (base, swept.offset_entries)

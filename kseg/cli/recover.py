@@ -1,0 +1,207 @@
+"""`kseg recover`: what a start after a crash would do to partitions, and doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import changing, output
+from kseg.cli.changing import Action, Change
+from kseg.cli.failures import Exit
+from kseg.cli.options import (
+    Selection,
+    clock_of,
+    config_of,
+    config_options,
+    json_option,
+    selection_options,
+)
+from kseg.cli.paths import partitions as partitions_of
+from kseg.files import lock
+from kseg.log.kept_aside import KeptAside
+from kseg.log.recovering import RecoveryReport, apply_recovery
+from kseg.log.recovery import plan_recovery
+from kseg.log.sub_directories import EntryKind, entry_of
+
+if TYPE_CHECKING:
+    from kseg.log.recovery_plan import RecoveryPlan
+
+#: What every document of a changing verb says by itself.
+_SAID: Sequence[str] = ("path", "applied", "actions")
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@click.option(
+    "--as-broker", is_flag=True, help="Just what Kafka 4.2.0 would do, its silence included."
+)
+@click.option(
+    "--clean/--unclean",
+    default=None,
+    help="Was the log closed in good order? As the mark beside it says, if not given.",
+)
+@click.option(
+    "--recovery-point",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="What lies below was flushed; as the checkpoint says, if not given.",
+)
+@click.option(
+    "--log-start-offset",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The first offset to be read; as the checkpoint says, if not given.",
+)
+@selection_options
+@changing.change_options
+@config_options
+@json_option
+def recover(
+    directory: str,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    settings: tuple[tuple[str, str], ...],
+    now_ms: int | None,
+    as_json: bool,
+    as_broker: bool,
+    clean: bool | None,
+    recovery_point: int | None,
+    log_start_offset: int | None,
+    **how: Any,
+) -> int:
+    """Say what a start after a crash would do to DIR: what is cut, made anew and cleared away.
+
+    DIR is a partition directory, or a data directory with all its partitions. Looks at the end of
+    the log and of its indexes after a good end, too. Changes nothing without --apply.
+    """
+    change = changing.change_of(**how)
+    found = [each.path for each in partitions_of((directory,), Selection(topics, partitions))]
+    if len(found) > 1:
+        found = [path for path in found if entry_of(path).kind is EntryKind.LOG]
+        if recovery_point is not None or log_start_offset is not None:
+            raise click.UsageError("Offsets are those of one partition, and DIR holds more.")
+    asked = {
+        "as_broker": as_broker,
+        "clean": clean,
+        "recovery_point": recovery_point,
+        "log_start_offset": log_start_offset,
+        "config": config_of(settings),
+        "now_ms": clock_of(now_ms)(),
+    }
+    return _Run(change, asked).go(directory, found, as_json=as_json)
+
+
+class _Run:
+    """All partitions: planned first, and then, if it is asked for, changed."""
+
+    def __init__(self, change: Change, asked: dict[str, Any]) -> None:
+        self.change = change
+        self.asked = asked
+        self.reports: list[RecoveryReport] = []
+
+    def go(self, directory: str, found: list[Path], *, as_json: bool) -> int:
+        """Plan, change, print; answers the exit code."""
+        with ExitStack() as stack:
+            if self.change.apply:
+                for home in sorted({path.resolve().parent for path in found}):
+                    stack.enter_context(lock.acquire(home))
+            plans = [self._plan(path) for path in found]
+            if not self.change.is_plan:
+                _raise_first(plans)
+                self._check_room(plans)
+                plans = [self._change(plan) for plan in plans]
+        return self._report(directory, plans, as_json=as_json)
+
+    def _plan(self, path: Path) -> RecoveryPlan:
+        with output.progress("recover", 0) as bar:
+            return plan_recovery(path, progress=bar.to, **self.asked)
+
+    def _check_room(self, plans: list[RecoveryPlan]) -> None:
+        homes: dict[Path, int] = {}
+        for plan in plans:
+            home = Path(plan.path).resolve().parent
+            homes[home] = homes.get(home, 0) + plan.truncated_bytes
+        for home, size in homes.items():
+            keeper = self.change.kept_aside(home, self.asked["now_ms"])
+            if keeper is not None:
+                keeper.check_room(size)
+
+    def _change(self, plan: RecoveryPlan) -> RecoveryPlan:
+        if self.change.output is not None:
+            place = self.change.place_of(Path(plan.path), unclean=True)
+            inputs = plan.inputs
+            told = {
+                "clean": inputs.clean,
+                "recovery_point": inputs.recovery_point,
+                "log_start_offset": inputs.log_start_offset,
+            }
+            plan = plan_recovery(place, **(self.asked | told))
+        with output.progress("recover", 0) as bar:
+            report = apply_recovery(
+                plan,
+                backup_directory=self.change.backup_directory,
+                keep_cut=self.change.keep and self.change.output is None,
+                progress=bar.to,
+            )
+        self.reports.append(report)
+        return plan
+
+    # ---- what is said ----------------------------------------------------------------------------
+
+    def _report(self, directory: str, plans: list[RecoveryPlan], *, as_json: bool) -> int:
+        applied = not self.change.is_plan
+        documents = [plan.to_json(applied=applied) for plan in plans]
+        if not as_json:
+            for plan in plans:
+                _print(plan)
+        fields: dict[str, Any] = {"partitions": documents}
+        if len(plans) == 1:
+            fields = {name: documents[0][name] for name in documents[0] if name not in _SAID}
+        else:
+            fields |= {name: None for name in ("log_start_offset", "log_end_offset")}
+            fields["clean"] = all(plan.clean for plan in plans)
+            fields["truncated_bytes"] = sum(plan.truncated_bytes for plan in plans)
+        code = changing.report(
+            "recover",
+            directory,
+            self.change,
+            [_action(action) for plan in plans for action in plan.actions],
+            self._keepers(),
+            as_json=as_json,
+            **fields,
+        )
+        failed = any(plan.error is not None for plan in plans)
+        return Exit.FOUND if failed else code
+
+    def _keepers(self) -> list[KeptAside | None]:
+        """One for each place where something was kept."""
+        keepers: dict[Path, KeptAside | None] = {}
+        for report in self.reports:
+            home = Path(report.plan.path).resolve().parent
+            keeper = self.change.kept_aside(home, self.asked["now_ms"])
+            if keeper is not None and report.kept:
+                keeper.kept.extend(report.kept)
+                keepers[home] = keeper
+        return list(keepers.values())
+
+
+def _raise_first(plans: list[RecoveryPlan]) -> None:
+    for plan in plans:
+        if plan.error is not None:
+            raise plan.error
+
+
+def _action(action: Any) -> Action:
+    target = f" (now {Path(action.target).name})" if action.target else ""
+    return Action(action.action, action.path, action.bytes, action.why + target)
+
+
+def _print(plan: RecoveryPlan) -> None:
+    """What was found, and the offsets; files follow in a table of all."""
+    for row in replace(plan, actions=()).rows():
+        output.write_line(f"{plan.path}: {row}")
