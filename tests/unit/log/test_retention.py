@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +151,9 @@ def test_the_age_of_what_stays_anyway_is_not_asked_for() -> None:
 # Done to a log
 
 
-CONFIG = LogConfig(segment_bytes=400, retention_ms=-1, file_delete_delay_ms=1000)
+CONFIG = LogConfig(
+    segment_bytes=400, segment_index_bytes=1200, retention_ms=-1, file_delete_delay_ms=1000
+)
 
 
 def one(offset_time: int = NOW_MS) -> bytes:
@@ -190,7 +194,7 @@ def test_a_plan_changes_nothing_and_says_what_would_go(tmp_path: Path) -> None:
 
 
 def test_a_log_open_for_reading_has_the_same_plan(tmp_path: Path) -> None:
-    config = LogConfig(segment_bytes=400, retention_ms=DAY_MS)
+    config = CONFIG.with_changes(retention_ms=DAY_MS)
     with opened(tmp_path / "data" / "t-0", config) as log:
         for days in (3, 2, 0):
             log.append(one(NOW_MS - days * DAY_MS))
@@ -338,7 +342,7 @@ def test_a_log_open_for_reading_deletes_nothing(tmp_path: Path) -> None:
 
 
 def test_segments_without_timestamps_go_by_the_age_of_their_files(tmp_path: Path) -> None:
-    config = LogConfig(segment_bytes=400, retention_ms=DAY_MS)
+    config = CONFIG.with_changes(retention_ms=DAY_MS)
     with opened(tmp_path / "data" / "t-0", config) as log:
         for _ in range(3):
             log.append(one(-1))
@@ -350,3 +354,62 @@ def test_segments_without_timestamps_go_by_the_age_of_their_files(tmp_path: Path
         assert [each.base_offset for each in plan_retention(log).segments] == [0]
         (retired,) = plan_retention(log).segments
         assert retired.largest_timestamp == NOW_MS - 3 * DAY_MS
+
+
+#: For those who look at what a process leaves, and not at what a power cut does.
+UNSYNCED = io.Calls(fsync=lambda fd: None, fdatasync=lambda fd: None)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def ending_at(call: int) -> tuple[io.Calls, list[int]]:
+    """Calls of which the one of this number is the last, and is not made; and their count."""
+    made = [0]
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*given: Any, **named: Any) -> Any:
+            made[0] += 1
+            if made[0] >= call:
+                raise Killed
+            return real(*given, **named)
+
+        return do
+
+    calls = {f.name: counted(getattr(UNSYNCED, f.name)) for f in fields(io.Calls)}
+    return io.Calls(**calls), made
+
+
+@pytest.mark.parametrize("high_watermark", [3, 5])
+def test_an_end_at_any_call_leaves_a_log_without_holes(tmp_path: Path, high_watermark: int) -> None:
+    with io.calls_replaced(UNSYNCED):
+        end_at_each_call(tmp_path, high_watermark)
+
+
+def end_at_each_call(tmp_path: Path, high_watermark: int) -> None:
+    config = CONFIG.with_changes(retention_bytes=0, file_delete_delay_ms=0)
+    for call in range(1, 200):
+        data = tmp_path / str(call)
+        with opened(data / "t-0", count=5) as log:
+            log.flush(2)
+            log.update_config(config)
+            log.update_high_watermark(high_watermark)
+            calls, made = ending_at(call)
+            with io.calls_replaced(calls), suppress(Killed):
+                log.delete_old_segments()
+            left = tmp_path / f"{call}-left"
+            shutil.copytree(data, left)
+        with opened(left / "t-0", CONFIG, recover=True) as log:
+            assert log.log_end_offset == 5, call
+            assert log.log_start_offset in (0, high_watermark), call
+            found = [record.offset for record in log.records()]
+            assert found == list(range(log.log_start_offset, 5)), call
+            assert log.append(one()).first_offset == 5, call
+        shutil.rmtree(data)
+        shutil.rmtree(left)
+        if made[0] < call:
+            break
+    else:
+        pytest.fail("it never came to its end")
+    assert call > 10
