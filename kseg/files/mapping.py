@@ -16,11 +16,12 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Final, Literal
 
-from kseg.errors import CorruptRecordError
+from kseg.errors import CorruptRecordError, SegmentInUseError
 from kseg.files import io, lock
 from kseg.files.closing import Closing
 
@@ -52,7 +53,8 @@ class MappedFile(Closing):
         Args:
             path: a file of a partition directory.
             mapping: `"auto"` maps unless another process holds the data directory, which is the
-                parent of the file's directory; `"always"` and `"never"` do not ask.
+                parent of the file's directory; `"always"` and `"never"` do not ask. A file that
+                this process is cutting just now is not mapped.
 
         Raises:
             ValueError: `mapping` is none of the three.
@@ -146,10 +148,11 @@ class MappedFile(Closing):
         size = io.file_size(self._fd)
         if self._mapped and size != self._size:
             self._map = self._map_whole(size) if size else None
+            self._mapped = self._map is not None or not size
         self._size = size
         return size
 
-    def _map_whole(self, size: int) -> mmap.mmap:
+    def _map_whole(self, size: int) -> mmap.mmap | None:
         try:
             return _map(self._fd, size)
         except ValueError as error:  # Python compares with the size, which has changed since
@@ -184,32 +187,63 @@ class _Map(mmap.mmap):
     inode: tuple[int, int]
 
 
-#: The maps of this process.
+#: The maps of this process, and the files that it is about to cut.
 _maps: weakref.WeakSet[_Map] = weakref.WeakSet()
+_being_cut: set[tuple[int, int]] = set()
 _registry: Final = threading.Lock()
 
 
-def _map(fd: int, size: int) -> _Map:
-    made = _Map(fd, size, access=mmap.ACCESS_READ)
-    status = os.fstat(fd)
-    made.inode = (status.st_dev, status.st_ino)
+def _inode(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _map(fd: int, size: int) -> _Map | None:
+    """A map of a file; None while it is being cut."""
+    inode = _inode(os.fstat(fd))
     with _registry:
+        if inode in _being_cut:
+            return None
+        made = _Map(fd, size, access=mmap.ACCESS_READ)
+        made.inode = inode
         _maps.add(made)
-    return made
+        return made
 
 
-def mapped_bytes(path: str | PathLike[str]) -> int:
-    """How much of a file this process has mapped; 0 for nothing, or for no such file.
+@contextmanager
+def cutting(kept_bytes: dict[Path, int]) -> Iterator[None]:
+    """Let nobody in this process map files that are cut inside of the `with`.
 
-    Whoever cuts the file below that kills the process, should anything still look there.
+    Touching a map behind the end of its file kills the process. Other processes that read beside a
+    writer do not map.
+
+    Args:
+        kept_bytes: the files, and how much of each will stay; those that are missing are no matter.
+
+    Raises:
+        SegmentInUseError: one of them is mapped further than that.
     """
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return 0
-    inode = (status.st_dev, status.st_ino)
+    kept = {}
+    for path, size in kept_bytes.items():
+        with suppress(FileNotFoundError):
+            kept[_inode(os.stat(path))] = (path, size)
     with _registry:
-        return max((len(each) for each in _maps if each.inode == inode), default=0)
+        for each in _maps:
+            if each.inode not in kept:
+                continue
+            path, size = kept[each.inode]
+            if len(each) > size:
+                raise SegmentInUseError(
+                    "the file is being read through a map, so it cannot be cut: close its readers "
+                    "first",
+                    path=path,
+                    position=size,
+                )
+        _being_cut.update(kept)
+    try:
+        yield
+    finally:
+        with _registry:
+            _being_cut.difference_update(kept)
 
 
 def held_by_another(path: str | PathLike[str]) -> bool:

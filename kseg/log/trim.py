@@ -27,9 +27,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kseg.errors import OffsetOutOfRangeError, SegmentInUseError
+from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
-from kseg.files.mapping import mapped_bytes
+from kseg.files.mapping import cutting
 from kseg.log.deletion import files_of_segment, give_up_segments
 from kseg.log.finding import find_batch
 from kseg.log.producer_entries import OffsetMetadata
@@ -189,24 +189,18 @@ def truncate_to(state: LogState, offset: int) -> bool:
             truncate_fully_and_start_at(state, offset)
             return True
         last = state.published.segments_from(offset)[0]
-        _check_not_in_use(last, plan)
-        with state.all_or_poison():
+        with cutting(_kept_bytes(last, plan)), state.all_or_poison():
             _truncate(state, plan, last)
         return True
 
 
-def _check_not_in_use(last: SegmentInfo, plan: TruncationPlan) -> None:
+def _kept_bytes(last: SegmentInfo, plan: TruncationPlan) -> dict[Path, int]:
+    """The files that get shorter, if only for a moment, and what of them no reader will miss."""
     assert plan.position is not None
     if plan.position == last.size:
-        return
+        return {}
     indexes = (last.files.index, last.files.time_index)
-    mapped = mapped_bytes(last.path) > plan.position
-    if mapped or any(path is not None and mapped_bytes(path) for path in indexes):
-        raise SegmentInUseError(
-            "the segment is being read through a map, so it cannot be cut: close its readers first",
-            path=last.path,
-            position=plan.position,
-        )
+    return {last.path: plan.position} | {path: 0 for path in indexes if path is not None}
 
 
 def _truncate(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> None:

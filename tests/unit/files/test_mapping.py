@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg.errors import CorruptRecordError
-from kseg.files.mapping import MappedFile, held_by_another
+from kseg.errors import CorruptRecordError, SegmentInUseError
+from kseg.files.mapping import MappedFile, cutting, held_by_another
 from tests.unit.files.foreign import holding
 
 DATA = bytes(range(256)) * 64
@@ -174,3 +174,54 @@ def test_a_file_that_shrinks_between_asking_and_mapping_is_an_error(
     monkeypatch.setattr("kseg.files.io.file_size", lambda _fd: len(DATA) + 1)
     with pytest.raises(CorruptRecordError, match="shrank"):
         MappedFile.open(path)
+
+
+def test_a_file_that_is_mapped_further_than_is_kept_is_not_cut(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(bytes(5_000))
+    with MappedFile.open(path, "always"):
+        with cutting({path: 5_000}):
+            pass
+        with pytest.raises(SegmentInUseError) as caught, cutting({path: 4_999}):
+            pass
+        assert (caught.value.path, caught.value.position) == (str(path), 4_999)
+    with cutting({path: 0, tmp_path / "missing": 0}):
+        pass
+
+
+def test_a_map_is_in_use_as_long_as_anything_looks_into_it(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"abc")
+    file = MappedFile.open(path, "always")
+    view = file.pin()
+    file.close()
+    with pytest.raises(SegmentInUseError), cutting({path: 0}):
+        pass
+    assert bytes(view) == b"abc"
+    view.release()
+    with cutting({path: 0}):
+        pass
+
+
+def test_nobody_maps_a_file_while_it_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"abc")
+    with cutting({path: 0}):
+        with MappedFile.open(path, "always") as file:
+            assert not file.mapped
+            assert bytes(file.read(0, 3)) == b"abc"
+        os.truncate(path, 1)
+    with MappedFile.open(path, "always") as file:
+        assert (file.mapped, file.size) == (True, 1)
+
+
+def test_a_file_that_is_cut_is_read_on_without_a_map_once_it_is_looked_at_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"abc")
+    with MappedFile.open(path, "always") as file:
+        with cutting({path: 3}):
+            path.write_bytes(b"abcdef")
+            assert (file.refresh(), file.mapped) == (6, False)
+        assert bytes(file.read(3, 3)) == b"def"
