@@ -227,23 +227,28 @@ def cutting(kept_bytes: dict[Path, int]) -> Iterator[None]:
         with suppress(FileNotFoundError):
             kept[_inode(os.stat(path))] = (path, size)
     with _registry:
-        for each in _maps:
-            if each.inode not in kept:
-                continue
-            path, size = kept[each.inode]
-            if len(each) > size:
-                raise SegmentInUseError(
-                    "the file is being read through a map, so it cannot be cut: close its readers "
-                    "first",
-                    path=path,
-                    position=size,
-                )
+        used = _used_beyond(kept)
+        if used is not None:
+            path, size = used
+            raise SegmentInUseError(
+                "the file is being read through a map, so it cannot be cut: close its readers first",
+                path=path,
+                position=size,
+            )
         _being_cut.update(kept)
     try:
         yield
     finally:
         with _registry:
             _being_cut.difference_update(kept)
+
+
+def _used_beyond(kept: dict[tuple[int, int], tuple[Path, int]]) -> tuple[Path, int] | None:
+    """A file that is mapped further than it is kept. An error from here would keep the map alive."""
+    for each in _maps:
+        if each.inode in kept and len(each) > kept[each.inode][1]:
+            return kept[each.inode]
+    return None
 
 
 def held_by_another(path: str | PathLike[str]) -> bool:
