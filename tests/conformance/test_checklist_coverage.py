@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-TEST = re.compile(r"^def test_([a-z]+(?:42)?)_([0-9]{2,3})_", re.MULTILINE)
+#: `test_ul_028_...`, or of several lines `test_ldr_13_14_...` and `test_seg_06_to_08_...`.
+TEST = re.compile(r"^def test_([a-z]+(?:42)?)_((?:[0-9]{2,3}_(?:to_)?)+)", re.MULTILINE)
 
 
 def numbers(*ranges: tuple[int, int]) -> tuple[int, ...]:
@@ -61,7 +62,28 @@ NOT_ASKED = {
 @cache
 def asked() -> frozenset[str]:
     texts = (path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
-    return frozenset(f"{a} {int(n)}" for text in texts for a, n in TEST.findall(text))
+    found = [claim for text in texts for claim in TEST.findall(text)]
+    return frozenset(f"{heading} {n}" for heading, spans in found for n in numbered(spans))
+
+
+def numbered(spans: str) -> list[int]:
+    """The lines that a name names."""
+    numbers: list[int] = []
+    upto = False
+    for word in spans.strip("_").split("_"):
+        if word == "to":
+            upto = True
+            continue
+        numbers += range(numbers[-1] + 1 if upto else int(word), int(word) + 1)
+        upto = False
+    return numbers
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"), [("07_", [7]), ("13_14_", [13, 14]), ("06_to_08_", [6, 7, 8])]
+)
+def test_a_name_may_name_several_lines(name: str, lines: list[int]) -> None:
+    assert numbered(name) == lines
 
 
 def lines() -> list[str]:
