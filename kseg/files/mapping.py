@@ -231,7 +231,7 @@ def cutting(kept_bytes: dict[Path, int]) -> Iterator[None]:
         if used is not None:
             path, size = used
             raise SegmentInUseError(
-                "the file is being read through a map, so it cannot be cut: close its readers first",
+                "the file is read through a map, so it cannot be cut: close its readers first",
                 path=path,
                 position=size,
             )
@@ -244,7 +244,7 @@ def cutting(kept_bytes: dict[Path, int]) -> Iterator[None]:
 
 
 def _used_beyond(kept: dict[tuple[int, int], tuple[Path, int]]) -> tuple[Path, int] | None:
-    """A file that is mapped further than it is kept. An error from here would keep the map alive."""
+    """A file that is mapped further than it is kept; an error from here would keep the map."""
     for each in _maps:
         if each.inode in kept and len(each) > kept[each.inode][1]:
             return kept[each.inode]

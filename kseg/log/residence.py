@@ -35,6 +35,8 @@ from kseg.files.names import FileKind, list_data_directory
 
 #: What one life notes and writes, in the order in which it is written.
 _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
+#: The topic of KRaft's own log.
+CLUSTER_METADATA: Final = "__cluster_metadata"
 _WHITE_SPACE: Final = re.compile(r"\s")
 
 
@@ -196,8 +198,12 @@ class Residence:
                 self._drop(FileKind.LOG_START, partition)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Take a partition that is deleted, or moved away, out of the checkpoints."""
+        """Take a partition that is deleted, or moved away, out of the checkpoints.
+
+        However it was closed is no matter for the mark then.
+        """
         with _guard:
+            self._life.loaded.pop(f"{partition.topic}-{partition.partition}", None)
             for kind in _CHECKPOINTS:
                 self._drop(kind, partition)
 
@@ -291,7 +297,7 @@ def _begin(path: str, key: tuple[int, int]) -> _Life:
         mark = metadata.read_clean_shutdown(path)
         findings: list[KsegError] = []
         offsets = {kind: _read(path, kind, findings) for kind in _CHECKPOINTS}
-        was_clean = mark is not None or not list_data_directory(path).partitions
+        was_clean = mark is not None or not _marked_for(path)
         metadata.remove_clean_shutdown(path)
     except BaseException:
         held.release()
@@ -331,10 +337,20 @@ def _ends_clean(life: _Life) -> bool:
         return False
     if life.mark is not None:
         return True
-    partitions = list_data_directory(life.path).partitions
-    # Deleted ones are never recovered, so nobody needs to have looked at them.
-    kept = (each for each in partitions if each.name is None or each.name.suffix != "delete")
-    return all(each.path.name in life.loaded for each in kept)
+    return all(name in life.loaded for name in _marked_for(life.path))
+
+
+def _marked_for(path: str) -> list[str]:
+    """The partitions that the mark speaks for.
+
+    Deleted ones are never recovered, and the log of KRaft always is.
+    """
+    return [
+        each.path.name
+        for each in list_data_directory(path).partitions
+        if each.name is None
+        or not (each.name.suffix == "delete" or each.name.topic == CLUSTER_METADATA)
+    ]
 
 
 def _can_be_written(partition: TopicPartition) -> bool:

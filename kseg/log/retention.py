@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kseg.errors import StalePlanError
+from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io
 from kseg.files.time_index import TimeIndex
 from kseg.log import deletion, flushing
@@ -201,11 +201,14 @@ def plan_retention(
 
     Raises:
         CorruptIndexError, FormatError: a segment's times cannot be told.
+        UnsupportedFormatError: the log is one of Kafka 0.7.
         OSError: a file cannot be read.
     """
     if log.mode == "append":
         return plan_state(log.state, config=config, now_ms=now_ms)
     view = log.view
+    if any(info.files.kafka07 for info in view.segments):
+        raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=log.path)
     bounds = LogBounds(view.log_start_offset, view.log_end_offset, view.log_end_offset)
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     retired = choose(

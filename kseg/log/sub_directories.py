@@ -24,9 +24,9 @@ from typing import Final
 from kseg.errors import NotALogError
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import parse_partition_dir
+from kseg.log.residence import CLUSTER_METADATA
 
 _CACHE: Final = "remote-log-index-cache"
-_CLUSTER_METADATA: Final = "__cluster_metadata"
 
 
 class EntryKind(Enum):
@@ -79,7 +79,7 @@ def entry_of(path: Path) -> DirectoryEntry:
     partition = TopicPartition(name.topic, name.partition)
     if name.suffix is not None:
         return DirectoryEntry(path, EntryKind(name.suffix), partition)
-    kind = EntryKind.CLUSTER_METADATA if name.topic == _CLUSTER_METADATA else EntryKind.LOG
+    kind = EntryKind.CLUSTER_METADATA if name.topic == CLUSTER_METADATA else EntryKind.LOG
     return DirectoryEntry(path, kind, partition)
 
 

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import os
+import shutil
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -30,7 +35,9 @@ NOW_MS = 1_700_000_000_000
 MARK = ".kafka_cleanshutdown"
 HEX = "3f2504e04f8911d39a0c0305e82c3301"
 ORDERS = TopicPartition("orders", 0)
-CONFIG = LogConfig(segment_bytes=400, retention_ms=-1, file_delete_delay_ms=1000)
+CONFIG = LogConfig(
+    segment_bytes=400, segment_index_bytes=1200, retention_ms=-1, file_delete_delay_ms=1000
+)
 
 
 def one() -> bytes:
@@ -422,3 +429,45 @@ def test_the_clock_is_the_machines_unless_told(tmp_path: Path) -> None:
     with LogDirectory.open(tmp_path, mode="append") as directory:
         log = directory.create("orders", 0)
         assert log.state.now_ms() >= before
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_an_end_at_any_call_of_a_deletion_leaves_the_partition_or_nothing(tmp_path: Path) -> None:
+    data = made(tmp_path / "data", "orders-0", "orders-1", records=3)
+    found = set()
+    for call in range(1, 100):
+        count = 0
+
+        def end(real: Callable[..., Any], last: int = call) -> Callable[..., Any]:
+            def do(*given: Any, **named: Any) -> Any:
+                nonlocal count
+                count += 1
+                if count >= last:
+                    raise Killed
+                return real(*given, **named)
+
+            return do
+
+        live, left = tmp_path / f"{call}-live", tmp_path / f"{call}-left"
+        shutil.copytree(data, live)
+        calls = io.Calls(
+            **{f.name: end(getattr(io.Calls(), f.name)) for f in dataclasses.fields(io.Calls)}
+        )
+        directory = opened(live, config=CONFIG.with_changes(file_delete_delay_ms=0))
+        with io.calls_replaced(calls), suppress(Killed):
+            directory.delete("orders", 0)
+        shutil.copytree(live, left)
+        directory.close()
+        with opened(left, recover=True) as after:
+            ends = {key.partition: log.log_end_offset for key, log in after.logs.items()}
+            assert ends in ({0: 3, 1: 3}, {1: 3}), call
+            found.add(len(ends))
+            if len(ends) == 1:
+                assert after.create("orders", 0).log_start_offset == 0
+        if count < call:
+            break
+    assert found == {1, 2}
+    assert not list(left.glob("*-delete"))

@@ -95,6 +95,15 @@ def test_a_deleted_partition_needs_no_look_for_the_mark(tmp_path: Path) -> None:
     assert read_clean_shutdown(tmp_path) is not None
 
 
+def test_the_log_of_kraft_needs_no_look_since_it_gets_one_always(tmp_path: Path) -> None:
+    partition(tmp_path, "__cluster_metadata-0")
+    worked_in(tmp_path)
+    (tmp_path / MARK).unlink()
+    partition(tmp_path, "orders-0")
+    worked_in(tmp_path, "orders-0")
+    assert read_clean_shutdown(tmp_path) is not None
+
+
 @pytest.mark.parametrize("kind", ["future", "stray"])
 def test_a_future_or_stray_partition_needs_one(tmp_path: Path, kind: str) -> None:
     partition(tmp_path, "orders-0")
@@ -267,6 +276,17 @@ def test_a_partition_that_is_forgotten_leaves_no_entry(tmp_path: Path) -> None:
     home.leave()
     assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n1\nclicks 3 2\n"
     assert (tmp_path / LOG_STARTS).read_text() == "0\n0\n"
+
+
+def test_a_partition_that_is_forgotten_does_not_keep_the_mark_away(tmp_path: Path) -> None:
+    (tmp_path / MARK).touch()
+    with_all, home = residence.enter(tmp_path), residence.enter(tmp_path)
+    home.claim("orders-0")
+    home.mark_loaded()
+    home.leave(clean=False)
+    with_all.forget(ORDERS)
+    with_all.leave()
+    assert (tmp_path / MARK).exists()
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_no_mark_and_no_lock(tmp_path: Path) -> None:

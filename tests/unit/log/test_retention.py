@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kseg.errors import KsegError, StalePlanError
+from kseg.errors import KsegError, StalePlanError, UnsupportedFormatError
 from kseg.files import io
 from kseg.files.names import SegmentFiles
 from kseg.log.config import LogConfig
@@ -354,6 +354,13 @@ def test_segments_without_timestamps_go_by_the_age_of_their_files(tmp_path: Path
         assert [each.base_offset for each in plan_retention(log).segments] == [0]
         (retired,) = plan_retention(log).segments
         assert retired.largest_timestamp == NOW_MS - 3 * DAY_MS
+
+
+def test_a_log_of_kafka_0_7_has_no_retention_here(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020d}.kafka").touch()
+    with Log.open(tmp_path / "t-0") as log, pytest.raises(UnsupportedFormatError):
+        plan_retention(log)
 
 
 #: For those who look at what a process leaves, and not at what a power cut does.
