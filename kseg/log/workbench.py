@@ -234,7 +234,8 @@ class Bench:
         if name not in self.scene.files:
             return False
         size = self.scene.size(name)
-        if size < len(data) or (size > len(data) and not room):
+        most = max(len(data), self.inputs.config.segment_index_bytes) if room else len(data)
+        if not len(data) <= size <= most:
             return False
         found = self.scene.read(name)
         if found[: len(data)] != data or found[len(data) :].strip(b"\0"):
