@@ -68,6 +68,7 @@ class Told(NamedTuple):
     tries: int = 0  # so many before it were told for the same step, which has come to this
     cut: int | None = None  # what lay from there on does not come back
     start: int | None = None  # what lay before does not come back
+    low_start: int | None = None  # the start has moved on from there, and may go back
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class History:
     """
 
     allowed: list[Version] = field(default_factory=lambda: [Version()])
+    low_start: int | None = None
 
     @classmethod
     def of(
@@ -110,6 +112,7 @@ class History:
         for told in remarks:
             if not isinstance(told, Told) or told.log != log:
                 continue
+            history.low_start = told.low_start
             if told.kind == "lasting" or (killed and told.kind == "done"):
                 history.allowed = [told.version]
             else:
@@ -133,6 +136,7 @@ class History:
         """
         held = set(found.batches)
         starts = [one.start for one in self.allowed]
+        starts += [] if self.low_start is None else [self.low_start]
         if not min(starts) <= found.start <= max(starts):
             raise ViolationError(f"starts at {found.start}, not in {min(starts)} to {max(starts)}")
         for one in set.intersection(*(set(v.batches) for v in self.allowed)):

@@ -180,6 +180,7 @@ class Teller:
     epoch: int = 0
     log: Log | None = None
     clock: int = NOW_MS
+    low_start: int | None = None
 
     def now_ms(self) -> int:
         return self.clock
@@ -222,15 +223,21 @@ class Teller:
         found = found_in(snapshot(self.path.parent), self.name, whole=False)
         end = self.log.log_end_offset
         kept = tuple(one for one in found.batches if one.last_offset < end)
-        self.version = Version(kept, self.log.log_start_offset, end)
+        start = self.log.log_start_offset
+        if start > self.version.start:  # it has moved, but maybe not for good
+            self.low_start = self.version.start if self.low_start is None else self.low_start
+        self.version = Version(kept, start, end)
         self._tell("done", self.version)
 
     def close(self) -> None:
         """Close it; what it holds is lasting then."""
         log, self.log = self.log, None
         if log is not None:
+            sound = not log.state.failed
             log.close()
-            self._tell("lasting", self.version)
+            if sound:  # one that failed is only let go of
+                self.low_start = None
+                self._tell("lasting", self.version)
 
     def take(self, step: Step) -> None:
         """Take one step."""
@@ -260,7 +267,9 @@ class Teller:
         return self.log
 
     def _tell(self, kind: Kind, version: Version, tries: int = 0, **more: int | None) -> None:
-        self.remark(Told(kind, version, self.name, tries, **more))
+        if more.get("start") is not None:
+            self.low_start = None
+        self.remark(Told(kind, version, self.name, tries, low_start=self.low_start, **more))
 
     def _change(
         self,
@@ -314,24 +323,28 @@ class Teller:
                     lasting=True,
                 )
             case DeleteRecords(keep):
-                offset = _base_of(version, keep)
-                self._change(
-                    version.started_at(offset),
-                    change=lambda: trim.increment_log_start(log.state, offset),
-                    start=offset,
-                )
+                self._delete_records(_base_of(version, keep))
             case Retain():
                 self._retain()
             case _:
                 raise AssertionError(step)
 
+    def _delete_records(self, offset: int) -> None:
+        self._tell("try", self.version.started_at(offset))
+        moved = trim.increment_log_start(self._log.state, offset)
+        self.version = self.version.started_at(offset)
+        # Where it starts there already, nothing is done: an earlier call may have failed half-way.
+        self._tell("done", self.version, 1, start=offset if moved else None)
+
     def _retain(self) -> None:
         log, version = self._log, self.version
         # How far it goes is the log's to decide: until it has, anything may be gone.
         self._tell("try", version.started_at(version.end))
+        before = log.log_start_offset
         log.delete_old_segments()
         self.version = version.started_at(log.log_start_offset)
-        self._tell("done", self.version, 1, start=self.version.start)
+        moved = self.version.start if log.log_start_offset > before else None
+        self._tell("done", self.version, 1, start=moved)
 
 
 def _base_of(version: Version, count: int) -> int:
