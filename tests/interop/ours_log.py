@@ -201,8 +201,7 @@ def _read(state: LogState, step: Answer) -> Answer:
         "data": b64encode(got.data).decode(),
         "segment": got.segment,
         "position": got.position,
-        # Of no bytes at all Kafka does not say that they are too few.
-        "incomplete": bool(got.data) and got.first_batch_incomplete,
+        "incomplete": got.first_batch_incomplete,
         "aborted": [list(one) for one in got.aborted or ()],
     }
 

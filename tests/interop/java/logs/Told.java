@@ -1,6 +1,7 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
 import java.util.TreeMap;
 import org.apache.kafka.storage.internals.log.BatchMetadata;
 import org.apache.kafka.storage.internals.log.LogSegment;
@@ -11,7 +12,7 @@ import org.apache.kafka.storage.internals.log.UnifiedLog;
 final class Told {
     private Told() { }
 
-    static JsonNode log(Opened opened) {
+    static JsonNode log(Opened opened) throws IOException {
         UnifiedLog log = opened.log;
         ObjectNode told = Pipe.NEW.objectNode();
         told.put("log_start_offset", log.logStartOffset());
@@ -27,7 +28,14 @@ final class Told {
             entry -> producers.add(producer(entry)));
         ArrayNode segments = told.putArray("segments");
         for (LogSegment one : log.logSegments()) segments.add(segment(one));
+        entries(log.activeSegment(), told.putObject("entries"));
         return told;
+    }
+
+    /** Entries of the last segment's indexes, behind which the files hold anything. */
+    private static void entries(LogSegment active, ObjectNode told) throws IOException {
+        told.put("index", active.offsetIndex().entries());
+        told.put("timeindex", active.timeIndex().entries());
     }
 
     private static JsonNode segment(LogSegment segment) {

@@ -1,0 +1,65 @@
+"""What kseg plans for a damaged directory as a broker would, and what it then does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg.log.config import LogConfig
+from kseg.log.recovering import apply_recovery
+from kseg.log.recovery import plan_recovery
+from kseg.log.recovery_plan import RecoveryPlan
+from kseg.log.workbench import LOG, file_of
+
+if TYPE_CHECKING:
+    from tests.interop.damaged import Case
+
+Answer = dict[str, Any]
+
+
+def as_broker(directory: Path, case: Case) -> Answer:
+    """Plan and apply; what the log is like then, in the driver's words, or why it cannot be.
+
+    Raises:
+        AssertionError: it did not come to what was planned.
+    """
+    plan = _plan(directory, case, as_broker=True)
+    if plan.error is not None:
+        return {"error": type(plan.error).__name__, "said": str(plan.error)}
+    apply_recovery(plan, keep_cut=False)
+    for segment in plan.segments:
+        log = directory / file_of(segment.base_offset, LOG)
+        assert log.exists() != segment.goes, segment
+        assert segment.goes or log.stat().st_size == segment.keep_bytes, segment
+    return {
+        "log_start_offset": plan.log_start_offset,
+        "log_end_offset": plan.log_end_offset,
+        "recovery_point": plan.recovery_point,
+        "epochs": [list(entry) for entry in plan.epochs],
+    }
+
+
+def carefully(directory: Path, case: Case) -> None:
+    """Plan and apply in kseg's own way, and once more; unless that is refused.
+
+    Raises:
+        AssertionError: the second time changes something.
+    """
+    plan = _plan(directory, case, as_broker=False)
+    if plan.error is not None:
+        return
+    apply_recovery(plan, keep_cut=False)
+    again = _plan(directory, case, as_broker=False)
+    assert again.is_noop, [*plan.rows(), "and once more", *again.rows()]
+
+
+def _plan(directory: Path, case: Case, *, as_broker: bool) -> RecoveryPlan:
+    return plan_recovery(
+        directory,
+        as_broker=as_broker,
+        clean=case.clean,
+        recovery_point=case.recovery_point,
+        log_start_offset=case.log_start_offset,
+        config=LogConfig.from_kafka(case.story.config),
+        now_ms=case.story.now_ms,
+    )
