@@ -23,6 +23,8 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import partitions as partitions_of
 from kseg.files import lock
+from kseg.files.metadata import read_clean_shutdown
+from kseg.log import residence
 from kseg.log.kept_aside import KeptAside
 from kseg.log.recovering import RecoveryReport, apply_recovery
 from kseg.log.recovery import plan_recovery
@@ -114,6 +116,10 @@ class _Run:
             if not self.change.is_plan:
                 _raise_first(plans)
                 self._check_room(plans)
+                if self.change.apply:  # one life for all, so that the last one brings the mark
+                    for home in sorted({Path(plan.path).resolve().parent for plan in plans}):
+                        if not _in_order(home, plans):
+                            stack.callback(residence.enter(home).leave)
                 plans = [self._change(plan) for plan in plans]
         return self._report(directory, plans, as_json=as_json)
 
@@ -188,6 +194,12 @@ class _Run:
                 keeper.kept.extend(report.kept)
                 keepers[home] = keeper
         return list(keepers.values())
+
+
+def _in_order(home: Path, plans: list[RecoveryPlan]) -> bool:
+    """Whether nothing is to be done in a data directory, nor the mark to be brought back."""
+    here = [plan for plan in plans if Path(plan.path).resolve().parent == home]
+    return all(plan.is_noop for plan in here) and read_clean_shutdown(home) is not None
 
 
 def _raise_first(plans: list[RecoveryPlan]) -> None:

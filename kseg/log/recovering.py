@@ -7,19 +7,20 @@ to the same bytes in the end.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kseg.errors import StalePlanError
-from kseg.files import lock
+from kseg.files import io, lock, metadata
+from kseg.log import residence
 from kseg.log.kept_aside import Kept, KeptAside
 from kseg.log.recovery import Ordered, bring_into_order, plan_recovery
 from kseg.log.recovery_plan import RecoveryInputs, RecoveryPlan
 from kseg.log.scene import Hands, Scene, look_at
 
 if TYPE_CHECKING:
-    from kseg.files.io import StrPath
     from kseg.log.config import LogConfig
     from kseg.log.workbench import Progress
 
@@ -55,11 +56,15 @@ class RecoveryReport:
 def apply_recovery(
     plan: RecoveryPlan,
     *,
-    backup_directory: StrPath | None = None,
+    backup_directory: io.StrPath | None = None,
     keep_cut: bool = True,
     progress: Progress | None = None,
 ) -> RecoveryReport:
     """Do what a plan says, under the lock of the data directory.
+
+    The log is as a good end leaves it then, all of it on the disk. The mark of a clean shutdown
+    that the directory may have lost comes back when the last of its partitions is in order, in
+    one life of a `residence`.
 
     Args:
         plan: from `plan_recovery`.
@@ -71,24 +76,45 @@ def apply_recovery(
     Raises:
         StalePlanError: files have changed since the plan was made; nothing was done.
         KsegError: `plan.error`, if the log cannot be loaded; nothing was done.
-        LogLockedError: another process holds the data directory; nothing was done.
+        LogLockedError: another process holds the data directory, or another log of this one has the
+            partition open; nothing was done.
         OSError: the disk refuses, or is too full to keep what is cut.
     """
     if plan.error is not None:
         raise plan.error
     directory = Path(plan.path)
-    with lock.acquire(directory.resolve().parent):
+    home = directory.resolve().parent
+    with lock.acquire(home):
         if look_at(directory) != plan.seen:
             raise StalePlanError("files have changed since the plan was made", path=directory)
-        if plan.is_noop:
+        if plan.is_noop and metadata.read_clean_shutdown(home) is not None:
             return RecoveryReport(plan)
         keeper = None
-        if keep_cut:
-            home = directory.resolve().parent
+        if keep_cut and not plan.is_noop:
             keeper = KeptAside(home, backup_directory, now_ms=plan.inputs.now_ms)
             keeper.check_room(plan.truncated_bytes)
-        do(directory, plan.inputs, keeper, derived=True, progress=progress)
+        resident = residence.enter(home)
+        sound = False
+        try:
+            resident.claim(directory.resolve().name)
+            resident.mark_loaded()
+            if not plan.is_noop:
+                do(directory, plan.inputs, keeper, derived=True, progress=progress)
+            _flush(directory)
+            sound = True
+        finally:
+            resident.leave(clean=sound)
         return RecoveryReport(plan, () if keeper is None else tuple(keeper.kept))
+
+
+def _flush(directory: Path) -> None:
+    """Make lasting what the process that died may not have: the mark will say that it is."""
+    with os.scandir(directory) as entries:
+        names = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+    for name in names:
+        with io.WriteFile.open(name) as file:
+            file.flush()
+    io.flush_directory(directory)
 
 
 def do(
@@ -121,7 +147,7 @@ def do(
 
 
 def recover(
-    path: StrPath,
+    path: io.StrPath,
     *,
     as_broker: bool = False,
     clean: bool | None = None,
@@ -129,7 +155,7 @@ def recover(
     log_start_offset: int | None = None,
     config: LogConfig | None = None,
     now_ms: int | None = None,
-    backup_directory: StrPath | None = None,
+    backup_directory: io.StrPath | None = None,
     keep_cut: bool = True,
     progress: Progress | None = None,
 ) -> RecoveryReport:
