@@ -152,6 +152,15 @@ def _verify(partition: Path, source: Random) -> None:
     assert document["ok"] == (not any(f["severity"] == "error" for f in document["findings"]))
 
 
+def _reindex(partition: Path, source: Random) -> None:
+    """What is made anew is right afterwards, and no byte of the log is another."""
+    logs = {path: path.read_bytes() for path in partition.glob("*.log")}
+    plan = kseg.plan_reindex(partition, exact=source.random() < 0.5)
+    assert kseg.apply_reindex(plan, keep=False).files == plan.files
+    assert kseg.plan_reindex(partition, exact=plan.exact).is_noop
+    assert {path: path.read_bytes() for path in partition.glob("*.log")} == logs
+
+
 def _program(partition: Path, source: Random) -> None:
     """The program answers with data and an exit code that is not the one for a bug."""
     place = str(source.choice((partition, *sorted(partition.iterdir()))))
@@ -161,6 +170,7 @@ def _program(partition: Path, source: Random) -> None:
             ["dump", place, "--batches", "--format", source.choice(("jsonl", "csv", "text"))],
             ["dump", place, "--format", "jsonl", "--bytes", source.choice(("utf8", "hex"))],
             ["info", place, *source.choice(([], ["--json"]))],
+            ["reindex", place, *source.choice(([], ["--json"], ["--exact"]))],
             ["verify", place, *source.choice(([], ["--json"], ["--deep"]))],
             ["read", place, "--format", "jsonl", "--limit", "50"],
             ["lookup", place, "--offset", str(source.choice(_EXTREMES))],
@@ -179,4 +189,11 @@ def _program(partition: Path, source: Random) -> None:
             json.loads(line)
 
 
-_WAYS: tuple[Callable[[Path, Random], None], ...] = (_segments, _log, _scan, _verify, _program)
+_WAYS: tuple[Callable[[Path, Random], None], ...] = (
+    _segments,
+    _log,
+    _scan,
+    _verify,
+    _reindex,
+    _program,
+)

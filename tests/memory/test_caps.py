@@ -96,6 +96,35 @@ sys.exit(codes[1:] != [0] * {len(lines) - 1} or codes[0] > 1)
     capped(code, large, imports="pyarrow.csv, pyarrow.parquet")
 
 
+REINDEXING = """
+for mapping in ("always", "never"):
+    with kseg.Segment.open(path, mapping=mapping) as segment:
+        swept = sweep.sweep_segment(
+            segment,
+            config=kseg.LogConfig(),
+            producers=producers.ProducerState(),
+            epochs=epochs.LeaderEpochs(None),
+        )
+    print(swept.batches, swept.error, len(swept.offset_entries) // 8)
+plan = kseg.plan_reindex(path.rpartition("/")[0])
+print(*(each.kind.value for each in plan.files))
+"""
+
+
+@pytest.mark.parametrize("name", ["large", "single"])
+def test_all_that_a_segment_says_takes_the_memory_of_its_index_entries(
+    request: pytest.FixtureRequest, name: str
+) -> None:
+    path = request.getfixturevalue(name)
+    printed = capped(REINDEXING, path, imports=_MODULES).split("\n")
+    assert printed[0] == printed[1]
+    batches, error, entries = printed[0].split()
+    assert (int(batches) > 1000, error, int(entries) > 1000) == (True, "None", True)
+    assert printed[2] == "index timeindex snapshot"
+
+
+_MODULES = "kseg.log.sweep as sweep, kseg.log.producers as producers, kseg.log.epochs as epochs"
+
 # ---- bombs
 # ---------------------------------------------------------------------------------
 
