@@ -139,7 +139,10 @@ def _of_time_index(bench: Bench, base: int) -> Doubt | None:
             TIMEINDEX, "time-index-length", "no entries for a log whose batches have times"
         )
     at = size - TIME_ENTRY_BYTES
-    timestamp, relative = _TIME_ENTRY.unpack(bench.scene.read(name, position=at))
+    entry = bench.scene.read(name, position=at)
+    if len(entry) < TIME_ENTRY_BYTES:
+        return None  # made anew before a split had all looked at again, and not held
+    timestamp, relative = _TIME_ENTRY.unpack(entry)
     if not (timestamp or relative):
         if is_last and _is_preallocated(bench, base):
             return None
