@@ -14,7 +14,10 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 #: `test_ul_028_...`, or of several lines `test_ldr_13_14_...` and `test_seg_06_to_08_...`.
-TEST = re.compile(r"^def test_([a-z]+(?:42)?)_((?:[0-9]{2,3}_(?:to_)?)+)", re.MULTILINE)
+TEST = re.compile(r"^ *def test_([a-z]+(?:42)?)_((?:[0-9]{2,3}_(?:to_)?)+)", re.MULTILINE)
+#: A case of a table, `"lec-04-...":`, and a class, `TestPsm08...`.
+CASE = re.compile(r'^ *"([a-z]+)-([0-9]{2})-[^"]*": ', re.MULTILINE)
+CLASS = re.compile(r"^class Test([A-Z][a-z]+)([0-9]{2})", re.MULTILINE)
 
 
 def numbers(*ranges: tuple[int, int]) -> tuple[int, ...]:
@@ -23,6 +26,13 @@ def numbers(*ranges: tuple[int, int]) -> tuple[int, ...]:
 
 #: What lines each heading of the checklist has.
 LINES = {
+    "seg": numbers((1, 32)),
+    "oix": numbers((1, 12)),
+    "tix": numbers((1, 11)),
+    "txi": numbers((1, 10)),
+    "ldr": numbers((1, 40)),
+    "psm": numbers((1, 38)),
+    "lec": numbers((1, 19)),
     "sgs": numbers((1, 7)),
     "fr": numbers((1, 14)),
     "loc": numbers((1, 26)),
@@ -62,8 +72,10 @@ NOT_ASKED = {
 @cache
 def asked() -> frozenset[str]:
     texts = (path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
-    found = [claim for text in texts for claim in TEST.findall(text)]
-    return frozenset(f"{heading} {n}" for heading, spans in found for n in numbered(spans))
+    found = [
+        claim for text in texts for form in (TEST, CASE, CLASS) for claim in form.findall(text)
+    ]
+    return frozenset(f"{heading.lower()} {n}" for heading, spans in found for n in numbered(spans))
 
 
 def numbered(spans: str) -> list[int]:
