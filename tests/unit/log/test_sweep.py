@@ -5,10 +5,12 @@ from pathlib import Path
 from struct import pack
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kseg._placement import survey_rows
 from kseg.constants import StopReason
 from kseg.errors import (
     AppendError,
@@ -21,6 +23,7 @@ from kseg.errors import (
 )
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.txn_index import AbortedTxn
+from kseg.format.header import BatchHeader
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.placement import Latest
@@ -37,6 +40,7 @@ from tests.builders import (
     wrapper,
     write_segment,
 )
+from tests.producing import header, table
 from tests.segments import append, batch_of, offset_entries, time_entries
 
 BASE = 40
@@ -336,3 +340,38 @@ def test_files_of_kafka_07_are_refused(tmp_path: Path) -> None:
     path = write_segment(tmp_path, 0, b"", suffix=".kafka")
     with pytest.raises(UnsupportedFormatError, match=r"Kafka 0\.7"):
         sweep(path)
+
+
+# ---- the kernel
+
+
+def test_batches_are_looked_over_up_to_the_first_that_may_not_follow() -> None:
+    def surveyed(*headers: BatchHeader, strict: bool = True, before: int = 9) -> list[int]:
+        found = np.empty(5, np.int64)
+        rows = table(headers).rows
+        survey_rows(rows, base=5, before=before, strict=strict, epoch=3, found=found)
+        return [int(value) for value in found]
+
+    def at(first: int, last: int | None = None, **fields: int) -> BatchHeader:
+        given = {"producer_id": -1, "record_count": 2, **fields}
+        return header(base_offset=first, last_offset=first if last is None else last, **given)
+
+    assert surveyed() == [0, 0, 0, 0, 0]
+    assert surveyed(at(10), at(11, 14)) == [2, 4, 0, 0, 0]
+    assert surveyed(at(10), at(10), at(11)) == [1, 2, 0, 0, 0]
+    assert surveyed(at(10), at(10), at(11), strict=False) == [3, 6, 0, 0, 0]
+    assert surveyed(at(9)) == surveyed(at(12, 11)) == [0, 0, 0, 0, 0]
+    assert surveyed(at(-1, 12, magic=1, record_count=-1)) == [1, 0, 0, 0, 1]
+    assert surveyed(at(10, leader_epoch=3), at(11, leader_epoch=4)) == [2, 4, 1, 0, 0]
+    assert surveyed(at(10, producer_id=0), at(11, magic=0, leader_epoch=9)) == [2, 4, 0, 1, 1]
+    for far in (5 + 2**31, 2**63 - 1, 4, -(2**63)):
+        assert surveyed(at(10), at(10, far), strict=False)[0] == 1
+    assert surveyed(at(10), at(10, 4 + 2**31), strict=False)[0] == 2
+
+
+def test_the_kernel_refuses_arrays_of_other_shapes() -> None:
+    rows, found = table([header()]).rows, np.empty(5, np.int64)
+    wrong = ((-1, rows, found), (0, rows[:, :3].copy(), found), (0, rows, found[:4]))
+    for base, headers, room in wrong:
+        with pytest.raises(ValueError, match="right shape"):
+            survey_rows(headers, base=base, before=-1, strict=True, epoch=-1, found=room)
