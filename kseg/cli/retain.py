@@ -21,7 +21,7 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
-from kseg.files.names import FileKind, segment_name
+from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.log import residence
 from kseg.log.kept_aside import KeptAside
 from kseg.log.partition import Log
@@ -63,8 +63,8 @@ def retain(
     change = changing.change_of(**how)
     run = _Run(change, config_of(settings), clock_of(now_ms))
     found = list(partitions_of((directory,), Selection(topics, partitions)))
-    # What is deleted, in the making or astray has no retention, unless it is asked for by name.
-    chosen = [each for each in found if _is_current(each.path)] if len(found) > 1 else found
+    # What is empty, deleted, in the making or astray has none, unless it is asked for by name.
+    chosen = [each for each in found if _has_retention(each.path)] if len(found) > 1 else found
     for partition in chosen:
         run.look(partition)
     if not change.is_plan:
@@ -72,8 +72,8 @@ def retain(
     return run.report(directory, as_json=as_json)
 
 
-def _is_current(path: Path) -> bool:
-    return entry_of(path).kind is EntryKind.LOG
+def _has_retention(path: Path) -> bool:
+    return entry_of(path).kind is EntryKind.LOG and bool(list_partition(path).segments)
 
 
 class _Run:

@@ -28,7 +28,7 @@ from kseg.files.closing import Closing
 from kseg.files.grammar import suffixed_directory
 from kseg.files.metadata import MetaProperties
 from kseg.files.names import FileKind
-from kseg.log import residence
+from kseg.log import recovering, residence
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
 from kseg.log.residence import Residence
@@ -103,7 +103,8 @@ class LogDirectory(Closing):
                 process.
             config: settings of every log, or a function that answers those of each; Kafka's
                 defaults if None.
-            recover: bring logs into order that were not shut down cleanly.
+            recover: bring logs into order that were not shut down cleanly; those in the making and
+                astray too, which are not opened.
             jobs: how many logs are loaded at a time; as many as there are processors if None.
             progress: called after each log.
             now_ms: the clock; the machine's if None.
@@ -320,44 +321,61 @@ class LogDirectory(Closing):
     def _load(
         self, entries: Iterable[DirectoryEntry], jobs: int, progress: Progress | None
     ) -> None:
-        """Open the logs."""
+        """Open the logs; after a crash, mend those that a broker would load, too."""
         logs = [entry for entry in entries if entry.kind is EntryKind.LOG]
+        others: list[DirectoryEntry] = []
         if self._home is not None:
             due = self._now_ms() + self._default_config().file_delete_delay_ms
             self._doomed = {e.path: due for e in entries if e.kind is EntryKind.DELETE}
-            if not (self._home.was_clean or self._recover) and logs:
-                raise UncleanShutdownError(
-                    "the data directory was not shut down cleanly, so its logs have to be "
-                    "recovered",
-                    path=self.path,
-                )
-        done = 0
+            if not self._home.was_clean:
+                others = [e for e in entries if e.kind in (EntryKind.FUTURE, EntryKind.STRAY)]
+                if not self._recover and (logs or others):
+                    raise UncleanShutdownError(
+                        "the data directory was not shut down cleanly, so its logs have to be "
+                        "recovered",
+                        path=self.path,
+                    )
+        done, total = 0, len(logs) + len(others)
 
         def open_one(entry: DirectoryEntry) -> None:
             nonlocal done
             assert entry.partition is not None
             log = None
-            with suppress(NotALogError) if self._home is None else nullcontext():
-                log = self._open_log(entry.path, entry.partition)
+            if entry.kind is not EntryKind.LOG:
+                self._mend(entry.path, entry.partition)
+            else:
+                with suppress(NotALogError) if self._home is None else nullcontext():
+                    log = self._open_log(entry.path, entry.partition)
             with self._lock:
                 if log is not None:  # without a segment there is nothing to read
                     self._logs[entry.partition] = log
                 done += 1
                 if progress is not None:
-                    progress(done, len(logs))
+                    progress(done, total)
 
-        if jobs == 1 or len(logs) <= 1:
-            for entry in logs:
+        if jobs == 1 or total <= 1:
+            for entry in [*logs, *others]:
                 open_one(entry)
             return
-        with ThreadPoolExecutor(max_workers=min(jobs, len(logs))) as pool:
-            opened = [pool.submit(open_one, entry) for entry in logs]
+        with ThreadPoolExecutor(max_workers=min(jobs, total)) as pool:
+            opened = [pool.submit(open_one, entry) for entry in [*logs, *others]]
             try:
                 for future in opened:
                     future.result()
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+    def _mend(self, path: Path, key: TopicPartition) -> None:
+        """Bring a copy in the making, or a log astray, into order; it is not opened.
+
+        The checkpoints may speak of another directory of the same partition, so all of it is
+        looked at.
+        """
+        now_ms = self._now_ms()
+        recovering.recover(
+            path, recovery_point=0, log_start_offset=0, config=self._config_of(key), now_ms=now_ms
+        )
 
     def _open_log(self, path: Path, key: TopicPartition, *, create: bool = False) -> Log:
         if self._home is None:

@@ -164,7 +164,8 @@ def test_partitions_are_chosen(kseg: Kseg, data: Path) -> None:
     assert [each["path"] for each in ran.document["partitions"]] == [str(data / "clicks-3")]
 
 
-def test_deleted_and_stray_partitions_are_left_alone(kseg: Kseg, data: Path) -> None:
+def test_deleted_stray_and_empty_partitions_are_left_alone(kseg: Kseg, data: Path) -> None:
+    (data / "orders-2").mkdir()
     for suffix in ("delete", "stray", "future"):
         (data / f"orders-1.{'0' * 32}-{suffix}").mkdir()
         (data / f"orders-1.{'0' * 32}-{suffix}" / f"{0:020d}.log").touch()

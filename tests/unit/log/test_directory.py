@@ -220,6 +220,22 @@ def test_every_log_is_recovered_whatever_the_number_of_jobs(tmp_path: Path) -> N
         assert told == [(done, 5) for done in range(1, 6)]
 
 
+@pytest.mark.parametrize("kind", ["future", "stray"])
+def test_a_copy_in_the_making_and_a_log_astray_are_mended_too(tmp_path: Path, kind: str) -> None:
+    data = made(tmp_path / "data", "orders-0", "orders-1")
+    other = data / f"orders-1.{HEX}-{kind}"
+    (data / "orders-1").rename(other)
+    log = other / f"{0:020d}.log"
+    whole = log.stat().st_size
+    with open(log, "ab") as file:
+        file.write(b"torn")
+    (data / MARK).unlink()
+    with opened(data, recover=True) as directory:
+        assert list(directory.logs) == [ORDERS]
+    assert log.stat().st_size == whole
+    assert (data / MARK).exists()
+
+
 def test_one_log_that_cannot_be_opened_closes_the_others(tmp_path: Path) -> None:
     data = made(tmp_path / "data", "orders-0", "orders-1", "orders-2")
     (data / "orders-1" / f"{0:020d}.kafka").write_bytes(b"")
