@@ -6,6 +6,7 @@ broker, and lead to the right place all the same. What a lookup relies on is thi
     offset index (o, p)    a batch starts at p; every batch before p has offsets below o only
     time index (t, o)      the batch that holds o has t for its largest time, no batch before it
                            a later one
+    transaction index      the abort marker that an entry names is there
 
 Source: Kafka `OffsetIndex`, `TimeIndex`, `LogSegment.append`.
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kseg.constants import ControlType
 from kseg.errors import LimitExceededError
 from kseg.files import io, offset_index, time_index
 from kseg.files.names import FileKind
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.files.names import SegmentFiles
+    from kseg.files.txn_index import AbortedTxn
     from kseg.format.header import BatchTable
+    from kseg.log.segment import Segment
     from kseg.log.sweep import Swept
 
     Int64Array = npt.NDArray[np.int64]
@@ -181,6 +185,46 @@ class Truths:
         return False, ""
 
 
+def has_nothing_of(segment: Segment, transaction: AbortedTxn, end_offset: int) -> bool:
+    """Whether its producer has nothing from the transaction's first offset to another one.
+
+    Raises:
+        CorruptRecordError: the file shrank.
+        OSError: it cannot be read.
+    """
+    first = transaction.first_offset
+    if first < segment.base_offset:
+        return first == end_offset
+    for tile in segment.walk(start=segment.start_for_offset(first).position, on_bad_crc="ignore"):
+        table = tile.table
+        inside = (table.last_offset >= first) & (table.base_offset < end_offset)
+        if (inside & (table.producer_id == transaction.producer_id)).any():
+            return False
+        if len(table) and table.last_offset[-1] >= end_offset:
+            break
+    return True
+
+
+def has_marker(segment: Segment, transaction: AbortedTxn) -> bool:
+    """Whether the marker that aborted a transaction is in the segment.
+
+    Raises:
+        CorruptRecordError: damage lies in front of it.
+        OSError: the file cannot be read.
+    """
+    found = segment.lookup(transaction.last_offset)
+    if found is None or found.base_offset != transaction.last_offset:
+        return False
+    for tile in segment.walk(start=found.position, limit=found.position + 1):
+        header = tile.table[0]
+        return (
+            header.is_control
+            and header.control_type == ControlType.ABORT
+            and header.producer_id == transaction.producer_id
+        )
+    return False
+
+
 def _read(
     path: Path, layout: np.dtype[np.void], log_bytes: int
 ) -> tuple[npt.NDArray[np.void], str]:
@@ -203,4 +247,4 @@ def _bytes_max(size: int, log_bytes: int) -> int:
     return (log_bytes // _BATCH_BYTES_MIN + 1) * size
 
 
-__all__ = ["OffsetTruth", "TimeTruth", "Truths"]
+__all__ = ["OffsetTruth", "TimeTruth", "Truths", "has_marker", "has_nothing_of"]

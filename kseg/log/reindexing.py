@@ -28,17 +28,25 @@ from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Final
 
-from kseg.constants import ControlType, StopReason
+from kseg.constants import StopReason
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
     LimitExceededError,
     LogLockedError,
+    NotALogError,
     StalePlanError,
 )
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
-from kseg.files.names import FileKind, SegmentFiles, list_partition, segment_name
+from kseg.files.names import (
+    FileKind,
+    PathKind,
+    SegmentFiles,
+    classify_path,
+    list_partition,
+    segment_name,
+)
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
@@ -48,7 +56,7 @@ from kseg.files.txn_index_writer import pack_entries
 from kseg.log import residence
 from kseg.log.config import LogConfig
 from kseg.log.differences import compare
-from kseg.log.index_truth import Truths
+from kseg.log.index_truth import Truths, has_marker, has_nothing_of
 from kseg.log.kept_aside import KeptAside
 from kseg.log.producers import ProducerState
 from kseg.log.reindex_plan import (
@@ -109,6 +117,8 @@ def plan_reindex(
     if others:
         raise ValueError(f"{others[0]} is not made from a log")
     directory = Path(path)
+    if classify_path(directory).kind is not PathKind.PARTITION:
+        raise NotALogError("this is no partition directory", path=path)
     seen = look_at(directory)
     chosen = tuple(kind for kind in KINDS if kind in kinds)
     run = _Run(directory, config or LogConfig(), chosen, now_ms, exact=exact, progress=progress)
@@ -346,7 +356,7 @@ class _Run:
             key = (each.producer_id, each.last_offset)
             told = derived.get(key)
             if told is None:
-                if each.first_offset <= each.last_offset and _has_marker(segment, each):
+                if each.first_offset <= each.last_offset and has_marker(segment, each):
                     derived[key] = each
             elif told != each and self._knows_more(segment, each, told):
                 derived[key] = each
@@ -358,7 +368,7 @@ class _Run:
         """Whether what differs is of records that the log has no more."""
         first, stable = self._first_offset, stored.last_stable_offset
         begins = stored.first_offset <= told.first_offset and (
-            stored.first_offset < first or _has_nothing_of(segment, stored, told.first_offset)
+            stored.first_offset < first or has_nothing_of(segment, stored, told.first_offset)
         )
         return begins and (stable == told.last_stable_offset or stable < first)
 
@@ -452,36 +462,6 @@ def _read_snapshot(path: Path) -> tuple[ProducerSnapshotEntry, ...] | KsegError:
         return producer_snapshot.read(path).entries
     except (CorruptIndexError, LimitExceededError) as error:
         return error
-
-
-def _has_nothing_of(segment: Segment, transaction: AbortedTxn, end_offset: int) -> bool:
-    """Whether its producer has nothing from the transaction's first offset to another one."""
-    first = transaction.first_offset
-    if first < segment.base_offset:
-        return first == end_offset
-    for tile in segment.walk(start=segment.start_for_offset(first).position, on_bad_crc="ignore"):
-        table = tile.table
-        inside = (table.last_offset >= first) & (table.base_offset < end_offset)
-        if (inside & (table.producer_id == transaction.producer_id)).any():
-            return False
-        if len(table) and table.last_offset[-1] >= end_offset:
-            break
-    return True
-
-
-def _has_marker(segment: Segment, transaction: AbortedTxn) -> bool:
-    """Whether the marker that aborted a transaction is in the segment."""
-    found = segment.lookup(transaction.last_offset)
-    if found is None or found.base_offset != transaction.last_offset:
-        return False
-    for tile in segment.walk(start=found.position, limit=found.position + 1):
-        header = tile.table[0]
-        return (
-            header.is_control
-            and header.control_type == ControlType.ABORT
-            and header.producer_id == transaction.producer_id
-        )
-    return False
 
 
 __all__ = [

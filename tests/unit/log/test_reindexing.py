@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kseg.errors import NotALogError
 from kseg.files import producer_snapshot
 from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
@@ -344,3 +345,11 @@ def test_offsets_that_go_back_are_damage(partition: Path) -> None:
     log.write_bytes(log.read_bytes() + plain(11, 1)[0])
     (finding,) = plan(partition).findings
     assert finding.reason == "offsets 11 to 11 of a batch are out of order behind 15"
+
+
+def test_what_is_no_partition_is_refused(partition: Path) -> None:
+    for path in (partition.parent, partition / name(10, "log")):
+        with pytest.raises(NotALogError, match="no partition directory"):
+            plan(path)
+    with pytest.raises(FileNotFoundError):
+        plan(partition.parent / "none-0")
