@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bench import datagen, peers, records
+from bench.append_cases import append_cases
 from bench.case import JAVA, Case, java, made, per_record
 from bench.open_cases import open_cases
 from bench.pairs import Contest, Versus
@@ -19,7 +20,18 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-GROUPS = ("crc", "scan", "columns", "codecs", "encode", "arrow", "index", "open", "recover")
+GROUPS = (
+    "crc",
+    "scan",
+    "columns",
+    "codecs",
+    "encode",
+    "arrow",
+    "index",
+    "open",
+    "append",
+    "recover",
+)
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
 INDEX_ENTRIES = 1_300_000
@@ -43,6 +55,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "arrow": _arrow_cases,
         "index": _index_cases,
         "open": open_cases,
+        "append": append_cases,
         "recover": recover_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]

@@ -7,12 +7,14 @@ open it anew in every call.
 from __future__ import annotations
 
 import zlib
+from struct import pack_into
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 from unittest import mock
 
 from kseg.files.offset_index import OffsetIndex
 from kseg.format import codec
+from kseg.format.header import scan
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.partition import Log
@@ -209,3 +211,73 @@ def open_for_appending(path: Path, count: int) -> Callable[[], int]:
         return count
 
     return load
+
+
+def _log_for(stack: ExitStack, path: Path) -> Log:
+    """An empty log."""
+    log = Log.open(path, mode="append", create=True, now_ms=lambda: NOW_MS)
+    return stack.enter_context(log)
+
+
+def follow(
+    stack: ExitStack, path: Path, pieces: Sequence[bytearray], work: int
+) -> Callable[[], int]:
+    """Append what a leader has, numbered behind what is there; answers `work`."""
+    log = _log_for(stack, path)
+    places, count = [], 0
+    for piece in pieces:
+        table = scan(piece)
+        piece_places = []
+        for position, records in zip(
+            table.position.tolist(), table.record_count.tolist(), strict=True
+        ):
+            pack_into(">i", piece, position + 12, 0)
+            piece_places.append((position, count))
+            count += records
+        places.append((piece, piece_places))
+
+    def append() -> int:
+        end = log.log_end_offset
+        for piece, batches in places:
+            for position, first in batches:
+                pack_into(">q", piece, position, end + first)
+            log.append_as_follower(piece)
+        return work
+
+    return append
+
+
+def lead(stack: ExitStack, path: Path, data: Sequence[bytearray], work: int) -> Callable[[], int]:
+    """Append what a producer sends; answers `work`."""
+    log = _log_for(stack, path)
+
+    def append() -> int:
+        for batch in data:
+            log.append(batch)
+        return work
+
+    return append
+
+
+def check(data: Sequence[bytearray]) -> Callable[[], int]:
+    """Validate batches, and write none; answers batches."""
+    from kseg.log.validation import validate_append
+
+    rules = LogConfig().append_rules()
+
+    def validate_all() -> int:
+        for batch in data:
+            validate_append(batch, rules, next_offset=0, now_ms=NOW_MS)
+        return len(data)
+
+    return validate_all
+
+
+def batch_of(size: int) -> bytes:
+    """A batch of about so many bytes, of records of a kilobyte."""
+    from kseg.format.encode import encode_batch
+    from kseg.format.options import BatchOptions
+
+    value = [bytes(1000)] * (size // 1010)
+    times = [NOW_MS] * len(value)
+    return encode_batch({"value": value, "timestamp": times}, BatchOptions()).data

@@ -1,0 +1,101 @@
+"""What is measured of appending: a log under one writer, beside a bare `pwrite` of the same bytes.
+
+Both write at the end of a file that grows. What a single append may cost beyond the `pwrite` is a
+time, not a ratio, so that the peer is given that time on top. A follower's batches are numbered
+anew for each call, which counts.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import datagen, pairs
+from bench.case import Case, made
+from bench.pairs import Contest, Versus
+from bench.write_cases import batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import ExitStack
+
+CORPUS_MIB = 32
+SMALL = "v2-plain-100-16k"
+#: What an append of one batch may cost beyond what it cannot do without, in ns.
+FOLLOWER_NS, LEADER_NS = 15_000, 25_000
+
+
+def append_cases() -> list[Case]:
+    """Every case of the group."""
+    one = partial(partial, _prepare_one)
+    return [
+        Case("append", "follower 1 MiB pieces", "byte", partial(_prepare_pieces, times=1)),
+        Case("append", "follower 1 MiB, twice as many", "byte", partial(_prepare_pieces, times=2)),
+        Case("append", "follower 64 KiB batch", "batch", one(leads=False)),
+        Case("append", "leader 64 KiB batch", "batch", one(leads=True)),
+    ]
+
+
+def _prepare_pieces(stack: ExitStack, *, times: int) -> Contest:
+    from bench import subjects
+
+    log = made(SMALL, mib=min(CORPUS_MIB, datagen.mebibytes()))
+    pieces, piece = [], bytearray()
+    for batch in batches(log) * times:
+        if len(piece) + len(batch) > 2**20:
+            pieces.append(piece)
+            piece = bytearray()
+        piece += batch
+    work = sum(map(len, pieces))
+    root = _root(stack)
+    subject = subjects.follow(stack, root / "t-0", pieces, work)
+    return Contest(subject, (Versus("bare pwrite", bare(stack, root, pieces, work)),), work)
+
+
+def _prepare_one(stack: ExitStack, *, leads: bool) -> Contest:
+    from bench import subjects
+
+    size = 2**16
+    given = [bytearray(subjects.batch_of(size)) for _ in range(4 * 2**20 // size)]
+    root, count = _root(stack), len(given)
+    written = bare(stack, root, given, count)
+    if leads:
+        subject = subjects.lead(stack, root / "t-0", given, count)
+        needed = (written, subjects.check(given))
+        extra, label = LEADER_NS, "pwrite, check + 25 us"
+    else:
+        subject = subjects.follow(stack, root / "t-0", given, count)
+        needed, extra, label = (written,), FOLLOWER_NS, "pwrite + 15 us"
+    return Contest(subject, (Versus(label, None, timed=_and_some(needed, extra)),), count)
+
+
+def _and_some(calls: Sequence[Callable[[], int]], extra_ns: int) -> Callable[[], float]:
+    def timed() -> float:
+        return sum(pairs.turn(call).cpu_ns for call in calls) + extra_ns
+
+    return timed
+
+
+def _root(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(dir=datagen.DATA)))
+
+
+def bare(
+    stack: ExitStack, root: Path, data: Sequence[bytes | bytearray], work: int
+) -> Callable[[], int]:
+    """The same bytes at the end of a file; answers `work`."""
+    fd = os.open(root / "bare", os.O_RDWR | os.O_CREAT)
+    stack.callback(os.close, fd)
+
+    position = 0
+
+    def write() -> int:
+        nonlocal position
+        for piece in data:
+            position += os.pwrite(fd, piece, position)
+        return work
+
+    return write
