@@ -103,11 +103,13 @@ def _last(view: LogView) -> SegmentInfo:
 def _published(view: LogView, end: _End, cuts: Cuts, *, committed: bool) -> Published:
     """The value that a writer of this process would publish; all of it may be shown."""
     *sealed, last = view.segments
-    stable = view.last_stable_offset if committed else view.log_start_offset
+    # The checkpoint is read a moment later than the log, and may know more.
+    start = min(view.log_start_offset, end.place.offset)
+    stable = view.last_stable_offset if committed else start
     return Published(
         tuple(sealed),
         last.files,
-        view.log_start_offset,
+        start,
         end.place,
         end.place,
         OffsetMetadata(min(stable, end.place.offset)),

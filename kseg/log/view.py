@@ -273,6 +273,8 @@ class LogView:
         where: dict[str, Any],
     ) -> Iterator[RecordColumns]:
         infos = self.segments_from(start)
+        if not infos:
+            return
         ends = [*(info.base_offset for info in infos[1:]), end]
         for info, segment_end in zip(infos, ends, strict=True):
             if info.base_offset >= end:

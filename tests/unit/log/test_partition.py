@@ -274,3 +274,9 @@ def test_threads_share_a_log(orders: Path) -> None:
         for thread in threads:
             thread.join()
     assert found == [list(range(2, 11))] * 4
+
+
+def test_a_directory_that_has_no_segment_just_now_has_no_records(tmp_path: Path) -> None:
+    path = write_segment(tmp_path / "t-0", 0, suffix=".log.deleted")
+    with Log.open(path.parent) as log:
+        assert list(log.read()) == []
