@@ -82,6 +82,7 @@ class LogDirectory(Closing):
         self._lock: Final = threading.RLock()
         self._logs: dict[TopicPartition, Log] = {}
         self._doomed: dict[Path, int] = {}
+        self._closed = False
 
     @classmethod
     def open(
@@ -240,9 +241,11 @@ class LogDirectory(Closing):
         """Remove the directories of deleted logs whose time has come; answers which.
 
         Raises:
+            KsegError: the directory is not open for appending.
             OSError: the first that could not be removed; the next call goes on with it.
         """
         with self._lock:
+            self._writable()
             now = self._now_ms() if now_ms is None else now_ms
             due = [path for path, time_ms in self._doomed.items() if time_ms <= now]
             for path in due:
@@ -303,6 +306,7 @@ class LogDirectory(Closing):
             KsegError, OSError: the first log that could not be closed; the others are.
         """
         with self._lock:
+            self._closed = True
             logs = list(self._logs.values())
             self._logs.clear()
             first: BaseException | None = None
@@ -398,6 +402,8 @@ class LogDirectory(Closing):
     def _writable(self) -> Residence:
         if self._home is None:
             raise KsegError("the directory is open for reading only", path=self.path)
+        if self._closed:
+            raise KsegError("the directory is closed", path=self.path)
         return self._home
 
     def __repr__(self) -> str:

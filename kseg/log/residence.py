@@ -213,8 +213,11 @@ class Residence:
         Others may go on noting meanwhile.
 
         Raises:
+            KsegError: this resident has left, or lives in the process before a fork.
             OSError: one of them has not been written; a later call tries again.
         """
+        if not self._present or self._life.process != os.getpid():
+            raise KsegError("the data directory is held no longer", path=self._life.path)
         with self._life.writing:
             for kind in _CHECKPOINTS:
                 _write(self._life, kind)

@@ -435,6 +435,22 @@ def test_a_log_of_the_directory_is_nobody_elses(tmp_path: Path) -> None:
         Log.open(data / "orders-0", mode="append")
 
 
+def test_a_closed_directory_is_not_changed(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    directory.close()
+    before = sorted(os.listdir(tmp_path))
+    for change in (
+        directory.retain,
+        directory.flush_checkpoints,
+        directory.delete_due,
+        lambda: directory.create("orders", 0),
+        lambda: directory.delete("orders", 0),
+    ):
+        with pytest.raises(KsegError, match="closed"):
+            change()
+    assert sorted(os.listdir(tmp_path)) == before
+
+
 def test_the_mode_is_one_of_two(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="read or append"):
         LogDirectory.open(tmp_path, mode="write")

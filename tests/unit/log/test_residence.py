@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.errors import LogLockedError
+from kseg.errors import KsegError, LogLockedError
 from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import read_clean_shutdown
@@ -361,3 +361,12 @@ def test_others_note_while_checkpoints_are_written(tmp_path: Path) -> None:
     home.write_checkpoints()
     assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n2\norders 0 1\nclicks 3 2\n"
     home.leave()
+
+
+def test_who_has_left_writes_nothing(tmp_path: Path) -> None:
+    home = residence.enter(tmp_path)
+    home.leave()
+    home.note(ORDERS, recovery_point=1)
+    with pytest.raises(KsegError, match="no longer"):
+        home.write_checkpoints()
+    assert not (tmp_path / RECOVERY_POINTS).exists()
