@@ -16,11 +16,14 @@ from kseg.errors import UncleanShutdownError
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
 from kseg.log.recovering import recover
+from kseg.log.recovery import plan_recovery
 from tests.crash.history import Found, History, ViolationError
 from tests.crash.knowledge import check_epochs, check_producers
 from tests.crash.reading import found_in, ident, logs_of
 from tests.crash.states import Contents, snapshot
 from tests.crash.stories import now_ms, plain
+
+MARK = "data/.kafka_cleanshutdown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Checker:
         if self.below not in before:
             history.check(Found((), 0, 0))
             return before
+        if MARK in before and not plan_recovery(self.path, config=self.config).is_noop:
+            raise ViolationError("there is the mark of a clean stop, and something to recover")
         after = self.recovered()
         found = found_in(after, self.below)
         history.check(found)

@@ -38,6 +38,12 @@ class Tally:
     second_kills: int = 0
     faults: int = 0
     violations: list[str] = field(default_factory=list)
+    first: bool = False  # one violation is enough
+
+    @property
+    def done(self) -> bool:
+        """Whether there is no need to look any further."""
+        return self.first and bool(self.violations)
 
     def add(self, other: Tally) -> None:
         """Take in another's numbers."""
@@ -123,6 +129,8 @@ def power_cuts(story: Story, root: Path, count: int, seed: str | int, tally: Tal
     sampler = Sampler(recorder.before, recorder.ops, seed)
     judge = Judge(story, recorder, root / "state", tally)
     for number in range(count):
+        if tally.done:
+            return
         judge.judge(sampler.draw(), f"state {number} of seed {seed}")
 
 
@@ -132,6 +140,8 @@ def kills(story: Story, root: Path, which: Sequence[Kill] | None, tally: Tally) 
     told = list(record(story, root / "run").remarks())
     checker = Checker(root / "killed", story.config)
     for kill in every_kill(names) if which is None else which:
+        if tally.done:
+            return
         outcome = run_killed(story.run, fresh(checker.root), kill)
         tally.kills += 1
         what = f"{story.name}, {kill}"
@@ -139,7 +149,10 @@ def kills(story: Story, root: Path, which: Sequence[Kill] | None, tally: Tally) 
             tally.violations.append(f"{what}: not killed: {outcome.error}")
             continue
         history = History.of(told[: outcome.remarks], log=checker.partition, killed=True)
-        note_violation(tally, what, lambda history=history: checker.check(history))
+        reopen = tally.kills % 3 == 0
+        note_violation(
+            tally, what, lambda history=history, r=reopen: checker.check(history, reopen=r)
+        )
 
 
 def kills_in_recovery(
@@ -197,6 +210,8 @@ def faults(
     names = calls_of(story.run, fresh(root / "run"))
     rng = random.Random(f"faults {seed}")
     for fault in every_fault(names) if which is None else which:
+        if tally.done:
+            return
         tally.faults += 1
         recorder = Recorder(fresh(root / "run"), Faulty(fault).calls, drop=bool(fault.call % 3))
         with io.calls_replaced(recorder.calls):

@@ -46,7 +46,7 @@ SEEDS = [f"ci.{number}" for number in range(20)]
 
 
 def story_of(seed: str) -> Story:
-    return Author(seed).story(random.Random(seed).randrange(5, 16))
+    return Author(seed).story(random.Random(seed).randrange(5, 12))
 
 
 def looked_at(run: Callable[[Path, Tally], None]) -> Tally:
@@ -59,7 +59,7 @@ def looked_at(run: Callable[[Path, Tally], None]) -> Tally:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_power_cut_takes_what_was_flushed(seed: str) -> None:
-    looked_at(lambda root, tally: power_cuts(story_of(seed), root, 200, seed, tally))
+    looked_at(lambda root, tally: power_cuts(story_of(seed), root, 150, seed, tally))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -68,7 +68,7 @@ def test_no_kill_takes_what_was_appended(seed: str) -> None:
 
     def run(root: Path, tally: Tally) -> None:
         chosen = list(every_kill(calls_of(story.run, fresh(root / "run"))))
-        kills(story, root, random.Random(seed).sample(chosen, min(60, len(chosen))), tally)
+        kills(story, root, random.Random(seed).sample(chosen, min(40, len(chosen))), tally)
 
     looked_at(run)
 
@@ -76,7 +76,7 @@ def test_no_kill_takes_what_was_appended(seed: str) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_kill_in_recovery_changes_nothing_in_what_it_comes_to(seed: str) -> None:
     story = story_of(seed)
-    looked_at(lambda root, tally: second_kills(story, root, 3, 10, seed, tally))
+    looked_at(lambda root, tally: second_kills(story, root, 2, 8, seed, tally))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -85,7 +85,7 @@ def test_calls_that_fail_take_nothing_that_was_flushed(seed: str) -> None:
 
     def run(root: Path, tally: Tally) -> None:
         chosen = list(every_fault(calls_of(story.run, fresh(root / "run"))))
-        faults(story, root, random.Random(seed).sample(chosen, 20), seed, tally)
+        faults(story, root, random.Random(seed).sample(chosen, 12), seed, tally)
 
     looked_at(run)
 

@@ -1,0 +1,54 @@
+"""Each mistake that is put into kseg on purpose is seen by the run that is there for it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.crash.controls import CONTROLS
+from tests.crash.faults import every_fault
+from tests.crash.kills import calls_of, every_kill
+from tests.crash.runs import Tally, faults, fresh, kills, power_cuts, scratch
+from tests.crash.stories import Author
+
+#: So many stories are tried until one shows the mistake.
+STORIES = 12
+
+
+def violations(run: str, root: Path, seed: str) -> list[str]:
+    """What one story shows."""
+    tally = Tally(first=True)
+    story = Author(seed).story(14)
+    rng = random.Random(seed)
+    if run == "power":
+        power_cuts(story, root, 120, seed, tally)
+    elif run == "kill":
+        chosen = list(every_kill(calls_of(story.run, fresh(root / "run"))))
+        kills(story, root, rng.sample(chosen, min(30, len(chosen))), tally)
+    else:
+        some = list(every_fault(calls_of(story.run, fresh(root / "run"))))
+        faults(story, root, rng.sample(some, 60), seed, tally)
+    return tally.violations
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_the_crash_runs_see_that(name: str) -> None:
+    run, control = CONTROLS[name]
+    with scratch() as root, control():
+        for number in range(STORIES):
+            if violations(run, root, f"control {number}"):
+                return
+    pytest.fail(f"{name} is not seen")
+
+
+@pytest.mark.parametrize("run", ["power", "kill", "fault"])
+def test_the_same_runs_see_nothing_in_kseg_as_it_is(run: str) -> None:
+    with scratch() as root:
+        assert [found for n in range(2) for found in violations(run, root, f"control {n}")] == []
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(CONTROLS) >= 10
+    assert {run for run, _ in CONTROLS.values()} == {"power", "kill", "fault"}
