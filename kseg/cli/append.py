@@ -74,8 +74,11 @@ def append(
         log = Log.open(
             path, mode="append", create=True, config=config_of(settings), now_ms=run.clock
         )
-        with log:
+        try:
             run.go(sys.stdin.buffer, log)
+        finally:
+            log.close()
+            run.lasting = not log.state.failed
     except (AppendError, InvalidRecordError) as error:
         complain(f"kseg: {one_line(error)}")
         run.say(as_json=as_json)
@@ -119,6 +122,7 @@ class _Run:
     records: int = 0
     bytes_written: int = 0
     controls: int = 0
+    lasting: bool = False
 
     def go(self, lines: IO[bytes], log: Log) -> None:
         """Append batch by batch, so that memory stays flat however long the input is."""
@@ -152,10 +156,11 @@ class _Run:
             )
 
     def say_so_far(self) -> None:
-        """What was appended before the run broke off; whether it lasts, nobody has said yet."""
+        """What was appended before the run broke off."""
         if self.first is not None and self.last is not None:
             span = f"offsets {self.first.first_offset} to {self.last.last_offset}"
-            complain(f"kseg: {span} were appended before, perhaps not to last")
+            doubt = "" if self.lasting else ", but it is not known whether they last"
+            complain(f"kseg: {span} were appended before{doubt}")
 
     def _document(self) -> dict[str, Any]:
         return {
