@@ -98,6 +98,7 @@ def _check(bench: Bench, base: int) -> None:
     """Source: Kafka `LogSegment.sanityCheck`."""
     scene = bench.scene
     if file_of(base, LOG) not in scene.files:
+        scene.settle()
         scene.create(file_of(base, LOG), _AS_BROKER)
     times = file_of(base, TIMEINDEX)
     if file_of(base, INDEX) not in scene.files:

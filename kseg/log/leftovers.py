@@ -39,7 +39,8 @@ def clear(scene: Scene, *, as_broker: bool) -> tuple[str, ...]:
     Args:
         scene: the partition; changed.
         as_broker: leave half-written checkpoints (`.tmp`) where they are, and fail over names that
-            carry no offset, as Kafka does.
+            carry no offset, as Kafka does. Indexes and snapshots it does not write so; those that
+            are, are ours.
 
     Returns:
         The names of what was found.
@@ -66,7 +67,7 @@ def _remove_transient(scene: Scene, *, as_broker: bool) -> set[str]:
     for name in scene.names():
         if name.endswith(_DELETED) and not name.endswith(_KRAFT_DELETED):
             scene.remove(name, "its segment was deleted", keep=False)
-        elif not as_broker and _is_half_written(name):
+        elif _is_half_written(name, as_broker=as_broker):
             scene.remove(name, "not finished", keep=False)
         else:
             continue
@@ -74,13 +75,17 @@ def _remove_transient(scene: Scene, *, as_broker: bool) -> set[str]:
     return found
 
 
-def _is_half_written(name: str) -> bool:
+def _is_half_written(name: str, *, as_broker: bool) -> bool:
+    """Whether a file was to take the place of another; Kafka does that to checkpoints only."""
     if split_suffix(name)[1] != "tmp":
         return False
     try:
-        return parse_name(name) is not None
+        known = parse_name(name)
     except NotALogError:
         return False
+    if known is None:
+        return False
+    return not as_broker or known.base_offset is not None
 
 
 def _valid_swaps(scene: Scene, found: set[str], *, as_broker: bool) -> list[str]:

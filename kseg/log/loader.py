@@ -43,6 +43,7 @@ import numpy as np
 from kseg.constants import StopReason
 from kseg.errors import (
     CorruptIndexError,
+    CorruptRecordError,
     KsegError,
     LimitExceededError,
     NotALogError,
@@ -58,7 +59,7 @@ from kseg.log import looks, splits
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.leftovers import clear
 from kseg.log.recovery_plan import CutPlace, RecoveryFinding, code_of
-from kseg.log.snapshots import SnapshotFiles, rebuild
+from kseg.log.snapshots import SnapshotFiles, feed_segment, rebuild
 from kseg.log.sweep import Swept, sweep_segment
 from kseg.log.workbench import (
     INDEX,
@@ -72,6 +73,8 @@ from kseg.log.workbench import (
 
 if TYPE_CHECKING:
     from kseg.log.producers import ProducerState
+    from kseg.log.segment import Segment
+    from kseg.log.snapshots import OnError
 
 _DELETE: Final = "-delete"
 _INDEX_KINDS: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
@@ -273,15 +276,38 @@ class _Loading:
             clean=False,
             magic=self.inputs.config.message_format_magic,
             on_error=_pass_over,
+            feed=self._feed,
         )
 
+    def _feed(
+        self, state: ProducerState, segment: Segment, end: int, on_error: OnError | None
+    ) -> None:
+        """Take in a segment as far as it can be walked; what is wrong with it stays.
+
+        Behind a snapshot it goes on as whoever would begin with that one.
+        """
+        if state.last_snapshot_offset == state.map_end_offset:
+            offset = state.map_end_offset
+            state.load(state.snapshot_entries(), offset, now_ms=self.inputs.now_ms)
+        try:
+            feed_segment(state, segment, end, on_error)
+        except CorruptRecordError as error:
+            code = "batch-length" if error.stop is None else code_of(error.stop)
+            message = f"{error.reason}; left as it is"
+            found = RecoveryFinding(code, str(segment.path), message, error.position)
+            if found not in self.bench.findings:
+                self.bench.findings.append(found)
+
     def _keep_snapshot(self, state: ProducerState) -> None:
-        """Write a snapshot of what is known, and go on from it as a reload would."""
+        """Write a snapshot of what a reload would make of what is known, and go on from that.
+
+        So whoever begins with that snapshot another time writes the same ones behind it.
+        """
         offset = state.map_end_offset
+        state.load(state.snapshot_entries(), offset, now_ms=self.inputs.now_ms)
         if offset > self.inputs.log_start_offset:
             state.last_snapshot_offset = -1
             self.snapshots.take(state)
-        state.load(state.snapshot_entries(), offset, now_ms=self.inputs.now_ms)
 
     # ---- the end ---------------------------------------------------------------------------------
 
@@ -320,6 +346,11 @@ class _Loading:
             epochs = LeaderEpochs(None, _epochs_of_log(bench))
         else:
             epochs = LeaderEpochs(None, self.stored.entries)
+        ahead = [entry for entry in epochs.entries if entry.start_offset > end]
+        if ahead:
+            message = f"epoch {ahead[0].epoch} begins past the log's end at {end}; dropped"
+            path = bench.scene.path(leader_epochs.FILE_NAME)
+            self._note("epochs-ahead", path, message, offset=ahead[0].start_offset)
         epochs.truncate_from_end(end)
         latest = -1 if epochs.latest is None else epochs.latest.epoch
         epochs.note(entry for entry in self.walked_epochs.entries if entry.epoch > latest)

@@ -333,9 +333,14 @@ class Scene:
         """Take the files as they are on the disk now, after someone else has changed them."""
         self.files = self._as_seen(look_at(self.directory))
 
-    def settle(self) -> None:
-        """Make all removals and names lasting before anything that follows."""
+    def settle(self, *, but: str = "") -> None:
+        """Make all removals and names lasting before anything that follows.
+
+        Args:
+            but: a file that is about to come back.
+        """
         if self.hands is not None:
+            self.hands.spare(but)
             self.hands.settle()
 
     # ---- what it came to -------------------------------------------------------------------------
@@ -400,6 +405,8 @@ class SceneSnapshots:
         del sync
         if self.aloof:
             return
+        # One that is not sound is gone before there is another one to begin with.
+        self.scene.settle(but=path.name)
         self.scene.put(path.name, producer_snapshot.to_bytes(entries), "not what the log says")
 
     def unlink(self, path: Path) -> None:

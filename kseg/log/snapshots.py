@@ -306,7 +306,7 @@ def rebuild(
             if source.base_offset in taken_at:
                 snapshots.take(state)
             with source.open() as segment:
-                (feed or _feed_segment)(state, segment, end_offset, on_error)
+                (feed or feed_segment)(state, segment, end_offset, on_error)
     state.map_end_offset = end_offset
     snapshots.take(state)
 
@@ -318,10 +318,15 @@ def _reaching(segments: Sequence[SegmentSource], start: int, end: int) -> Sequen
     return segments[first : bisect_left(bases, end)]
 
 
-def _feed_segment(
+def feed_segment(
     state: ProducerState, segment: Segment, end_offset: int, on_error: OnError | None
 ) -> None:
-    """Take in a segment's batches from `map_end_offset` on, up to `end_offset`."""
+    """Take in a segment's batches from `map_end_offset` on, up to `end_offset`.
+
+    Raises:
+        InvalidTxnStateError, InvalidRecordError: see `ProducerState.feed`.
+        CorruptRecordError: the segment ends in damage; what lies before it is taken in.
+    """
     start = state.map_end_offset
     table = None
     for tile in segment.walk(start=segment.start_for_offset(start).position, on_bad_crc="ignore"):
@@ -336,4 +341,4 @@ def _feed_segment(
         raise fault
 
 
-__all__ = ["DELETED", "SegmentSource", "SnapshotFiles", "SoundSnapshot", "rebuild"]
+__all__ = ["DELETED", "SegmentSource", "SnapshotFiles", "SoundSnapshot", "feed_segment", "rebuild"]

@@ -44,7 +44,7 @@ def _split(bench: Bench, error: OffsetOverflowError) -> None:
     if file is None or file.part or file.data is not None or not overflows(bench, base):
         raise error
     try:
-        plan = plan_split(file.source)
+        plan = plan_split(file.source, as_broker=bench.inputs.as_broker)
     except ValueError:
         raise error from None
     if plan.size != file.size:

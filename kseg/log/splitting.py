@@ -80,11 +80,12 @@ class SplitPlan:
         return f"split {self.path} ({self.size} bytes) into segments at {bases}"
 
 
-def plan_split(path: str | os.PathLike[str]) -> SplitPlan:
+def plan_split(path: str | os.PathLike[str], *, as_broker: bool = False) -> SplitPlan:
     """Say where a segment would be cut; changes nothing.
 
     Args:
         path: the log file.
+        as_broker: do not ask what lies in the way, as Kafka does not.
 
     Raises:
         ValueError: no offset of it overflows, so that a split would change nothing.
@@ -108,7 +109,8 @@ def plan_split(path: str | os.PathLike[str]) -> SplitPlan:
             SplitPiece(_first_offset(segment, start), start, end)
             for start, end in zip(cuts.starts, ends, strict=True)
         )
-    _check_free(Path(path), base_offset, pieces, cuts.last_offset)
+    if not as_broker:
+        _check_free(Path(path), base_offset, pieces, cuts.last_offset)
     return SplitPlan(Path(path), base_offset, pieces, before.st_mtime_ns, before.st_ino)
 
 
