@@ -179,7 +179,8 @@ class Truths:
             return not wrong and self.offsets.count * 2 >= swept.offset_entry_count, wrong
         if kind is FileKind.TIMEINDEX and self.times is not None:
             wrong = self.times.finish()
-            if not wrong and self.times.last_timestamp != swept.latest.timestamp:
+            largest = swept.latest.timestamp
+            if not wrong and largest >= 0 and self.times.last_timestamp != largest:
                 wrong = "does not end with the largest time"
             return not wrong and self.times.count * 2 >= swept.time_entry_count, wrong
         return False, ""

@@ -4,6 +4,7 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from struct import pack
 
 import pytest
 
@@ -15,7 +16,7 @@ from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.files.txn_index_writer import pack_entries
 from kseg.log.config import LogConfig
 from kseg.log.reindexing import LogFault, apply_reindex
-from tests.builders import ABORT, COMMIT, control_batch, write_segment
+from tests.builders import ABORT, COMMIT, control_batch, messages, record, write_segment
 from tests.segments import offset_entries, time_entries, txn_entries
 from tests.unit.log.reindexed import (
     DAY_MS,
@@ -353,3 +354,17 @@ def test_what_is_no_partition_is_refused(partition: Path) -> None:
             plan(path)
     with pytest.raises(FileNotFoundError):
         plan(partition.parent / "none-0")
+
+
+def test_times_that_messages_of_magic_0_do_not_carry_are_believed(tmp_path: Path) -> None:
+    directory = tmp_path / "data" / "t-0"
+    directory.mkdir(parents=True)
+    old = [messages([record(b"x" * 80, offset=offset)], magic=0) for offset in range(10, 16)]
+    write_segment(directory, 10, *old)
+    apply(directory)
+    times = directory / name(10, "timeindex")
+    assert times.read_bytes() == b""
+    times.write_bytes(pack(">qi", 1234, 3))
+    assert plan(directory).is_noop
+    times.write_bytes(pack(">qi", 1234, 7))
+    assert apply(directory) == [("replace", times.name)]
