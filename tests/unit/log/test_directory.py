@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
-import threading
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from uuid import UUID
 
 import pytest
 
+import kseg
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -22,7 +17,6 @@ from kseg.errors import (
 )
 from kseg.files import io
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
-from kseg.files.metadata import read_partition_metadata
 from kseg.log import directory as directory_module
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
@@ -264,169 +258,7 @@ def test_a_log_that_failed_leaves_no_mark(tmp_path: Path) -> None:
     assert not (data / ".lock").exists()
 
 
-# Partitions come
-
-
-def test_a_partition_is_made_with_the_id_of_its_topic(tmp_path: Path) -> None:
-    with opened(tmp_path) as directory:
-        log = directory.create("orders", 0, topic_id=UUID(int=7))
-        assert log.append(one()).first_offset == 0
-        assert directory.logs[ORDERS] is log
-    metadata = read_partition_metadata(tmp_path / "orders-0" / "partition.metadata")
-    assert metadata.uuid == UUID(int=7)
-
-
-@pytest.mark.parametrize("topic", ["", ".", "..", "a b", "a/b", "ö", "x" * 250])
-def test_a_topic_has_a_name_that_kafka_takes(tmp_path: Path, topic: str) -> None:
-    with opened(tmp_path / "data") as directory:
-        for number in (0, -1, 2**31):
-            with pytest.raises(ValueError, match="topic"):
-                directory.create(topic, number)
-        assert os.listdir(tmp_path / "data") == [".lock"]
-
-
-@pytest.mark.parametrize("number", [-1, 2**31])
-def test_a_partition_has_a_number_that_kafka_takes(tmp_path: Path, number: int) -> None:
-    with opened(tmp_path) as directory, pytest.raises(ValueError, match="number"):
-        directory.create("orders", number)
-
-
-def test_a_partition_is_made_once(tmp_path: Path) -> None:
-    with opened(tmp_path) as directory:
-        log = directory.create("orders", 0)
-        with pytest.raises(FileExistsError):
-            directory.create("orders", 0)
-        log.append(one())
-
-
-def test_a_new_partition_has_nothing_of_one_that_had_its_name(tmp_path: Path) -> None:
-    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
-        (tmp_path / name).write_text("0\n2\norders 0 500\nclicks 3 7\n")
-    with opened(tmp_path) as directory:
-        log = directory.create("orders", 0)
-        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
-    text = (tmp_path / "log-start-offset-checkpoint").read_text()
-    assert text == "0\n1\nclicks 3 7\n"
-
-
-def test_settings_may_be_those_of_each_topic(tmp_path: Path) -> None:
-    def config(partition: TopicPartition) -> LogConfig:
-        return LogConfig(segment_bytes=1000 + partition.partition)
-
-    with opened(tmp_path, config=config) as directory:
-        assert directory.create("orders", 5).config.segment_bytes == 1005
-    with opened(tmp_path, config=config) as directory:
-        assert directory.logs[TopicPartition("orders", 5)].config.segment_bytes == 1005
-
-
-# Partitions go
-
-
-def test_a_deleted_partition_is_renamed_and_later_gone(tmp_path: Path) -> None:
-    now = [NOW_MS]
-    data = made(tmp_path / "data", "orders-0", "orders-1")
-    with opened(data, now_ms=lambda: now[0]) as directory:
-        directory.logs[ORDERS].append(one())
-        renamed = directory.delete("orders", 0)
-        assert list(directory.logs) == [TopicPartition("orders", 1)]
-        assert renamed.name.startswith("orders-0.")
-        assert not (data / "orders-0").exists()
-        offsets = read_offset_checkpoint(data / "recovery-point-offset-checkpoint").offsets
-        assert list(offsets) == [TopicPartition("orders", 1)]
-        now[0] += 999
-        assert directory.delete_due() == ()
-        now[0] += 1
-        (renamed / "folder").mkdir()
-        (renamed / "folder" / "file").touch()
-        assert directory.delete_due() == (renamed,)
-        assert not renamed.exists()
-        assert directory.delete_due() == ()
-        with pytest.raises(KeyError):
-            directory.delete("orders", 0)
-    assert (data / MARK).exists()
-
-
-def test_a_deleted_partition_may_be_made_again_at_once(tmp_path: Path) -> None:
-    data = made(tmp_path / "data", "orders-0", records=5)
-    with opened(data) as directory:
-        directory.delete("orders", 0)
-        assert directory.create("orders", 0).log_end_offset == 0
-
-
-def test_what_was_deleted_before_goes_after_the_delay(tmp_path: Path) -> None:
-    now = [NOW_MS]
-    data = made(tmp_path / "data", "orders-0")
-    with opened(data, now_ms=lambda: now[0]) as directory:
-        renamed = directory.delete("orders", 0)
-    assert renamed.exists()
-    with opened(data, now_ms=lambda: now[0]) as directory:
-        assert directory.was_clean
-        directory.retain()
-        assert renamed.exists()
-        now[0] += 1000
-        directory.retain()
-        assert not renamed.exists()
-
-
-def test_a_link_in_a_deleted_partition_leads_nowhere(tmp_path: Path) -> None:
-    data = made(tmp_path / "data", "orders-0")
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "precious" / "file").touch()
-    with opened(data, config=CONFIG.with_changes(file_delete_delay_ms=0)) as directory:
-        (data / "orders-0" / "link").symlink_to(tmp_path / "precious")
-        renamed = directory.delete("orders", 0)
-        assert not renamed.exists()
-    assert (tmp_path / "precious" / "file").exists()
-
-
-# Upkeep
-
-
-def test_retention_goes_through_all_logs_but_those_that_are_compacted(tmp_path: Path) -> None:
-    def config(partition: TopicPartition) -> LogConfig:
-        policy = frozenset({"delete", "compact"} if partition.topic == "kept" else {"delete"})
-        return CONFIG.with_changes(retention_bytes=0, cleanup_policy=policy)
-
-    with opened(tmp_path, config=config) as directory:
-        for topic in ("kept", "orders"):
-            log = directory.create(topic, 0)
-            for _ in range(3):
-                log.append(batch([record(bytes(200), key=b"k", timestamp=NOW_MS)]))
-        reports = directory.retain()
-        assert list(reports) == [ORDERS]
-        assert reports[ORDERS].segments_count == 3
-        assert directory.logs[TopicPartition("kept", 0)].log_start_offset == 0
-        assert directory.retain() == {}
-
-
-def test_checkpoints_say_what_the_logs_say(tmp_path: Path) -> None:
-    with opened(tmp_path) as directory:
-        log = directory.create("orders", 0)
-        for _ in range(3):
-            log.append(one())
-        log.flush(2)
-        log.update_high_watermark(1)
-        directory.flush_checkpoints()
-        for name, offset in (("recovery-point", 2), ("replication", 1)):
-            checkpoint = read_offset_checkpoint(tmp_path / f"{name}-offset-checkpoint")
-            assert checkpoint.offsets == {ORDERS: offset}
-
-
-def test_logs_are_used_from_many_threads(tmp_path: Path) -> None:
-    with opened(tmp_path) as directory:
-
-        def work(number: int) -> None:
-            log = directory.create("orders", number)
-            for _ in range(5):
-                log.append(one())
-            directory.flush_checkpoints()
-
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert [log.log_end_offset for log in directory.logs.values()] == [5] * 4
+# Whose it is
 
 
 def test_a_log_of_the_directory_is_nobody_elses(tmp_path: Path) -> None:
@@ -463,43 +295,17 @@ def test_the_clock_is_the_machines_unless_told(tmp_path: Path) -> None:
         assert log.state.now_ms() >= before
 
 
-class Killed(BaseException):
-    """The process ends here."""
+def test_a_brokers_directory_is_taken_over_and_left_without_a_changed_byte(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(Path(kseg.__file__).parent / "demo_data", data)
 
+    def bytes_of_all() -> dict[str, bytes]:
+        files = (path for path in data.rglob("*") if path.is_file())
+        return {str(path.relative_to(data)): path.read_bytes() for path in files}
 
-def test_an_end_at_any_call_of_a_deletion_leaves_the_partition_or_nothing(tmp_path: Path) -> None:
-    data = made(tmp_path / "data", "orders-0", "orders-1", records=3)
-    found = set()
-    for call in range(1, 100):
-        count = 0
-
-        def end(real: Callable[..., Any], last: int = call) -> Callable[..., Any]:
-            def do(*given: Any, **named: Any) -> Any:
-                nonlocal count
-                count += 1
-                if count >= last:
-                    raise Killed
-                return real(*given, **named)
-
-            return do
-
-        live, left = tmp_path / f"{call}-live", tmp_path / f"{call}-left"
-        shutil.copytree(data, live)
-        calls = io.Calls(
-            **{f.name: end(getattr(io.Calls(), f.name)) for f in dataclasses.fields(io.Calls)}
-        )
-        directory = opened(live, config=CONFIG.with_changes(file_delete_delay_ms=0))
-        with io.calls_replaced(calls), suppress(Killed):
-            directory.delete("orders", 0)
-        shutil.copytree(live, left)
-        directory.close()
-        with opened(left, recover=True) as after:
-            ends = {key.partition: log.log_end_offset for key, log in after.logs.items()}
-            assert ends in ({0: 3, 1: 3}, {1: 3}), call
-            found.add(len(ends))
-            if len(ends) == 1:
-                assert after.create("orders", 0).log_start_offset == 0
-        if count < call:
-            break
-    assert found == {1, 2}
-    assert not list(left.glob("*-delete"))
+    before = bytes_of_all()
+    with LogDirectory.open(data, mode="append", now_ms=clock) as directory:
+        assert directory.was_clean
+        assert directory.meta is not None
+        assert len(directory.logs) == 5
+    assert bytes_of_all() == before
