@@ -12,6 +12,7 @@ Source: Kafka `UnifiedLog.append`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -99,11 +100,11 @@ class Accepted(NamedTuple):
 def append_as_leader(
     state: LogState,
     data: Buffer | EncodedBatch,
-    *,
     leader_epoch: int | None = None,
     origin: AppendOrigin = AppendOrigin.CLIENT,
     guard: VerificationGuard | None = None,
     transaction_version: int = 0,
+    *,
     metrics: ValidationMetrics | None = None,
 ) -> AppendResult:
     """Validate one append, give it offsets, and write it; a Raft leader's keeps its own.
@@ -148,8 +149,30 @@ def append_as_leader(
         return _append(state, accepted, origin, now_ms, guard, transaction_version)
 
 
+def append_all(
+    state: LogState,
+    batches: Iterable[Buffer | EncodedBatch],
+    leader_epoch: int | None,
+    origin: AppendOrigin,
+    guard: VerificationGuard | None,
+    transaction_version: int,
+) -> AppendResult:
+    """Append batches one by one, with nobody else's between; the answer is that of all.
+
+    The arguments are those of `append_as_leader`; each batch is taken when those before it are in
+    the log. What is raised of one leaves those before it there.
+    """
+    result = None
+    with state.lock:
+        state.check()
+        for batch in batches:
+            one = append_as_leader(state, batch, leader_epoch, origin, guard, transaction_version)
+            result = one if result is None else merged(result, one)
+    return nothing_appended(state) if result is None else result
+
+
 def append_as_follower(
-    state: LogState, data: Buffer | EncodedBatch, *, leader_epoch: int | None = None
+    state: LogState, data: Buffer | EncodedBatch, leader_epoch: int | None = None
 ) -> AppendResult:
     """Write batches as a leader has them, with the offsets and epochs that they bring.
 
@@ -461,4 +484,4 @@ def _commit(state: LogState, segment: SegmentWriter, update: ProducerUpdate, end
     state.publish()
 
 
-__all__ = ["AppendResult", "append_as_follower", "append_as_leader"]
+__all__ = ["AppendResult", "append_all", "append_as_follower", "append_as_leader"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from functools import reduce
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal, Self
 
@@ -45,6 +44,10 @@ def _clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _view_of(state: LogState, mapping: Mapping) -> LogView:
+    return LogView.of(state.path, state.published, mapping, lambda: state.published)
+
+
 class Log(LogReading):
     """One partition.
 
@@ -66,7 +69,7 @@ class Log(LogReading):
         ...     print(log.append(batch, durable=True).first_offset)
     """
 
-    __slots__ = ("_mapping", "_residence", "_state", "_view")
+    __slots__ = ("_follow", "_lead", "_mapping", "_residence", "_state", "_view")
 
     def __init__(
         self,
@@ -80,6 +83,12 @@ class Log(LogReading):
         self._mapping: Final[Mapping] = mapping
         self._state: Final = state
         self._residence: Final = residence
+        if state is not None:
+            # What every append needs is looked up once, and by who only reads never.
+            from kseg.log.append import append_as_follower, append_as_leader
+
+            self._lead: Callable[..., AppendResult] = append_as_leader
+            self._follow: Callable[..., AppendResult] = append_as_follower
 
     @classmethod
     def open(
@@ -135,7 +144,7 @@ class Log(LogReading):
             topic_id=topic_id,
             known=known or opening.Known(),
         )
-        return cls(LogView.of(state.path, state.published, mapping), mapping, state, residence)
+        return cls(_view_of(state, mapping), mapping, state, residence)
 
     def refresh(self) -> Self:
         """A new snapshot of the same directory; a log open for appending is as of now anyway."""
@@ -150,7 +159,7 @@ class Log(LogReading):
         """The log at this moment, which does not change any more."""
         view, state = self._view, self._state
         if state is not None and view.published is not state.published:
-            self._view = view = LogView.of(state.path, state.published, self._mapping)
+            self._view = view = _view_of(state, self._mapping)
         return view
 
     @property
@@ -259,39 +268,24 @@ class Log(LogReading):
                 where it did.
             PoisonedFileError: the log failed before.
         """
-        from kseg.log import append, flushing
+        state, how = self.state, (leader_epoch, origin, guard, transaction_version)
+        if isinstance(batch, _ONE_BATCH):
+            result = self._lead(state, batch, *how)
+        else:
+            from kseg.log.append import append_all
 
-        state = self.state
-        batches = (batch,) if isinstance(batch, _ONE_BATCH) else batch
-        with state.lock:
-            results = [
-                append.append_as_leader(
-                    state,
-                    one,
-                    leader_epoch=leader_epoch,
-                    origin=origin,
-                    guard=guard,
-                    transaction_version=transaction_version,
-                )
-                for one in batches
-            ]
-            if durable:
-                flushing.flush(state)
-        if not results:
-            return append.nothing_appended(state)
-        return results[0] if len(results) == 1 else reduce(append.merged, results)
+            result = append_all(state, batch, *how)
+        if durable:
+            self.flush()
+        return result
 
     def append_as_follower(
         self, data: Batch, *, leader_epoch: int | None = None, durable: bool = False
     ) -> AppendResult:
         """Write batches as a leader has them; see `kseg.log.append.append_as_follower`."""
-        from kseg.log import append, flushing
-
-        state = self.state
-        with state.lock:
-            result = append.append_as_follower(state, data, leader_epoch=leader_epoch)
-            if durable:
-                flushing.flush(state)
+        result = self._follow(self.state, data, leader_epoch)
+        if durable:
+            self.flush()
         return result
 
     def flush(self, offset: int | None = None) -> int:
