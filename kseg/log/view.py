@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kseg.errors import KsegError, NotALogError, OffsetOutOfRangeError
+from kseg.errors import CorruptRecordError, KsegError, NotALogError, OffsetOutOfRangeError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.mapping import Mapping
@@ -60,6 +60,7 @@ class LogView:
         *,
         files: PartitionFiles | None = None,
         published: Published | None = None,
+        now: Callable[[], Published] | None = None,
     ) -> None:
         """Take over a listing, or what a log under a writer of this process is; use `open`."""
         self.path: Final = path
@@ -67,11 +68,21 @@ class LogView:
         self._mapping: Final[Mapping] = mapping
         self._files = files
         self.published: Final = published
+        self._now: Final = now
 
     @classmethod
-    def of(cls, path: Path, published: Published, mapping: Mapping) -> LogView:
-        """A log that this process appends to, as it was published; no look at the disk."""
-        return cls(path, published.segments, mapping, published=published)
+    def of(
+        cls, path: Path, published: Published, mapping: Mapping, now: Callable[[], Published]
+    ) -> LogView:
+        """A log that this process appends to, as it was published; no look at the disk.
+
+        Args:
+            path: the partition directory.
+            published: the log.
+            mapping: how to open files.
+            now: what is published at the moment, so that a cut is noticed.
+        """
+        return cls(path, published.segments, mapping, published=published, now=now)
 
     @classmethod
     def open(cls, path: str | PathLike[str], *, mapping: Mapping = "auto") -> LogView:
@@ -250,6 +261,7 @@ class LogView:
 
         Raises:
             FormatError, LimitExceededError: damage, as `Segment.read` says.
+            CorruptRecordError: this process has cut the log meanwhile.
             FileNotFoundError: a segment of the snapshot is gone when its turn comes, as retention
                 and compaction of a live broker do it; `refresh`, and go on from its
                 `log_start_offset` or the last offset seen.
@@ -285,7 +297,20 @@ class LogView:
                 # Segments that lie wholly inside the range need no comparison a record.
                 inner = start if start > info.base_offset else None
                 pieces = segment.read(start_offset=inner, end_offset=end, fields=fields, **where)
-                yield from pieces
+                for columns in pieces:
+                    self._check_not_cut(segment_end)
+                    yield columns
+
+    def _check_not_cut(self, segment_end: int) -> None:
+        """Refuse what was read of a segment that this process has cut meanwhile."""
+        if self._now is None or self.published is None:
+            return
+        lowest = self._now().cuts.lowest_end_since(self.published.cuts.number)
+        if lowest is not None and lowest < segment_end:
+            raise CorruptRecordError(
+                f"the log was cut at {lowest} while it was read; read on from there",
+                path=self.path,
+            )
 
     def records(self, **where: Any) -> Iterator[Record]:
         """Each record as an object; takes what `read` takes, but for `fields`."""
