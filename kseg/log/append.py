@@ -23,7 +23,7 @@ from kseg.errors import InvalidRecordError, RecordBatchTooLargeError
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.down_convert import ConversionStats
 from kseg.format.encoded import EncodedBatch
-from kseg.format.header import BatchHeader, BatchTable, scan
+from kseg.format.header import CONTROL, BatchHeader, BatchTable, scan
 from kseg.log.append_checks import check_end, walk
 from kseg.log.append_rules import NOTHING_CONVERTED, AppendOrigin, ValidatedBatch
 from kseg.log.flushing import flush, roll
@@ -264,12 +264,12 @@ def _up_to_epoch(view: memoryview, leader_epoch: int) -> memoryview:
 def _replica(state: LogState, view: memoryview) -> Accepted | None:
     """An append as follower; None for nothing."""
     one = one_batch(view)
-    if one is not None and one.leader_epoch >= 0 and not one.is_control:
+    if one is not None and one.leader_epoch >= 0 and not one.attributes & CONTROL:
         taken = take_replica(view, one, state.log_end.offset)
         if taken is not None:
-            return Accepted(
-                taken, _header_of(one, taken, one.leader_epoch), one.base_offset, one.leader_epoch
-            )
+            epoch = one.leader_epoch
+            header = None if one.producer_id < 0 else _header_of(one, taken, epoch)
+            return Accepted(taken, header, one.base_offset, epoch)
     if _is_nothing(view):
         return None
     end = state.log_end.offset
@@ -288,10 +288,8 @@ def _with_table(batch: ValidatedBatch) -> Accepted:
     return Accepted(batch, table, batch.first_offset if told else -1, int(table.leader_epoch[-1]))
 
 
-def _header_of(one: OneBatch, taken: ValidatedBatch, leader_epoch: int) -> BatchHeader | None:
-    """The header of a batch in the log, for those that producers are asked of."""
-    if one.producer_id < 0:
-        return None
+def _header_of(one: OneBatch, taken: ValidatedBatch, leader_epoch: int) -> BatchHeader:
+    """The header that a batch of a producer has in the log."""
     return one.header(
         base_offset=taken.first_offset,
         last_offset=taken.last_offset,
@@ -316,7 +314,7 @@ def _accepted(batch: ValidatedBatch, view: memoryview, leader_epoch: int) -> Acc
     one = one_batch(view[: len(batch)])
     assert one is not None
     header = _header_of(one, batch, leader_epoch)
-    if one.is_control and header is not None:
+    if one.attributes & CONTROL:
         # What a marker says is read from the bytes as they were given.
         given = scan(view[: len(batch)], on_bad_crc="ignore")[0]
         header = replace(
@@ -369,7 +367,7 @@ def _append(
 ) -> AppendResult:
     """Roll if need be, ask the producers, write, and let readers see it."""
     batch, table = accepted.batch, accepted.table
-    size = len(batch)
+    size = len(batch.head) + len(batch.tail)
     segment = _segment_for(state, accepted, size, now_ms)
     update = NOTHING
     if table is not None:
@@ -429,7 +427,7 @@ def _segment_for(state: LogState, accepted: Accepted, size: int, now_ms: int) ->
         max_timestamp=batch.max_timestamp,
         messages_bytes=size,
         largest_offset=batch.last_offset,
-        segment_ms=config.roll_ms,
+        segment_ms=state.roll_ms,
     ):
         first = accepted.first_offset
         roll(state, first if first >= 0 else batch.last_offset - _INT32_MAX)

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kseg.constants import LOG_OVERHEAD
-from kseg.format.header import CONTROL, LOG_APPEND, BatchHeader
+from kseg.format.header import LOG_APPEND, BatchHeader
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 
@@ -31,11 +31,6 @@ class OneBatch(NamedTuple):
     producer_epoch: int
     base_sequence: int
     record_count: int
-
-    @property
-    def is_control(self) -> bool:
-        """Whether it holds a marker, whose kind only its record tells."""
-        return bool(self.attributes & CONTROL)
 
     def header(
         self,

@@ -75,7 +75,8 @@ class LogState:
 
     Attributes:
         path: the partition directory.
-        config: the settings; whoever replaces them tells the segments.
+        config: the settings; `update_config` replaces them.
+        roll_ms: what they say of the age of a segment.
         lock: held by whoever changes anything; may be taken again by who has it.
         changed: notified at each `publish`; for those who wait for records.
         now_ms: the clock.
@@ -128,6 +129,7 @@ class LogState:
         "producers",
         "published",
         "recovery_point",
+        "roll_ms",
         "sealed",
         "snapshots",
         "unflushed",
@@ -178,6 +180,7 @@ class LogState:
         self.cuts = Cuts()
         self._failure: BaseException | None = None
         self._closed = False
+        self.roll_ms = config.roll_ms
         self._rules = replace(config.append_rules(), append_bytes_max=None)
         self._process: Final = os.getpid()
         self._active_files = self.files_of(active.base_offset)
@@ -266,6 +269,7 @@ class LogState:
         """
         with self.changing():
             self.config = self.active.config = config
+            self.roll_ms = config.roll_ms
             self._rules = replace(config.append_rules(), append_bytes_max=None)
             self.producers.expiration_ms = config.producer_id_expiration_ms
             self.producers.transaction_max_timeout_ms = config.transaction_max_timeout_ms
