@@ -7,14 +7,16 @@ to the same bytes in the end.
 
 from __future__ import annotations
 
-import os
+from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kseg.errors import StalePlanError
 from kseg.files import io, lock, metadata
+from kseg.files.names import list_partition
 from kseg.log import residence
+from kseg.log.deletion import files_of_segment
 from kseg.log.kept_aside import Kept, KeptAside
 from kseg.log.recovery import Ordered, bring_into_order, plan_recovery
 from kseg.log.recovery_plan import RecoveryInputs, RecoveryPlan
@@ -100,17 +102,28 @@ def apply_recovery(
             resident.mark_loaded()
             if not plan.is_noop:
                 do(directory, plan.inputs, keeper, derived=True, progress=progress)
-            _flush(directory)
+            _flush(directory, plan.inputs.recovery_point)
             sound = True
         finally:
             resident.leave(clean=sound)
         return RecoveryReport(plan, () if keeper is None else tuple(keeper.kept))
 
 
-def _flush(directory: Path) -> None:
-    """Make lasting what the process that died may not have: the mark will say that it is."""
-    with os.scandir(directory) as entries:
-        names = [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+def _flush(directory: Path, recovery_point: int) -> None:
+    """Make lasting what the process that died may not have: the mark will say that it is.
+
+    What lies in front of the recovery point is on the disk already.
+    """
+    files = list_partition(directory)
+    bases = [segment.base_offset for segment in files.segments]
+    first = bases[max(bisect_right(bases, recovery_point) - 1, 0)] if bases else 0
+    names = [
+        path
+        for segment in files.segments
+        if segment.base_offset >= first
+        for path in files_of_segment(segment)
+    ]
+    names += [snapshot.path for snapshot in files.snapshots]
     for name in names:
         with io.WriteFile.open(name) as file:
             file.flush()
