@@ -227,6 +227,15 @@ def test_k42_10_a_log_without_an_offset_in_its_name_fails_a_brokers_load(logs: L
     assert broker(path, clean=True).error is not None
 
 
+def test_k42_10_a_short_name_counts_and_gets_an_empty_file_beside_it(logs: Logs) -> None:
+    path = made(logs, count=2)
+    (path / "12.log").write_bytes(b"")
+    plan = after_broker(path, clean=False)
+    assert (plan.error, [s.base_offset for s in plan.segments]) == (None, [0, 12])
+    assert (path / "12.log").exists()
+    assert log_of(path, 12).read_bytes() == b""
+
+
 def test_k42_10_strangers_are_left_alone(logs: Logs) -> None:
     path = made(logs)
     (path / "notes.txt").write_text("x")
