@@ -347,7 +347,7 @@ class _Loading:
         else:
             epochs = LeaderEpochs(None, self.stored.entries)
         ahead = [entry for entry in epochs.entries if entry.start_offset > end]
-        if ahead:
+        if ahead and bench.cut is None:
             message = f"epoch {ahead[0].epoch} begins past the log's end at {end}; dropped"
             path = bench.scene.path(leader_epochs.FILE_NAME)
             self._note("epochs-ahead", path, message, offset=ahead[0].start_offset)
