@@ -379,13 +379,16 @@ def increment_log_start(state: LogState, offset: int) -> bool:
                 offset=offset,
             )
         if offset <= state.log_start_offset:
+            # Where it starts may not be written down yet: a call before may have failed half-way.
+            state.note_offsets(write=True)
             return False
         state.move_start(offset)
         state.producers.on_log_start_incremented(state.snapshots, offset)
-        state.epochs.truncate_from_start(offset)
         state.publish()
-        # The checkpoint first: epochs that reach further down do no harm.
+        # The checkpoint first: epochs that reach further down do no harm, and should it fail, the
+        # log may start there again.
         state.note_offsets(write=True)
+        state.epochs.truncate_from_start(offset)
         state.epochs.flush()
         return True
 

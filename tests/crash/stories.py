@@ -331,10 +331,9 @@ class Teller:
 
     def _delete_records(self, offset: int) -> None:
         self._tell("try", self.version.started_at(offset))
-        moved = trim.increment_log_start(self._log.state, offset)
+        trim.increment_log_start(self._log.state, offset)
         self.version = self.version.started_at(offset)
-        # Where it starts there already, nothing is done: an earlier call may have failed half-way.
-        self._tell("done", self.version, 1, start=offset if moved else None)
+        self._tell("done", self.version, 1, start=offset)
 
     def _retain(self) -> None:
         log, version = self._log, self.version

@@ -6,12 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from kseg.files import producer_snapshot
+from kseg.files import io, producer_snapshot
 from kseg.log.partition import Log
 from kseg.log.recovering import recover
+from tests.crash.faults import Fault, Faulty
 from tests.crash.reading import found_in
 from tests.crash.states import Contents, materialise, snapshot
-from tests.crash.stories import CONFIG, now_ms, placed, plain, produced
+from tests.crash.stories import (
+    CONFIG,
+    Append,
+    DeleteRecords,
+    NewEpoch,
+    Teller,
+    now_ms,
+    placed,
+    plain,
+    produced,
+)
 
 ENTRY = producer_snapshot.ProducerSnapshotEntry(7, 0, 0, 3, 0, now_ms(), -1, -1)
 LOG = "data/orders-0/{:020d}.log"
@@ -49,6 +60,36 @@ def test_recovering_again_changes_nothing(tmp_path: Path, name: str) -> None:
     after = snapshot(root)
     recover(root / "data" / "orders-0", config=CONFIG, now_ms=now_ms())
     assert snapshot(root) == after
+
+
+def test_a_start_that_could_not_be_written_down_takes_no_epochs_away(tmp_path: Path) -> None:
+    teller = begun(tmp_path)
+    broken = Faulty(Fault(0, "EIO", forever=True))
+    with io.calls_replaced(broken.calls), pytest.raises(OSError, match="Input"):
+        teller.take(DeleteRecords(1))
+    teller.take(NewEpoch())
+    teller.take(Append((plain(3),)))
+    assert (teller.path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 4\n"
+    teller.close()
+
+
+def test_a_start_that_could_not_be_written_down_is_written_the_next_time(tmp_path: Path) -> None:
+    teller = begun(tmp_path)
+    broken = Faulty(Fault(0, "EIO"))
+    with io.calls_replaced(broken.calls), pytest.raises(OSError, match="Input"):
+        teller.take(DeleteRecords(1))
+    teller.take(DeleteRecords(1))
+    starts = (tmp_path / "data" / "log-start-offset-checkpoint").read_text()
+    assert starts == "0\n1\norders 0 2\n"
+    teller.close()
+
+
+def begun(root: Path) -> Teller:
+    (root / "data").mkdir()
+    teller = Teller(root, lambda _told: None)
+    teller.open()
+    teller.take(Append((plain(1), plain(2))))
+    return teller
 
 
 def test_a_producer_whose_records_are_gone_is_known_after_a_second_crash(tmp_path: Path) -> None:
