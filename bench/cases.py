@@ -11,6 +11,7 @@ import numpy as np
 from bench import datagen, peers, records
 from bench.append_cases import append_cases
 from bench.case import JAVA, Case, java, made, per_record
+from bench.fetch_cases import fetch_cases
 from bench.open_cases import open_cases
 from bench.pairs import Contest, Versus
 from bench.recover_cases import recover_cases
@@ -30,6 +31,7 @@ GROUPS = (
     "index",
     "open",
     "append",
+    "fetch",
     "recover",
 )
 #: kafka-python needs microseconds per record, so it gets this much of a log.
@@ -56,6 +58,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "index": _index_cases,
         "open": open_cases,
         "append": append_cases,
+        "fetch": fetch_cases,
         "recover": recover_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]

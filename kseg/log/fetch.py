@@ -50,7 +50,7 @@ ISOLATIONS: Final = ("log_end", "read_uncommitted", "read_committed")
 #: offset are in it.
 _SLACK_BYTES: Final = 8 << 10
 #: Bytes read at once with the headers; what is larger is read once it is known where it lies.
-_AHEAD_BYTES_MAX: Final = 64 << 10
+_AHEAD_BYTES_MAX: Final = 16 << 10
 _NOTHING: Final = memoryview(b"")
 
 
@@ -319,8 +319,8 @@ def _fetch_from(
 
 def _end_within(fd: int, info: SegmentInfo, seen: Published, limit: OffsetMetadata) -> int:
     """The position in a segment up to which may be read: the start of the batch at the limit."""
-    if limit.segment_base_offset == info.base_offset and limit.position >= 0:
-        return limit.position
+    if limit.position >= 0 and limit.segment_base_offset >= info.base_offset:
+        return limit.position if limit.segment_base_offset == info.base_offset else info.size
     following = _base_after(seen, info)
     if following is not None and limit.offset >= following:
         return info.size
