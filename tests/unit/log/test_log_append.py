@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -183,3 +185,30 @@ def test_small_indexes_of_new_settings_hold_what_is_in_them(tmp_path: Path) -> N
     with open_log(tmp_path / "t-0", segment_index_bytes=24) as log:
         assert log.append(one()).first_offset == SIX
         assert [info.base_offset for info in log.segments] == [0, SIX]
+
+
+def test_appending_on_and_on_takes_no_more_memory(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        for _ in range(200):
+            log.append(one())
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(3000):
+                log.append(one())
+            assert tracemalloc.get_traced_memory()[0] - before < 20_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_many_batches_are_taken_one_by_one(tmp_path: Path) -> None:
+    seen = []
+
+    def batches(log: Log) -> Iterator[bytes]:
+        for _ in range(3):
+            seen.append(log.log_end_offset)
+            yield one()
+
+    with open_log(tmp_path / "t-0") as log:
+        assert log.append(batches(log)).record_count == 3
+    assert seen == [0, 1, 2]
