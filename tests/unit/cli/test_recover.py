@@ -1,0 +1,163 @@
+"""`kseg recover`: what is planned, what is done, and what is kept of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kseg.log.partition import Log
+from tests.unit.cli.conftest import Kseg
+from tests.unit.files.foreign import holding
+from tests.unit.log import damaged
+from tests.unit.log.damaged import NOW, content, logs
+
+HOW = (
+    *("--config", "segment.bytes=500", "--config", "index.interval.bytes=100"),
+    *("--config", "segment.index.bytes=240", "--now", str(NOW)),
+)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A partition that was closed in good order; not to be touched."""
+    return damaged.write(tmp_path_factory.mktemp("written") / "data")
+
+
+@pytest.fixture
+def data(written: Path, tmp_path: Path) -> Path:
+    """A data directory with a torn `t-0` and a sound `t-1`, not shut down cleanly."""
+    path = tmp_path / "data"
+    for name in ("t-0", "t-1"):
+        shutil.copytree(written, path / name)
+    damaged.torn(path / "t-0")
+    return path
+
+
+def test_a_dry_run_says_what_a_start_would_do_and_changes_nothing(kseg: Kseg, data: Path) -> None:
+    before = content(data / "t-0")
+    ran = kseg("recover", data / "t-0", *HOW)
+    assert ran.code == 1
+    last = data / "t-0" / f"{23:020d}.log"
+    assert f"torn-tail: {last} @ 129, offset 24: the last batch is incomplete; cut" in ran.text
+    assert "offsets 0 to 24, recovery point 0" in ran.text
+    assert "--apply does it" in ran.err
+    assert content(data / "t-0") == before
+
+
+def test_the_document_has_the_fields_of_the_contract(kseg: Kseg, data: Path) -> None:
+    ran = kseg("recover", data / "t-0", *HOW, "--json")
+    document = ran.document
+    assert ran.code == 1
+    assert document["schema"] == "kseg.recover/1"
+    assert (document["applied"], document["clean"]) == (False, False)
+    assert (document["log_start_offset"], document["log_end_offset"]) == (0, 24)
+    assert document["truncated_bytes"] == 122
+    last = str(data / "t-0" / f"{23:020d}.log")
+    assert document["truncated_at"] == {"path": last, "position": 129, "offset": 24}
+    assert len(document["segments"]) == 8
+    assert document["segments"][-1] | {"why": ""} == {
+        "base_offset": 23,
+        "size": 251,
+        "keep_bytes": 129,
+        "index_entries": 0,
+        "time_index_entries": 1,
+        "why": "",
+    }
+    assert document["leftovers"] == []
+    cut = {"action": "truncate", "path": last, "bytes": 122}
+    assert [action for action in document["actions"] if action["action"] == "truncate"] == [
+        cut | {"why": "the last batch is incomplete"}
+    ]
+
+
+def test_apply_does_it_and_keeps_what_goes(kseg: Kseg, data: Path) -> None:
+    torn = logs(data / "t-0")[-1].read_bytes()
+    ran = kseg("recover", data / "t-0", *HOW, "--apply")
+    assert ran.code == 0
+    (place,) = data.with_name("data.kseg-backup").iterdir()
+    assert f"what went is kept in {place}" in ran.text
+    assert (place / "t-0" / f"{23:020d}.log.from-129").read_bytes() == torn[129:]
+    again = kseg("recover", data / "t-0", *HOW)
+    assert (again.code, "nothing to do" in again.text) == (0, True)
+    assert not (data / ".lock").exists()
+
+
+def test_another_place_or_none_for_what_goes(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    assert kseg("recover", data / "t-0", *HOW, "--apply", "--backup-dir", there).code == 0
+    assert (there / "t-0" / f"{23:020d}.log.from-129").exists()
+    damaged.zeros(data / "t-1")
+    damaged.torn(data / "t-1")
+    assert kseg("recover", data / "t-1", *HOW, "--apply", "--no-backup").code == 0
+    assert not data.with_name("data.kseg-backup").exists()
+
+
+def test_all_partitions_of_a_data_directory(kseg: Kseg, data: Path) -> None:
+    ran = kseg("recover", data, *HOW, "--json")
+    document = ran.document
+    assert ran.code == 1
+    assert document["truncated_bytes"] == 122
+    assert document["log_end_offset"] is None
+    ends = [(Path(p["path"]).name, p["log_end_offset"]) for p in document["partitions"]]
+    assert ends == [("t-0", 24), ("t-1", 25)]
+    assert kseg("recover", data, *HOW, "--apply").code == 0
+    assert kseg("recover", data, *HOW).code == 0
+
+
+def test_a_copy_is_mended_and_the_original_left_alone(
+    kseg: Kseg, data: Path, tmp_path: Path
+) -> None:
+    before = content(data / "t-0")
+    assert kseg("recover", data / "t-0", *HOW, "-o", tmp_path / "copies").code == 0
+    assert content(data / "t-0") == before
+    with Log.open(tmp_path / "copies" / "t-0") as log:
+        assert log.log_end_offset == 24
+
+
+def test_as_a_broker_does_it_after_a_clean_stop(kseg: Kseg, data: Path) -> None:
+    ran = kseg("recover", data / "t-0", *HOW, "--as-broker", "--clean", "--json")
+    assert (ran.document["clean"], ran.document["log_end_offset"]) == (True, 23)
+    assert (ran.document["findings"], ran.document["truncated_at"]) == ([], None)
+    ours = kseg("recover", data / "t-0", *HOW, "--clean", "--json")
+    assert ours.document["log_end_offset"] == 24
+
+
+def test_the_mark_beside_the_partition_says_whether_it_is_clean(kseg: Kseg, data: Path) -> None:
+    (data / ".kafka_cleanshutdown").write_bytes(b"")
+    assert kseg("recover", data / "t-1", *HOW, "--json").document["clean"]
+    assert not kseg("recover", data / "t-1", *HOW, "--unclean", "--json").document["clean"]
+
+
+def test_offsets_in_place_of_the_checkpoints(kseg: Kseg, data: Path) -> None:
+    how = ("--recovery-point", "23", "--log-start-offset", "4")
+    document = kseg("recover", data / "t-0", *HOW, *how, "--json").document
+    assert (document["recovery_point"], document["log_start_offset"]) == (23, 4)
+    ran = kseg("recover", data, *how)
+    assert (ran.code, "one partition" in ran.err) == (2, True)
+
+
+def test_what_cannot_be_loaded_is_said_and_left_alone(kseg: Kseg, data: Path) -> None:
+    first, second = logs(data / "t-1")[:2]
+    shutil.copy(first, second)
+    before = content(data / "t-1")
+    looked = kseg("recover", data / "t-1", *HOW)
+    assert (looked.code, "cannot be loaded" in looked.text) == (1, True)
+    done = kseg("recover", data / "t-1", *HOW, "--apply")
+    assert (done.code, "out of order" in done.err) == (1, True), done.err
+    assert content(data / "t-1") == before
+
+
+def test_a_held_directory_is_looked_at_and_not_changed(kseg: Kseg, data: Path) -> None:
+    before = content(data / "t-0")
+    with holding(data):
+        assert kseg("recover", data / "t-0", *HOW).code == 1
+        ran = kseg("recover", data / "t-0", *HOW, "--apply")
+    assert (ran.code, content(data / "t-0") == before) == (3, True)
+
+
+def test_what_contradicts_itself_is_refused(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    for how in (("--apply", "-o", tmp_path / "x"), ("--no-backup", "--backup-dir", tmp_path)):
+        assert kseg("recover", data / "t-0", *how).code == 2
+    assert kseg("recover", tmp_path / "missing").code == 3
