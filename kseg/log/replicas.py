@@ -42,7 +42,7 @@ def take_replica(view: memoryview, batch: OneBatch, next_offset: int) -> Validat
         first,
         last,
         last + 1,
-        batch.record_count,
+        max(batch.record_count, -1),
         max(timestamp, NO_TIMESTAMP),
         last if timestamp > NO_TIMESTAMP else -1,
         False,
@@ -54,7 +54,7 @@ def take_replica(view: memoryview, batch: OneBatch, next_offset: int) -> Validat
 
 def take_replicas(view: memoryview, next_offset: int) -> ValidatedBatch | None:
     """What a follower asks of many batches."""
-    table = scan(view, batches_max=len(view) // _BATCH_BYTES + 1)
+    table = scan(view, batches_max=len(view) // _BATCH_BYTES + 16)
     whole = table.stop is StopReason.END and table.end_position == len(view)
     if not whole or table.magics_seen != _MAGIC_2:
         return None
@@ -67,14 +67,14 @@ def take_replicas(view: memoryview, next_offset: int) -> ValidatedBatch | None:
     if len(rows) > 1 and not (last[1:] > last[:-1]).all():
         return None
     latest = rows[rows[:, _TIME].argmax()]
-    timestamp, end = int(latest[_TIME]), int(last[-1])
+    timestamp, end, counts = int(latest[_TIME]), int(last[-1]), rows[:, _COUNT]
     return ValidatedBatch(
         b"",
         view,
         first,
         end,
         end + 1,
-        int(rows[:, _COUNT].sum()),
+        int(counts.sum()) if counts.min() >= 0 else -1,
         max(timestamp, NO_TIMESTAMP),
         int(latest[_LAST]) if timestamp > NO_TIMESTAMP else -1,
         False,
