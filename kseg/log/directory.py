@@ -310,13 +310,15 @@ class LogDirectory(Closing):
             logs = list(self._logs.values())
             self._logs.clear()
             first: BaseException | None = None
-            for log in logs:
-                try:
-                    log.close()
-                except (KsegError, OSError) as error:
-                    first = first or error
-            if self._home is not None:
-                self._home.leave()
+            try:
+                for log in logs:
+                    try:
+                        log.close()
+                    except (KsegError, OSError) as error:
+                        first = first or error
+            finally:
+                if self._home is not None:
+                    self._home.leave()
             if first is not None:
                 raise first
 

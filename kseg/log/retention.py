@@ -318,8 +318,8 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
     Source: Kafka `UnifiedLog.deleteSegments`.
     """
     with state.changing():
-        state.deletions.remove_due(plan.now_ms)
         _check_fresh(state, plan)
+        state.deletions.remove_due(state.now_ms())
         if plan.is_noop:
             return RetentionReport(0, 0, state.log_start_offset)
         if plan.rolls:
@@ -331,7 +331,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         state.publish()
         try:
             files = _give_up(state, gone)
-        except OSError:
+        except BaseException:
             # Those that are still there are part of the log for whoever loads it.
             state.replace_segments((), (info for info in gone if info.path.exists()))
             state.publish()
