@@ -471,6 +471,8 @@ class Author:
     def _plain(self) -> bytes:
         self._number += 1
         self._batches += 1
+        if self.rng.random() < 0.2:  # over a block's edge, so that it can be torn in two
+            return plain(self._number, records=1, size=self.segment_bytes - 120)
         return plain(self._number, records=self.rng.randrange(1, 4), size=self.rng.randrange(80))
 
     def _produced(self) -> bytes:
