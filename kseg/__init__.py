@@ -40,6 +40,7 @@ _HOMES = {
     "EncodedBatch": "kseg.format.encoded",
     "EndMarker": "kseg.format.control",
     "Endpoint": "kseg.format.control",
+    "Fetched": "kseg.log.fetch",
     "FormatError": "kseg.errors",
     "HeadersColumn": "kseg.format.values",
     "InconsistentTopicIdError": "kseg.errors",
@@ -137,6 +138,7 @@ __all__ = [
     "EncodedBatch",
     "EndMarker",
     "Endpoint",
+    "Fetched",
     "FormatError",
     "HeadersColumn",
     "InconsistentTopicIdError",
@@ -278,6 +280,7 @@ if TYPE_CHECKING:
     from kseg.log.append_rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
     from kseg.log.config import LogConfig
     from kseg.log.directory import LogDirectory
+    from kseg.log.fetch import Fetched
     from kseg.log.partition import Log
     from kseg.log.recovering import RecoveryReport, apply_recovery, recover
     from kseg.log.recovery import plan_recovery
