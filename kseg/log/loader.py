@@ -15,6 +15,7 @@ Where it differs from Kafka 4.2.0 (which `broker_loader` follows to the letter):
     clean, zeros at the end          fails                          cut
     clean, garbled index             is believed                    made anew
     clean, time index missing        an empty one                   made anew
+    clean, transaction index gone    stays so                       made anew, by a plan
     clean, no snapshot at all        no producers                   read from the log
     clean, a sealed segment without  cut where it is not sound,     indexes made anew if all of it
       index                          a hole in the log              is sound, else left alone
@@ -150,6 +151,8 @@ class _Loading:
         bench.to_walk_bytes += sum(map(bench.size, [*suspects, *todo]))
         for base in suspects:
             self._reindex(base)
+        if inputs.thorough:
+            self._find_lost_transactions(set(suspects) | set(todo))
         if todo:
             end = self._recover_unflushed(todo)
         assert end is not None
@@ -200,6 +203,19 @@ class _Loading:
             self._note(code, bench.path(base), message, swept.valid_bytes, swept.next_offset)
             return
         bench.install(swept, "it does not fit its log")
+
+    def _find_lost_transactions(self, walked: set[int]) -> None:
+        """Segments whose index of aborted transactions is gone get it back."""
+        bench = self.bench
+        for base in list(bench.bases):
+            lost = base not in walked and file_of(base, TXNINDEX) not in bench.scene.files
+            if not lost or not looks.has_abort_marker(bench, base):
+                continue
+            swept = self._swept(base, self._state_at(base), LeaderEpochs(None))
+            if swept.aborted and not swept.truncated_bytes:
+                message = f"{len(swept.aborted)} aborted transactions in no index; made anew"
+                self._note("txn-index-incomplete", bench.path(base, TXNINDEX), message)
+                bench.install(swept, "its transaction index is gone")
 
     def _recover_unflushed(self, todo: list[int]) -> int:
         """Every segment from the recovery point on; answers the log's end."""

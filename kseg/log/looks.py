@@ -10,11 +10,11 @@ import struct
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kseg.constants import StopReason
+from kseg.constants import ControlType, StopReason
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
-from kseg.format.header import ENTRY_BYTES_MIN
+from kseg.format.header import CONTROL, ENTRY_BYTES_MIN
 from kseg.log.workbench import INDEX, LOG, TIMEINDEX, TXNINDEX, Bench, file_of
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
@@ -171,6 +171,16 @@ def _of_txn_index(bench: Bench, base: int) -> Doubt | None:
             return Doubt(TXNINDEX, "txn-index-order", "entries out of order, or not possible", at)
         before = last
     return None
+
+
+def has_abort_marker(bench: Bench, base: int) -> bool:
+    """Whether a transaction was aborted in a segment, by the headers of all its batches."""
+    with bench.open(base) as segment:
+        for tile in segment.walk(on_bad_crc="ignore"):
+            table = tile.table
+            if table.attributes_seen & CONTROL and (table.control_type == ControlType.ABORT).any():
+                return True
+    return False
 
 
 def _batch_at(bench: Bench, base: int, position: int) -> _Head | None:

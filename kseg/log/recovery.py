@@ -111,6 +111,7 @@ def plan_recovery(
         log_start_offset=max(start, 0),
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
         as_broker=as_broker,
+        thorough=not as_broker,
     )
     return plan_of(directory, inputs, progress=progress)
 

@@ -30,6 +30,8 @@ class RecoveryInputs:
         log_start_offset: what the checkpoint says; 0 for nothing.
         now_ms: the clock.
         as_broker: do what Kafka 4.2.0 does, its silence included.
+        thorough: look through the headers of segments without a transaction index for aborted
+            transactions. That takes time, so opening a log for appending does not.
     """
 
     config: LogConfig
@@ -38,6 +40,7 @@ class RecoveryInputs:
     log_start_offset: int
     now_ms: int
     as_broker: bool = False
+    thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True)

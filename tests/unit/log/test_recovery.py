@@ -12,6 +12,7 @@ import pytest
 
 from kseg.errors import NotALogError, OffsetsOutOfOrderError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
+from kseg.log.recovering import apply_recovery
 from kseg.log.recovery import plan_recovery
 from kseg.log.recovery_plan import RecoveryPlan
 from tests.builders import batch, record
@@ -161,6 +162,21 @@ def test_indexes_that_do_not_fit_are_made_anew(
     assert codes(made) == [code]
     assert {line.split()[1] for line in changed(made)} == files
     assert content(partition) != before
+
+
+def test_a_lost_transaction_index_comes_back_where_a_broker_never_misses_it(
+    partition: Path,
+) -> None:
+    (lost,) = partition.glob("*.txnindex")
+    wanted = lost.read_bytes()
+    lost.unlink()
+    assert plan(partition, as_broker=True).is_noop
+    made = plan(partition)
+    assert codes(made) == ["txn-index-incomplete"]
+    assert changed(made) == ["create 10.txnindex"]
+    apply_recovery(made, keep_cut=False)
+    assert lost.read_bytes() == wanted
+    assert plan(partition).is_noop
 
 
 def test_a_missing_time_index_is_made_anew_where_a_broker_makes_an_empty_one(
