@@ -7,6 +7,7 @@ zeros, or those of another log. What only a walk over the whole log could tell i
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -147,8 +148,7 @@ def _of_time_index(bench: Bench, base: int) -> Doubt | None:
         if is_last and _is_preallocated(bench, base):
             return None
         return Doubt(TIMEINDEX, "time-index-tail", "unused entries at its end", at)
-    end = min((other for other in bench.bases[-1:] if other > base), default=2**63)
-    if timestamp < 0 or relative < 0 or base + relative >= end:
+    if timestamp < 0 or relative < 0 or base + relative >= _end(bench, base):
         message = f"its last entry is for {timestamp} ms at offset {base + relative}"
         return Doubt(TIMEINDEX, "time-index-order", message, at)
     return None
@@ -161,16 +161,22 @@ def _of_txn_index(bench: Bench, base: int) -> Doubt | None:
     data = bench.scene.read(name)
     if len(data) % TXN_ENTRY_BYTES:
         return Doubt(TXNINDEX, "txn-index-torn", "bytes behind its last whole entry")
-    before = base - 1
+    before, end = base - 1, _end(bench, base)
     for number, entry in enumerate(_TXN_ENTRY.iter_unpack(data)):
         version, _producer_id, first, last, stable = entry
         at = number * TXN_ENTRY_BYTES
         if version:
             return Doubt(TXNINDEX, "txn-index-version", f"version {version} is not known", at)
-        if last <= before or first > last or stable > last + 1:
+        if not before < last < end or first > last or stable > last + 1:
             return Doubt(TXNINDEX, "txn-index-order", "entries out of order, or not possible", at)
         before = last
     return None
+
+
+def _end(bench: Bench, base: int) -> int:
+    """No offset of a segment is so large."""
+    at = bisect_right(bench.bases, base)
+    return bench.bases[at] if at < len(bench.bases) else base + 2**31
 
 
 def has_abort_marker(bench: Bench, base: int) -> bool:
