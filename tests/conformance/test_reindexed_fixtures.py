@@ -18,7 +18,7 @@ from tests.conformance.test_verify_fixtures import described, errors, partitions
 DERIVED = ("index-", "time-index-", "txn-index-", "snapshot-crc", "snapshot-format")
 #: What differs all the same.
 EXPLAINED = {
-    "compact-empty-batch": "cleaners of 1.1 and before gave no time to a batch whose records are gone",
+    "compact-empty-batch": "cleaners until 1.1 gave no time to a batch whose records are gone",
 }
 
 
