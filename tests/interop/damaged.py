@@ -1,6 +1,6 @@
 """Damaged directories, loaded by Kafka and mended by kseg as a broker would.
 
-Kafka writes a log (`stories.py`), harm comes to it (`damages.py`), Kafka loads it as after a clean
+Either writes a log (`stories.py`), harm comes to it (`damages.py`), Kafka loads it as after a clean
 or an unclean stop, with any recovery point and log start; kseg plans to mend it, and does.
 """
 
@@ -76,10 +76,20 @@ class Outcome:
     found: list[Found]
 
 
-def compared(kafka: Kafka, case: Case, home: Path) -> Outcome:
-    """Give the same directory to both, then what kseg left; and the first to kseg's own way."""
+def compared(kafka: Kafka, case: Case, home: Path, *, made_by: str = "kafka") -> Outcome:
+    """Give the same directory to both, then what kseg left; and the first to kseg's own way.
+
+    Args:
+        kafka: to be asked.
+        case: which directory.
+        home: where.
+        made_by: who writes it, "kafka" or "kseg".
+    """
     theirs, ours, others = (lives.fresh(home / who) for who in ("theirs", "ours", "others"))
-    lives.by_kafka(kafka, case.story, theirs, steps=case.story.steps)
+    if made_by == "kafka":
+        lives.by_kafka(kafka, case.story, theirs, steps=case.story.steps)
+    else:
+        lives.by_kseg(case.story, theirs, steps=case.story.steps)
     harm = damage(case.chance, theirs)
     for copy in (ours, others):
         shutil.copytree(theirs, copy, dirs_exist_ok=True)

@@ -65,17 +65,20 @@ def _lived(
     return case, Outcome([], False, lives.compared(kafka, told, home, begun_by=begun_by))
 
 
-def _damaged(kafka: Kafka, seed: str, number: int, home: Path) -> tuple[object, Outcome]:
+def _damaged(
+    made_by: str, kafka: Kafka, seed: str, number: int, home: Path
+) -> tuple[object, Outcome]:
     case = damaged.case(seed, number)
-    return case, damaged.compared(kafka, case, home)
+    return case, damaged.compared(kafka, case, home, made_by=made_by)
 
 
-#: Logs that both write from the first step on, or that one goes on with; and damaged ones.
+#: Logs that both write from the first step on, or that one goes on with; and damaged ones of both.
 KINDS: dict[str, Callable[[Kafka, str, int, Path], tuple[object, Outcome]]] = {
     "both": partial(_lived, "nobody"),
     "kafka-first": partial(_lived, "kafka"),
     "kseg-first": partial(_lived, "kseg"),
-    "damaged": _damaged,
+    "damaged": partial(_damaged, "kafka"),
+    "kseg-damaged": partial(_damaged, "kseg"),
 }
 
 
