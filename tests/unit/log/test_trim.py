@@ -83,6 +83,22 @@ def test_batches_that_reach_the_offset_go_and_the_next_begins_there(log: Log, of
 
 
 @pytest.mark.parametrize("offset", [0, 4, 9, 20, 29])
+def test_segments_that_wait_for_a_flush_are_cut_like_others(tmp_path: Path, offset: int) -> None:
+    log = new_log(tmp_path, segment_bytes=500)
+    fill(log, [3] * 10)
+    assert len(log.state.unflushed) == 3
+    before = told(log.path)
+    assert log.truncate_to(offset)
+    assert told(log.path) == [each for each in before if each.last_offset < offset]
+    assert sorted(log.state.unflushed) == [base for base in (0, 9, 18) if base + 9 <= offset]
+    fill(log, [3] * 4)
+    log.close()
+    with open_log(log.path) as again:
+        assert again.log_end_offset == offset + 12
+        assert again.fetch(offset).next_offset > offset
+
+
+@pytest.mark.parametrize("offset", [0, 4, 9, 20, 29])
 def test_what_goes_is_off_the_disk_when_it_returns(log: Log, offset: int) -> None:
     flushed: dict[str, int] = {}
     last: dict[str, int] = {}
