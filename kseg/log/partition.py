@@ -333,6 +333,20 @@ class Log(LogReading):
 
         return retention.delete_old_segments(self.state, now_ms)
 
+    def expire_producers(self, *, now_ms: int | None = None) -> tuple[int, ...]:
+        """Forget producers that have written nothing for `producer_id_expiration_ms`.
+
+        Nobody else does it while the log is open; Kafka does every ten minutes.
+
+        Returns:
+            Their ids.
+
+        Source: Kafka `ProducerStateManager.removeExpiredProducers`.
+        """
+        state = self.state
+        with state.changing():
+            return state.producers.expire(state.now_ms() if now_ms is None else now_ms)
+
     def note_offsets(self, *, write: bool = False) -> None:
         """Tell the data directory where the log stands; see `LogState.note_offsets`."""
         with self.state.changing():

@@ -20,7 +20,7 @@ from kseg.errors import (
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.opening import Known
 from kseg.log.partition import Log
-from tests.unit.log.logs import ONE, failing, offsets, one, open_log
+from tests.unit.log.logs import NOW_MS, ONE, Clock, failing, offsets, one, open_log
 
 SIX = 6
 
@@ -212,3 +212,15 @@ def test_many_batches_are_taken_one_by_one(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         assert log.append(batches(log)).record_count == 3
     assert seen == [0, 1, 2]
+
+
+def test_producers_that_are_silent_for_long_are_forgotten_when_asked(tmp_path: Path) -> None:
+    clock = Clock()
+    with open_log(tmp_path / "t-0", clock, producer_id_expiration_ms=1000) as log:
+        for producer in (1, 2):
+            log.append(one(producer_id=producer, producer_epoch=0, base_sequence=0))
+        log.append(one(producer_id=2, producer_epoch=0, base_sequence=1, time=NOW_MS + 1))
+        clock.ms += 1000
+        assert log.expire_producers() == (1,)
+        assert log.expire_producers(now_ms=clock.ms + 1) == (2,)
+        assert log.expire_producers() == ()
