@@ -9,6 +9,7 @@ Source: Kafka `LogLoader`, `LogSegment.sanityCheck`, `UnifiedLog.rebuildProducer
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import NO_TIMESTAMP, StopReason
@@ -170,7 +171,7 @@ def _swept(bench: Bench, base: int, state: ProducerState) -> Swept:
 
 def _state_at(bench: Bench, base: int) -> tuple[ProducerState, SnapshotFiles]:
     """Producers as of a segment's base offset, from the segments found so far."""
-    state, snapshots = bench.new_state(), bench.snapshots()
+    state, snapshots = bench.new_state(), bench.same_snapshots()
     _rebuild(bench, state, snapshots, bench.inputs.log_start_offset, base, clean=False)
     return state, snapshots
 
@@ -184,7 +185,8 @@ def _rebuild(
     *,
     clean: bool,
 ) -> None:
-    floor = max((base for base in bench.bases if base <= end_offset), default=None)
+    at = bisect_right(bench.bases, end_offset)
+    floor = bench.bases[at - 1] if at else None
 
     def feed(state: ProducerState, segment: Segment, end: int, _on_error: object) -> None:
         base = segment.base_offset

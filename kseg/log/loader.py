@@ -140,7 +140,8 @@ class _Loading:
         bench, inputs = self.bench, self.inputs
         todo = [] if inputs.clean else bench.from_offset(inputs.recovery_point)
         last = bench.bases[-1]
-        suspects = [base for base in bench.bases if base not in set(todo) and self._suspects(base)]
+        walked = set(todo)
+        suspects = [base for base in bench.bases if base not in walked and self._suspects(base)]
         end = None
         if inputs.clean:
             found = looks.end_of(bench, last)

@@ -63,6 +63,7 @@ def _split(bench: Bench, error: OffsetOverflowError) -> None:
 def _replace(bench: Bench, plan: SplitPlan, base: int, bases: list[int]) -> None:
     """Put the pieces into the segment's place."""
     scene = bench.scene
+    bench.known_snapshots = None
     if scene.hands is not None:
         apply_split(plan, config=bench.inputs.config)
         scene.look_again()

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -92,6 +93,8 @@ class Bench:
         cut_bytes: bytes that go with it.
         held: the offset index of the segment that was walked last, and whose it is.
         walked_bytes, to_walk_bytes: for `progress`.
+        known_sources: see `sources`.
+        known_snapshots: see `same_snapshots`.
     """
 
     scene: Scene
@@ -106,6 +109,8 @@ class Bench:
     held: tuple[int, bytes] | None = None
     walked_bytes: int = 0
     to_walk_bytes: int = 0
+    known_sources: list[SegmentSource] = field(default_factory=list)
+    known_snapshots: SnapshotFiles | None = None
 
     # ---- segments --------------------------------------------------------------------------------
 
@@ -164,11 +169,9 @@ class Bench:
 
     def sources(self) -> list[SegmentSource]:
         """The segments, to read producers from."""
-
-        def source(base: int) -> SegmentSource:
-            return SegmentSource(base, lambda: self.open(base))
-
-        return [source(base) for base in self.bases]
+        if [source.base_offset for source in self.known_sources] != self.bases:
+            self.known_sources = [SegmentSource(b, partial(self.open, b)) for b in self.bases]
+        return self.known_sources
 
     def walked(self, base_offset: int, size: int) -> None:
         """Tell how far the walk has come."""
@@ -197,6 +200,12 @@ class Bench:
                     found[int(digits)] = Path(self.scene.path(name))
         disk = SceneSnapshots(self.scene, aloof=aloof)
         return SnapshotFiles(self.scene.directory, found.items(), disk=disk)
+
+    def same_snapshots(self) -> SnapshotFiles:
+        """As `snapshots`, but the ones of the last time where only they have changed since."""
+        if self.known_snapshots is None:
+            self.known_snapshots = self.snapshots()
+        return self.known_snapshots
 
     # ---- changes ---------------------------------------------------------------------------------
 
@@ -254,6 +263,7 @@ class Bench:
     def drop(self, bases: Iterable[int], why: str) -> None:
         """Let whole segments go, the last one first, with the snapshots at their bases."""
         keep = self.scene.hands is not None and self.scene.hands.derived
+        self.known_snapshots = None
         for base in sorted(bases, reverse=True):
             size = self.size(base)
             for kind in (TXNINDEX, TIMEINDEX, INDEX, SNAPSHOT, LOG):
