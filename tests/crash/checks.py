@@ -92,8 +92,9 @@ class Checker:
         """
         plan = plan_recovery(self.path, config=self.config, now_ms=now_ms())
         wrong = [str(one) for one in plan.actions if str(one.path).endswith(".log")]
-        if wrong or plan.findings:
-            raise ViolationError(f"there is the mark of a clean stop, and {wrong or plan.findings}")
+        wrong += [str(one) for one in plan.findings if str(one.path).endswith(".log")]
+        if wrong:
+            raise ViolationError(f"there is the mark of a clean stop, and {wrong}")
 
     def check_kept(self, before: Contents, after: Contents) -> None:
         """What is no longer in a log file is in a file beside the data directory."""

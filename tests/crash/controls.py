@@ -15,7 +15,6 @@ from kseg.files import io, metadata
 from kseg.files.log_writer import LogWriter
 from kseg.log import flushing, kept_aside, state, trim
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.segment import Segment
 
 Run = Literal["power", "kill", "fault"]
 Control = Callable[[], Any]
@@ -152,17 +151,6 @@ def _without_flushes_in(module: Any, name: str) -> Iterator[None]:
 @_shown_by("kill")
 def epochs_are_kept_in_memory_alone() -> Iterator[None]:
     with patch.object(LeaderEpochs, "_write", _nothing):
-        yield
-
-
-@_shown_by("power")
-def recovery_takes_batches_whose_checksum_is_wrong() -> Iterator[None]:
-    plain = Segment.walk
-
-    def lenient(segment: Segment, **how: Any) -> Any:
-        return plain(segment, **{**how, "on_bad_crc": "ignore"})
-
-    with patch.object(Segment, "walk", lenient):
         yield
 
 

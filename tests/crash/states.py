@@ -230,8 +230,12 @@ def torn(op: Op, rng: random.Random) -> Fate:
         return "length"
     blocks = list(itertools.pairwise(_edges(op, rng.choice(TEARS))))
     if rng.random() < 0.5:
-        return tuple(blocks[: rng.randrange(len(blocks))]) or False
-    return tuple(part for part in blocks if rng.random() < 0.5) or False
+        parts = blocks[: rng.randrange(len(blocks))]
+    else:
+        parts = [part for part in blocks if rng.random() < 0.5]
+    if parts and rng.random() < 0.5:  # the file has its new length all the same
+        parts.append((len(op.data), len(op.data)))
+    return tuple(parts) or False
 
 
 def _edges(op: Write, block: int) -> list[int]:
