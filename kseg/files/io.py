@@ -187,10 +187,13 @@ class WriteFile(Closing):
         if exclusive:
             flags |= os.O_EXCL
         fd = _calls.open(path, flags, mode)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             os.close(fd)
             raise OSError(errno.EINVAL, "not a regular file", fspath(path))
-        return cls(fspath(path), fd)
+        file = cls(fspath(path), fd)
+        _written[fd] = (status.st_dev, status.st_ino)
+        return file
 
     @property
     def fd(self) -> int:
@@ -295,7 +298,22 @@ class WriteFile(Closing):
         """Release the descriptor, flushed or not; a second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            close_written(fd)
+
+
+#: Device and inode of each file that a `WriteFile` has open, by its descriptor.
+_written: dict[int, tuple[int, int]] = {}
+
+
+def close_written(fd: int) -> None:
+    """Close a descriptor of a `WriteFile` that somebody has kept for himself."""
+    _written.pop(fd, None)
+    os.close(fd)
+
+
+def is_written(inode: tuple[int, int]) -> bool:
+    """Whether this process has a file open for writing, given its device and inode."""
+    return inode in _written.copy().values()
 
 
 def _behind(parts: list[memoryview], written: int) -> list[memoryview]:

@@ -114,7 +114,7 @@ class DirectoryLock:
                 # Deleted while it is still locked: nobody can lock a file that is about to go.
                 with suppress(OSError):
                     io.unlink(held.path)
-            os.close(held.fd)
+            io.close_written(held.fd)
 
     def __enter__(self) -> DirectoryLock:
         """Answer the lock itself."""

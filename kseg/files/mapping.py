@@ -54,7 +54,7 @@ class MappedFile(Closing):
             path: a file of a partition directory.
             mapping: `"auto"` maps unless another process holds the data directory, which is the
                 parent of the file's directory; `"always"` and `"never"` do not ask. A file that
-                this process is cutting just now is not mapped.
+                this process has open for writing, or is cutting just now, is not mapped.
 
         Raises:
             ValueError: `mapping` is none of the three.
@@ -198,10 +198,13 @@ def _inode(status: os.stat_result) -> tuple[int, int]:
 
 
 def _map(fd: int, size: int) -> _Map | None:
-    """A map of a file; None while it is being cut."""
+    """A map of a file; None while this process writes to it, or cuts it.
+
+    Whoever writes also shortens: what was preallocated goes when a segment is finished.
+    """
     inode = _inode(os.fstat(fd))
     with _registry:
-        if inode in _being_cut:
+        if inode in _being_cut or io.is_written(inode):
             return None
         made = _Map(fd, size, access=mmap.ACCESS_READ)
         made.inode = inode

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from kseg.errors import CorruptRecordError, SegmentInUseError
+from kseg.files import io, lock
 from kseg.files.mapping import MappedFile, cutting, held_by_another
 from tests.unit.files.foreign import holding
 
@@ -225,3 +226,21 @@ def test_a_file_that_is_cut_is_read_on_without_a_map_once_it_is_looked_at_again(
             path.write_bytes(b"abcdef")
             assert (file.refresh(), file.mapped) == (6, False)
         assert bytes(file.read(3, 3)) == b"def"
+
+
+def test_a_file_that_this_process_writes_to_is_not_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"abc")
+    with io.WriteFile.open(path), MappedFile.open(path, "always") as file:
+        assert not file.mapped
+        assert bytes(file.read(0, 3)) == b"abc"
+    with MappedFile.open(path, "always") as file:
+        assert file.mapped
+
+
+def test_a_lock_that_is_let_go_is_no_longer_written_to(tmp_path: Path) -> None:
+    with lock.acquire(tmp_path):
+        status = os.stat(tmp_path / ".lock")
+        inode = (status.st_dev, status.st_ino)
+        assert io.is_written(inode)
+    assert not io.is_written(inode)
