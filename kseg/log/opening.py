@@ -95,6 +95,9 @@ def open_state(
         resident.claim(directory.name)
         if create:
             _make_directories(directory)
+            if not _has_segments(directory):
+                # Whoever made it may have come no further.
+                io.flush_directory(directory.parent)
         clean = resident.is_clean(directory.name) if known.clean is None else known.clean
         if not clean and not recover and _has_segments(directory):
             raise UncleanShutdownError(

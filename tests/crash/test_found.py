@@ -10,8 +10,9 @@ from kseg.files import io, producer_snapshot
 from kseg.log.partition import Log
 from kseg.log.recovering import recover
 from tests.crash.faults import Fault, Faulty
+from tests.crash.oplog import Name, Recorder
 from tests.crash.reading import found_in
-from tests.crash.states import Contents, materialise, snapshot
+from tests.crash.states import Contents, materialise, points, snapshot
 from tests.crash.stories import (
     CONFIG,
     Append,
@@ -102,3 +103,16 @@ def test_a_producer_whose_records_are_gone_is_known_after_a_second_crash(tmp_pat
     ) as log:
         assert {7, 8} <= set(log.state.producers.entries)
     assert len(found_in(snapshot(root), "data/orders-0").batches) == 1
+
+
+def test_a_directory_that_was_made_but_not_flushed_is_flushed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    recorder = Recorder(tmp_path, Faulty(Fault(2, "ENOSPC")).calls)
+    teller = Teller(tmp_path, recorder.remark)
+    with io.calls_replaced(recorder.calls):
+        with pytest.raises(OSError, match="space"):
+            teller.open()
+        teller.open()
+        teller.close()
+    last = points(recorder.before, recorder.ops)[-1]
+    assert [op for op in last.open if isinstance(op, Name) and op.is_directory] == []
