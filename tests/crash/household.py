@@ -77,6 +77,7 @@ class House:
         )
         for key, log in self.directory.logs.items():
             self.tellers[key.topic].log = log
+            self.tellers[key.topic].settle_end()
 
     def close(self) -> None:
         """Close it; all logs are lasting then."""

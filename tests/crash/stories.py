@@ -199,7 +199,11 @@ class Teller:
             now_ms=self.now_ms,
             recover=recover,
         )
-        # A cut into the middle of a batch leaves a gap in front of the end; nothing on disk tells.
+        self.settle_end()
+
+    def settle_end(self) -> None:
+        """A cut into a batch leaves a gap in front of the end, which nothing on disk tells."""
+        assert self.log is not None
         last = self.version.batches[-1].last_offset + 1 if self.version.batches else 0
         if last <= self.log.log_end_offset < self.version.end:
             self.version = replace(self.version, end=self.log.log_end_offset)
