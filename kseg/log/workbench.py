@@ -218,7 +218,7 @@ class Bench:
             wanted.insert(0, (TXNINDEX, aborted))
         for kind, data in wanted:
             name = file_of(base, kind)
-            if not (swept.size or data or name in self.scene.files or self.inputs.as_broker):
+            if not (swept.valid_bytes or name in self.scene.files or self.inputs.as_broker):
                 continue  # an empty segment gets its indexes with its first batch
             if not self._has(
                 name, data, room=kind != TXNINDEX and base >= max(self.bases, default=base)
