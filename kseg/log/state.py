@@ -325,11 +325,13 @@ class LogState:
             if self.follows_end and self.high_watermark is not end:
                 self.move_high_watermark(end)
             mark = self.high_watermark
-            stable = self.producers.first_unstable or mark
+            undecided = self.producers.first_unstable
+            stable = undecided or mark
             if stable.offset < self.log_start_offset:
                 stable = OffsetMetadata(self.log_start_offset)
             if stable.offset >= mark.offset:
-                stable = mark
+                # Where something is undecided this is not the end itself, by which `advance` goes.
+                stable = mark if undecided is None else OffsetMetadata(*mark)
             self.published = Published(
                 self.sealed,
                 self._active_files,
