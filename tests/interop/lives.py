@@ -124,7 +124,7 @@ def compared(kafka: Kafka, story: Story, home: Path, *, begun_by: str = "nobody"
     found = [(f"loaded: {what}", *says) for what, *says in _told_differ(their.loaded, our.loaded)]
     found += _answers_differ(rest, their, our, story.config)
     found += _told_differ(their.told, our.told)
-    found += _files_differ(story, contents(theirs), contents(ours))
+    found += _files_differ(story, contents(theirs), contents(ours), anew=begun_by != "nobody")
     if story.close == "clean":
         found += opened(kafka, story, their, our)
     return found
@@ -183,9 +183,12 @@ def _take_more_epochs(theirs: Left, ours: Left) -> None:
 
 
 def _files_differ(
-    story: Story, theirs: dict[str, object], ours: dict[str, object]
+    story: Story, theirs: dict[str, object], ours: dict[str, object], *, anew: bool
 ) -> Iterable[Found]:
     """Files that say something else.
+
+    Of a log that was opened `anew` kseg makes the indexes of a segment again that have no entries
+    for several intervals, as truncations leave them; they end with the same entry.
 
     After a crash Kafka's indexes still have, behind a truncation, what was cut off; and of the
     first log file kseg takes no room in advance. Of a segment that was opened and cut before it was
@@ -194,13 +197,15 @@ def _files_differ(
     makes none in front of messages of magic 0 and 1 at the log's end. For epochs see above.
     """
     for name, their, our in different(theirs, ours):
-        if not _explained(story, name, their, our):
+        if not _explained(story, name, their, our, anew=anew):
             yield name, their, our
 
 
-def _explained(story: Story, name: str, their: object, our: object) -> bool:
+def _explained(story: Story, name: str, their: object, our: object, *, anew: bool) -> bool:
     """Whether a file may say something else; see above."""
     crash, kind = story.close == "crash", name.partition(".")[2]
+    if kind in ("index", "timeindex") and isinstance(our, list) and anew:
+        return their is None or _listed(their)[-1:] == our[-1:]
     if kind == "timeindex" and isinstance(our, list) and our[:-1] == (their or []):
         return True
     if kind == "snapshot" and isinstance(their, tuple):
