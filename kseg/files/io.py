@@ -18,7 +18,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Final
@@ -284,7 +284,14 @@ class WriteFile(Closing):
             _calls.fdatasync(self._fd)
         except OSError as error:
             self._failure = error
+            self._forget_pages()
             raise
+
+    def _forget_pages(self) -> None:
+        """Let nobody read from memory what the disk has not got: such pages count as written."""
+        if hasattr(os, "posix_fadvise"):
+            with suppress(OSError):
+                os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -213,9 +213,12 @@ def faults(
         if tally.done:
             return
         tally.faults += 1
-        recorder = Recorder(fresh(root / "run"), Faulty(fault).calls, drop=bool(fault.call % 3))
+        again = bool(fault.call % 2)
+        # Whoever opens the log again reads what the disk has: the pages were dropped.
+        drop = again or bool(fault.call % 3)
+        recorder = Recorder(fresh(root / "run"), Faulty(fault).calls, drop=drop)
         with io.calls_replaced(recorder.calls):
-            story.run_on(root / "run", recorder.remark, again=bool(fault.call % 2))
+            story.run_on(root / "run", recorder.remark, again=again)
         judge = Judge(story, recorder, root / "state", tally)
         sampler = Sampler(recorder.before, recorder.ops, f"{seed} {fault}")
         what = f"{fault} of seed {seed}"
