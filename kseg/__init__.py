@@ -23,7 +23,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AppendError": "kseg.errors",
     "AppendOrigin": "kseg.log.append_rules",
-    "AppendResult": "kseg.log.append",
+    "AppendResult": "kseg.log.append_result",
     "AppendRules": "kseg.log.append_rules",
     "BatchBuilder": "kseg.format.builder",
     "BatchHeader": "kseg.format.header",
@@ -276,7 +276,7 @@ if TYPE_CHECKING:
     from kseg.format.options import BatchOptions
     from kseg.format.ratio import RatioEstimator
     from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumns
-    from kseg.log.append import AppendResult
+    from kseg.log.append_result import AppendResult
     from kseg.log.append_rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
     from kseg.log.config import LogConfig
     from kseg.log.directory import LogDirectory

@@ -4,11 +4,12 @@ The contract is that of `_core`. Every row is looked at once, in order. Entries 
 in the index files: big-endian, 8 bytes and 12.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from kseg._core cimport (
-    BASE_OFFSET, LAST_OFFSET, LEADER_EPOCH, MAGIC, MAX_TIMESTAMP, PRODUCER_ID, RECORD_COUNT,
-    ROW_FIELDS, SIZE, pointer_to,
+    BASE_OFFSET, HEADER_BYTES, LAST_OFFSET, LEADER_EPOCH, LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP,
+    PRODUCER_ID, RECORD_COUNT, ROW_FIELDS, SIZE, add64, load_i32, load_i64, pointer_to,
 )
 
 cdef enum:
@@ -23,43 +24,67 @@ cdef inline void _store(uint8_t *to, uint64_t value, int size) noexcept nogil:
         to[i] = <uint8_t>(value >> (8 * (size - 1 - i)))
 
 
+# Where batches and both indexes stand, and where entries go.
+cdef struct Places:
+    int64_t base
+    int64_t interval
+    int64_t position
+    int64_t since
+    int64_t latest
+    int64_t latest_at
+    int64_t indexed
+    int64_t indexed_time
+    int64_t indexed_time_at
+    int64_t offset_room
+    int64_t time_room
+    uint8_t *offsets
+    uint8_t *times
+
+
+cdef inline int _place_one(Places *s, int64_t last, int64_t timestamp, int64_t size) noexcept nogil:
+    # In bounds: no more entries are written than there is room for.
+    if timestamp > s.latest:
+        s.latest, s.latest_at = timestamp, last
+    if s.since > s.interval:
+        s.since = 0
+        # Ordered as it is, no difference overflows.
+        if last < s.base or last - s.base > INT32_MAX or last <= s.indexed:
+            return 1
+        if s.latest_at < s.indexed_time_at or s.latest < s.indexed_time:
+            return 1
+        if s.offset_room:
+            _store(s.offsets, <uint64_t>(last - s.base), 4)
+            _store(s.offsets + 4, <uint64_t>s.position, 4)
+            s.offsets += 8
+            s.offset_room -= 1
+            s.indexed = last
+        if s.time_room and s.latest > s.indexed_time:
+            if s.latest_at < s.base or s.latest_at - s.base > INT32_MAX:
+                return 1
+            _store(s.times, <uint64_t>s.latest, 8)
+            _store(s.times + 8, <uint64_t>(s.latest_at - s.base), 4)
+            s.times += 12
+            s.time_room -= 1
+            s.indexed_time, s.indexed_time_at = s.latest, s.latest_at
+    s.position += size
+    s.since += size
+    return 0
+
+
 cdef int _place(const int64_t[:, ::1] rows, int64_t base, int64_t interval, int64_t *state,
                 uint8_t *offsets, uint8_t *times) noexcept nogil:
-    # In bounds: no more entries are written than there is room for.
-    cdef int64_t position = state[0], since = state[1], latest = state[2], latest_at = state[3]
-    cdef int64_t indexed = state[4], indexed_time = state[5], indexed_time_at = state[6]
-    cdef int64_t offset_room = state[7], time_room = state[8], last
+    cdef Places s
     cdef Py_ssize_t i
+    s.base, s.interval, s.offsets, s.times = base, interval, offsets, times
+    s.position, s.since, s.latest, s.latest_at = state[0], state[1], state[2], state[3]
+    s.indexed, s.indexed_time, s.indexed_time_at = state[4], state[5], state[6]
+    s.offset_room, s.time_room = state[7], state[8]
     for i in range(rows.shape[0]):
-        last = rows[i, LAST_OFFSET]
-        if rows[i, MAX_TIMESTAMP] > latest:
-            latest, latest_at = rows[i, MAX_TIMESTAMP], last
-        if since > interval:
-            since = 0
-            # Ordered as it is, no difference overflows.
-            if last < base or last - base > INT32_MAX or last <= indexed:
-                return 1
-            if latest_at < indexed_time_at or latest < indexed_time:
-                return 1
-            if offset_room:
-                _store(offsets, <uint64_t>(last - base), 4)
-                _store(offsets + 4, <uint64_t>position, 4)
-                offsets += 8
-                offset_room -= 1
-                indexed = last
-            if time_room and latest > indexed_time:
-                if latest_at < base or latest_at - base > INT32_MAX:
-                    return 1
-                _store(times, <uint64_t>latest, 8)
-                _store(times + 8, <uint64_t>(latest_at - base), 4)
-                times += 12
-                time_room -= 1
-                indexed_time, indexed_time_at = latest, latest_at
-        position += rows[i, SIZE]
-        since += rows[i, SIZE]
-    state[0], state[1], state[2], state[3] = position, since, latest, latest_at
-    state[4], state[5], state[6] = indexed, indexed_time, indexed_time_at
-    state[7], state[8] = offset_room, time_room
+        if _place_one(&s, rows[i, LAST_OFFSET], rows[i, MAX_TIMESTAMP], rows[i, SIZE]):
+            return 1
+    state[0], state[1], state[2], state[3] = s.position, s.since, s.latest, s.latest_at
+    state[4], state[5], state[6] = s.indexed, s.indexed_time, s.indexed_time_at
+    state[7], state[8] = s.offset_room, s.time_room
     return 0
 
 
@@ -86,6 +111,50 @@ def place_rows(const int64_t[:, ::1] rows, int64_t base, int64_t interval, int64
         status = _place(rows, base, interval, &state[0], <uint8_t *>pointer_to(offsets),
                         <uint8_t *>pointer_to(times))
     return status == 0
+
+
+def place_batches(const uint8_t[::1] data, int64_t base, int64_t interval, int64_t position,
+                  int64_t since, int64_t latest, int64_t latest_at, int64_t indexed,
+                  int64_t indexed_time, int64_t indexed_time_at, int64_t offset_room,
+                  int64_t time_room):
+    """`place_rows` for whole batches of magic 2, from their bytes.
+
+    Args:
+        data: the batches; read only.
+        base, interval: as for `place_rows`; the others are its state, in that order.
+
+    Returns:
+        (entries of the offset index, those of the time index, the state from the position on as it
+        is behind them), or None where an entry may not follow those before it, or where the data
+        are no whole batches.
+    """
+    if base < 0 or offset_room < 0 or time_room < 0 or interval < 0:
+        raise ValueError("base, interval and room are not negative")
+    cdef Places s
+    cdef const uint8_t *p = pointer_to(data)
+    cdef int64_t left = data.shape[0], size
+    # An entry is made behind more than an interval, or a batch at the least.
+    cdef int64_t most = 1 + left // max(interval, <int64_t>HEADER_BYTES)
+    offset_room, time_room = min(offset_room, most), min(time_room, most)
+    offsets = PyBytes_FromStringAndSize(NULL, offset_room * 8)
+    times = PyBytes_FromStringAndSize(NULL, time_room * 12)
+    s.base, s.interval, s.position, s.since, s.latest = base, interval, position, since, latest
+    s.latest_at, s.indexed, s.indexed_time = latest_at, indexed, indexed_time
+    s.indexed_time_at, s.offset_room, s.time_room = indexed_time_at, offset_room, time_room
+    s.offsets, s.times = <uint8_t *>PyBytes_AS_STRING(offsets), <uint8_t *>PyBytes_AS_STRING(times)
+    while left:
+        if left < HEADER_BYTES:
+            return None
+        size = <int64_t>load_i32(p + 8) + LOG_OVERHEAD
+        if not HEADER_BYTES <= size <= left:
+            return None
+        if _place_one(&s, add64(load_i64(p), load_i32(p + 23)), load_i64(p + 35), size):
+            return None
+        p += size
+        left -= size
+    return (offsets[:(offset_room - s.offset_room) * 8], times[:(time_room - s.time_room) * 12],
+            s.position, s.since, s.latest, s.latest_at, s.indexed, s.indexed_time,
+            s.indexed_time_at)
 
 
 cdef void _survey(const int64_t[:, ::1] rows, int64_t base, int64_t before, bint strict,

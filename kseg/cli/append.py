@@ -21,7 +21,7 @@ from kseg.log.partition import Log
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kseg.log.append import AppendResult
+    from kseg.log.append_result import AppendResult
 
 _CODECS = [codec.label for codec in Compression]
 _DEFAULT = AppendOptions()

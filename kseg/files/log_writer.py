@@ -105,7 +105,7 @@ class LogWriter(Closing):
         if self._failure is not None:
             self._refuse()
         position = self._size
-        size = position + sum(map(len, parts))
+        size = position + (len(parts[0]) if len(parts) == 1 else sum(map(len, parts)))
         if size > SEGMENT_BYTES_MAX:
             raise LimitExceededError(
                 f"{size - position} bytes more than {position} are more than a file of "

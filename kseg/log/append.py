@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP
+from kseg.constants import LOG_OVERHEAD
 from kseg.errors import InvalidRecordError, RecordBatchTooLargeError
 from kseg.files.txn_index import AbortedTxn
-from kseg.format.down_convert import ConversionStats
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import CONTROL, BatchHeader, BatchTable, scan
 from kseg.log.append_checks import check_end, walk
-from kseg.log.append_rules import NOTHING_CONVERTED, AppendOrigin, ValidatedBatch
-from kseg.log.flushing import flush, roll
+from kseg.log.append_result import AppendResult, merged
+from kseg.log.append_rules import AppendOrigin, ValidatedBatch
+from kseg.log.flushing import roll
 from kseg.log.one_batch import OneBatch, one_batch
-from kseg.log.placement import Placed
+from kseg.log.plain_append import flush_if_due, follow_plain, give_up, lead_plain
 from kseg.log.producer_entries import BatchDescriptor, OffsetMetadata
 from kseg.log.producers import NOTHING, ProducerUpdate
 from kseg.log.replicas import take_replica, take_replicas
@@ -49,36 +49,6 @@ _SIZE, _MAGIC, _PRODUCER_ID = slice(8, 12), 16, 43
 
 #: Who brings offsets and epochs.
 _KEEPING_OFFSETS: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
-
-
-class AppendResult(NamedTuple):
-    """What became of an append; -1 stands where there is nothing to say. Made for each, so a tuple.
-
-    Attributes:
-        first_offset, last_offset: of its records; of those written before, if it is a duplicate.
-        record_count: how many; -1 where only inflating would tell it.
-        valid_bytes: bytes that were written, or were there already.
-        max_timestamp: the largest timestamp in ms.
-        offset_of_max_timestamp: the last offset of the earliest batch that has it.
-        log_append_time: the time of the append in ms, if records have that instead of their own;
-            also the largest timestamp of the batch that a duplicate repeats, as in Kafka.
-        log_start_offset: the first offset of the log that may be read.
-        last_leader_epoch: of the last batch, where it was brought and not given.
-        duplicate: whether the producer had sent it before, so that nothing was written.
-        stats: what validating cost.
-    """
-
-    first_offset: int = -1
-    last_offset: int = -1
-    record_count: int = 0
-    valid_bytes: int = 0
-    max_timestamp: int = NO_TIMESTAMP
-    offset_of_max_timestamp: int = -1
-    log_append_time: int = NO_TIMESTAMP
-    log_start_offset: int = 0
-    last_leader_epoch: int = -1
-    duplicate: bool = False
-    stats: ConversionStats = NOTHING_CONVERTED
 
 
 class Accepted(NamedTuple):
@@ -134,6 +104,9 @@ def append_as_leader(
     view = _given(data, origin)
     with state.lock:
         state.check()
+        done = lead_plain(state, view, leader_epoch, origin)
+        if done is not None:
+            return done
         if leader_epoch is None:
             latest = state.epochs.latest
             leader_epoch = 0 if latest is None else latest.epoch
@@ -196,6 +169,9 @@ def append_as_follower(
     view = _flat(data)
     with state.lock:
         state.check()
+        done = follow_plain(state, view, leader_epoch)
+        if done is not None:
+            return done
         if leader_epoch is not None:
             view = _up_to_epoch(view, leader_epoch)
         accepted = _replica(state, view)
@@ -210,35 +186,21 @@ def nothing_appended(state: LogState) -> AppendResult:
     return AppendResult(log_start_offset=state.log_start_offset)
 
 
-def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
-    """The answer for two appends, one behind the other; a duplicate only if both are."""
-    later = next_one.max_timestamp > one.max_timestamp
-    counts = one.record_count, next_one.record_count
-    return next_one._replace(
-        first_offset=one.first_offset if one.first_offset >= 0 else next_one.first_offset,
-        last_offset=next_one.last_offset if next_one.last_offset >= 0 else one.last_offset,
-        record_count=-1 if min(counts) < 0 else sum(counts),
-        valid_bytes=one.valid_bytes + next_one.valid_bytes,
-        max_timestamp=next_one.max_timestamp if later else one.max_timestamp,
-        offset_of_max_timestamp=(next_one if later else one).offset_of_max_timestamp,
-        duplicate=one.duplicate and next_one.duplicate,
-        stats=one.stats + next_one.stats,
-    )
-
-
 # ---- what is given -------------------------------------------------------------------------------
 
 
 def _given(data: Buffer | EncodedBatch, origin: AppendOrigin) -> memoryview:
     """The bytes; batches that were encoded in a row are each numbered as a producer's."""
     if not isinstance(data, EncodedBatch):
-        return memoryview(data).cast("B")
+        return _flat(data)
     if origin is AppendOrigin.CLIENT and data.magic >= 2 and data.base_offset:
         return memoryview(bytes(_SIZE.start) + data.data[_SIZE.start :])
     return memoryview(data.data)
 
 
 def _flat(data: Buffer | EncodedBatch) -> memoryview:
+    if type(data) is bytes or type(data) is bytearray:
+        return memoryview(data)
     view = memoryview(data.data if isinstance(data, EncodedBatch) else data)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
@@ -385,18 +347,9 @@ def _append(
         _write(segment, accepted, size)
         _commit(state, segment, update, batch.next_offset)
     except BaseException as error:
-        # Bytes that are there and were not told of are not taken back: loading finds them, and
-        # what is missing beside them. An interrupt may come when nobody knows how much is there.
-        told = state.published.log_end.position
-        if segment.poisoned or segment.size != told or not isinstance(error, Exception):
-            state.fail(error)
+        give_up(state, error)
         raise
-    config = state.config
-    if (
-        batch.next_offset - state.recovery_point >= config.flush_messages
-        or now_ms - state.last_flush_ms >= config.flush_ms
-    ):
-        flush(state)
+    flush_if_due(state, batch.next_offset, now_ms)
     return AppendResult(
         batch.first_offset,
         batch.last_offset,
@@ -457,8 +410,8 @@ def _write(segment: SegmentWriter, accepted: Accepted, size: int) -> None:
     if isinstance(table, BatchTable):
         segment.append_table(batch.parts(), table)
     else:
-        one = Placed(batch.last_offset, batch.max_timestamp, size)
-        segment.append_one(batch.parts() if batch.head else (batch.tail,), one)
+        parts = batch.parts() if batch.head else (batch.tail,)
+        segment.append_one(parts, size, batch.last_offset, batch.max_timestamp)
 
 
 def _commit(state: LogState, segment: SegmentWriter, update: ProducerUpdate, end: int) -> None:
@@ -482,4 +435,4 @@ def _commit(state: LogState, segment: SegmentWriter, update: ProducerUpdate, end
     state.publish()
 
 
-__all__ = ["AppendResult", "append_all", "append_as_follower", "append_as_leader"]
+__all__ = ["AppendResult", "append_all", "append_as_follower", "append_as_leader", "merged"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import EpochEntry
-    from kseg.log.append import AppendResult
+    from kseg.log.append_result import AppendResult
     from kseg.log.finding import Source
     from kseg.log.follow import Followed
     from kseg.log.opening import Known
@@ -268,12 +268,13 @@ class Log(LogReading):
                 where it did.
             PoisonedFileError: the log failed before.
         """
-        state, how = self.state, (leader_epoch, origin, guard, transaction_version)
+        state = self._state or self.state
         if isinstance(batch, _ONE_BATCH):
-            result = self._lead(state, batch, *how)
+            result = self._lead(state, batch, leader_epoch, origin, guard, transaction_version)
         else:
             from kseg.log.append import append_all
 
+            how = leader_epoch, origin, guard, transaction_version
             result = append_all(state, batch, *how)
         if durable:
             self.flush()
@@ -283,7 +284,7 @@ class Log(LogReading):
         self, data: Batch, *, leader_epoch: int | None = None, durable: bool = False
     ) -> AppendResult:
         """Write batches as a leader has them; see `kseg.log.append.append_as_follower`."""
-        result = self._follow(self.state, data, leader_epoch)
+        result = self._follow(self._state or self.state, data, leader_epoch)
         if durable:
             self.flush()
         return result

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kseg._placement import place_rows
+from kseg import _placement
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.time_index import TimeIndexEntry
@@ -84,8 +84,8 @@ class Packed(NamedTuple):
         end, bytes_since_entry, latest: as in `Placement`.
     """
 
-    offsets: memoryview
-    times: memoryview
+    offsets: memoryview | bytes
+    times: memoryview | bytes
     indexed: Indexed
     end: int
     bytes_since_entry: int
@@ -153,7 +153,7 @@ def place_table(
     )
     offsets = bytearray(offset_room * OFFSET_ENTRY_BYTES)
     times = bytearray(time_room * TIME_ENTRY_BYTES)
-    if not place_rows(table.rows, base_offset, interval, state, offsets, times):
+    if not _placement.place_rows(table.rows, base_offset, interval, state, offsets, times):
         columns = (table.last_offset, table.max_timestamp, table.size)
         batches = zip(*(column.tolist() for column in columns), strict=True)
         return place(batches, position, bytes_since_entry, interval, latest)
@@ -172,3 +172,37 @@ def place_table(
         since,
         Latest(time, time_at),
     )
+
+
+def place_batches(
+    data: memoryview,
+    position: int,
+    bytes_since_entry: int,
+    interval: int,
+    latest: Latest,
+    *,
+    base_offset: int,
+    indexed: Indexed,
+) -> Packed | None:
+    """`place_table` for whole batches of magic 2, from their bytes; None where it answers pairs."""
+    offset, (time, time_at), offset_room, time_room = indexed
+    placed = _placement.place_batches(
+        data,
+        base_offset,
+        interval,
+        position,
+        bytes_since_entry,
+        *latest,
+        offset,
+        time,
+        time_at,
+        offset_room,
+        time_room,
+    )
+    if placed is None:
+        return None
+    offsets, times, end, since, latest_time, latest_at, offset, time, time_at = placed
+    offset_room -= len(offsets) // OFFSET_ENTRY_BYTES
+    time_room -= len(times) // TIME_ENTRY_BYTES
+    behind = Indexed(offset, TimeIndexEntry(time, time_at), offset_room, time_room)
+    return Packed(offsets, times, behind, end, since, Latest(latest_time, latest_at))

@@ -34,6 +34,9 @@ from kseg.log.published import Cuts, Published, SegmentInfo
 from kseg.log.segment_writer import SegmentWriter
 from kseg.log.snapshots import SnapshotFiles
 
+#: Makes a named tuple in half the time that its own call takes.
+_tuple: Final = tuple.__new__
+
 
 class OffsetKeeper(Protocol):
     """Who keeps the offsets of a log in the checkpoints of its data directory."""
@@ -346,7 +349,7 @@ class LogState:
                 self.changed.notify_all()
 
     def advance(self, end: OffsetMetadata) -> None:
-        """Move the end and publish, after an append that no producer has a part in.
+        """Move the end and publish, after an append that no producer has a part in; under the lock.
 
         Where nothing is undecided and nobody holds the high watermark back, all three offsets are
         the new end, and the rest is as before.
@@ -356,20 +359,14 @@ class LogState:
         if not self.follows_end or seen.last_stable is not seen.log_end:
             self.publish()
             return
-        with self.lock:
-            self.high_watermark = end
-            self.published = Published(
-                self.sealed,
-                self._active_files,
-                self.log_start_offset,
-                end,
-                end,
-                end,
-                self.recovery_point,
-                self.cuts,
-            )
-            if self.changed.waiting:
-                self.changed.notify_all()
+        self.high_watermark = end
+        start, flushed = self.log_start_offset, self.recovery_point
+        self.published = _tuple(
+            Published,
+            (self.sealed, self._active_files, start, end, end, end, flushed, self.cuts),
+        )
+        if self.changed.waiting:
+            self.changed.notify_all()
 
     def note_offsets(self, *, write: bool = False) -> None:
         """Tell the keeper recovery point, log start and high watermark.

@@ -263,10 +263,18 @@ def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
     return taken
 
 
-def _take_plain(
+def plain_in_place(
     view: memoryview, rules: AppendRules, next_offset: int, now_ms: int
-) -> ValidatedBatch | None:
-    """One plain batch that nothing is wrong with, in one call; None for whatever else."""
+) -> tuple[bytes, int, int, int] | None:
+    """Judge one plain batch, and make its head, in one call.
+
+    Args:
+        view: the batch, and nothing else.
+        rules, next_offset, now_ms: as for `validate_append`; not of a Raft leader.
+
+    Returns:
+        (head, records, last offset, largest timestamp); None if anything is refused or unusual.
+    """
     if rules.compression or rules.magic != 2:
         return None
     limit = rules.batch_bytes_max
@@ -274,22 +282,28 @@ def _take_plain(
         limit = _BYTES_MAX
     if rules.append_bytes_max is not None and rules.append_bytes_max < limit:
         limit = rules.append_bytes_max
-    create_time = rules.timestamp_type == TimestampType.CREATE_TIME
-    found = _validate.append_in_place(
+    return _validate.append_in_place(
         view,
         next_offset,
         rules.leader_epoch,
-        rules.origin == AppendOrigin.CLIENT,
+        rules.origin is AppendOrigin.CLIENT,
         limit,
         rules.compacted,
-        create_time,
+        rules.timestamp_type is TimestampType.CREATE_TIME,
         now_ms,
         rules.timestamp_before_max_ms,
         rules.timestamp_after_max_ms,
     )
+
+
+def _take_plain(
+    view: memoryview, rules: AppendRules, next_offset: int, now_ms: int
+) -> ValidatedBatch | None:
+    found = plain_in_place(view, rules, next_offset, now_ms)
     if found is None:
         return None
     head, count, last_offset, max_timestamp = found
+    create_time = not rules.is_log_append
     return ValidatedBatch(
         head,
         view[len(head) :],
