@@ -9,7 +9,9 @@ import pytest
 from kseg.files import io, producer_snapshot
 from kseg.log.partition import Log
 from kseg.log.recovering import recover
+from tests.crash.checks import Checker
 from tests.crash.faults import Fault, Faulty
+from tests.crash.history import History, ViolationError
 from tests.crash.oplog import Name, Recorder
 from tests.crash.reading import found_in
 from tests.crash.states import Contents, materialise, points, snapshot
@@ -18,7 +20,10 @@ from tests.crash.stories import (
     Append,
     DeleteRecords,
     NewEpoch,
+    Step,
+    Story,
     Teller,
+    Truncate,
     now_ms,
     placed,
     plain,
@@ -116,3 +121,25 @@ def test_a_directory_that_was_made_but_not_flushed_is_flushed_by_the_next(tmp_pa
         teller.close()
     last = points(recorder.before, recorder.ops)[-1]
     assert [op for op in last.open if isinstance(op, Name) and op.is_directory] == []
+
+
+def closed_well(root: Path, *steps: Step) -> History:
+    (root / "data").mkdir()
+    told: list[object] = []
+    Story("closed well", steps).run(root, told.append)
+    return History.of(told, log="orders-0")
+
+
+def test_a_log_that_starts_in_a_gap_at_its_end_was_closed_well(tmp_path: Path) -> None:
+    history = closed_well(
+        tmp_path, Append((plain(1, records=3),)), Truncate(1, inside=True), DeleteRecords(0)
+    )
+    found = found_in(Checker(tmp_path, CONFIG).check(history), "data/orders-0")
+    assert (found.batches, found.start, found.end) == ((), 1, 1)
+
+
+def test_a_mark_beside_a_log_with_records_that_begins_anew_is_seen(tmp_path: Path) -> None:
+    history = closed_well(tmp_path, Append((plain(1),)))
+    (tmp_path / "data" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 9\n")
+    with pytest.raises(ViolationError, match="mark of a clean stop"):
+        Checker(tmp_path, CONFIG).check(history)
