@@ -6,6 +6,7 @@ array of the caller's and counted beyond it, so that a sound append costs one ca
 two. Source: Kafka LogValidator.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -534,7 +535,7 @@ cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t lea
     return kept.batches > 0
 
 
-def keep_in_place(const uint8_t[::1] data, int64_t next_offset, int64_t leader_epoch):
+def keep_in_place(data, int64_t next_offset, int64_t leader_epoch):
     """All that a follower asks of batches of magic 2 that no producer has a part in.
 
     Args:
@@ -551,11 +552,14 @@ def keep_in_place(const uint8_t[::1] data, int64_t next_offset, int64_t leader_e
     """
     cdef Kept kept
     cdef bint sound
-    cdef const uint8_t *p = pointer_to(data)
+    cdef Py_buffer buffer
     if not 0 <= leader_epoch <= 0x7fffffff or next_offset < 0:
         return None
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)  # a typed view takes longer to make
     with nogil:
-        sound = _keep(p, data.shape[0], next_offset, <int32_t>leader_epoch, &kept)
+        sound = _keep(<const uint8_t *>buffer.buf, buffer.len, next_offset, <int32_t>leader_epoch,
+                      &kept)
+    PyBuffer_Release(&buffer)
     if not sound:
         return None
     return (kept.batches, kept.first_offset, kept.last_offset, kept.records, kept.latest,

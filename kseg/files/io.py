@@ -231,8 +231,9 @@ class WriteFile(Closing):
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if not size:
             return 0
+        some = parts if len(parts) <= _BUFFERS_MAX else parts[:_BUFFERS_MAX]
         try:
-            written = _calls.pwritev(self._fd, parts[:_BUFFERS_MAX], position)
+            written = _calls.pwritev(self._fd, some, position)
         except InterruptedError:
             return self._write_rest(position, parts, 0)
         if written == size:

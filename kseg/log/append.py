@@ -202,7 +202,8 @@ def _flat(data: Buffer | EncodedBatch) -> memoryview:
     if type(data) is bytes or type(data) is bytearray:
         return memoryview(data)
     view = memoryview(data.data if isinstance(data, EncodedBatch) else data)
-    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+    flat = view.format == "B" and view.ndim == 1 and view.contiguous
+    return view if flat else view.cast("B")
 
 
 def _is_nothing(view: memoryview) -> bool:

@@ -51,14 +51,15 @@ def follow_plain(
             segment.append_one((view,), size, last, latest)
         elif not segment.append_batches(view, last, first_timestamp):
             return None
-        _commit(state, segment, last + 1)
+        _commit(state, last + 1, size)
     except BaseException as error:
         give_up(state, error)
         raise
     flush_if_due(state, last + 1, now_ms)
     start = state.log_start_offset
-    told = first, last, records, size, latest, latest_offset, NO_TIMESTAMP, start, epoch
-    return _tuple(AppendResult, (*told, False, NOTHING_CONVERTED))
+    none, cost = NO_TIMESTAMP, NOTHING_CONVERTED
+    told = first, last, records, size, latest, latest_offset, none, start, epoch, False, cost
+    return _tuple(AppendResult, told)
 
 
 def lead_plain(
@@ -83,7 +84,7 @@ def lead_plain(
         return None
     try:
         segment.append_one((head, view[len(head) :]), size, last, latest)
-        _commit(state, segment, last + 1)
+        _commit(state, last + 1, size)
     except BaseException as error:
         give_up(state, error)
         raise
@@ -91,8 +92,9 @@ def lead_plain(
     log_append = rules.is_log_append
     latest_offset = last if log_append or latest > NO_TIMESTAMP else -1
     appended_ms, start = now_ms if log_append else NO_TIMESTAMP, state.log_start_offset
-    told = first, last, records, size, latest, latest_offset, appended_ms, start, -1
-    return _tuple(AppendResult, (*told, False, NOTHING_CONVERTED))
+    cost = NOTHING_CONVERTED
+    told = first, last, records, size, latest, latest_offset, appended_ms, start, -1, False, cost
+    return _tuple(AppendResult, told)
 
 
 def _segment_for(
@@ -112,9 +114,10 @@ def _segment_for(
     return state.active
 
 
-def _commit(state: LogState, segment: SegmentWriter, end: int) -> None:
+def _commit(state: LogState, end: int, size: int) -> None:
+    _offset, base, position = state.log_end
     state.producers.map_end_offset = end
-    state.advance(_tuple(OffsetMetadata, (end, segment.base_offset, segment.size)))
+    state.advance(_tuple(OffsetMetadata, (end, base, position + size)))
 
 
 def flush_if_due(state: LogState, end: int, now_ms: int) -> None:
