@@ -69,7 +69,8 @@ def _prepare_one(stack: ExitStack, *, leads: bool) -> Contest:
     else:
         subject = subjects.follow(stack, root / "t-0", given, count)
         needed, extra, label = (written,), FOLLOWER_NS, "pwrite + 15 us"
-    return Contest(subject, (Versus(label, None, timed=_and_some(needed, extra)),), count)
+    peer = Versus(label, None, timed=_and_some(needed, extra), clock="cpu")
+    return Contest(subject, (peer,), count)
 
 
 def _and_some(calls: Sequence[Callable[[], int]], extra_ns: int) -> Callable[[], float]:

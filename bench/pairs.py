@@ -44,11 +44,13 @@ class Versus:
         label: the peer's name in the table.
         call: does the work, answers how many units.
         timed: for a peer with a clock of its own, instead of `call`: nanoseconds per unit.
+        clock: what that clock measures; only the same of the subject compares.
     """
 
     label: str
     call: Callable[[], int] | None
     timed: Callable[[], float] | None = None
+    clock: Clock = "wall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +149,9 @@ def _round(
 
 
 def _ns(call: Callable[[], int], peer: Versus, clock: Clock, turn_ns: int) -> float:
-    # Against a peer with a clock of its own only wall time compares.
     measured = turn(call, turn_ns)
-    return measured.cpu_ns if clock == "cpu" and peer.timed is None else measured.wall_ns
+    clock = clock if peer.timed is None else peer.clock
+    return measured.cpu_ns if clock == "cpu" else measured.wall_ns
 
 
 def _peer_ns(peer: Versus, clock: Clock, turn_ns: int) -> float:
