@@ -11,7 +11,8 @@
 Where it differs from Kafka 4.2.0 (which `broker_loader` follows to the letter):
 
     what is found                    Kafka                          here
-    clean, torn end                  stays, may hide all of it      kept aside, cut
+    clean, torn end                  stays, may hide all of it      kept aside, cut; damage in
+                                                                    front of it stays
     clean, zeros at the end          fails                          cut
     clean, garbled index             is believed                    made anew
     clean, time index missing        an empty one                   made anew
@@ -41,7 +42,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kseg.constants import StopReason
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -57,6 +57,7 @@ from kseg.files.checkpoints import EpochEntry
 from kseg.files.grammar import offset_from_file_name
 from kseg.log import epochs as leader_epochs
 from kseg.log import looks, splits
+from kseg.log.clean_end import WHY_CUT, cut_clean_end
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.leftovers import clear
 from kseg.log.recovery_plan import CutPlace, RecoveryFinding, code_of
@@ -80,16 +81,6 @@ if TYPE_CHECKING:
 _DELETE: Final = "-delete"
 _INDEX_KINDS: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
 _WALKED: Final = "it may not have been flushed"
-#: What a cut is called for, in a few words.
-_CUTS: Final = {
-    StopReason.TORN_TAIL: "the last batch is incomplete",
-    StopReason.ZERO_TAIL: "only zeros follow",
-    StopReason.BAD_LENGTH: "no batch can have the size that follows",
-    StopReason.BAD_MAGIC: "no release wrote the magic that follows",
-    StopReason.BAD_CRC: "the next batch does not match its checksum",
-    StopReason.LIMIT: "the offsets of the next batch are out of order",
-    StopReason.END: "too few bytes for a batch follow",
-}
 
 
 def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
@@ -147,8 +138,10 @@ class _Loading:
             found = looks.end_of(bench, last)
             end = found.next_offset
             if found.cut_reason is not None:
-                self._cut_clean_end(found)
-                suspects = [base for base in suspects if base != last] + [last]
+                cut = cut_clean_end(bench, found)
+                end = cut.next_offset
+                suspects = [base for base in suspects if base != last]
+                suspects += [last] if cut.reindex else []
         bench.to_walk_bytes += sum(map(bench.size, [*suspects, *todo]))
         for base in suspects:
             self._reindex(base)
@@ -178,19 +171,6 @@ class _Loading:
     ) -> None:
         self.bench.findings.append(RecoveryFinding(code, path, message, position, offset))
 
-    def _cut_clean_end(self, found: looks.LogEnd) -> None:
-        bench = self.bench
-        assert found.cut_reason is not None
-        why = _CUTS[found.cut_reason]
-        path = bench.path(found.base_offset)
-        message = f"{why}, though the log was closed in good order; cut"
-        self._note(code_of(found.cut_reason), path, message, found.position, found.next_offset)
-        name = file_of(found.base_offset, INDEX)
-        if name in bench.scene.files:
-            bench.scene.remove(name, why, keep=False)
-            bench.scene.settle()
-        bench.cut_log(found.base_offset, found.position, found.next_offset, why)
-
     def _reindex(self, base: int) -> None:
         """Make a segment's indexes anew, if all of its log is sound."""
         bench = self.bench
@@ -200,7 +180,7 @@ class _Loading:
             raise swept.error
         if swept.truncated_bytes:
             code = code_of(swept.stop)
-            message = f"{_CUTS[swept.stop]}; the log and its indexes are left as they are"
+            message = f"{WHY_CUT[swept.stop]}; the log and its indexes are left as they are"
             self._note(code, bench.path(base), message, swept.valid_bytes, swept.next_offset)
             return
         bench.install(swept, "it does not fit its log")
@@ -243,7 +223,7 @@ class _Loading:
 
     def _cut(self, swept: Swept, later: list[int]) -> bool:
         """Cut a segment; answers whether those behind it had to go."""
-        bench, why = self.bench, _CUTS[swept.stop]
+        bench, why = self.bench, WHY_CUT[swept.stop]
         goes_on = bool(later) and later[0] == swept.next_offset
         drops = bool(later) and not goes_on
         message = why + ("; cut, and later segments go" if drops else "; cut")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.constants import ControlType, StopReason
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
@@ -18,12 +18,18 @@ from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from kseg.format.header import CONTROL, ENTRY_BYTES_MIN
 from kseg.log.workbench import INDEX, LOG, TIMEINDEX, TXNINDEX, Bench, file_of
 
+if TYPE_CHECKING:
+    from kseg.log.segment import Segment
+
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _TXN_ENTRY: Final = struct.Struct(">hqqqq")
 _START: Final = struct.Struct(">qiib")
 #: A batch of magic 2 up to its largest timestamp.
 _HEAD: Final = struct.Struct(">qiibIhiqq")
+_INT64_MAX: Final = 2**63 - 1
+#: Entries of what is torn off, one in 4 KiB: 16 MiB.
+_ENTRIES_TRIED_MAX: Final = 4096
 _GOES_ON: Final = (StopReason.END, StopReason.LIMIT)
 
 
@@ -61,12 +67,14 @@ class LogEnd:
         next_offset: the offset behind the last whole batch.
         position: where that ends.
         cut_reason: why what follows is no batch; None if nothing follows.
+        start: where the walk began: 0, or where an entry of the offset index leads.
     """
 
     base_offset: int
     next_offset: int
     position: int
     cut_reason: StopReason | None
+    start: int = 0
 
 
 def doubt_of(bench: Bench, base: int) -> Doubt | None:
@@ -213,14 +221,34 @@ def end_of(bench: Bench, base: int) -> LogEnd:
     walked over.
     """
     with bench.open(base) as segment:
-        start = segment.start_for_offset(2**63 - 1)
+        start = _last_start(bench, base, segment)
         end = base
-        for tile in segment.walk(start=start.position, on_bad_crc="ignore"):
+        for tile in segment.walk(start=start, on_bad_crc="ignore"):
             table = tile.table
             if len(table):
                 end = int(table.last_offset[-1]) + 1
         stop = None if table.stop in _GOES_ON else table.stop
-        return LogEnd(base, end, table.end_position, stop)
+        return LogEnd(base, end, table.end_position, stop, start)
+
+
+def _last_start(bench: Bench, base: int, segment: Segment) -> int:
+    """Where the last entry leads that leads to a sound batch; 0 for none.
+
+    The last ones may be for batches that never came, or came in part.
+    """
+    start = segment.start_for_offset(_INT64_MAX).position
+    name = file_of(base, INDEX)
+    if start or name not in bench.scene.files:
+        return start
+    data = bench.scene.read(name)
+    size = len(data) // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
+    entries = list(_OFFSET_ENTRY.iter_unpack(data[:size]))
+    used = [relative for relative, position in entries if relative >= 0 < position]
+    for relative in used[: -_ENTRIES_TRIED_MAX - 1 : -1]:
+        start = segment.start_for_offset(base + relative).position
+        if start:
+            break
+    return start
 
 
 __all__ = ["Doubt", "LogEnd", "doubt_of", "end_of"]

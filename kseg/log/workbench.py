@@ -220,7 +220,7 @@ class Bench:
             name = file_of(base, kind)
             if not (swept.valid_bytes or name in self.scene.files or self.inputs.as_broker):
                 continue  # an empty segment gets its indexes with its first batch
-            if not self._has(
+            if not self.has(
                 name, data, room=kind != TXNINDEX and base >= max(self.bases, default=base)
             ):
                 self.scene.put(name, data, NOT_SAID, held=kind == INDEX)
@@ -238,7 +238,7 @@ class Bench:
             base_offset, size, keep_bytes, entries, time_entries, walked=True, why=why
         )
 
-    def _has(self, name: str, data: bytes, *, room: bool) -> bool:
+    def has(self, name: str, data: bytes, *, room: bool) -> bool:
         """Whether a file has these bytes; with `room`, zeros for further entries may follow."""
         if name not in self.scene.files:
             return False

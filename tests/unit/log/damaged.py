@@ -83,6 +83,14 @@ def garbage(directory: Path) -> None:
         file.write(b"garbage " * 20)
 
 
+def damage_in_front_of_garbage(directory: Path) -> None:
+    """The first batch of the last segment is none any more; the index leads past it."""
+    last = logs(directory)[-1]
+    data = bytearray(last.read_bytes())
+    data[16] = 99
+    last.write_bytes(data + b"garbage " * 20)
+
+
 def flipped(directory: Path) -> None:
     """A bit of a record in the middle segment."""
     path = logs(directory)[2]
@@ -182,6 +190,7 @@ HARMS: tuple[Callable[[Path], None], ...] = (
     torn,
     zeros,
     garbage,
+    damage_in_front_of_garbage,
     flipped,
     zeros_in_the_middle,
     no_indexes,

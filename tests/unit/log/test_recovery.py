@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,48 @@ def test_a_flipped_bit_cuts_nothing_after_a_clean_stop(partition: Path) -> None:
     path.write_bytes(data)
     made = plan(partition)
     assert (made.log_end_offset, made.truncated_bytes) == (25, 0)
+
+
+@pytest.mark.parametrize("with_entries", [True, False])
+def test_damage_in_front_of_a_cut_stays_and_so_do_the_batches_behind_it(
+    partition: Path, with_entries: bool
+) -> None:
+    last = logs(partition)[-1]
+    damaged.damage_in_front_of_garbage(partition)
+    if with_entries:  # that lead into what goes
+        with last.with_suffix(".index").open("ab") as index:
+            index.write(struct.pack(">ii", 5, 258) + bytes(8))
+        with last.with_suffix(".timeindex").open("ab") as times:
+            times.write(struct.pack(">qi", NOW + 10**6, 5))
+    kept = last.read_bytes()[:258]
+    made = plan(partition)
+    found = [one.position for one in made.findings if one.path.endswith(".log")]
+    assert {0, 258} == set(found)
+    assert (made.log_end_offset, made.truncated_bytes) == (25, 160)
+    apply_recovery(made, keep_cut=False)
+    assert last.read_bytes() == kept
+    assert last.with_suffix(".index").read_bytes() == struct.pack(">ii", 1, 129)
+    assert last.with_suffix(".timeindex").stat().st_size == 12
+    again = plan(partition)
+    assert (again.is_noop, again.log_end_offset) == (True, 25)
+
+
+def test_an_index_that_leads_into_a_value_cuts_no_batch(tmp_path: Path) -> None:
+    inner = batch([record(b"inner")], base_offset=1)
+    data = b"".join(
+        batch([record(value)], base_offset=offset)
+        for offset, value in enumerate((b"first", b"in front" + inner + b"behind" * 30))
+    )
+    log = tmp_path / "t-0" / f"{0:020d}.log"
+    log.parent.mkdir()
+    log.write_bytes(data)
+    log.with_suffix(".index").write_bytes(struct.pack(">ii", 1, data.index(inner)))
+    log.with_suffix(".timeindex").write_bytes(b"")
+    made = plan(log.parent)
+    assert (made.log_end_offset, made.truncated_bytes) == (2, 0)
+    apply_recovery(made, keep_cut=False)
+    assert log.read_bytes() == data
+    assert plan(log.parent).is_noop
 
 
 @pytest.mark.parametrize(
