@@ -107,7 +107,9 @@ class LogState:
     __slots__ = (
         "_active_files",
         "_closed",
+        "_created",
         "_failure",
+        "_opened_ms",
         "_process",
         "_rules",
         "active",
@@ -179,7 +181,9 @@ class LogState:
         self.recovery_point = max(recovery_point, log_start_offset)
         self.follows_end = True
         self.high_watermark = OffsetMetadata(log_start_offset)
-        self.last_flush_ms = self.last_checkpoint_ms = now_ms()
+        self._opened_ms: Final = now_ms()
+        self._created: dict[int, int] = {}
+        self.last_flush_ms = self.last_checkpoint_ms = self._opened_ms
         self.cuts = Cuts()
         self._failure: BaseException | None = None
         self._closed = False
@@ -414,6 +418,13 @@ class LogState:
         )
         return SegmentFiles(base_offset, log, index, times, txns)
 
+    def created_ms(self, base_offset: int) -> int:
+        """When a sealed segment was made, in ms; one that was loaded counts from then on.
+
+        Source: Kafka `LogSegment.created`.
+        """
+        return self._created.get(base_offset, self._opened_ms)
+
     @contextmanager
     def segment_writer(self, base_offset: int) -> Iterator[SegmentWriter]:
         """The segment, open for writing as long as the `with` lasts.
@@ -447,6 +458,7 @@ class LogState:
         if seal:
             self.sealed = (*self.sealed, SegmentInfo(self._active_files, before.size, False))
             self.unflushed[before.base_offset] = before
+            self._created[before.base_offset] = before.created_ms
         self.active = writer
         self._active_files = self.files_of(writer.base_offset)
 
@@ -467,6 +479,7 @@ class LogState:
         gone = tuple(info for info in self.sealed if info.base_offset in removed)
         kept = [info for info in self.sealed if info.base_offset not in removed]
         for info in gone:
+            self._created.pop(info.base_offset, None)
             writer = self.unflushed.pop(info.base_offset, None)
             if writer is not None:
                 writer.close(trim=False)

@@ -259,8 +259,8 @@ def _make_last(state: LogState, last: SegmentInfo) -> None:
     """Append to a sealed segment from now on, and have none open that lies above it."""
     writer = state.unflushed.pop(last.base_offset, None)
     if writer is None:
-        now_ms = state.now_ms()
-        writer = SegmentWriter.open(state.path, last.base_offset, state.config, now_ms=now_ms)
+        created_ms = state.created_ms(last.base_offset)
+        writer = SegmentWriter.open(state.path, last.base_offset, state.config, now_ms=created_ms)
     before = state.active
     state.set_active(writer, seal=False)
     before.close(trim=False)

@@ -34,6 +34,8 @@ PINNED = {
     "a split behind an index made anew": ("damaged", "ci", 188),
     "expired producers in a log without snapshots": ("damaged", "2", 221),
     "a transaction begun in front of the start of a log that ends there": ("both", "5", 388),
+    "noise behind damage that the index leads past": ("damaged", "5", 605),
+    "a sealed segment that is appended to again after a cut": ("both", "5", 177),
 }
 
 

@@ -20,11 +20,12 @@ from kseg.files import io
 from kseg.files.checkpoints import TopicPartition, read_leader_epochs, read_offset_checkpoint
 from kseg.log import trim
 from kseg.log.append_rules import AppendOrigin
+from kseg.log.config import LogConfig
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 from kseg.log.trim import CREATE, CUT, DELETE
 from tests.builders import COMMIT, batch, control_batch, record
-from tests.unit.log.made import fill, new_log, offsets_of, open_log, stored, told
+from tests.unit.log.made import NOW_MS, fill, new_log, offsets_of, open_log, stored, told
 
 PARTITION = TopicPartition("t", 0)
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
@@ -80,6 +81,46 @@ def test_batches_that_reach_the_offset_go_and_the_next_begins_there(log: Log, of
         assert again.log_end_offset == offset + 2
         kept_offsets = [o for each in kept for o in range(each.base_offset, each.last_offset + 1)]
         assert offsets_of(again.read()) == [*kept_offsets, offset, offset + 1]
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_segment_that_is_appended_to_again_is_as_old_as_before(
+    tmp_path: Path, flushed: bool
+) -> None:
+    clock = [NOW_MS]
+    (tmp_path / "data").mkdir()
+    with Log.open(
+        tmp_path / "data" / "t-0",
+        mode="append",
+        create=True,
+        config=LogConfig(segment_ms=10_000),
+        now_ms=lambda: clock[0],
+    ) as log:
+
+        def append() -> list[int]:
+            log.append(batch([record(b"no time", timestamp=-1)]))
+            return [info.base_offset for info in log.segments]
+
+        append()
+        append()
+        clock[0] += 6_000
+        log.roll()
+        append()
+        if flushed:
+            log.flush()
+        log.truncate_to(1)
+        clock[0] += 4_000
+        assert append() == [0]
+        clock[0] += 1
+        assert append() == [0, 2]
+
+
+def test_a_segment_that_was_loaded_is_as_old_as_the_loading(tmp_path: Path) -> None:
+    log = new_log(tmp_path, segment_bytes=500)
+    fill(log, [3] * 10)
+    log.close()
+    with open_log(log.path) as again:
+        assert again.state.created_ms(9) == NOW_MS
 
 
 @pytest.mark.parametrize("offset", [0, 4, 9, 20, 29])
