@@ -224,7 +224,7 @@ class TimeIndexWriter(IndexSlots):
         """
         if not skip_full_check and self.is_full:
             raise ValueError(f"{self.path} is full: {self._count} of {self._slots} slots")
-        return self._append_one(timestamp, offset, self.slots)
+        return self._append_one(timestamp, offset, 0)
 
     def maybe_append_all(self, entries: Sequence[tuple[int, int]]) -> None:
         """Add entries (timestamp, offset), all or none, in one write; as `maybe_append` for each.
@@ -238,9 +238,7 @@ class TimeIndexWriter(IndexSlots):
 
     def append_if_room(self, timestamp: int, offset: int) -> bool:
         """As `maybe_append`, but that nothing is added where it is full."""
-        if self._file is None:
-            self._load()
-        return self._append_one(timestamp, offset, self._slots - 1)
+        return self._append_one(timestamp, offset, 1)
 
     def append_packed(self, data: io.Bytes, last: TimeIndexEntry) -> None:
         """Add entries as they lie in the file, which someone has compared with those before.
@@ -255,12 +253,13 @@ class TimeIndexWriter(IndexSlots):
             self._write(data, count)
             self._last = last
 
-    def _append_one(self, timestamp: int, offset: int, slots: int) -> bool:
+    def _append_one(self, timestamp: int, offset: int, kept: int) -> bool:
+        """Add an entry if it says anything new, and leaves so many slots."""
         file = self._file or self._load()
         count, last = self._count, self._last
         if count and (offset < last.offset or timestamp < last.timestamp):
             self._refuse(timestamp, offset, last)
-        if timestamp <= last.timestamp or count >= slots:
+        if timestamp <= last.timestamp or count >= self._slots - kept:
             return False
         data = _pack_time(timestamp, self._relative(offset))
         self._dirty = True

@@ -109,7 +109,8 @@ class LogReading:
     ) -> Iterator[RecordColumns]:
         """The records of the partition as columns, a bounded piece at a time; see `LogView.read`.
 
-        What is appended meanwhile stays outside.
+        What is appended meanwhile stays outside. A high watermark that was set by hand holds back
+        "read_committed" alone; "read_uncommitted" answers all that the log holds, unlike `fetch`.
         """
         return self.view.read(
             start_offset=start_offset,
