@@ -112,11 +112,12 @@ def apply_recovery(
 def _flush(directory: Path, recovery_point: int) -> None:
     """Make lasting what the process that died may not have: the mark will say that it is.
 
-    What lies in front of the recovery point is on the disk already.
+    What lies in front of the recovery point is on the disk already, but for what sealing took off
+    the ends of the segment in front.
     """
     files = list_partition(directory)
     bases = [segment.base_offset for segment in files.segments]
-    first = bases[max(bisect_right(bases, recovery_point) - 1, 0)] if bases else 0
+    first = bases[max(bisect_right(bases, recovery_point) - 2, 0)] if bases else 0
     names = [
         path
         for segment in files.segments
@@ -156,6 +157,8 @@ def do(
     if ordered.error is not None:
         raise ordered.error
     scene.settle()
+    if not inputs.clean:
+        io.flush_directory(directory)  # names that nobody had flushed, before others follow them
     return ordered
 
 

@@ -252,6 +252,13 @@ class Bench:
         self.scene.assure(name)
         return True
 
+    def assure(self, base_offset: int) -> None:
+        """Make a segment lasting as it is: whoever wrote it may have died before it was flushed."""
+        for kind in (LOG, INDEX, TIMEINDEX):
+            name = file_of(base_offset, kind)
+            if name in self.scene.files:
+                self.scene.assure(name)
+
     def cut_log(self, base_offset: int, size: int, next_offset: int, why: str) -> None:
         """Cut a segment's log."""
         name = file_of(base_offset, LOG)

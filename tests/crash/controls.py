@@ -15,6 +15,8 @@ from kseg.files import io, metadata
 from kseg.files.log_writer import LogWriter
 from kseg.log import flushing, kept_aside, state, trim
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.scene import Scene
+from kseg.log.segment import Segment
 
 Run = Literal["power", "kill", "fault"]
 Control = Callable[[], Any]
@@ -160,4 +162,21 @@ def what_is_cut_is_not_kept() -> Iterator[None]:
         patch.object(kept_aside.KeptAside, "keep_tail", _nothing),
         patch.object(kept_aside.KeptAside, "keep_file", _nothing),
     ):
+        yield
+
+
+@_shown_by("power")
+def recovery_takes_batches_whose_checksum_is_wrong() -> Iterator[None]:
+    plain = Segment.walk
+
+    def walk(segment: Segment, *, on_bad_crc: str = "note", **how: Any) -> Any:
+        return plain(segment, on_bad_crc="ignore" if on_bad_crc == "stop" else on_bad_crc, **how)
+
+    with patch.object(Segment, "walk", walk):
+        yield
+
+
+@_shown_by("power")
+def recovery_leaves_what_it_finds_unflushed() -> Iterator[None]:
+    with patch.object(Scene, "assure", _nothing):
         yield

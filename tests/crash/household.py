@@ -13,9 +13,21 @@ from tests.crash.history import Found, History, Told, Version, ViolationError
 from tests.crash.kills import Remarks
 from tests.crash.reading import found_in
 from tests.crash.states import Contents, snapshot
-from tests.crash.stories import CONFIG, NOW_MS, STEP_MS, Author, Reopen, Step, Teller, now_ms
+from tests.crash.stories import (
+    CONFIG,
+    NOW_MS,
+    STEP_MS,
+    Abandon,
+    Author,
+    Reopen,
+    Step,
+    Teller,
+    now_ms,
+)
 
 TOPICS = ("orders", "clicks")
+#: Steps of one log that a directory takes with all of its logs, or not at all.
+OF_ALL = Reopen | Abandon
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,7 @@ class House:
             case Reopen():
                 self.close()
                 self.open()
-            case Within(topic, inner) if topic in self.tellers and not isinstance(inner, Reopen):
+            case Within(topic, inner) if topic in self.tellers and not isinstance(inner, OF_ALL):
                 self.tellers[topic].take(inner)
             case _:
                 pass

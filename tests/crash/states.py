@@ -197,7 +197,7 @@ def drawn(point: Point, rng: random.Random) -> CrashState:
     """One state at random: mild ones and harsh ones alike."""
     ops = point.open
     count = len(ops)
-    way = rng.randrange(7)
+    way = rng.randrange(8)
     if way == 0 or not count:
         return CrashState(point, (False,) * count)
     kept = rng.randrange(count + 1)
@@ -217,6 +217,12 @@ def drawn(point: Point, rng: random.Random) -> CrashState:
         fates = [not isinstance(op, Write | Resize) or rng.random() < odds / 2 for op in ops]
     elif way == 5:  # bytes are all there, names are not
         fates = [isinstance(op, Write | Resize) or rng.random() < odds / 2 for op in ops]
+    elif way == 6:  # all but one block, with others behind it or not
+        fates = [True] * count
+        wide = [index for index, op in enumerate(ops) if isinstance(op, Write) and _blocks(op)]
+        if wide:
+            at = rng.choice(wide)
+            fates[at] = _pierced(ops[at], rng)
     else:
         fates = [torn(op, rng) if rng.random() < 0.2 else rng.random() < odds for op in ops]
     return CrashState(point, tuple(fates))
@@ -236,6 +242,20 @@ def torn(op: Op, rng: random.Random) -> Fate:
     if parts and rng.random() < 0.5:  # the file has its new length all the same
         parts.append((len(op.data), len(op.data)))
     return tuple(parts) or False
+
+
+def _blocks(op: Write) -> list[tuple[int, int]]:
+    """The smallest blocks of a write that reaches over several; none of one that does not."""
+    blocks = list(itertools.pairwise(_edges(op, min(TEARS))))
+    return blocks if len(blocks) > 1 else []
+
+
+def _pierced(op: Op, rng: random.Random) -> Fate:
+    """All of a write but one block, at the length that it gives the file."""
+    assert isinstance(op, Write)
+    blocks = _blocks(op)
+    del blocks[rng.randrange(len(blocks))]
+    return (*blocks, (len(op.data), len(op.data)))
 
 
 def _edges(op: Write, block: int) -> list[int]:

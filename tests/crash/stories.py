@@ -7,6 +7,7 @@ before the step is tried, when it is done, and when it is lasting.
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -14,17 +15,35 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import patch
 
 from kseg.errors import KsegError
+from kseg.files import io
 from kseg.log import trim
 from kseg.log.append_rules import AppendOrigin
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
+from kseg.log.segment_writer import SegmentWriter
 from tests.builders import ABORT, COMMIT, NONE, batch, record
 from tests.crash.history import Kind, Told, Version
 from tests.crash.kills import Remarks
 from tests.crash.reading import found_in, ident
 from tests.crash.states import snapshot
+from tests.crash.steps import (
+    Abandon,
+    Append,
+    DeleteRecords,
+    Flush,
+    Follow,
+    NewEpoch,
+    Reopen,
+    Restart,
+    Retain,
+    Roll,
+    Step,
+    Truncate,
+)
 
 NOW_MS = 1_700_000_000_000
 PARTITION = "orders-0"
@@ -46,77 +65,6 @@ STEP_MS = 25_000
 def now_ms() -> int:
     """Long after any story, for those who come to look."""
     return NOW_MS + 3_600_000
-
-
-# ---- steps ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Append:
-    """As a leader: one batch, or several at once."""
-
-    batches: tuple[bytes, ...]
-    durable: bool = False
-    origin: AppendOrigin = AppendOrigin.CLIENT
-
-
-@dataclass(frozen=True, slots=True)
-class Follow:
-    """As a follower: batches whose offsets are put in where the log ends."""
-
-    batches: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NewEpoch:
-    """Another leader."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """Everything so far is to last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roll:
-    """Another segment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Truncate:
-    """Cut back by so many batches; `inside` into the middle of the last of them."""
-
-    batches: int
-    inside: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """Empty the log and begin so far behind its end, as a follower that was left behind."""
-
-    ahead: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteRecords:
-    """Let the log start so many batches before its end."""
-
-    keep: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retain:
-    """Give up old segments, as the settings say."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reopen:
-    """Close, and open again."""
-
-
-Step = (
-    Append | Follow | NewEpoch | Flush | Roll | Truncate | Restart | DeleteRecords | Retain | Reopen
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +106,14 @@ class Story:
         with suppress(OSError, KsegError):
             teller.close()
         return errors
+
+
+def _dead(*_args: object, **_kwargs: object) -> NoReturn:
+    raise OSError(errno.EIO, "the process is dead")
+
+
+#: The calls of a process that does not make any.
+DEAD = io.Calls(**dict.fromkeys(io.Calls.__dataclass_fields__, _dead))
 
 
 # ---- telling -------------------------------------------------------------------------------------
@@ -243,6 +199,16 @@ class Teller:
                 self.low_start = None
                 self._tell("lasting", self.version)
 
+    def _abandon(self, *, loose: bool) -> None:
+        """Let go of the log as the end of a process does: nothing reaches the disk any more."""
+        log, self.log = self._log, None
+        if loose and not log.state.unflushed:
+            with patch.object(SegmentWriter, "flush"), patch.object(io, "flush_directory"):
+                log.roll()
+        log.state.fail(KsegError("the process is dead"))
+        with io.calls_replaced(DEAD), suppress(OSError):
+            log.close()
+
     def take(self, step: Step) -> None:
         """Take one step."""
         self.clock += STEP_MS
@@ -261,6 +227,9 @@ class Teller:
                 self._tell("lasting", self.version)
             case Roll():
                 self._log.roll()
+            case Abandon(loose):
+                self._abandon(loose=loose)
+                self.open(recover=True)
             case _:
                 self._trim(step)
 

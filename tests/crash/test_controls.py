@@ -11,10 +11,25 @@ from tests.crash.controls import CONTROLS
 from tests.crash.faults import every_fault
 from tests.crash.kills import calls_of, every_kill
 from tests.crash.runs import Tally, faults, fresh, kills, power_cuts, scratch
-from tests.crash.stories import Append, Author, Story, plain
+from tests.crash.stories import Abandon, Append, Author, Roll, Story, plain
 
 #: Batches that reach over several blocks, so that most cuts tear one.
 LARGE = Story("large", tuple(Append((plain(number, records=1, size=900),)) for number in range(4)))
+
+#: One process after another dies, the first without having flushed all.
+DYING = Story(
+    "dying",
+    (
+        Append((plain(1),)),
+        Abandon(loose=True),
+        Append((plain(2),)),
+        Roll(),
+        Append((plain(3),)),
+        Abandon(),
+        Append((plain(4),)),
+    ),
+)
+MADE = {"large": LARGE, "dying": DYING}
 
 #: So many stories are tried until one shows the mistake.
 STORIES = 12
@@ -23,7 +38,7 @@ STORIES = 12
 def violations(run: str, root: Path, seed: str) -> list[str]:
     """What one story shows."""
     tally = Tally(first=True)
-    story = LARGE if seed == "large" else Author(seed).story(14)
+    story = MADE.get(seed) or Author(seed).story(14)
     rng = random.Random(seed)
     if run == "power":
         power_cuts(story, root, 120, seed, tally)
@@ -40,7 +55,7 @@ def violations(run: str, root: Path, seed: str) -> list[str]:
 def test_the_crash_runs_see_that(name: str) -> None:
     run, control = CONTROLS[name]
     with scratch() as root, control():
-        for seed in ("large", *(f"control {number}" for number in range(STORIES))):
+        for seed in (*MADE, *(f"control {number}" for number in range(STORIES))):
             if violations(run, root, seed):
                 return
     pytest.fail(f"{name} is not seen")
@@ -49,7 +64,7 @@ def test_the_crash_runs_see_that(name: str) -> None:
 @pytest.mark.parametrize("run", ["power", "kill", "fault"])
 def test_the_same_runs_see_nothing_in_kseg_as_it_is(run: str) -> None:
     with scratch() as root:
-        assert [one for seed in ("large", "control 0") for one in violations(run, root, seed)] == []
+        assert [one for seed in (*MADE, "control 0") for one in violations(run, root, seed)] == []
 
 
 def test_there_are_enough_of_them() -> None:

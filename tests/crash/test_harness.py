@@ -17,6 +17,7 @@ from tests.crash.oplog import Name, Recorder, Resize, Sync, SyncNames, Write
 from tests.crash.states import (
     CrashState,
     Sampler,
+    drawn,
     enumerated,
     killed,
     materialise,
@@ -36,8 +37,8 @@ def recorded(root: Path, mistake: tiny.Mistake = "", lines: int = 3) -> Recorder
 def losses(recorder: Recorder, states: int = 400) -> list[CrashState]:
     sampler = Sampler(recorder.before, recorder.ops, 1)
     said = [0, *recorder.remarks()]
-    drawn = (sampler.draw() for _ in range(states))
-    return [s for s in drawn if tiny.lost(s.contents(), said[s.point.remarks])]
+    some = (sampler.draw() for _ in range(states))
+    return [s for s in some if tiny.lost(s.contents(), said[s.point.remarks])]
 
 
 def test_the_log_of_a_workload_tells_what_is_there_in_the_end(tmp_path: Path) -> None:
@@ -84,6 +85,15 @@ def test_an_unflushed_write_is_there_or_not_or_torn_at_blocks_of_the_file() -> N
     edges = {edge for fate in fates if isinstance(fate, tuple) for part in fate for edge in part}
     assert edges == {0, 212, 724, 1236, 1748, 2048}
     assert {"length", False} <= fates
+
+
+def test_one_block_of_a_write_may_be_all_that_is_missing(tmp_path: Path) -> None:
+    ops = [Name(0, "f", 1), SyncNames(0), Write(1, 0, b"x" * 1300)]
+    point = points(Recorder(tmp_path).before, ops)[-1]
+    rng = random.Random(1)
+    found = {drawn(point, rng).contents()["f"] for _ in range(300)}
+    for start, end in ((0, 512), (512, 1024), (1024, 1300)):
+        assert b"x" * start + bytes(end - start) + b"x" * (1300 - end) in found
 
 
 def test_bytes_that_a_failed_flush_left_out_are_not_saved_by_the_next(tmp_path: Path) -> None:

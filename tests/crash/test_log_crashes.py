@@ -29,6 +29,7 @@ from tests.crash.runs import (
 )
 from tests.crash.states import enumerated, points
 from tests.crash.stories import (
+    Abandon,
     Append,
     Author,
     DeleteRecords,
@@ -117,6 +118,13 @@ SMALL = {
         Flush(),
     ),
     "retain": (Append((plain(1),)), Roll(), Append((plain(2),)), DeleteRecords(1), Retain()),
+    "die and go on": (
+        Append((plain(1),)),
+        Abandon(loose=True),
+        Append((plain(2),)),
+        Roll(),
+        Append((plain(3),)),
+    ),
     "close and open": (Append((plain(1),)), Reopen(), Append((plain(2),)), Flush()),
 }
 

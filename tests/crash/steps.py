@@ -1,0 +1,96 @@
+"""What can be done to a log: the steps of a story, every byte decided beforehand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kseg.log.append_rules import AppendOrigin
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """As a leader: one batch, or several at once."""
+
+    batches: tuple[bytes, ...]
+    durable: bool = False
+    origin: AppendOrigin = AppendOrigin.CLIENT
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """As a follower: batches whose offsets are put in where the log ends."""
+
+    batches: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """Another leader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Everything so far is to last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Another segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut back by so many batches; `inside` into the middle of the last of them."""
+
+    batches: int
+    inside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Empty the log and begin so far behind its end, as a follower that was left behind."""
+
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecords:
+    """Let the log start so many batches before its end."""
+
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Give up old segments, as the settings say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Close, and open again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """The process dies, and the machine does not; the next one recovers the log and goes on.
+
+    Attributes:
+        loose: it has just rolled, and not flushed what it sealed: a broker leaves that for later.
+    """
+
+    loose: bool = False
+
+
+Step = (
+    Append
+    | Follow
+    | NewEpoch
+    | Flush
+    | Roll
+    | Truncate
+    | Restart
+    | DeleteRecords
+    | Retain
+    | Reopen
+    | Abandon
+)
