@@ -60,6 +60,7 @@ KERNELS = [
     extension("_core", "kseg/csrc/crc.c"),
     extension("_builder"),
     extension("_index"),
+    extension("_keymap"),
     extension("_encode"),
     extension("_legacy"),
     extension("_text"),
