@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-import numpy as np
 
+from kseg.analysis.summary import Summary
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import Selection, json_option, paths_argument, selection_options
 from kseg.cli.paths import known_path
 from kseg.cli.paths import partitions as partitions_of
-from kseg.constants import NO_TIMESTAMP, Compression
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import PathKind
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
-
-if TYPE_CHECKING:
-    from kseg.format.header import BatchTable
 
 
 @click.command()
@@ -54,76 +49,6 @@ def info(
     for fault in faults:
         complain(f"kseg: {one_line(fault)}")
     return Exit.FOUND if faults else Exit.OK
-
-
-@dataclass(slots=True)
-class Summary:
-    """What the headers of some batches say, taken together."""
-
-    batches: int = 0
-    records: int | None = 0  # None where compressed messages do not say how many they hold
-    min_timestamp: int | None = None
-    max_timestamp: int | None = None
-    codecs: set[int] = field(default_factory=set)
-    magics: set[int] = field(default_factory=set)
-    last_offset: int | None = None
-
-    def feed(self, table: BatchTable) -> None:
-        """Take the next headers of a walk."""
-        if not len(table):
-            return
-        self.batches += len(table)
-        counts = table.record_count
-        known = bool((counts >= 0).all())
-        self.records = (
-            self.records + int(counts.sum()) if known and self.records is not None else None
-        )
-        self.codecs.update(np.unique(table.codec).tolist())
-        self.magics.update(np.unique(table.magic).tolist())
-        self.last_offset = int(table.last_offset[-1])
-        self._feed_times(table)
-
-    def _feed_times(self, table: BatchTable) -> None:
-        """Smallest and largest time. A base timestamp may be a delete horizon."""
-        largest = table.max_timestamp
-        stated = (table.delete_horizon_ms == -1) & (table.timestamp_type == 0)
-        smallest = np.where(stated, table.base_timestamp, largest)
-        has_time = (largest != NO_TIMESTAMP) & (table.record_count != 0) & (table.magic > 0)
-        if table.kafka07 or not has_time.any():
-            return
-        low, high = int(smallest[has_time].min()), int(largest[has_time].max())
-        self.min_timestamp = low if self.min_timestamp is None else min(low, self.min_timestamp)
-        self.max_timestamp = high if self.max_timestamp is None else max(high, self.max_timestamp)
-
-    def merge(self, other: Summary) -> None:
-        """Take another summary in."""
-        self.batches += other.batches
-        both = self.records is not None and other.records is not None
-        self.records = (self.records or 0) + (other.records or 0) if both else None
-        self.codecs |= other.codecs
-        self.magics |= other.magics
-        lows = [t for t in (self.min_timestamp, other.min_timestamp) if t is not None]
-        highs = [t for t in (self.max_timestamp, other.max_timestamp) if t is not None]
-        self.min_timestamp = min(lows, default=None)
-        self.max_timestamp = max(highs, default=None)
-
-    def document(self) -> dict[str, Any]:
-        """The fields as they stand in JSON."""
-        return {
-            "batches": self.batches,
-            "records": self.records,
-            "min_timestamp": self.min_timestamp,
-            "max_timestamp": self.max_timestamp,
-            "codecs": [_codec_label(codec) for codec in sorted(self.codecs)],
-            "magics": sorted(self.magics),
-        }
-
-
-def _codec_label(codec: int) -> str:
-    try:
-        return Compression(codec).label
-    except ValueError:
-        return f"unknown{codec}"
 
 
 def _of_path(path: str, selection: Selection, faults: list[KsegError]) -> list[dict[str, Any]]:
