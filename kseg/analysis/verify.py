@@ -11,7 +11,7 @@ have a torn tail, which is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial, reduce
 from os import PathLike
@@ -27,13 +27,11 @@ from kseg.analysis.directory_checks import (
 from kseg.analysis.findings import Finding, Findings
 from kseg.analysis.segment_checks import examine_segment
 from kseg.analysis.units import Unit, UnitKind, plan
+from kseg.analysis.units_run import Progress, run_units
 from kseg.analysis.values import Examined, Report
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
-
-#: `progress(done, total)`: bytes examined so far, and in all; called after each unit.
-Progress = Callable[[int, int], None]
 
 INFLATED_BYTES_MAX = 128 << 20
 
@@ -83,20 +81,12 @@ def verify(
         >>> verify(demo_log).ok  # doctest: +SKIP
         True
     """
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}, not 1 or more")
     chosen = options or VerifyOptions()
     chosen = VerifyOptions(deep or chosen.deep, chosen.inflated_max, chosen.mapping)
     places = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
     units = plan(places)
-    total, done = sum(unit.cost for unit in units), 0
-    examined = Examined()
-    for unit, one in _examine_all(units, chosen, jobs):
-        examined = merge(examined, one)
-        done += unit.cost
-        if progress is not None:
-            progress(min(done, total), total)
-    return report(examined)
+    work = partial(examine, options=chosen)
+    return report(merge_all(run_units(units, work, jobs=jobs, progress=progress)))
 
 
 def examine(unit: Unit, options: VerifyOptions) -> Examined:
@@ -159,23 +149,6 @@ def report(examined: Examined) -> Report:
         records=examined.records,
         findings=tuple(findings),
     )
-
-
-def _examine_all(
-    units: list[Unit], options: VerifyOptions, jobs: int
-) -> Iterator[tuple[Unit, Examined]]:
-    work = partial(examine, options=options)
-    if jobs == 1 or len(units) < 2:
-        yield from zip(units, map(work, units), strict=True)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    # The largest first, so that no process is left with one at the end.
-    ordered = sorted(units, key=lambda unit: unit.cost, reverse=True)
-    workers = min(jobs, len(units))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from zip(ordered, pool.map(work, ordered), strict=True)
 
 
 __all__ = [
