@@ -29,6 +29,7 @@ VERBS = {
     "reindex": "Which indexes and snapshots are not what the log says; --apply makes them anew.",
     "truncate": "Cut a log back to an offset; a plan unless --apply.",
     "retain": "Which old segments retention would delete, and why; --apply deletes them.",
+    "stats": "What fills the disk: counts, bytes, times, codecs, record sizes, top keys.",
     "bench": "This machine's rates on a file of yours.",
     "demo": "The tour, on a small real log: verify, show, decode, the same through Spark.",
     "completion": "Shell completion for bash, zsh or fish.",

@@ -115,6 +115,20 @@ def partitions(paths: Iterable[str], selection: Selection) -> Iterator[Partition
         yield from chosen
 
 
+def places(paths: Iterable[str], selection: Selection) -> Iterator[str]:
+    """The paths themselves, or the partitions in them that are chosen.
+
+    Raises:
+        NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
+    """
+    for path in paths:
+        known_path(path)
+        if selection:
+            yield from (str(partition.path) for partition in partitions((path,), selection))
+        else:
+            yield path
+
+
 def partition_at(path: Path) -> Partition:
     """What a directory's name says; nothing for one under a name that Kafka would not take."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,8 +10,7 @@ from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
 from kseg.cli.options import Selection, json_option, selection_options
-from kseg.cli.paths import known_path
-from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.paths import places as places_of
 
 if TYPE_CHECKING:
     from kseg.analysis.findings import Finding
@@ -52,7 +50,7 @@ def verify(
         raise click.UsageError("Missing argument 'PATH...'.")
     from kseg.analysis.verify import verify as run
 
-    places = list(_places(paths, Selection(topics, partitions)))
+    places = list(places_of(paths, Selection(topics, partitions)))
     with output.progress("verify", 0) as bar:
         report = run(places, deep=deep, jobs=jobs, progress=bar.to)
     if as_json:
@@ -60,16 +58,6 @@ def verify(
     else:
         _print(report)
     return Exit.OK if report.ok else Exit.FOUND
-
-
-def _places(paths: tuple[str, ...], selection: Selection) -> Iterator[str]:
-    """The paths themselves, or the partitions in them that are chosen."""
-    for path in paths:
-        known_path(path)
-        if selection:
-            yield from (str(partition.path) for partition in partitions_of((path,), selection))
-        else:
-            yield path
 
 
 def _list_codes(*, as_json: bool) -> None:

@@ -1,0 +1,328 @@
+"""Summaries of many values in little memory, joined in any order: sizes, distinct keys, top keys.
+
+Each has an exact half (counts, sums, extremes) and an estimated one that says how far it may be
+off. Joining is associative and commutative, so that one process and a cluster give one answer; for
+`KeyTotals` up to `MERGED_KEYS_MAX` keys, and within the stated error beyond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kseg import _keymap
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.format.values import BinaryColumn
+
+    Counts = npt.NDArray[np.int64]
+    Hashes = npt.NDArray[np.uint64]
+
+#: Sixteen buckets for each power of two: a bucket's bounds lie within a sixteenth of each other.
+_STEPS: Final = 16
+_BUCKETS: Final = _STEPS * 60
+_REGISTERS: Final = 4096
+#: Keys that a counter adds up before it lets the smaller half go.
+COUNTED_KEYS_MAX: Final = 1 << 19
+#: Keys that the answer for one file keeps, and that a joined answer does.
+KEPT_KEYS_MAX: Final = 1024
+MERGED_KEYS_MAX: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizeHistogram:
+    """Sizes in bytes: exact count, sum and extremes, quantiles within a sixteenth.
+
+    Attributes:
+        count, total: how many sizes, and their sum.
+        least, greatest: the extremes; 0 where there are no sizes.
+        buckets: int64[960], sizes in each bucket.
+    """
+
+    count: int
+    total: int
+    least: int
+    greatest: int
+    buckets: Counts
+
+    @classmethod
+    def of(cls, sizes: Counts) -> SizeHistogram:
+        """Count sizes, none of them negative."""
+        if not len(sizes):
+            return cls(0, 0, 0, 0, np.zeros(_BUCKETS, np.int64))
+        buckets = np.bincount(_bucket(sizes), minlength=_BUCKETS).astype(np.int64)
+        return cls(len(sizes), int(sizes.sum()), int(sizes.min()), int(sizes.max()), buckets)
+
+    def merge(self, other: SizeHistogram) -> SizeHistogram:
+        """Both together."""
+        if not self.count or not other.count:
+            return self if self.count else other
+        return SizeHistogram(
+            self.count + other.count,
+            self.total + other.total,
+            min(self.least, other.least),
+            max(self.greatest, other.greatest),
+            self.buckets + other.buckets,
+        )
+
+    def quantile(self, share: float) -> int:
+        """A size that `share` of all sizes do not exceed, at most a sixteenth too large; 0 of none.
+
+        >>> SizeHistogram.of(np.arange(1, 101)).quantile(0.5)
+        51
+        """
+        if not self.count:
+            return 0
+        rank = min(max(int(np.ceil(share * self.count)), 1), self.count)
+        bucket = int(np.searchsorted(np.cumsum(self.buckets), rank))
+        return min(max(_bucket_end(bucket), self.least), self.greatest)
+
+    def document(self) -> dict[str, Any]:
+        """The fields as they stand in JSON."""
+        return {
+            "count": self.count,
+            "total": self.total,
+            "min": self.least,
+            "max": self.greatest,
+            "mean": round(self.total / self.count, 1) if self.count else 0.0,
+            "p50": self.quantile(0.50),
+            "p90": self.quantile(0.90),
+            "p99": self.quantile(0.99),
+        }
+
+
+def _bucket(sizes: Counts) -> Counts:
+    """Small sizes have buckets of their own; then come sixteen for each power of two."""
+    exponent = np.frexp(sizes.astype(np.float64))[1].astype(np.int64) - 1
+    shift = np.maximum(exponent - 4, 0)
+    buckets: Counts = shift * _STEPS + (sizes >> shift)
+    return buckets
+
+
+def _bucket_end(bucket: int) -> int:
+    """The largest size of a bucket."""
+    if bucket < 2 * _STEPS:
+        return bucket
+    shift, step = bucket // _STEPS - 1, bucket % _STEPS + _STEPS
+    return ((step + 1) << shift) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DistinctCount:
+    """How many different values there were, within about 2 %: a HyperLogLog of 4096 registers.
+
+    Source: Flajolet et al., "HyperLogLog", 2007.
+    """
+
+    registers: npt.NDArray[np.uint8]
+
+    @classmethod
+    def empty(cls) -> DistinctCount:
+        """Of no values."""
+        return cls(np.zeros(_REGISTERS, np.uint8))
+
+    def merge(self, other: DistinctCount) -> DistinctCount:
+        """Both together."""
+        return DistinctCount(np.maximum(self.registers, other.registers))
+
+    def estimate(self) -> int:
+        """The number of different values; exact to a few for small ones."""
+        weights = np.ldexp(1.0, -self.registers.astype(np.int32))
+        raw = 0.7213 / (1 + 1.079 / _REGISTERS) * _REGISTERS**2 / float(weights.sum())
+        unused = int((self.registers == 0).sum())
+        if raw <= 2.5 * _REGISTERS and unused:
+            return round(_REGISTERS * float(np.log(_REGISTERS / unused)))
+        return round(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class TopKey:
+    """One of the keys with most bytes.
+
+    Attributes:
+        key: its bytes.
+        records: how many records it had, at least.
+        bytes: of their keys and values, at least.
+        bytes_error: by how much the truth may exceed `bytes`; 0 where it is exact.
+    """
+
+    key: bytes
+    records: int
+    bytes: int
+    bytes_error: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyTotals:
+    """Records and bytes by key, for the keys with most bytes.
+
+    Attributes:
+        hashes: uint64[n], of each key, ascending.
+        records: int64[n], how many records each had, at least.
+        sizes: int64[n], bytes of their keys and values, at least.
+        errors: int64[n], by how much `sizes` may be too low.
+        names: the bytes of each key, by hash.
+        lost: no key that is not listed has more bytes than this.
+    """
+
+    hashes: Hashes
+    records: Counts
+    sizes: Counts
+    errors: Counts
+    names: dict[int, bytes]
+    lost: int = 0
+
+    @classmethod
+    def empty(cls) -> KeyTotals:
+        """Of no keys."""
+        none = np.zeros(0, np.int64)
+        return cls(np.zeros(0, np.uint64), none, none, none, {})
+
+    def merge(self, other: KeyTotals) -> KeyTotals:
+        """Both together: what one side does not list may have had up to its `lost` there."""
+        hashes = np.union1d(self.hashes, other.hashes)
+        records, sizes = np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.int64)
+        errors = np.zeros(len(hashes), np.int64)
+        for side in (self, other):
+            places = np.searchsorted(hashes, side.hashes)
+            missing = np.full(len(hashes), side.lost, np.int64)
+            missing[places] = side.errors
+            records[places] += side.records
+            sizes[places] += side.sizes
+            errors += missing
+        joined = KeyTotals(
+            hashes, records, sizes, errors, {**other.names, **self.names}, self.lost + other.lost
+        )
+        return joined.keep(MERGED_KEYS_MAX // 2) if len(hashes) > MERGED_KEYS_MAX else joined
+
+    def keep(self, count: int) -> KeyTotals:
+        """The `count` keys with most bytes; of keys with as many, those of the smaller hash."""
+        if len(self.hashes) <= count:
+            return self
+        order = np.lexsort((self.hashes, -self.sizes))
+        kept, gone = np.sort(order[:count]), order[count:]
+        lost = max(self.lost, int((self.sizes[gone] + self.errors[gone]).max()))
+        hashes = self.hashes[kept]
+        names = {value: self.names[value] for value in hashes.tolist()}
+        return KeyTotals(
+            hashes, self.records[kept], self.sizes[kept], self.errors[kept], names, lost
+        )
+
+    def top(self, count: int) -> tuple[TopKey, ...]:
+        """The keys with most bytes, most first; keys with as many in the order of their bytes."""
+        kept = self.keep(max(count, 0))
+        rows = zip(
+            kept.hashes.tolist(),
+            kept.records.tolist(),
+            kept.sizes.tolist(),
+            kept.errors.tolist(),
+            strict=True,
+        )
+        found = [TopKey(kept.names[value], *numbers) for value, *numbers in rows]
+        return tuple(sorted(found, key=lambda one: (-one.bytes, one.key)))
+
+
+class KeyCounter:
+    """Adds keys up, column by column, in bounded memory; `totals` is the answer.
+
+    The keys themselves are kept only for those that may be among the first: a key that is one in
+    the end is one when it comes for the last time.
+    """
+
+    def __init__(self, *, kept: int = KEPT_KEYS_MAX, counted: int = COUNTED_KEYS_MAX) -> None:
+        """Begin with no keys.
+
+        Args:
+            kept: keys in the answer.
+            counted: keys added up at a time, at least twice as many.
+        """
+        self._kept: Final = kept
+        self._counted: Final = max(counted, 2 * kept)
+        self._table = _keymap.KeyTable(self._counted)
+        self._registers = np.zeros(_REGISTERS, np.uint8)
+        self._names: dict[int, bytes] = {}
+        self._bar = 0
+        self._lost = 0
+
+    def feed(self, keys: BinaryColumn, sizes: Counts) -> None:
+        """Add the records of a piece; those without a key do not count.
+
+        Args:
+            keys: of each record.
+            sizes: int64[n], bytes of each record's key and value.
+        """
+        hashes = np.empty(len(keys), np.uint64)
+        _keymap.hash_values(keys.data, keys.offsets, hashes)
+        rows = np.flatnonzero(keys.is_valid())
+        hashes, sizes = hashes[rows], np.ascontiguousarray(sizes[rows], np.int64)
+        _keymap.note_distinct(hashes, self._registers)
+        ones, numbers = np.ones(len(rows), np.int64), np.empty(len(rows), np.int32)
+        done = 0
+        while True:
+            start, done = done, self._table.feed(hashes, sizes, ones, numbers, done)
+            self._name(keys, rows[start:done], hashes[start:done], numbers[start:done])
+            if done == len(rows):
+                return
+            self._shrink()
+
+    def _name(
+        self, keys: BinaryColumn, rows: Counts, hashes: Hashes, numbers: npt.NDArray[np.int32]
+    ) -> None:
+        """Keep the bytes of keys that may be among the first."""
+        if not len(rows):
+            return
+        totals = self._arrays()
+        heavy = np.flatnonzero(totals[2][numbers] >= self._bar)
+        values, firsts = np.unique(hashes[heavy], return_index=True)
+        for value, first in zip(values.tolist(), firsts.tolist(), strict=True):
+            if value not in self._names:
+                key = keys[int(rows[heavy[first]])]
+                assert key is not None
+                self._names[value] = key
+        if len(self._names) > 4 * self._kept:
+            self._raise_bar(*totals)
+
+    def _raise_bar(self, hashes: Hashes, _records: Counts, sizes: Counts) -> None:
+        """Let the bytes of keys go that have fallen behind the first `kept`."""
+        if len(sizes) > self._kept:
+            self._bar = int(np.partition(sizes, -self._kept)[-self._kept])
+        heavy = set(hashes[sizes >= self._bar].tolist())
+        self._names = {value: key for value, key in self._names.items() if value in heavy}
+
+    def _arrays(self) -> tuple[Hashes, Counts, Counts]:
+        count = self._table.count
+        hashes = np.empty(count, np.uint64)
+        records, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+        self._table.copy_into(hashes, records, sizes)
+        return hashes, records, sizes
+
+    def _shrink(self) -> None:
+        """Begin a table anew with the larger half of the keys."""
+        hashes, records, sizes = self._arrays()
+        order = np.lexsort((hashes, -sizes))
+        kept, gone = order[: self._counted // 2], order[self._counted // 2 :]
+        # A key let go twice may have had as much each time.
+        self._lost += int(sizes[gone].max())
+        self._table = _keymap.KeyTable(self._counted)
+        self._table.feed(hashes[kept], sizes[kept], records[kept], np.empty(len(kept), np.int32))
+        alive = set(hashes[kept].tolist())
+        self._names = {value: key for value, key in self._names.items() if value in alive}
+
+    def distinct(self) -> DistinctCount:
+        """How many different keys there were."""
+        return DistinctCount(self._registers.copy())
+
+    def totals(self) -> KeyTotals:
+        """The first `kept` keys and what is known of the others."""
+        hashes, records, sizes = self._arrays()
+        order = np.lexsort((hashes, -sizes))
+        kept, gone = np.sort(order[: self._kept]), order[self._kept :]
+        kept = kept[np.argsort(hashes[kept])]
+        lost = self._lost + (int(sizes[gone].max()) if len(gone) else 0)
+        names = {value: self._names[value] for value in hashes[kept].tolist()}
+        errors = np.full(len(kept), self._lost, np.int64)
+        return KeyTotals(hashes[kept], records[kept], sizes[kept], errors, names, lost)
