@@ -4,6 +4,7 @@ The contract is that of `_core`, but for `KeyTable`, which owns the table that i
 with equal hashes are taken for one: among a billion keys that happens about once in forty times.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
@@ -96,6 +97,8 @@ def note_distinct(const uint64_t[::1] hashes not None, uint8_t[::1] registers no
                 registers[hashes[row] >> (64 - REGISTER_BITS)] = rank
 
 
+@cython.auto_pickle(False)
+@cython.final
 cdef class KeyTable:
     """How often each key occurred and how many bytes went with it, by its hash.
 
