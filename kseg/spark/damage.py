@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -29,6 +29,8 @@ from kseg.errors import (
 )
 
 if TYPE_CHECKING:
+    from kseg.log.segment import Segment
+    from kseg.spark.options import SourceOptions
     from kseg.spark.plan import Split
 
 _LOGGER = logging.getLogger("kseg.spark")
@@ -69,6 +71,11 @@ class Damage:
     offset: int | None
     message: str
 
+    def __str__(self) -> str:
+        """One line: what, where, why."""
+        place = self.path if self.position is None else f"{self.path} @ {self.position}"
+        return f"{self.code}: {place}: {self.message}"
+
 
 def code_of(error: KsegError) -> str:
     """The stable word for an error."""
@@ -92,6 +99,39 @@ def named(error: KsegError, path: str) -> KsegError:
     """The error with file and code in its message, as the driver is to show it."""
     error.reason = f"{error.reason} [{code_of(error)}]"
     return at_path(error, path)
+
+
+def passing_over(
+    options: SourceOptions, split: Split, damages: list[Damage]
+) -> Callable[[KsegError], None] | None:
+    """What takes a fault of a split and goes on; None where the first fault is to end the task."""
+    if options.on_corrupt == "fail":
+        return None
+
+    def note(error: KsegError) -> None:
+        damages.append(damage_of(error, split.path))
+
+    return note
+
+
+def fault(error: KsegError, on_error: Callable[[KsegError], None] | None) -> None:
+    """Pass a fault on, or raise it where nobody takes it."""
+    if on_error is None:
+        raise error
+    on_error(error)
+
+
+def check_size(
+    segment: Segment, split: Split, on_error: Callable[[KsegError], None] | None
+) -> None:
+    """Make sure that the file still has what was planned for.
+
+    Raises:
+        CorruptRecordError: it shrank, and nobody takes the fault.
+    """
+    if segment.size < split.size:
+        shrank = f"the file shrank to {segment.size} bytes from the {split.size} planned for"
+        fault(CorruptRecordError(shrank), on_error)
 
 
 def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None) -> None:

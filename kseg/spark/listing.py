@@ -69,7 +69,7 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
     as their broker leaves them out; a path that names one gets it.
 
     Raises:
-        ValueError: a path of another topic than `topic`, or a URL that is no file.
+        ValueError: a path of another topic than those asked for, or a URL that is no file.
         NotALogError: no segment is left: the message says why.
         OSError: a path is missing or cannot be listed.
     """
@@ -78,11 +78,11 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
     for found in _expand(options, starts):
         known = logs.get(found.directory)
         logs[found.directory] = found if known is None else _merge(known, found)
-    chosen = [log for log in logs.values() if options.wants_topic(log.topic)]
+    chosen = [log for log in logs.values() if options.topics.wants_topic(log.topic)]
     if not chosen and logs:
         topics = ", ".join(sorted({log.topic or "(no name)" for log in logs.values()}))
-        raise _nothing(options, f"no topic {options.topic!r}; there is {topics}")
-    wanted = [log for log in chosen if log.partition in options.partitions]
+        raise _nothing(options, f"no topic of {options.topics}; there is {topics}")
+    wanted = [log for log in chosen if options.wants(log.topic, log.partition)]
     if not wanted and chosen:
         numbers = sorted({log.partition for log in chosen if log.partition is not None})
         raise _nothing(options, f"none of the partitions asked for; there are {numbers}")
@@ -133,13 +133,10 @@ def _expand(options: SourceOptions, starts: _LogStarts) -> Iterator[LogEntry]:
 
 
 def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
-    """Refuse a mix: one topic was asked for, and a path spelled out leads to another."""
-    one = options.topic is not None and not options.topic_is_pattern
-    if spelled and one and log.topic not in (None, options.topic):
-        raise ValueError(
-            f"kseg: {log.directory} is of topic {log.topic!r}, but option topic asks for "
-            f"{options.topic!r}"
-        )
+    """Refuse a mix: topics were asked for by name, and a path spelled out leads to another."""
+    choice = options.topics
+    if spelled and choice.listed and log.topic is not None and log.topic not in choice.names:
+        raise ValueError(f"kseg: {log.directory} is of topic {log.topic!r}, not of {choice}")
     return log
 
 

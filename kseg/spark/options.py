@@ -7,6 +7,8 @@ files and are ignored with a warning. Any other unknown name is refused. Nothing
 pyspark or touches a file.
 
     topic               a name or a glob; of a data directory, only these topics
+    subscribe, subscribePattern, assign    the same choice as Spark's Kafka source has it
+    mode                records, batches (a row a record batch) or segments (a row a file)
     partitions          numbers and inclusive ranges: 0,3-5
     startingOffsets     earliest, one offset for all, or {"orders": {"0": 23}}; -2 is the earliest
     endingOffsets       latest, an offset not to reach, or the same JSON; -1 is the latest
@@ -17,8 +19,9 @@ pyspark or touches a file.
     includeControl      false; true gives transaction markers and other control records too
     isolation           read_uncommitted, or read_committed up to the last stable offset
     verifyCrc           true; false reads what is left of damaged batches
-    onCorrupt           fail, or skip damaged batches and say so in the worker's log
-    reportPath          with skip: a directory for a report, see `damage`
+    onCorrupt           fail; skip damaged batches and say so in the worker's log; or permissive:
+                        a row for each damage, with the column corrupt saying what it is
+    reportPath          with skip or permissive: a directory for a report, see `damage`
     index               auto checks what indexes say, use believes them, ignore walks instead
     pushdown            auto takes filters where Spark hands them over; on and off insist
     targetPartitionBytes  128m of log a task
@@ -34,15 +37,23 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
 from typing import Any, Final
+
+from kseg.spark.topics import (
+    EVERY_TOPIC,
+    PARTITION_MAX,
+    TopicChoice,
+    parse_assign,
+    parse_pattern,
+    parse_subscribe,
+    parse_topic,
+)
 
 TARGET_PARTITION_BYTES: Final = 128 << 20
 BATCH_ROWS: Final = 65_536
 #: More rows than this in a batch are slower in Spark and hold hundreds of megabytes at both ends.
 BATCH_ROWS_MAX: Final = 1_048_576
 OFFSET_MAX: Final = 2**63 - 1
-PARTITION_MAX: Final = 2**31 - 1
 
 #: Offsets with a meaning of their own in Spark's JSON form.
 _EARLIEST, _LATEST = -2, -1
@@ -87,7 +98,8 @@ class SourceOptions:
     """What one `load` asked for. Times are milliseconds since 1970 in UTC; ranges are half open."""
 
     paths: tuple[str, ...]
-    topic: str | None = None
+    topics: TopicChoice = EVERY_TOPIC
+    mode: str = "records"
     partitions: PartitionChoice = PartitionChoice()
     starting_offsets: OffsetBound = OffsetBound()
     ending_offsets: OffsetBound = OffsetBound()
@@ -106,15 +118,13 @@ class SourceOptions:
     max_batch_rows: int = BATCH_ROWS
 
     @property
-    def topic_is_pattern(self) -> bool:
-        """Whether `topic` is a glob and so may match many."""
-        return self.topic is not None and any(mark in self.topic for mark in "*?[")
+    def permissive(self) -> bool:
+        """Whether damage is to become rows."""
+        return self.on_corrupt == "permissive"
 
-    def wants_topic(self, topic: str | None) -> bool:
-        """Whether records of a topic are asked for; an unnamed one only where no topic is given."""
-        if self.topic is None:
-            return True
-        return topic is not None and fnmatchcase(topic, self.topic)
+    def wants(self, topic: str | None, partition: int | None) -> bool:
+        """Whether a partition is asked for."""
+        return partition in self.partitions and self.topics.wants(topic, partition)
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -133,13 +143,17 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         option = _OPTIONS.get(name)
         if option is None:
             raise ValueError(_unknown(name))
+        if option.field == "topics" and "topics" in parsed:
+            raise ValueError(f"kseg: one of {', '.join(_TOPIC_OPTIONS)} at most")
         try:
             parsed[option.field] = option.parse(text)
         except ValueError as error:
             raise ValueError(f"kseg: option {option.name}={text!r}: {error}") from None
     result = SourceOptions(**parsed)
-    if result.report_path is not None and result.on_corrupt != "skip":
+    if result.report_path is not None and result.on_corrupt == "fail":
         raise ValueError("kseg: option reportPath needs onCorrupt=skip; 'fail' reports by failing")
+    if result.permissive and result.mode != "records":
+        raise ValueError(f"kseg: onCorrupt=permissive is for records; mode={result.mode} shows all")
     return result
 
 
@@ -304,7 +318,11 @@ class _Option:
 _OPTIONS: Final[dict[str, _Option]] = {
     option.name.lower(): option
     for option in (
-        _Option("topic", "topic", _name),
+        _Option("topic", "topics", parse_topic),
+        _Option("subscribe", "topics", parse_subscribe),
+        _Option("subscribePattern", "topics", parse_pattern),
+        _Option("assign", "topics", parse_assign),
+        _Option("mode", "mode", _word("records", "batches", "segments")),
         _Option("partitions", "partitions", _partitions),
         _Option("startingOffsets", "starting_offsets", _starting_offsets),
         _Option("endingOffsets", "ending_offsets", _ending_offsets),
@@ -315,7 +333,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
         _Option("includeControl", "include_control", _flag),
         _Option("isolation", "isolation", _word("read_uncommitted", "read_committed")),
         _Option("verifyCrc", "verify_crc", _flag),
-        _Option("onCorrupt", "on_corrupt", _word("fail", "skip")),
+        _Option("onCorrupt", "on_corrupt", _word("fail", "skip", "permissive")),
         _Option("reportPath", "report_path", _name),
         _Option("index", "index", _word("auto", "use", "ignore")),
         _Option("pushdown", "pushdown", _word("auto", "on", "off")),
@@ -323,3 +341,4 @@ _OPTIONS: Final[dict[str, _Option]] = {
         _Option("maxBatchRows", "max_batch_rows", _batch_rows),
     )
 }
+_TOPIC_OPTIONS: Final = tuple(o.name for o in _OPTIONS.values() if o.field == "topics")

@@ -55,6 +55,7 @@ class Split:
         start_timestamp: milliseconds; so are records before it.
         end_timestamp: milliseconds; so are records from here on.
         aborted: transactions to leave out, for a reader of committed records.
+        base_offset: of the segment; None for a copy whose name carries none.
     """
 
     path: str
@@ -69,6 +70,7 @@ class Split:
     start_timestamp: int | None = None
     end_timestamp: int | None = None
     aborted: AbortedRanges | None = None
+    base_offset: int | None = None
 
     @property
     def split_bytes(self) -> int:
@@ -159,8 +161,10 @@ def make_plan(
 def _range(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Range:
     start = options.starting_offsets.of(log.topic, log.partition)
     end = options.ending_offsets.of(log.topic, log.partition)
+    # Deleted records are none, but the batches that hold them still lie in the file.
+    first = log.log_start_offset if options.mode == "records" else None
     return _Range(
-        start_offset=_highest(log.log_start_offset, _highest(start, narrowing.start_offset)),
+        start_offset=_highest(first, _highest(start, narrowing.start_offset)),
         end_offset=_lowest(end, narrowing.end_offset),
         start_timestamp=_highest(options.starting_timestamp, narrowing.start_timestamp),
         end_timestamp=_lowest(options.ending_timestamp, narrowing.end_timestamp),
@@ -193,10 +197,13 @@ def _split(
     log: LogEntry, segment: SegmentEntry, wanted: _Range, options: SourceOptions
 ) -> Iterator[Split]:
     """The splits of one segment: none where it is pruned, one where it is small."""
-    if segment.size == 0 or _outside(segment, wanted) or _too_old(segment, wanted, options.index):
+    if _outside(segment, wanted) or _too_old(segment, wanted, options.index):
         return
-    target = options.target_partition_bytes
-    cuts = find_cuts(segment, target, options.index) if segment.size > target else []
+    target, cuts = options.target_partition_bytes, list[Cut]()
+    if options.mode != "segments":  # there each file is a row, empty ones too
+        if segment.size == 0:
+            return
+        cuts = find_cuts(segment, target, options.index) if segment.size > target else []
     last = Cut(segment.size, 0, is_first=False)
     start = 0
     for cut in [*cuts, last]:
@@ -220,6 +227,7 @@ def _split(
             start_timestamp=wanted.start_timestamp,
             end_timestamp=wanted.end_timestamp,
             aborted=wanted.aborted,
+            base_offset=segment.base_offset,
         )
         if wanted.end_offset is not None and cut.is_first and cut.offset >= wanted.end_offset:
             return

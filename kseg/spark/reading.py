@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
+from kseg.errors import CorruptIndexError, KsegError
 from kseg.format.header import BatchTable
 from kseg.log.segment import Segment
-from kseg.spark.damage import Damage, damage_of, named, report
+from kseg.spark.damage import Damage, check_size, fault, named, passing_over, report
+from kseg.spark.modes import batch_rows, segment_rows
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import Split
 from kseg.spark.rows import RowBuilder
@@ -38,22 +39,24 @@ def read_task(
         KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
         OSError: a segment is gone, or cannot be read.
     """
-    builder = RowBuilder(projection)
     damages: list[Damage] = []
-
-    def rows() -> Iterator[pa.RecordBatch]:
-        for split in task:
-
-            def skip(error: KsegError, path: str = split.path) -> None:
-                damages.append(damage_of(error, path))
-
-            on_error = skip if options.on_corrupt == "skip" else None
-            for columns in read_split(split, projection.fields, options, on_error):
-                yield builder.build(columns, split)
-
-    yield from _joined(rows(), options.max_batch_rows)
-    if options.on_corrupt == "skip":
+    rows = _ROWS[options.mode](task, projection, options, damages)
+    yield from _joined(rows, options.max_batch_rows)
+    if options.on_corrupt != "fail":
         report(damages, task, options.report_path)
+
+
+def _record_rows(
+    task: tuple[Split, ...], projection: Projection, options: SourceOptions, damages: list[Damage]
+) -> Iterator[pa.RecordBatch]:
+    builder = RowBuilder(projection)
+    for split in task:
+        told = len(damages)
+        on_error = passing_over(options, split, damages)
+        for columns in read_split(split, projection.fields, options, on_error):
+            yield builder.build(columns, split)
+        if options.permissive and len(damages) > told:
+            yield builder.build_damaged(damages[told:], split)
 
 
 def read_split(
@@ -81,13 +84,7 @@ def _read(
     split: Split, fields: tuple[str, ...], options: SourceOptions, on_error: OnError | None
 ) -> Iterator[RecordColumns]:
     with Segment.open(split.path, size=split.size, is_last=split.is_last) as segment:
-        if segment.size < split.size:
-            _fault(
-                CorruptRecordError(
-                    f"the file shrank to {segment.size} bytes from the {split.size} planned for"
-                ),
-                on_error,
-            )
+        check_size(segment, split, on_error)
         walked = _Walked(split)
         yield from segment.read(
             start_position=_start(segment, split, options.index),
@@ -104,7 +101,7 @@ def _read(
             on_error=on_error,
         )
         if walked.overran:
-            _fault(
+            fault(
                 CorruptIndexError(
                     "the offset index named a place inside a batch; rebuild the index, or read "
                     "with option index=ignore",
@@ -112,12 +109,6 @@ def _read(
                 ),
                 on_error,
             )
-
-
-def _fault(error: KsegError, on_error: OnError | None) -> None:
-    if on_error is None:
-        raise error
-    on_error(error)
 
 
 def _start(segment: Segment, split: Split, index: str) -> int:
@@ -145,6 +136,9 @@ class _Walked:
         cut = self._split.end_position
         self.overran = len(table) > 0 and cut < self._split.size and table.end_position > cut
         return table if self._split.aborted is None else self._split.aborted.drop(table)
+
+
+_ROWS: Final = {"records": _record_rows, "batches": batch_rows, "segments": segment_rows}
 
 
 def _joined(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:

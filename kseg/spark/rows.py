@@ -7,7 +7,7 @@ in Arrow's layout. What the path says (topic, partition) is repeated for each ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.format.values import RecordColumns
+    from kseg.spark.damage import Damage
     from kseg.spark.plan import Split
 
 _US_PER_MS: Final = 1000
@@ -31,23 +32,48 @@ _CONTROL_NAMES: Final = {int(kind): kind.name for kind in ControlType}
 
 
 class RowBuilder:
-    """Turns pieces of one query's splits into record batches of one schema."""
+    """Turns what one query's splits hold into record batches of one schema."""
 
-    def __init__(self, projection: Projection) -> None:
-        """Fix the columns."""
-        self.projection = projection
-        self.schema = arrow_schema(projection)
+    def __init__(self, projection: Projection, builders: Mapping[str, Any] | None = None) -> None:
+        """Fix the columns.
 
-    def build(self, columns: RecordColumns, split: Split) -> pa.RecordBatch:
-        """One batch with a row per record; it shares the memory of `columns`."""
+        Args:
+            projection: those of the query.
+            builders: what makes each, by name, out of a source of rows, a split and an Arrow type;
+                those of records if None.
+        """
+        self.schema: Final = arrow_schema(projection)
+        known = _BUILDERS if builders is None else builders
+        self._builders: Final = [known[column.column.name] for column in projection.columns]
+        self._projection: Final = projection
+
+    def build(self, rows: Any, split: Split) -> pa.RecordBatch:
+        """One batch with a row for each of `rows`, whose memory it shares."""
         arrays = [
-            _BUILDERS[column.column.name](columns, split, field.type)
-            for column, field in zip(self.projection.columns, self.schema, strict=True)
+            build(rows, split, field.type)
+            for build, field in zip(self._builders, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def build_damaged(self, damages: Sequence[Damage], split: Split) -> pa.RecordBatch:
+        """A row for each damage: where it is and what; null in all other columns."""
+        told: dict[str, list[Any]] = {
+            "topic": [split.topic] * len(damages),
+            "partition": [split.partition] * len(damages),
+            "path": [damage.path for damage in damages],
+            "offset": [damage.offset for damage in damages],
+            "position": [damage.position for damage in damages],
+            "corrupt": [str(damage) for damage in damages],
+        }
+        none = [None] * len(damages)
+        arrays = [
+            pa.array(told.get(column.column.name, none), field.type)
+            for column, field in zip(self._projection.columns, self.schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-_Builder = Callable[["RecordColumns", "Split", pa.DataType], pa.Array]
+_Builder = Callable[[Any, "Split", pa.DataType], pa.Array]
 
 
 def _integers(field: str) -> _Builder:
@@ -67,14 +93,17 @@ def _bytes(field: str) -> _Builder:
 
 
 def _labels(field: str, names: Mapping[int, str]) -> _Builder:
-    """Small codes as words; one that has no name becomes its number."""
-
     def build(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-        codes, slots = np.unique(columns[field], return_inverse=True)
-        words = pa.array([names.get(int(code), str(code)) for code in codes], kind)
-        return words.take(pa.array(slots))
+        return labelled(columns[field], names, kind)
 
     return build
+
+
+def labelled(codes: npt.NDArray[Any], names: Mapping[int, str], kind: pa.DataType) -> pa.Array:
+    """Small codes as words; one that has no name becomes its number."""
+    known, slots = np.unique(codes, return_inverse=True)
+    words = pa.array([names.get(int(code), str(code)) for code in known], kind)
+    return words.take(pa.array(slots))
 
 
 def _control_type(columns: RecordColumns, split: Split, kind: pa.DataType) -> pa.Array:
@@ -95,13 +124,17 @@ def _delete_horizon(columns: RecordColumns, _split: Split, kind: pa.DataType) ->
     return pa.array(times, kind, mask=times == NO_TIMESTAMP)
 
 
-def _of_split(attribute: str) -> _Builder:
-    """One value for every row."""
+def of_split(attribute: str) -> _Builder:
+    """One value of the split for every row."""
 
-    def build(columns: RecordColumns, split: Split, kind: pa.DataType) -> pa.Array:
-        return pa.repeat(pa.scalar(getattr(split, attribute), kind), len(columns))
+    def build(rows: Any, split: Split, kind: pa.DataType) -> pa.Array:
+        return pa.repeat(pa.scalar(getattr(split, attribute), kind), len(rows))
 
     return build
+
+
+def _nothing(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(len(columns), kind)
 
 
 def _headers(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
@@ -121,8 +154,8 @@ def _bits(flags: npt.NDArray[np.bool_]) -> pa.Buffer | None:
 _BUILDERS: Final[dict[str, Any]] = {
     "key": _bytes("key"),
     "value": _bytes("value"),
-    "topic": _of_split("topic"),
-    "partition": _of_split("partition"),
+    "topic": of_split("topic"),
+    "partition": of_split("partition"),
     "offset": _integers("offset"),
     "timestamp": _timestamp,
     "timestampType": _integers("timestamp_type"),
@@ -140,5 +173,6 @@ _BUILDERS: Final[dict[str, Any]] = {
     "control": _integers("control"),
     "controlType": _control_type,
     "deleteHorizonMs": _delete_horizon,
-    "path": _of_split("path"),
+    "path": of_split("path"),
+    "corrupt": _nothing,
 }

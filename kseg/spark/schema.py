@@ -1,10 +1,10 @@
 """The columns of `format("kseg")`: Spark's types, Arrow's twins, and what each is decoded from.
 
-The first eight are those of Spark's own Kafka source, under its names and types; the rest are
-kseg's, in the same camelCase, and come only where asked for. Spark checks the Arrow type of what a
-source yields to the last bit (names, order, nullability, time zone), so a `Projection` is made from
-the very schema that Spark passes to `reader`. Nothing here imports pyspark, and pyarrow only where
-Arrow's schema is asked for.
+Each mode has columns of its own. The first eight of records are those of Spark's own Kafka source,
+under its names and types; the rest are kseg's, in the same camelCase, and come only where asked
+for. Spark checks the Arrow type of what a source yields to the last bit (names, order, nullability,
+time zone), so a `Projection` is made from the very schema that Spark passes to `reader`. Nothing
+here imports pyspark, and pyarrow only where Arrow's schema is asked for.
 
 Source: Spark `KafkaRecordToRowConverter.schemaWithoutHeaders`, `schemaWithHeaders`.
 """
@@ -12,7 +12,7 @@ Source: Spark `KafkaRecordToRowConverter.schemaWithoutHeaders`, `schemaWithHeade
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,10 +102,67 @@ _KSEG_COLUMNS: Final = (
     Column("deleteHorizonMs", "BIGINT", ("delete_horizon_ms",), nullable=True),
     Column("path", "STRING", ()),
 )
+#: What is wrong with a place in the log, in the rows that `onCorrupt=permissive` adds.
+_CORRUPT: Final = Column("corrupt", "STRING", (), nullable=True)
 
-#: Every column by its lower-case name, in the order in which documentation lists them.
-COLUMNS: Final[dict[str, Column]] = {
-    column.name.lower(): column for column in (*_KAFKA_COLUMNS, _HEADERS, *_KSEG_COLUMNS)
+_PLACE: Final = (
+    Column("topic", "STRING", (), nullable=True),
+    Column("partition", "INT", (), nullable=True),
+    Column("path", "STRING", ()),
+)
+#: A row a record batch, in the words of `kseg dump --batches`.
+_BATCH_COLUMNS: Final = (
+    *_PLACE,
+    Column("position", "BIGINT", ()),
+    Column("size", "INT", ()),
+    Column("baseOffset", "BIGINT", (), nullable=True),
+    Column("lastOffset", "BIGINT", ()),
+    Column("count", "INT", (), nullable=True),
+    Column("baseSequence", "INT", ()),
+    Column("lastSequence", "INT", ()),
+    Column("producerId", "BIGINT", ()),
+    Column("producerEpoch", "INT", ()),
+    Column("leaderEpoch", "INT", ()),
+    Column("transactional", "BOOLEAN", ()),
+    Column("control", "BOOLEAN", ()),
+    Column("deleteHorizonMs", "BIGINT", (), nullable=True),
+    Column("baseTimestamp", "BIGINT", ()),
+    Column("maxTimestamp", "BIGINT", ()),
+    Column("timestampType", "INT", ()),
+    Column("magic", "INT", ()),
+    Column("codec", "STRING", ()),
+    Column("crc", "BIGINT", ()),
+    Column("crcOk", "BOOLEAN", (), nullable=True),
+)
+#: A row a log file, in the words of `kseg info --segments`.
+_SEGMENT_COLUMNS: Final = (
+    *_PLACE,
+    Column("baseOffset", "BIGINT", (), nullable=True),
+    Column("bytes", "BIGINT", ()),
+    Column("batches", "BIGINT", ()),
+    Column("records", "BIGINT", (), nullable=True),
+    Column("firstOffset", "BIGINT", (), nullable=True),
+    Column("lastOffset", "BIGINT", (), nullable=True),
+    Column("minTimestamp", "BIGINT", (), nullable=True),
+    Column("maxTimestamp", "BIGINT", (), nullable=True),
+    Column("codecs", "ARRAY<STRING>", ()),
+    Column("magics", "ARRAY<INT>", ()),
+    Column("endPosition", "BIGINT", ()),
+    Column("stop", "STRING", ()),
+)
+
+
+def _by_name(*columns: Column) -> dict[str, Column]:
+    return {column.name.lower(): column for column in columns}
+
+
+#: Every column of records by its lower-case name, in the order in which documentation lists them.
+COLUMNS: Final[dict[str, Column]] = _by_name(*_KAFKA_COLUMNS, _HEADERS, *_KSEG_COLUMNS, _CORRUPT)
+#: The columns of each mode, likewise.
+MODES: Final[dict[str, dict[str, Column]]] = {
+    "records": COLUMNS,
+    "batches": _by_name(*_BATCH_COLUMNS),
+    "segments": _by_name(*_SEGMENT_COLUMNS),
 }
 
 _SIMPLE_NAMES: Final = {
@@ -116,6 +173,8 @@ _SIMPLE_NAMES: Final = {
     "BOOLEAN": ("boolean",),
     _TIMESTAMP_DDL: ("timestamp", "timestamp_ntz"),
     _HEADERS_DDL: ("array<struct<key:string,value:binary>>",),
+    "ARRAY<STRING>": ("array<string>",),
+    "ARRAY<INT>": ("array<int>",),
 }
 
 
@@ -125,25 +184,33 @@ def ddl(options: SourceOptions) -> str:
     Raises:
         ValueError: `columns` names one that does not exist.
     """
-    columns: Iterable[Column]
+    return ", ".join(f"`{column.name}` {column.ddl}" for column in _offered(options))
+
+
+def _offered(options: SourceOptions) -> Iterable[Column]:
+    known = MODES[options.mode]
     if options.columns:
-        columns = [_column(name) for name in options.columns]
-    else:
-        columns = (*_KAFKA_COLUMNS, _HEADERS) if options.include_headers else _KAFKA_COLUMNS
-    return ", ".join(f"`{column.name}` {column.ddl}" for column in columns)
+        return [_column(name, known) for name in options.columns]
+    if options.mode != "records":
+        return known.values()
+    columns = (*_KAFKA_COLUMNS, _HEADERS) if options.include_headers else _KAFKA_COLUMNS
+    return (*columns, _CORRUPT) if options.permissive else columns
 
 
-def project(schema: StructType) -> Projection:
+def project(schema: StructType, options: SourceOptions | None = None) -> Projection:
     """Take a query's schema as its projection.
 
     Args:
         schema: Spark's `StructType`.
+        options: for the mode, and for whether damage becomes rows; records without such if None.
 
     Raises:
         ValueError: a column that does not exist, another type than it has, or NOT NULL where nulls
             occur.
     """
-    return Projection(tuple(_projected(field) for field in schema.fields))
+    known = MODES["records" if options is None else options.mode]
+    permissive = options is not None and options.permissive
+    return Projection(tuple(_projected(field, known, permissive) for field in schema.fields))
 
 
 def arrow_schema(projection: Projection) -> pa.Schema:
@@ -163,7 +230,10 @@ def arrow_schema(projection: Projection) -> pa.Schema:
     def of(column: ProjectedColumn) -> pa.DataType:
         if column.type_name in types:
             return types[column.type_name]
-        item = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        if column.column == _HEADERS:
+            item: pa.DataType = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        else:
+            item = types[column.type_name.removeprefix("array<").removesuffix(">")]
         return pa.list_(pa.field("element", item, nullable=column.item_nullable))
 
     return pa.schema(
@@ -174,23 +244,25 @@ def arrow_schema(projection: Projection) -> pa.Schema:
     )
 
 
-def _column(name: str) -> Column:
-    column = COLUMNS.get(name.lower())
+def _column(name: str, known: Mapping[str, Column]) -> Column:
+    column = known.get(name.lower())
     if column is None:
-        close = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
-        names = ", ".join(column.name for column in COLUMNS.values())
-        hint = f"did you mean {COLUMNS[close[0]].name!r}?" if close else f"known: {names}"
+        close = difflib.get_close_matches(name.lower(), known, n=1)
+        names = ", ".join(column.name for column in known.values())
+        hint = f"did you mean {known[close[0]].name!r}?" if close else f"known: {names}"
         raise ValueError(f"kseg: unknown column {name!r}; {hint}")
     return column
 
 
-def _projected(field: StructField) -> ProjectedColumn:
-    column = _column(field.name)
+def _projected(
+    field: StructField, known: Mapping[str, Column], permissive: bool
+) -> ProjectedColumn:
+    column = _column(field.name, known)
     type_name = field.dataType.simpleString()
     if type_name not in _SIMPLE_NAMES[column.ddl]:
         cast = f"; read it so and CAST({column.name} AS {type_name.upper()})"
         raise ValueError(f"kseg: column {field.name!r} is {column.ddl}, not {type_name}{cast}")
-    if column.nullable and not field.nullable:
+    if (column.nullable or permissive) and not field.nullable:
         raise ValueError(f"kseg: column {field.name!r} can be null, so NOT NULL is refused")
     return ProjectedColumn(
         column=column,
@@ -202,10 +274,10 @@ def _projected(field: StructField) -> ProjectedColumn:
 
 
 def _item_nullable(name: str, data_type: Any) -> bool:
-    """Nullability inside an array of structs, which `simpleString` leaves out."""
+    """Nullability inside an array, which `simpleString` leaves out."""
     item = getattr(data_type, "elementType", None)
     if item is None:
         return True
-    if not all(part.nullable for part in item.fields):
+    if not all(part.nullable for part in getattr(item, "fields", ())):
         raise ValueError(f"kseg: fields of {name!r} can be null, so NOT NULL is refused")
     return bool(data_type.containsNull)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kseg.spark.options import OffsetBound, parse_options
+from kseg.spark.topics import TopicChoice
 
 
 def parse(**options: str):
@@ -27,7 +28,9 @@ def test_without_options_everything_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "field", "value"),
     [
-        ("topic", "orders", "topic", "orders"),
+        ("topic", "orders", "topics", TopicChoice("topic", "orders", names=("orders",))),
+        ("mode", "Batches", "mode", "batches"),
+        ("onCorrupt", "permissive", "on_corrupt", "permissive"),
         ("startingOffsets", "earliest", "starting_offsets", OffsetBound()),
         ("startingOffsets", " 12 ", "starting_offsets", OffsetBound(12)),
         ("endingOffsets", "Latest", "ending_offsets", OffsetBound()),
@@ -80,7 +83,16 @@ def test_each_option_is_parsed(name: str, text: str, field: str, value: object) 
         ("columns", "key,,value"),
         ("columns", "key,Key"),
         ("includeHeaders", "yes"),
-        ("onCorrupt", "permissive"),
+        ("onCorrupt", "ignore"),
+        ("mode", "rows"),
+        ("subscribe", "a,,b"),
+        ("subscribePattern", "a("),
+        ("assign", "[]"),
+        ("assign", "{}"),
+        ("assign", '{"orders": 1}'),
+        ("assign", '{"orders": [true]}'),
+        ("assign", '{"orders": [-1]}'),
+        ("assign", "[" * 100_000),
         ("index", "maybe"),
         ("targetPartitionBytes", "0"),
         ("targetPartitionBytes", "many"),
@@ -101,7 +113,7 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant() -> None:
 
 
 def test_an_option_like_no_other_is_refused_with_the_list() -> None:
-    with pytest.raises(ValueError, match="unknown option 'zzz'; known: topic, partitions"):
+    with pytest.raises(ValueError, match="unknown option 'zzz'; known: topic, subscribe,"):
         parse(zzz="3")
 
 
@@ -140,9 +152,32 @@ def test_a_report_without_skipping_is_refused() -> None:
         parse(reportPath="report")
 
 
-def test_a_topic_may_be_a_glob() -> None:
-    options = parse(topic="order*")
-    assert options.topic_is_pattern
-    assert options.wants_topic("orders")
-    assert not options.wants_topic("payments")
-    assert not options.wants_topic(None)
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("topic", "order*", {"orders-0", "orders-1", "orders.eu-0"}),
+        ("topic", "orders", {"orders-0", "orders-1"}),
+        ("subscribe", "orders, payments", {"orders-0", "orders-1", "payments-0"}),
+        ("subscribePattern", r"orders(\.eu)?", {"orders-0", "orders-1", "orders.eu-0"}),
+        ("subscribePattern", "order", set()),
+        ("assign", '{"orders": [1], "payments": [0, 9]}', {"orders-1", "payments-0"}),
+    ],
+)
+def test_topics_are_chosen_in_the_ways_of_sparks_kafka_source(
+    name: str, text: str, wanted: set[str]
+) -> None:
+    options = parse(**{name: text})
+    there = [("orders", 0), ("orders", 1), ("orders.eu", 0), ("payments", 0), (None, None)]
+    assert {f"{topic}-{number}" for topic, number in there if options.wants(topic, number)} == (
+        wanted
+    )
+
+
+def test_two_ways_to_choose_topics_are_refused() -> None:
+    with pytest.raises(ValueError, match="one of topic, subscribe, subscribePattern, assign at"):
+        parse(topic="a", assign='{"a": [0]}')
+
+
+def test_damage_becomes_rows_of_records_only() -> None:
+    with pytest.raises(ValueError, match="mode=segments shows all"):
+        parse(mode="segments", onCorrupt="permissive")

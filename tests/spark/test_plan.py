@@ -180,7 +180,7 @@ def test_bounds_of_options_and_filters_meet_in_the_split(data: Path) -> None:
             lambda d: d,
             {"topic": "order"},
             NotALogError,
-            "no topic 'order'; there is bare, orders, pay",
+            "no topic of topic='order'; there is bare, orders, pay",
         ),
         (lambda d: d, {"partitions": "7"}, NotALogError, r"none of the partitions.*\[0, 2, 10\]"),
         (lambda d: d / "orders-0", {"topic": "pay-ments"}, ValueError, "is of topic 'orders'"),

@@ -120,6 +120,7 @@ def test_every_column_of_a_record_arrives(tmp_path: Path) -> None:
         "controlType": None,
         "deleteHorizonMs": None,
         "path": str(path),
+        "corrupt": None,
     }
     nothing = {"key": None, "value": None, "headers": None, "timestamp": None, "timestampMs": -1}
     assert second == {**first, **nothing, "offset": 1, "sequence": 6}

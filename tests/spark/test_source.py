@@ -226,7 +226,7 @@ def test_damage_is_skipped_and_reported(
         ({"startingOffset": "5"}, "unknown option 'startingoffset'; did you mean"),
         ({"columns": "offsets"}, "unknown column 'offsets'; did you mean 'offset'"),
         ({"maxBatchRows": "none"}, "option maxBatchRows='none': not an integer"),
-        ({"topic": "other"}, "asks for 'other'"),
+        ({"topic": "other"}, "not of topic='other'"),
         ({"partitions": "5"}, "none of the partitions asked for"),
     ],
 )
@@ -267,3 +267,19 @@ def test_workers_leave_out_what_the_driver_found_aborted(
     found = sorted(row.offset for row in frame.collect())
     assert found == committed["offset"].to_pylist()
     assert len(found) < every.num_rows
+
+
+def test_modes_and_damage_arrive_as_rows(
+    spark: SparkSession, tmp_path: Path, pushdown: str
+) -> None:
+    log = tmp_path / "orders-3"
+    good = [batch([record(b"v")], base_offset=base) for base in (0, 2)]
+    write_segment(log, 0, good[0], batch([record()], base_offset=1, crc=5), good[1])
+    batches = load(spark, str(tmp_path), mode="batches", subscribePattern="ord.*")
+    shown = batches.select("baseOffset", "crcOk").where("baseOffset >= 1").toArrow().to_pylist()
+    assert shown == [{"baseOffset": 1, "crcOk": False}, {"baseOffset": 2, "crcOk": True}]
+    (segment,) = load(spark, str(log), mode="segments").toArrow().to_pylist()
+    assert (segment["batches"], segment["codecs"], segment["stop"]) == (3, ["none"], "END")
+    rows = load(spark, str(log), onCorrupt="permissive", assign='{"orders": [3]}')
+    assert rows.where("corrupt LIKE 'batch-crc: %'").count() == 1
+    assert rows.where("offset >= 1 AND corrupt IS NULL").count() == 1

@@ -1,0 +1,212 @@
+"""Rows that are not records: batches and segments as `dump` and `info` have them, and damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kseg.cli.main import cli
+from kseg.errors import CorruptRecordError
+from kseg.spark import schema
+from kseg.spark.filters import push
+from kseg.spark.listing import list_logs
+from kseg.spark.options import parse_options
+from kseg.spark.plan import make_plan
+from kseg.spark.reading import read_task
+from tests.builders import ZSTD, batch, control_batch, record, write_segment
+
+TYPES: dict[str, DataType] = {
+    "BIGINT": LongType(),
+    "BINARY": BinaryType(),
+    "BOOLEAN": BooleanType(),
+    "INT": IntegerType(),
+    "STRING": StringType(),
+    "TIMESTAMP_LTZ": TimestampType(),
+    "ARRAY<STRING>": ArrayType(StringType()),
+    "ARRAY<INT>": ArrayType(IntegerType()),
+}
+
+
+def read(path: Path, **given: str) -> list[dict[str, Any]]:
+    """The rows of one load with the columns it offers, as one process makes them."""
+    options = parse_options({"path": str(path), **given})
+    columns = [column.split(" ", 1) for column in schema.ddl(options).split(", ")]
+    fields = [StructField(name.strip("`"), TYPES[kind]) for name, kind in columns]
+    wanted = schema.project(StructType(fields), options)
+    tasks = make_plan(list_logs(options), options).tasks
+    return [row for task in tasks for one in read_task(task, wanted, options)
+            for row in one.to_pylist()]  # fmt: skip
+
+
+def kseg_rows(*words: object) -> list[dict[str, Any]]:
+    ran = CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Three segments: plain and compressed, a marker, and an empty one."""
+    path = tmp_path / "orders-3"
+    rows = [record(b"v%d" % number, timestamp=1_000 + number) for number in range(4)]
+    write_segment(path, 0, batch(rows[:2]), batch(rows[2:], base_offset=2, codec=ZSTD))
+    data = batch([record(timestamp=2_000)], base_offset=4, producer_id=7, producer_epoch=0,
+                 base_sequence=0, transactional=True)  # fmt: skip
+    marker = control_batch(1, base_offset=5, producer_id=7)
+    write_segment(path, 4, data, marker)
+    write_segment(path, 6)
+    return path
+
+
+CAMEL = {
+    "base_offset": "baseOffset", "last_offset": "lastOffset", "base_sequence": "baseSequence",
+    "last_sequence": "lastSequence", "producer_id": "producerId",
+    "producer_epoch": "producerEpoch", "leader_epoch": "leaderEpoch",
+    "delete_horizon_ms": "deleteHorizonMs", "base_timestamp": "baseTimestamp",
+    "max_timestamp": "maxTimestamp", "timestamp_type": "timestampType", "crc_ok": "crcOk",
+}  # fmt: skip
+UNTOLD = ("base_offset", "count")
+KINDS = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+
+
+def test_batches_of_every_fixture_are_those_of_dump(fixture_cases: list[Path]) -> None:
+    seen = 0
+    for case in fixture_cases:
+        for path in sorted(case.rglob("*.log")):
+            dumped = kseg_rows("dump", "--batches", "--format", "jsonl", path)
+            found = read(path, mode="batches", onCorrupt="skip")
+            assert len(found) == len(dumped), path
+            for ours, theirs in zip(found, dumped, strict=True):
+                theirs["timestamp_type"] = KINDS[theirs["timestamp_type"]]
+                for name, value in theirs.items():
+                    # Of compressed messages only their contents tell, which dump looks into.
+                    told = ours["magic"] == 2 or ours["codec"] == "none"
+                    if name not in ("file", "dir") and (told or name not in UNTOLD):
+                        assert ours[CAMEL.get(name, name)] == value, (path, name)
+            seen += len(found)
+    assert seen > 500
+
+
+def test_counts_of_every_fixture_are_those_of_info(fixture_cases: list[Path]) -> None:
+    seen = 0
+    for case in fixture_cases:
+        for path in sorted(one for one in case.iterdir() if any(one.glob("*.log"))):
+            (document,) = kseg_rows("info", "--json", path)
+            (told,) = document["partitions"]
+            segments = read(path, mode="segments", onCorrupt="skip")
+            batches = read(path, mode="batches", onCorrupt="skip")
+            assert len(segments) == told["segments"], path
+            assert len(batches) == told["batches"] == sum(row["batches"] for row in segments), path
+            assert sum(row["bytes"] for row in segments) == told["bytes"]
+            if told["records"] is not None:
+                assert sum(row["count"] for row in batches) == told["records"]
+                assert sum(row["records"] for row in segments) == told["records"]
+            for row, file in zip(segments, told["segment_files"], strict=True):
+                assert row["path"].endswith(file["file"])
+                for ours, theirs in (("lastOffset", "last_offset"), ("codecs", "codecs"),
+                                     ("minTimestamp", "min_timestamp"), ("stop", "stop"),
+                                     ("maxTimestamp", "max_timestamp"), ("magics", "magics"),
+                                     ("endPosition", "end_position")):  # fmt: skip
+                    assert row[ours] == file[theirs], (path, ours)
+            seen += len(segments)
+    assert seen > 20
+
+
+def test_small_tasks_give_the_same_batches(log: Path) -> None:
+    assert read(log, mode="batches", targetPartitionBytes="1") == read(log, mode="batches")
+
+
+def test_an_empty_segment_is_a_row_of_its_own(log: Path) -> None:
+    rows = read(log, mode="segments")
+    assert [(row["baseOffset"], row["batches"]) for row in rows] == [(0, 2), (4, 2), (6, 0)]
+    assert (rows[2]["lastOffset"], rows[2]["codecs"], rows[2]["stop"]) == (None, [], "END")
+
+
+@pytest.mark.parametrize(
+    ("given", "bases"),
+    [
+        ({"startingOffsets": "3"}, [2, 4, 5]),
+        ({"endingOffsets": "2"}, [0]),
+        ({"startingTimestamp": "1003"}, [2, 4]),
+        ({"isolation": "read_committed"}, [0, 2, 4, 5]),
+    ],
+)
+def test_batches_are_those_that_can_hold_a_wanted_record(
+    log: Path, given: dict[str, str], bases: list[int]
+) -> None:
+    assert [row["baseOffset"] for row in read(log, mode="batches", **given)] == bases
+
+
+def test_a_wrong_checksum_is_a_column_of_batches_and_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    write_segment(path, 0, batch([record()], crc=5), batch([record()], base_offset=1))
+    assert [row["crcOk"] for row in read(path, mode="batches")] == [False, True]
+    unchecked = read(path, mode="batches", verifyCrc="false")
+    assert [row["crcOk"] for row in unchecked] == [None, None]
+
+
+def test_a_log_that_breaks_off_is_a_fault_in_every_mode(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    write_segment(path, 0, batch([record()]), b"\0" * 7 + b"\1" + b"\xff" * 60)
+    write_segment(path, 9, batch([record()], base_offset=9))
+    for mode in ("records", "batches", "segments"):
+        with pytest.raises(CorruptRecordError, match=r"\[batch-length\]"):
+            read(path, mode=mode)
+        assert read(path, mode=mode, onCorrupt="skip")
+
+
+def test_damage_becomes_rows_that_say_what_and_where(tmp_path: Path) -> None:
+    path = tmp_path / "orders-3"
+    good = [batch([record(b"v")], base_offset=base) for base in (0, 2)]
+    write_segment(path, 0, good[0], batch([record()], base_offset=1, crc=5), good[1])
+    rows = read(path, onCorrupt="permissive")
+    assert [row["offset"] for row in rows if row["corrupt"] is None] == [0, 2]
+    (bad,) = (row for row in rows if row["corrupt"] is not None)
+    log = path / f"{0:020}.log"
+    assert bad["corrupt"].startswith(f"batch-crc: {log} @ {len(good[0])}: ")
+    assert (bad["topic"], bad["partition"], bad["offset"]) == ("orders", 3, 1)
+    assert (bad["key"], bad["value"], bad["timestamp"]) == (None, None, None)
+
+
+def test_a_sound_log_has_no_rows_of_damage(log: Path) -> None:
+    rows = read(log, onCorrupt="permissive")
+    assert [row["corrupt"] for row in rows] == [None] * 5
+
+
+def test_columns_that_damage_leaves_empty_cannot_be_not_null() -> None:
+    options = parse_options({"path": "data", "onCorrupt": "permissive"})
+    field = StructField("offset", LongType(), nullable=False)
+    with pytest.raises(ValueError, match="NOT NULL is refused"):
+        schema.project(StructType([field]), options)
+
+
+@pytest.mark.parametrize(("mode", "column"), [("batches", "key"), ("segments", "position")])
+def test_a_column_of_another_mode_is_refused(mode: str, column: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown column '{column}'"):
+        schema.ddl(parse_options({"path": "data", "mode": mode, "columns": column}))
+
+
+def test_filters_that_planning_takes_exactly_are_none_of_modes_other_columns() -> None:
+    """`offset` is no column of batches; those they do have go back to Spark."""
+
+    class EqualTo:
+        attribute = ("baseOffset",)
+        value = 5
+
+    given = EqualTo()
+    assert push([given]).recheck == (given,)
