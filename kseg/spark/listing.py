@@ -52,7 +52,8 @@ class LogEntry:
 
     `topic` and `partition` come from the directory's name and are None where it says neither.
     `log_start_offset` is where records begin that were not deleted, if the broker's checkpoint says
-    so; segments that were named one by one are read whole.
+    so; segments that were named one by one are read whole. `end_offset` is where reading ends, if
+    it is to end before the log does.
     """
 
     directory: str
@@ -60,6 +61,7 @@ class LogEntry:
     partition: int | None
     segments: tuple[SegmentEntry, ...]
     log_start_offset: int | None = None
+    end_offset: int | None = None
 
 
 def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:

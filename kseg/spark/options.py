@@ -10,7 +10,8 @@ pyspark or touches a file.
     subscribe, subscribePattern, assign    the same choice as Spark's Kafka source has it
     mode                records, batches (a row a record batch) or segments (a row a file)
     partitions          numbers and inclusive ranges: 0,3-5
-    startingOffsets     earliest, one offset for all, or {"orders": {"0": 23}}; -2 is the earliest
+    startingOffsets     earliest, one offset for all, or {"orders": {"0": 23}}; -2 is the earliest;
+                        of a stream also latest, -1
     endingOffsets       latest, an offset not to reach, or the same JSON; -1 is the latest
     startingTimestamp   milliseconds or ISO 8601: records of this time and later
     endingTimestamp     records before this time; records need not be in order of time
@@ -26,6 +27,13 @@ pyspark or touches a file.
     pushdown            auto takes filters where Spark hands them over; on and off insist
     targetPartitionBytes  128m of log a task
     maxBatchRows        65536 rows of an Arrow batch
+
+Of streams only:
+
+    maxOffsetsPerTrigger    about so many records in a micro-batch; whole batches
+    maxBytesPerTrigger      about so many bytes of log
+    maxSegmentsPerTrigger   so many segments begun
+    failOnDataLoss          true; false goes on behind records that retention has removed
 """
 
 from __future__ import annotations
@@ -56,7 +64,7 @@ BATCH_ROWS_MAX: Final = 1_048_576
 OFFSET_MAX: Final = 2**63 - 1
 
 #: Offsets with a meaning of their own in Spark's JSON form.
-_EARLIEST, _LATEST = -2, -1
+_EARLIEST, LATEST = -2, -1
 _SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -116,11 +124,25 @@ class SourceOptions:
     pushdown: str = "auto"
     target_partition_bytes: int = TARGET_PARTITION_BYTES
     max_batch_rows: int = BATCH_ROWS
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    max_segments_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
 
     @property
     def permissive(self) -> bool:
         """Whether damage is to become rows."""
         return self.on_corrupt == "permissive"
+
+    def check_batch(self) -> None:
+        """Refuse what only a stream can do.
+
+        Raises:
+            ValueError: reading is to start behind the last record.
+        """
+        starts = self.starting_offsets
+        if LATEST in (starts.every, *(offset for _topic, _number, offset in starts.each)):
+            raise ValueError("kseg: option startingOffsets: latest has no meaning at this end")
 
     def wants(self, topic: str | None, partition: int | None) -> bool:
         """Whether a partition is asked for."""
@@ -230,6 +252,10 @@ def _batch_rows(text: str) -> int:
     return _integer(text, 1, BATCH_ROWS_MAX)
 
 
+def _positive(text: str) -> int:
+    return _integer(text, 1, OFFSET_MAX)
+
+
 def _size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None or len(match[1]) > 19:
@@ -255,14 +281,16 @@ def _partitions(text: str) -> PartitionChoice:
 
 
 def _starting_offsets(text: str) -> OffsetBound:
-    return _offsets(text, word="earliest", other="latest", number=_EARLIEST, wrong=_LATEST)
+    if text.strip().lower() == "latest":
+        return OffsetBound(every=LATEST)
+    return _offsets(text, word="earliest", other="", number=_EARLIEST, wrong=None)
 
 
 def _ending_offsets(text: str) -> OffsetBound:
-    return _offsets(text, word="latest", other="earliest", number=_LATEST, wrong=_EARLIEST)
+    return _offsets(text, word="latest", other="earliest", number=LATEST, wrong=_EARLIEST)
 
 
-def _offsets(text: str, *, word: str, other: str, number: int, wrong: int) -> OffsetBound:
+def _offsets(text: str, *, word: str, other: str, number: int, wrong: int | None) -> OffsetBound:
     """A word, one offset for every partition, or Spark's JSON `{"topic": {"0": 23}}`.
 
     Source: Spark `JsonUtils.partitionOffsets`, `KafkaOffsetRangeLimit`.
@@ -271,6 +299,8 @@ def _offsets(text: str, *, word: str, other: str, number: int, wrong: int) -> Of
     def bound(value: object) -> int | None:
         if not isinstance(value, int) or isinstance(value, bool) or value == wrong:
             raise ValueError(f"{value!r} is no offset to stand here")
+        if value == LATEST != number:
+            return LATEST
         if value != number and not 0 <= value <= OFFSET_MAX:
             raise ValueError(f"{value} is not within 0..{OFFSET_MAX}")
         return None if value == number else value
@@ -278,7 +308,7 @@ def _offsets(text: str, *, word: str, other: str, number: int, wrong: int) -> Of
     text = text.strip()
     if text.lower() == word:
         return OffsetBound()
-    if text.lower() == other:
+    if other and text.lower() == other:
         raise ValueError(f"{other} has no meaning at this end")
     if not text.startswith("{"):
         return OffsetBound(every=_integer(text, 0, OFFSET_MAX))
@@ -339,6 +369,10 @@ _OPTIONS: Final[dict[str, _Option]] = {
         _Option("pushdown", "pushdown", _word("auto", "on", "off")),
         _Option("targetPartitionBytes", "target_partition_bytes", _size),
         _Option("maxBatchRows", "max_batch_rows", _batch_rows),
+        _Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", _positive),
+        _Option("maxBytesPerTrigger", "max_bytes_per_trigger", _size),
+        _Option("maxSegmentsPerTrigger", "max_segments_per_trigger", _positive),
+        _Option("failOnDataLoss", "fail_on_data_loss", _flag),
     )
 }
 _TOPIC_OPTIONS: Final = tuple(o.name for o in _OPTIONS.values() if o.field == "topics")

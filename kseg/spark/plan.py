@@ -165,7 +165,7 @@ def _range(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Rang
     first = log.log_start_offset if options.mode == "records" else None
     return _Range(
         start_offset=_highest(first, _highest(start, narrowing.start_offset)),
-        end_offset=_lowest(end, narrowing.end_offset),
+        end_offset=_lowest(log.end_offset, _lowest(end, narrowing.end_offset)),
         start_timestamp=_highest(options.starting_timestamp, narrowing.start_timestamp),
         end_timestamp=_lowest(options.ending_timestamp, narrowing.end_timestamp),
     )

@@ -14,7 +14,12 @@ import sys
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 
 from kseg.spark import check_pyspark
 from kseg.spark.filters import Narrowing, push
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
+
+    from kseg.spark.plan import Split
 
 #: Spark plans a query with filters in a process that runs this module, and only with pushdown on.
 _PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -61,11 +68,23 @@ class KsegDataSource(DataSource):
         Raises:
             ValueError: the schema has a column that kseg does not, or of another type.
         """
+        self._options.check_batch()
         projection = project(schema, self._options)
         pushdown = self._options.pushdown
         if pushdown == "on" or (pushdown == "auto" and _PUSHDOWN_MODULE in sys.modules):
             return FilteringReader(self._options, projection)
         return RecordReader(self._options, projection)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A reader of what is there and of what comes.
+
+        Raises:
+            ValueError: the schema has a column that kseg does not, or of another type; or an option
+                has no meaning for a stream.
+        """
+        from kseg.spark.stream import stream_reader
+
+        return stream_reader(self._options, project(schema, self._options))
 
 
 class RecordReader(DataSourceReader):
@@ -96,11 +115,8 @@ class RecordReader(DataSourceReader):
         Raises:
             KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
         """
-        from kseg.spark.reading import read_task
-
-        _settle()
         if partition.value is not None:  # Spark's stand-in for an empty plan
-            yield from read_task(partition.value, self._projection, self._options)
+            yield from rows_of(partition.value, self._projection, self._options)
 
 
 class FilteringReader(RecordReader):
@@ -115,6 +131,16 @@ class FilteringReader(RecordReader):
         self._narrowing = pushed.narrowing
         # Spark drops the rows of damage, which have no offset, where a filter asks for offsets.
         return filters if self._options.permissive else pushed.recheck
+
+
+def rows_of(
+    task: tuple[Split, ...], projection: Projection, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    """What a worker does for one task of a plan."""
+    from kseg.spark.reading import read_task
+
+    _settle()
+    return read_task(task, projection, options)
 
 
 def _settle() -> None:

@@ -69,13 +69,13 @@ def test_each_option_is_parsed(name: str, text: str, field: str, value: object) 
         ("partitions", "1-"),
         ("partitions", "5-3"),
         ("partitions", "2147483648"),
-        ("startingOffsets", "latest"),
         ("endingOffsets", "earliest"),
         ("startingOffsets", "-1"),
+        ("maxOffsetsPerTrigger", "0"),
+        ("failOnDataLoss", "maybe"),
         ("startingOffsets", "9223372036854775808"),
         ("startingOffsets", "{"),
         ("startingOffsets", '{"orders": 5}'),
-        ("startingOffsets", '{"orders": {"0": -1}}'),
         ("startingOffsets", '{"orders": {"0": true}}'),
         ("endingOffsets", '{"orders": {"0": -2}}'),
         ("endingOffsets", '{"orders": {"x": 2}}'),
@@ -176,6 +176,14 @@ def test_topics_are_chosen_in_the_ways_of_sparks_kafka_source(
 def test_two_ways_to_choose_topics_are_refused() -> None:
     with pytest.raises(ValueError, match="one of topic, subscribe, subscribePattern, assign at"):
         parse(topic="a", assign='{"a": [0]}')
+
+
+@pytest.mark.parametrize("text", ["latest", '{"orders": {"0": 4, "1": -1}}'])
+def test_only_a_stream_starts_behind_the_last_record(text: str) -> None:
+    options = parse(startingOffsets=text)
+    with pytest.raises(ValueError, match="startingOffsets: latest has no meaning at this end"):
+        options.check_batch()
+    assert options.starting_offsets.of("orders", 1) == -1
 
 
 def test_damage_becomes_rows_of_records_only() -> None:

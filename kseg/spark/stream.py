@@ -1,0 +1,204 @@
+"""The stream source behind `readStream.format("kseg")`: records in the order of each log, once.
+
+Spark keeps the offsets of every micro-batch before it reads it, and asks for the same range again
+after a crash. So a range always gives the same rows: what is read is decided by offsets, never by
+how long a file is at the time. Planning and reading happen in different processes: what this
+object remembers between calls saves walks and decides nothing.
+
+Source: `pyspark.sql.datasource.DataSourceStreamReader`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from kseg.spark.admission import Amount, admit
+from kseg.spark.options import LATEST, SourceOptions
+from kseg.spark.schema import Projection
+from kseg.spark.source import rows_of
+from kseg.spark.stream_offsets import Place, StreamOffsets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from kseg.spark.watching import Watch
+
+#: Admission control and queries over what is available now came with Spark 4.2.
+_ADMITS: Final = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+if TYPE_CHECKING or _ADMITS:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+else:
+    SupportsTriggerAvailableNow = object
+
+
+def stream_reader(options: SourceOptions, projection: Projection) -> DataSourceStreamReader:
+    """A reader for a stream; before Spark 4.2 each micro-batch takes all that is there.
+
+    Raises:
+        ValueError: an option has no meaning for a stream.
+    """
+    for name, value in (
+        ("endingOffsets", options.ending_offsets.every is not None or options.ending_offsets.each),
+        ("endingTimestamp", options.ending_timestamp is not None),
+        ("mode", options.mode != "records"),
+    ):
+        if value:
+            raise ValueError(f"kseg: option {name} has no meaning for a stream")
+    if not _ADMITS and not _limit_of(options).is_unlimited:
+        message = "kseg: this Spark has no admission control; limits per trigger are ignored"
+        warnings.warn(message, UserWarning, stacklevel=2)
+    return StreamReader(options, projection)
+
+
+def _limit_of(options: SourceOptions) -> Amount:
+    return Amount(
+        options.max_offsets_per_trigger,
+        options.max_bytes_per_trigger,
+        options.max_segments_per_trigger,
+    )
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans each micro-batch on the driver, reads it in the workers."""
+
+    def __init__(self, options: SourceOptions, projection: Projection) -> None:
+        """Note what to read; nothing is looked at yet."""
+        self._options: Final = options
+        self._projection: Final = projection
+        self._watched: Watch | None = None
+        self._ends: StreamOffsets | None = None
+
+    def _watch(self) -> Watch:
+        from kseg.spark.watching import Watch
+
+        if self._watched is None:
+            self._watched = Watch(self._options)
+        return self._watched
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what only the driver needs."""
+        return {**self.__dict__, "_watched": None}
+
+    # ---- on the driver ---------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query starts: where `startingOffsets` says, else with the first records."""
+        return StreamOffsets(self._starts({})).to_json()
+
+    def _starts(self, known: Mapping[str, Place]) -> dict[str, Place]:
+        """The places known, and those in partitions that are not: new ones are read whole."""
+        watch, places = self._watch(), dict(known)
+        for name, log in watch.logs().items():
+            if name in places:
+                continue
+            start = watch.start_of(log)
+            asked = self._options.starting_offsets.of(log.topic, log.partition)
+            if asked == LATEST and not known:
+                start = watch.end_of(name, log)
+            elif asked is not None and asked > start.offset:
+                start = Place(asked)
+            places[name] = start
+        return places
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """How far the next micro-batch reads: whole batches, up to about the limit.
+
+        Raises:
+            KsegError: a log's end is damaged, or records are gone, and the options say to fail.
+            OSError: a log cannot be read.
+        """
+        known = {} if start is None else dict(StreamOffsets.from_json(start).places)
+        starts = self._starts(known)
+        everything = limit is None or type(limit).__name__ == "ReadAllAvailable"
+        amount = Amount() if everything else _limit_of(self._options)
+        if self._ends is None:
+            ends = admit(starts, amount, self._watch().advance)
+        else:
+            ends = self._towards(starts, self._ends, amount)
+        # Spark takes any difference for news, so what stands still keeps its words.
+        moved = {name: end for name, end in ends.items() if end.offset != starts[name].offset}
+        return StreamOffsets({**starts, **moved}).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """One of the limits of the options, for Spark's progress reports; all of them are kept."""
+        from pyspark.sql.streaming import datasource
+
+        limit = _limit_of(self._options)
+        if limit.rows is not None:
+            return datasource.ReadMaxRows(limit.rows)
+        if limit.bytes is not None:
+            return datasource.ReadMaxBytes(limit.bytes)
+        if limit.segments is not None:
+            return datasource.ReadMaxFiles(limit.segments)
+        return datasource.ReadAllAvailable()
+
+    def _towards(
+        self, starts: Mapping[str, Place], pinned: StreamOffsets, amount: Amount
+    ) -> dict[str, Place]:
+        """As far as the limit goes, and never past ends that were fixed before."""
+        reach = {name: place for name, place in starts.items() if name in pinned.places}
+        ends = admit(reach, amount, self._watch().advance)
+        for name, place in ends.items():
+            end = pinned.places[name]
+            if place.offset > end.offset:
+                ends[name] = end if end.offset > starts[name].offset else starts[name]
+        return {**starts, **ends}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the ends: a query over what is available now takes nothing that comes later."""
+        watch = self._watch()
+        ends = {name: watch.end_of(name, log) for name, log in watch.logs().items()}
+        self._ends = StreamOffsets(ends)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks for the records from `start` to `end`.
+
+        Raises:
+            OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
+            OSError: a log cannot be read.
+        """
+        from kseg.spark.listing import list_logs
+        from kseg.spark.plan import make_plan
+
+        watch = self._watch()
+        starts = StreamOffsets.from_json(start).places
+        ranges = {}
+        for name, place in StreamOffsets.from_json(end).places.items():
+            first = starts.get(name)
+            offset = watch.start_of(watch.logs()[name]).offset if first is None else first.offset
+            if offset < place.offset:
+                ranges[name] = (watch.checked(name, Place(offset)).offset, place.offset)
+        unbounded = replace(self._options, starting_offsets=type(self._options.starting_offsets)())
+        chosen = [
+            replace(log, log_start_offset=ranges[name][0], end_offset=ranges[name][1])
+            for log in list_logs(unbounded)
+            if (name := os.path.basename(log.directory)) in ranges
+        ]
+        tasks = make_plan(chosen, unbounded).tasks
+        return [InputPartition(task) for task in tasks]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: the logs keep themselves."""
+
+    def stop(self) -> None:
+        """Nothing to do: no file is held between calls."""
+
+    # ---- in a worker -----------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as Arrow batches.
+
+        Raises:
+            KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
+        """
+        if partition.value is not None:
+            yield from rows_of(partition.value, self._projection, self._options)

@@ -1,0 +1,288 @@
+"""Logs that grow, as a stream sees them: what is new in each, up to the last whole batch.
+
+What a writer has not finished is left alone: half a batch at the end of a log, zeros, or a last
+batch whose checksum is not right yet. A log that has not changed costs a look at its directory and
+at its last file. What this remembers only saves walks; the answers come from places and files.
+Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from kseg.constants import StopReason
+from kseg.errors import OffsetOutOfRangeError
+from kseg.format.header import BatchTable
+from kseg.log.partition import Log
+from kseg.log.segment import Segment
+from kseg.spark.admission import Advance, Amount, without_hints
+from kseg.spark.damage import named
+from kseg.spark.listing import LogEntry, SegmentEntry, list_logs
+from kseg.spark.options import SourceOptions
+from kseg.spark.stream_offsets import Place
+
+_LOGGER = logging.getLogger("kseg.spark")
+_NOTHING: Final = Amount(0, 0, 0)
+#: Times of files advance in steps of some milliseconds.
+_SETTLED_NS: Final = 1_000_000_000
+_UNFINISHED: Final = (
+    StopReason.END,
+    StopReason.LIMIT,
+    StopReason.TORN_TAIL,
+    StopReason.ZERO_TAIL,
+    StopReason.BAD_CRC,
+)
+
+
+class Watch:
+    """The logs of one load, looked at again and again."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        """Look at nothing yet."""
+        self._options: Final = options
+        self._logs: dict[str, LogEntry] = {}
+        self._directories: dict[str, int] = {}
+        self._ends: dict[str, tuple[str, int, Place]] = {}
+        self._walks_always = any(glob.has_magic(path) for path in options.paths)
+
+    def logs(self) -> dict[str, LogEntry]:
+        """Every log by the name of its directory, listed anew where a directory has changed.
+
+        Raises:
+            NotALogError: the paths hold no segment.
+            ValueError: two directories have one name.
+            OSError: a path cannot be read.
+        """
+        if not self._directories or self._walks_always or self._have_changed():
+            listed: dict[str, LogEntry] = {}
+            directories: set[str] = set()
+            for log in list_logs(self._options):
+                name = os.path.basename(log.directory)
+                if name in listed:
+                    others = f"{listed[name].directory} and {log.directory}"
+                    raise ValueError(f"kseg: a stream needs one directory of {name}, not {others}")
+                listed[name] = log
+                directories |= {log.directory, os.path.dirname(log.directory)}
+            # A directory's time is taken before it is listed, so that no change goes unseen; one
+            # that was not known before is listed once more.
+            self._logs = listed
+            self._directories = {path: self._directories.get(path, -1) for path in directories}
+        return self._logs
+
+    def _have_changed(self) -> bool:
+        """Whether any directory has another time than when it was last listed."""
+        changed = False
+        soon = time.time_ns() - _SETTLED_NS
+        for directory, seen in self._directories.items():
+            try:
+                now = os.stat(directory).st_mtime_ns
+            except FileNotFoundError:
+                now = -2
+            changed |= now != seen
+            # Another change may carry the same time, as long as that is the present.
+            self._directories[directory] = now if now < soon else -1
+        return changed
+
+    def start_of(self, log: LogEntry) -> Place:
+        """Where the records of a log begin."""
+        first = log.segments[0].base_offset if log.segments else 0
+        return Place(max(first or 0, log.log_start_offset or 0))
+
+    def end_of(self, name: str, log: LogEntry) -> Place:
+        """Where they end now, behind the last whole batch."""
+        return self.advance(name, self.start_of(log), Amount()).place
+
+    def checked(self, name: str, place: Place) -> Place:
+        """A place at which the log still has records, or whose next record is to come.
+
+        Raises:
+            OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
+        """
+        log = self.logs().get(name)
+        if log is None:
+            self._lost(name, f"the log is gone, which was read up to offset {place.offset}")
+            return place
+        start = self.start_of(log)
+        if place.offset < start.offset:
+            self._lost(name, f"offsets {place.offset} to {start.offset - 1} are gone")
+            return start
+        return place
+
+    def _lost(self, name: str, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            hint = "set failOnDataLoss=false to go on with what is left"
+            raise OffsetOutOfRangeError(f"{what}; {hint}", path=name)
+        _LOGGER.warning("kseg: %s: %s", name, what)
+
+    # ---- what is new -----------------------------------------------------------------------------
+
+    def advance(self, name: str, place: Place, limit: Amount, *, at_least: bool = True) -> Advance:
+        """How far a log gets from a place; with `at_least`, by one batch, if there is one.
+
+        Raises:
+            KsegError: the log's end is damaged, and `onCorrupt` is `fail`.
+            OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
+            OSError: a segment cannot be read.
+        """
+        place = self.checked(name, place)
+        log = self.logs().get(name)
+        if log is None or not log.segments or self._stands_still(name, log, place):
+            return Advance(place, _NOTHING, at_end=True)
+        step = self._step(name, log, place, limit, at_least)
+        if self._options.isolation == "read_committed":
+            step = _committed(log, place, step)
+        return step
+
+    def _stands_still(self, name: str, log: LogEntry, place: Place) -> bool:
+        """Whether the last look ended here, and the last segment is as it was then."""
+        path, size, end = self._ends.get(name, ("", -1, place))
+        return (
+            path == log.segments[-1].path
+            and place.offset == end.offset
+            and os.stat(path).st_size == size
+        )
+
+    def _step(
+        self, name: str, log: LogEntry, place: Place, limit: Amount, at_least: bool
+    ) -> Advance:
+        taken, left = _NOTHING, limit
+        for segment in _from(log, place):
+            if limit.is_unlimited and not segment.is_last:
+                continue  # all of it is new, however much it is
+            place, more, whole = self._within(name, segment, place, left, at_least=at_least)
+            at_least = at_least and taken == more == _NOTHING
+            taken, left = _sum(taken, more), left.less(more)
+            if not whole or (left.is_used_up and not segment.is_last):
+                return Advance(place, taken, at_end=False)
+        return Advance(place, taken, at_end=True)
+
+    def _within(
+        self, name: str, entry: SegmentEntry, place: Place, limit: Amount, *, at_least: bool
+    ) -> tuple[Place, Amount, bool]:
+        """Take batches of one segment: where that leads, how much it is, whether that is all."""
+        base = entry.base_offset or 0
+        end, taken = replace(place, offset=max(place.offset, base)), _NOTHING
+        with Segment.open(entry.path, is_last=entry.is_last) as segment:
+            for table in _tables(segment, _begin(segment, base, place), is_last=entry.is_last):
+                force = at_least and taken == _NOTHING
+                fits = _fitting(table, place, limit.less(taken), at_least=force)
+                if fits:
+                    end, more = _behind(table, fits, base), _new(table, fits, place)
+                    taken = replace(_sum(taken, more), segments=1)
+                if fits < len(table):
+                    return end, taken, False
+            size = segment.size
+        if not entry.is_last:
+            after = entry.next_base_offset or 0
+            return Place(max(after, place.offset), after, 0), taken, True
+        if table.stop not in _UNFINISHED and self._options.on_corrupt == "fail":
+            fault = segment.stop_fault(table)
+            assert fault is not None
+            raise named(fault, entry.path)
+        if end.offset < place.offset:
+            self._lost(name, f"the log ends at {end.offset}, and was read up to {place.offset}")
+        if end.position == size:  # else an unfinished batch may become whole in its place
+            self._ends[name] = (entry.path, size, end)
+        return end, taken, True
+
+
+def _from(log: LogEntry, place: Place) -> Iterator[SegmentEntry]:
+    """The segment that a place lies in, and those after it."""
+    for segment in log.segments:
+        after = segment.next_base_offset
+        if after is None or after > place.offset:
+            yield segment
+
+
+def _begin(segment: Segment, base: int, place: Place) -> int:
+    """Where to walk from: the place's own position if a batch begins there, else by the index."""
+    if place.segment == base and 0 < place.position <= segment.size:
+        if place.position == segment.size:
+            return place.position
+        for tile in segment.walk(start=place.position, limit=place.position + 1):
+            table = tile.table
+            if len(table) and table.crc_ok[0] == 1 and int(table.last_offset[0]) >= place.offset:
+                return place.position
+    return segment.start_for_offset(place.offset).position
+
+
+def _tables(segment: Segment, start: int, *, is_last: bool) -> Iterator[BatchTable]:
+    """Headers from a batch on; at the end of a log only those of batches that are finished."""
+    policy = "stop" if is_last else "ignore"
+    for tile in segment.walk(start=start, on_bad_crc=policy):
+        yield tile.table
+    table = tile.table
+    if table.stop is not StopReason.BAD_CRC:
+        return
+    # A writer may be at work on the very last batch; one with others behind it is damaged.
+    behind = segment.walk(start=table.end_position, on_bad_crc="ignore")
+    first, second = next(behind), next(behind, None)
+    if len(first.table) <= 1 and second is None:
+        return
+    yield first.table
+    if second is not None:
+        yield second.table
+        yield from (tile.table for tile in behind)
+
+
+def _fitting(table: BatchTable, place: Place, limit: Amount, *, at_least: bool) -> int:
+    """How many batches of a table fit."""
+    fits = len(table)
+    if limit.rows is not None:
+        rows = np.cumsum(_rows(table, place))
+        fits = min(fits, int(np.searchsorted(rows, limit.rows, side="right")))
+    if limit.bytes is not None:
+        sizes = np.cumsum(np.where(table.last_offset >= place.offset, table.size, 0))
+        fits = min(fits, int(np.searchsorted(sizes, limit.bytes, side="right")))
+    if not fits and at_least and len(table):
+        new = np.flatnonzero(table.last_offset >= place.offset)
+        return int(new[0]) + 1 if len(new) else len(table)
+    return fits
+
+
+def _rows(table: BatchTable, place: Place) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Records of each batch that are new; where only the records tell, the offsets it spans."""
+    counts = table.record_count.astype(np.int64)
+    spans = np.diff(table.last_offset, prepend=table.last_offset[:1] - 1)
+    known = np.where((table.magic < 2) & (table.codec != 0), spans, counts)
+    return np.where(table.last_offset >= place.offset, known, 0)
+
+
+def _behind(table: BatchTable, count: int, base: int) -> Place:
+    """Where the first `count` batches lead."""
+    offset = int(table.last_offset[count - 1]) + 1
+    return Place(offset, base, int(table.position[count - 1]) + int(table.size[count - 1]))
+
+
+def _new(table: BatchTable, count: int, place: Place) -> Amount:
+    """How much of the first `count` batches is new."""
+    new = table.last_offset[:count] >= place.offset
+    rows = int(_rows(table, place)[:count].sum())
+    return Amount(rows, int(table.size[:count][new].sum()), 0)
+
+
+def _sum(one: Amount, other: Amount) -> Amount:
+    """Both amounts together."""
+    return Amount(
+        (one.rows or 0) + (other.rows or 0),
+        (one.bytes or 0) + (other.bytes or 0),
+        (one.segments or 0) + (other.segments or 0),
+    )
+
+
+def _committed(log: LogEntry, start: Place, step: Advance) -> Advance:
+    """No further than the last stable offset: what lies behind it is not decided yet."""
+    with Log.open(log.directory) as opened:
+        stable = opened.last_stable_offset
+    if step.place.offset <= stable:
+        return step
+    place = without_hints(replace(step.place, offset=max(stable, start.offset)))
+    return Advance(place, step.taken, at_end=True)
