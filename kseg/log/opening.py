@@ -87,14 +87,14 @@ def open_state(
         os.stat(directory)  # says best itself that it is missing
         raise NotADirectoryError(20, "not a directory", str(path))
     if create:
-        _make_directories(directory.parent)
+        make_directories(directory.parent)
     partition = TopicPartition(name.topic, name.partition)
     resident = residence.enter(directory.parent)
     untouched = True
     try:
         resident.claim(directory.name)
         if create:
-            _make_directories(directory)
+            make_directories(directory)
             if not _has_segments(directory):
                 # Whoever made it may have come no further.
                 io.flush_directory(directory.parent)
@@ -127,11 +127,11 @@ def open_state(
     return state, resident
 
 
-def _make_directories(directory: Path) -> None:
+def make_directories(directory: Path) -> None:
     """Make a directory and those above it, each lasting in the one above."""
     if directory.is_dir():
         return
-    _make_directories(directory.parent)
+    make_directories(directory.parent)
     io.make_directory(directory)
     io.flush_directory(directory.parent)
 

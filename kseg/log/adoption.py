@@ -1,0 +1,225 @@
+"""Whole segments, written elsewhere, become the end of a log.
+
+A staged segment is a log file with its two indexes under a base offset of its own, complete and
+nowhere near a log. Adopting it gives it offsets that follow the log's end, or keeps those that it
+has, and moves it in. At every moment the log is whole: a segment is in it once its `.log` has its
+name, which is the last step, and every step before can be done again. So who was interrupted does
+the same once more, with what is still staged.
+
+    open and close the log         it is in good order; its end is known
+    patch offsets, flush           in the staged files, where nobody looks
+    leader epoch                   lasting before the records that are of it, as in an append
+    link indexes, rename the log   segment by segment
+    open and close the log         flushed, its snapshot and checkpoints as a broker leaves them
+
+Offset and leader epoch of a batch are outside its checksum, and index entries count from the base
+offset, so new offsets change the first sixteen bytes of each batch and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from kseg.constants import LOG_OVERHEAD
+from kseg.errors import OffsetsOutOfOrderError
+from kseg.files import io
+from kseg.files.names import FileKind
+from kseg.log import residence
+from kseg.log.config import LogConfig
+from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.opening import make_directories
+from kseg.log.partition import Log
+from kseg.log.segment import Segment
+
+_INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX)
+#: What a batch begins with: base offset, size of the rest, leader epoch.
+_HEAD = struct.Struct(">qii")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSegment:
+    """A segment that waits to be adopted.
+
+    Attributes:
+        directory: where its files lie, on the file system of the log.
+        base_offset: in their names.
+        first_offset, last_offset: of its batches; there is at least one.
+        bytes: of log.
+        records: how many.
+    """
+
+    directory: str
+    base_offset: int
+    first_offset: int
+    last_offset: int
+    bytes: int
+    records: int
+
+    def path(self, kind: FileKind) -> Path:
+        """One of its files."""
+        return Path(self.directory, f"{self.base_offset:020d}.{kind.value}")
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has not been adopted yet."""
+        return self.path(FileKind.LOG).exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What became of staged segments.
+
+    Attributes:
+        log_end_offset: the next offset that the log will give.
+        segments: how many were moved in now; those of an earlier try do not count.
+    """
+
+    log_end_offset: int
+    segments: int
+
+
+def adopt(
+    path: str | PathLike[str],
+    staged: Sequence[StagedSegment],
+    *,
+    keep_offsets: bool = False,
+    leader_epoch: int | None = None,
+    recover: bool = False,
+    config: LogConfig | None = None,
+    now_ms: Callable[[], int] | None = None,
+) -> Adopted:
+    """Make staged segments the end of a log, which is made if it is not there.
+
+    Args:
+        path: the partition directory, under a name that Kafka takes.
+        staged: in the order of their offsets; those that are not waiting any more are passed over.
+        keep_offsets: they keep the offsets they have, which must not lie before the log's end.
+        leader_epoch: of their batches, at least the log's latest; that one, or 0, if None.
+        recover: recover the log if it was not closed in good order, as after an interrupted try.
+        config: of the log.
+        now_ms: the clock.
+
+    Raises:
+        OffsetsOutOfOrderError: offsets to be kept lie before the log's end; nothing has changed.
+        UncleanShutdownError: the log was not closed in good order, and is not to be recovered.
+        LogLockedError: another process, or another log of this one, writes there.
+        OSError: the disk refuses.
+    """
+    directory = Path(path).resolve()
+    waiting = [one for one in staged if one.is_waiting]
+
+    def visit() -> int:
+        with Log.open(
+            directory, mode="append", create=True, recover=recover, config=config, now_ms=now_ms
+        ) as log:
+            return log.log_end_offset
+
+    make_directories(directory.parent)
+    # One life around all of it: nobody gets in between, and no mark is left on the way.
+    resident = residence.enter(directory.parent)
+    clean = False
+    try:
+        end = visit()
+        if keep_offsets:
+            _check_order(waiting, end)
+        if waiting:
+            first = waiting[0].first_offset if keep_offsets else end
+            epoch = _begin_epoch(directory, leader_epoch, first)
+            for one in waiting:
+                base = one.first_offset if keep_offsets else end
+                end = _renumber(one, None if keep_offsets else end, epoch)
+                _move(one, directory, base)
+            end = visit()
+        clean = True
+    except (OffsetsOutOfOrderError, ValueError):
+        clean = True  # refused, with nothing changed
+        raise
+    finally:
+        resident.leave(clean=clean)
+    return Adopted(end, len(waiting))
+
+
+def _begin_epoch(directory: Path, wanted: int | None, first_offset: int) -> int:
+    """Make the leader epoch of what is adopted known, lasting; the epoch."""
+    epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
+    latest = epochs.latest.epoch if epochs.latest is not None else 0
+    epoch = latest if wanted is None else wanted
+    if epoch < latest:
+        raise ValueError(f"leader epoch {epoch} is older than the log's latest, {latest}")
+    epochs.assign(epoch, first_offset)
+    return epoch
+
+
+def _check_order(waiting: Sequence[StagedSegment], end: int) -> None:
+    for one in waiting:
+        if one.first_offset < end:
+            raise OffsetsOutOfOrderError(
+                f"offsets {one.first_offset} to {one.last_offset} are to be kept, but what is in "
+                f"front of them ends at {end}",
+                path=one.path(FileKind.LOG),
+                offset=one.first_offset,
+            )
+        end = one.last_offset + 1
+
+
+def _renumber(one: StagedSegment, base: int | None, epoch: int) -> int:
+    """Give each batch its leader epoch and, one behind the other from `base` on, its offsets.
+
+    Where a batch goes is told by how many offsets those before it have, so it does not matter how
+    far an interrupted try came. Lasting when this returns.
+
+    Args:
+        one: the segment.
+        base: of the first batch; None for the offsets that they have.
+        epoch: of all of them.
+
+    Returns:
+        The offset behind the last one.
+    """
+    path = one.path(FileKind.LOG)
+    end = one.first_offset if base is None else base
+    with io.WriteFile.open(path) as file:
+        with Segment.open(path, mapping="never", is_last=False) as segment:
+            for tile in segment.walk(on_bad_crc="ignore"):
+                table = tile.table
+                offsets = table.base_offset
+                if base is not None:
+                    spans = table.last_offset - offsets + 1
+                    offsets = end + np.cumsum(spans) - spans
+                    end += int(spans.sum())
+                elif len(table):
+                    end = int(table.last_offset[-1]) + 1
+                columns = (table.position, offsets, table.size - LOG_OVERHEAD)
+                for position, *numbers in zip(*(c.tolist() for c in columns), strict=True):
+                    file.write_at(position, _HEAD.pack(*numbers, epoch))
+        file.flush()
+    return end
+
+
+def _move(one: StagedSegment, directory: Path, base: int) -> None:
+    """Give the files their names in the log, the log file's last."""
+    for kind in _INDEXES:
+        index = one.path(kind)
+        with io.WriteFile.open(index) as file:
+            file.flush()
+        target = directory / f"{base:020d}.{kind.value}"
+        if target.exists():  # of an empty segment, or of a try that was interrupted
+            io.unlink(target)
+        io.link(index, target)
+    io.flush_directory(directory)
+    target = directory / f"{base:020d}.{FileKind.LOG.value}"
+    if target.exists() and os.stat(target).st_size:
+        raise OffsetsOutOfOrderError("a segment is in the place of the new one", path=target)
+    io.rename(one.path(FileKind.LOG), target)
+    io.flush_directory(directory)
+
+
+__all__ = ["Adopted", "StagedSegment", "adopt"]
