@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from kseg.constants import LOG_OVERHEAD
-from kseg.errors import OffsetsOutOfOrderError
+from kseg.errors import AppendError, OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.names import FileKind
 from kseg.log import residence
@@ -109,6 +109,7 @@ def adopt(
 
     Raises:
         OffsetsOutOfOrderError: offsets to be kept lie before the log's end; nothing has changed.
+        AppendError: the leader epoch is older than the log's latest; nothing has changed.
         UncleanShutdownError: the log was not closed in good order, and is not to be recovered.
         LogLockedError: another process, or another log of this one, writes there.
         OSError: the disk refuses.
@@ -128,9 +129,8 @@ def adopt(
     clean = False
     try:
         end = visit()
-        if keep_offsets:
-            _check_order(waiting, end)
         if waiting:
+            check_adoptable(directory, end, waiting, keep_offsets, leader_epoch)
             first = waiting[0].first_offset if keep_offsets else end
             epoch = _begin_epoch(directory, leader_epoch, first)
             for one in waiting:
@@ -139,7 +139,7 @@ def adopt(
                 _move(one, directory, base)
             end = visit()
         clean = True
-    except (OffsetsOutOfOrderError, ValueError):
+    except AppendError:
         clean = True  # refused, with nothing changed
         raise
     finally:
@@ -147,13 +147,41 @@ def adopt(
     return Adopted(end, len(waiting))
 
 
+def check_adoptable(
+    directory: Path,
+    end: int,
+    waiting: Sequence[StagedSegment],
+    keep_offsets: bool,
+    leader_epoch: int | None,
+) -> None:
+    """Refuse what cannot become the end of a log.
+
+    Args:
+        directory: of the partition.
+        end: where its log ends.
+        waiting: in the order of their offsets.
+        keep_offsets: they keep the offsets they have.
+        leader_epoch: of their batches.
+
+    Raises:
+        OffsetsOutOfOrderError: offsets to be kept overlap, or lie before the log's end.
+        AppendError: the leader epoch is older than the log's latest.
+    """
+    latest = LeaderEpochs.load(directory / EPOCHS_NAME).latest
+    if leader_epoch is not None and latest is not None and leader_epoch < latest.epoch:
+        raise AppendError(
+            f"leader epoch {leader_epoch} is older than the log's latest, {latest.epoch}",
+            path=directory,
+        )
+    if keep_offsets:
+        _check_order(waiting, end)
+
+
 def _begin_epoch(directory: Path, wanted: int | None, first_offset: int) -> int:
     """Make the leader epoch of what is adopted known, lasting; the epoch."""
     epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
     latest = epochs.latest.epoch if epochs.latest is not None else 0
     epoch = latest if wanted is None else wanted
-    if epoch < latest:
-        raise ValueError(f"leader epoch {epoch} is older than the log's latest, {latest}")
     epochs.assign(epoch, first_offset)
     return epoch
 
@@ -222,4 +250,4 @@ def _move(one: StagedSegment, directory: Path, base: int) -> None:
     io.flush_directory(directory)
 
 
-__all__ = ["Adopted", "StagedSegment", "adopt"]
+__all__ = ["Adopted", "StagedSegment", "adopt", "check_adoptable"]

@@ -212,7 +212,9 @@ def _unknown(name: str) -> str:
     return f"kseg: unknown option {name!r}; {hint}"
 
 
-def _word(*words: str) -> Callable[[str], str]:
+def parse_word(*words: str) -> Callable[[str], str]:
+    """A parser that takes one of some words, in any case."""
+
     def parse(text: str) -> str:
         word = text.strip().lower()
         if word not in words:
@@ -223,7 +225,7 @@ def _word(*words: str) -> Callable[[str], str]:
 
 
 def _flag(text: str) -> bool:
-    return _word("true", "false")(text) == "true"
+    return parse_word("true", "false")(text) == "true"
 
 
 def _name(text: str) -> str:
@@ -239,7 +241,8 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _integer(text: str, low: int, high: int) -> int:
+def parse_integer(text: str, low: int, high: int) -> int:
+    """A whole number within bounds, both of them included; ValueError otherwise."""
     if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", text, re.ASCII):
         raise ValueError("not an integer")
     value = int(text)
@@ -249,14 +252,15 @@ def _integer(text: str, low: int, high: int) -> int:
 
 
 def _batch_rows(text: str) -> int:
-    return _integer(text, 1, BATCH_ROWS_MAX)
+    return parse_integer(text, 1, BATCH_ROWS_MAX)
 
 
 def _positive(text: str) -> int:
-    return _integer(text, 1, OFFSET_MAX)
+    return parse_integer(text, 1, OFFSET_MAX)
 
 
-def _size(text: str) -> int:
+def parse_size(text: str) -> int:
+    """Bytes, such as 134217728, 128m or 1 GiB; ValueError otherwise."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or len(match[1]) > 19:
         raise ValueError("not a size such as 134217728, 128m or 1g")
@@ -311,11 +315,11 @@ def _offsets(text: str, *, word: str, other: str, number: int, wrong: int | None
     if other and text.lower() == other:
         raise ValueError(f"{other} has no meaning at this end")
     if not text.startswith("{"):
-        return OffsetBound(every=_integer(text, 0, OFFSET_MAX))
+        return OffsetBound(every=parse_integer(text, 0, OFFSET_MAX))
     try:
         topics = json.loads(text)
         each = tuple(
-            (topic, _integer(partition, 0, PARTITION_MAX), bound(offset))
+            (topic, parse_integer(partition, 0, PARTITION_MAX), bound(offset))
             for topic, offsets in topics.items()
             for partition, offset in offsets.items()
         )
@@ -327,7 +331,7 @@ def _offsets(text: str, *, word: str, other: str, number: int, wrong: int | None
 def _time(text: str) -> int:
     """Milliseconds, or ISO 8601; a time without a zone is UTC."""
     if re.fullmatch(r"\s*-?\d{1,19}\s*", text, re.ASCII):
-        return _integer(text, -OFFSET_MAX - 1, OFFSET_MAX)
+        return parse_integer(text, -OFFSET_MAX - 1, OFFSET_MAX)
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -352,7 +356,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
         _Option("subscribe", "topics", parse_subscribe),
         _Option("subscribePattern", "topics", parse_pattern),
         _Option("assign", "topics", parse_assign),
-        _Option("mode", "mode", _word("records", "batches", "segments")),
+        _Option("mode", "mode", parse_word("records", "batches", "segments")),
         _Option("partitions", "partitions", _partitions),
         _Option("startingOffsets", "starting_offsets", _starting_offsets),
         _Option("endingOffsets", "ending_offsets", _ending_offsets),
@@ -361,16 +365,16 @@ _OPTIONS: Final[dict[str, _Option]] = {
         _Option("columns", "columns", _names),
         _Option("includeHeaders", "include_headers", _flag),
         _Option("includeControl", "include_control", _flag),
-        _Option("isolation", "isolation", _word("read_uncommitted", "read_committed")),
+        _Option("isolation", "isolation", parse_word("read_uncommitted", "read_committed")),
         _Option("verifyCrc", "verify_crc", _flag),
-        _Option("onCorrupt", "on_corrupt", _word("fail", "skip", "permissive")),
+        _Option("onCorrupt", "on_corrupt", parse_word("fail", "skip", "permissive")),
         _Option("reportPath", "report_path", _name),
-        _Option("index", "index", _word("auto", "use", "ignore")),
-        _Option("pushdown", "pushdown", _word("auto", "on", "off")),
-        _Option("targetPartitionBytes", "target_partition_bytes", _size),
+        _Option("index", "index", parse_word("auto", "use", "ignore")),
+        _Option("pushdown", "pushdown", parse_word("auto", "on", "off")),
+        _Option("targetPartitionBytes", "target_partition_bytes", parse_size),
         _Option("maxBatchRows", "max_batch_rows", _batch_rows),
         _Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", _positive),
-        _Option("maxBytesPerTrigger", "max_bytes_per_trigger", _size),
+        _Option("maxBytesPerTrigger", "max_bytes_per_trigger", parse_size),
         _Option("maxSegmentsPerTrigger", "max_segments_per_trigger", _positive),
         _Option("failOnDataLoss", "fail_on_data_loss", _flag),
     )

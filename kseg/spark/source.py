@@ -1,4 +1,4 @@
-"""The batch source behind `format("kseg")`: a thin shell around options, plan and reading.
+"""What Spark knows as `format("kseg")`, and its batch source: a thin shell around plan and reading.
 
 Spark builds these objects on the driver and pickles them to its workers, so they hold options and
 names only, never a file or a kernel's object. Spark asks afresh for every action, `explain` among
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kseg.spark.plan import Split
+    from kseg.spark.sink import SinkWriter, StreamSinkWriter
 
 #: Spark plans a query with filters in a process that runs this module, and only with pushdown on.
 _PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -43,15 +44,13 @@ class KsegDataSource(DataSource):
     """`spark.read.format("kseg")`: records of Kafka log segments as rows."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Check Spark itself and every option, so that a mistake shows at once.
+        """Check Spark itself; which options there are depends on what is asked for next.
 
         Raises:
             MissingExtraError: Spark is too old.
-            ValueError: an option is unknown or out of its domain.
         """
         check_pyspark()
         super().__init__(options)
-        self._options = parse_options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -59,21 +58,27 @@ class KsegDataSource(DataSource):
         return "kseg"
 
     def schema(self) -> str:
-        """The columns where the query brings no schema of its own."""
-        return ddl(self._options)
+        """The columns where the query brings no schema of its own.
+
+        Raises:
+            ValueError: an option is unknown or out of its domain.
+        """
+        return ddl(parse_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the schema's columns.
 
         Raises:
-            ValueError: the schema has a column that kseg does not, or of another type.
+            ValueError: the schema has a column that kseg does not, or of another type; or an option
+                is unknown or out of its domain.
         """
-        self._options.check_batch()
-        projection = project(schema, self._options)
-        pushdown = self._options.pushdown
+        options = parse_options(self.options)
+        options.check_batch()
+        projection = project(schema, options)
+        pushdown = options.pushdown
         if pushdown == "on" or (pushdown == "auto" and _PUSHDOWN_MODULE in sys.modules):
-            return FilteringReader(self._options, projection)
-        return RecordReader(self._options, projection)
+            return FilteringReader(options, projection)
+        return RecordReader(options, projection)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader of what is there and of what comes.
@@ -84,7 +89,30 @@ class KsegDataSource(DataSource):
         """
         from kseg.spark.stream import stream_reader
 
-        return stream_reader(self._options, project(schema, self._options))
+        options = parse_options(self.options)
+        return stream_reader(options, project(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:
+        """A writer of a DataFrame's rows.
+
+        Raises:
+            ValueError: a column or an option is unknown, or out of its domain.
+        """
+        from kseg.spark.sink import writer_of
+
+        return writer_of(self.options, schema, overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> StreamSinkWriter:
+        """A writer of a stream's rows.
+
+        Raises:
+            ValueError: a column or an option is unknown, or out of its domain.
+        """
+        from kseg.spark.sink import stream_writer_of
+
+        return stream_writer_of(self.options, schema, overwrite)
 
 
 class RecordReader(DataSourceReader):

@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 PARTITION_MAX: Final = 2**31 - 1
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,19 @@ def parse_assign(text: str) -> TopicChoice:
             raise wrong
     assigned = tuple((_name(topic), tuple(numbers)) for topic, numbers in given.items())
     return TopicChoice("assign", text, names=tuple(given), assigned=assigned)
+
+
+def check_topic_name(name: str) -> str:
+    """A name that Kafka takes for a topic, and so nothing that leads out of a directory.
+
+    Raises:
+        ValueError: it is none.
+
+    Source: Kafka `Topic.validate`.
+    """
+    if _TOPIC.fullmatch(name) is None or name in (".", ".."):
+        raise ValueError(f"{name!r} is no name that Kafka takes for a topic")
+    return name
 
 
 def _is_partition(number: object) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kseg.analysis.verify import verify
-from kseg.errors import OffsetsOutOfOrderError
+from kseg.errors import AppendError, OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.metadata import read_clean_shutdown
@@ -100,7 +100,7 @@ def test_batches_are_of_the_logs_latest_epoch(log: Path, tmp_path: Path) -> None
 
 
 def test_an_older_epoch_is_refused_and_nothing_changes(log: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="leader epoch 2 is older than the log's latest, 3"):
+    with pytest.raises(AppendError, match="leader epoch 2 is older than the log's latest, 3"):
         adopt(log, [staged(tmp_path, "a", 0, 10)], leader_epoch=2, config=CONFIG)
     assert len(records(log)) == 5
     assert read_clean_shutdown(log.parent) is not None

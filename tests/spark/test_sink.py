@@ -1,0 +1,187 @@
+"""Through a real Spark: what it writes is in the logs, once, and a broker takes it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from kseg.analysis.verify import verify
+from kseg.log.partition import Log
+from kseg.log.scan import scan
+from kseg.spark.sink import check_schema, query_of
+from kseg.spark.sink_options import parse_sink_options
+from tests.builders import batch, record, write_segment
+
+pytestmark = pytest.mark.spark
+
+RECORD = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+
+
+def load(spark: SparkSession, path: object, **options: str) -> DataFrame:
+    return spark.read.format("kseg").options(**options).load(str(path))
+
+
+def save(frame: DataFrame, path: object, **options: str) -> None:
+    frame.write.format("kseg").mode("append").options(**options).save(str(path))
+
+
+def records(path: Path, *, offsets: bool = True) -> list[Any]:
+    found = [entry for columns in scan(path, fields=RECORD) for entry in columns.records()]
+    return found if offsets else [entry[1:] for entry in found]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_what_is_read_and_written_is_the_same(
+    spark: SparkSession, plain_log: Path, tmp_path: Path, codec: str
+) -> None:
+    frame = load(spark, plain_log, includeHeaders="true", targetPartitionBytes="1k")
+    save(frame, tmp_path / "data", codec=codec, offsets="preserve")
+    written = tmp_path / "data" / plain_log.name
+    assert records(written) == records(plain_log)
+    assert verify(tmp_path / "data", deep=True).findings == ()
+    save(frame, tmp_path / "data", codec=codec, batchRecords="7")
+    assert records(written, offsets=False) == 2 * records(plain_log, offsets=False)
+    with Log.open(written, mode="append") as log:
+        assert log.recovery_point == log.log_end_offset
+
+
+def test_the_same_job_again_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(100).selectExpr("CAST(id AS STRING) AS value", "'orders' AS topic")
+    for _ in range(2):
+        save(frame, tmp_path / "data", jobId="nightly-7")
+    assert len(records(tmp_path / "data" / "orders-0")) == 100
+
+
+def test_a_job_that_fails_leaves_nothing_that_is_seen(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(100).selectExpr(
+        "CAST(id AS STRING) AS value", "IF(id = 90, '../x', 'orders') AS topic"
+    )
+    with pytest.raises(PySparkException, match="no name that Kafka takes"):
+        save(frame, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+    assert not list(tmp_path.rglob("*.log"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"key": BinaryType()}, {}, "needs the column value"),
+        ({"value": LongType()}, {}, "'value' is bigint, not binary or string"),
+        ({"value": StringType(), "colour": StringType()}, {}, "'colour' is no part of a record"),
+        ({"value": StringType()}, {"topic": ""}, "no name that Kafka takes"),
+        ({"value": StringType()}, {"offsets": "preserve"}, "needs the column offset"),
+        ({"value": StringType()}, {"codecs": "lz4"}, "did you mean 'codec'"),
+        ({"value": StringType()}, {"codec": "lzma"}, "not one of none, gzip"),
+        ({"value": StringType()}, {"path": ""}, "one data directory"),
+        ({"value": StringType()}, {"path": "s3://bucket"}, "local files only"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(
+    columns: dict[str, Any], options: dict[str, str], message: str
+) -> None:
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+    with pytest.raises(ValueError, match=message) as caught:
+        check_schema(schema, parse_sink_options({"path": "data", "topic": "t", **options}))
+    assert "\n" not in str(caught.value)
+
+
+def test_columns_of_the_source_that_are_no_part_of_a_record_are_passed_over() -> None:
+    names = {"value": StringType(), "leaderEpoch": LongType(), "timestampType": LongType()}
+    schema = StructType([StructField(name, kind) for name, kind in names.items()])
+    check_schema(schema, parse_sink_options({"path": "data", "topic": "t"}))
+
+
+def test_only_appending_is_there(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(1).selectExpr("CAST(id AS STRING) AS value")
+    with pytest.raises(PySparkException, match="use mode\\('append'\\)"):
+        frame.write.format("kseg").mode("overwrite").option("topic", "t").save(str(tmp_path / "d"))
+
+
+def test_a_query_is_known_by_its_checkpoint_or_by_name(tmp_path: Path) -> None:
+    given = {"path": "data", "checkpointLocation": f"file://{tmp_path}"}
+    name = "0d1c5d3a-6f6e-4a57-9b0a-2f6f3ad1c0de"
+    (tmp_path / "metadata").write_text(f'{{"id":"{name}"}}')
+    assert query_of(parse_sink_options(given)) == name
+    assert query_of(parse_sink_options({**given, "queryId": "mine"})) == "mine"
+    with pytest.raises(ValueError, match="set the option queryId"):
+        query_of(parse_sink_options({"path": "data"}))
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+
+def source_of(tmp_path: Path, count: int) -> Path:
+    """Two partitions of single-record batches, each value its place."""
+    for partition in (0, 1):
+        path = tmp_path / "in" / f"orders-{partition}"
+        for base in range(0, count, 500):
+            numbers = range(base, min(base + 500, count))
+            ones = [
+                batch([record(b"%d/%d" % (partition, number))], base_offset=number)
+                for number in numbers
+            ]
+            write_segment(path, base, *ones)
+    return tmp_path / "in"
+
+
+def seen(path: Path) -> dict[int, list[bytes]]:
+    return {
+        partition: [entry.value for entry in records(path / f"orders-{partition}")]
+        for partition in (0, 1)
+    }
+
+
+def test_a_stream_into_the_sink_is_whole(spark: SparkSession, tmp_path: Path) -> None:
+    source, count = source_of(tmp_path, 700), 700
+    for _ in range(2):
+        query = (
+            spark.readStream.format("kseg").option("maxOffsetsPerTrigger", "500").load(str(source))
+            .writeStream.format("kseg").option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination(120)
+        expected = {p: [b"%d/%d" % (p, n) for n in range(count)] for p in (0, 1)}
+        assert seen(tmp_path / "out") == expected
+        for partition in (0, 1):
+            path = source / f"orders-{partition}"
+            write_segment(path, count, batch([record(b"%d/%d" % (partition, count))],
+                                             base_offset=count))  # fmt: skip
+        count += 1
+    assert verify(tmp_path / "out", deep=True).ok
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_a_stream_that_is_killed_again_and_again_delivers_each_record_once(tmp_path: Path) -> None:
+    """Twenty kills with KSEG_KILLS=20; the seed is printed."""
+    count, kills = 2_000, int(os.environ.get("KSEG_KILLS", "3"))
+    seed = int(os.environ.get("KSEG_SEED", "7"))
+    print(f"seed {seed}")
+    random.seed(seed)
+    source = source_of(tmp_path, count)
+    words = [sys.executable, "-m", "tests.spark.streaming", str(source), str(tmp_path / "out"),
+             str(tmp_path / "checkpoint")]  # fmt: skip
+    for kill in range(kills + 1):
+        with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as run:
+            assert run.stdout is not None
+            assert run.stdout.readline() == b"started\n"
+            if kill < kills:
+                time.sleep(random.uniform(0.5, 8.0))
+                os.killpg(run.pid, signal.SIGKILL)
+            else:
+                assert run.stdout.read() == b"done\n"
+    expected = {p: [b"%d/%d" % (p, n) for n in range(count)] for p in (0, 1)}
+    assert seen(tmp_path / "out") == expected
+    assert verify(tmp_path / "out", deep=True).ok
