@@ -1,0 +1,23 @@
+"""Questions to whole fleets of logs, answered by Spark's workers; each also `kseg spark VERB`.
+
+    from kseg.spark import jobs
+    found = jobs.verify(spark, ["/data/a", "/data/b"], job="/shared/verify-monday")
+    found.report                what one process would answer
+    found.frame(spark)          its rows as a DataFrame
+
+A path is a file, a partition directory or a data directory, as every worker sees it; one that is
+relative counts from the driver's directory. With `job`, a directory that every worker sees, a run
+that was ended goes on where it was: what is finished is not done again.
+
+Importing this module imports no pyspark.
+"""
+
+from __future__ import annotations
+
+from kseg.spark.jobs.compaction import compaction
+from kseg.spark.jobs.export import export
+from kseg.spark.jobs.reindex import reindex
+from kseg.spark.jobs.stats import stats
+from kseg.spark.jobs.verify import verify
+
+__all__ = ["compaction", "export", "reindex", "stats", "verify"]

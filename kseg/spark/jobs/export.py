@@ -1,0 +1,268 @@
+"""Records of a fleet as Parquet files, written by the workers themselves; Spark only shares it out.
+
+    OUT/topic=orders/partition=0/<first offset>-<attempt>.parquet     by="partition"
+    OUT/date=2025-10-09/<first offset>-<attempt>.parquet              by="date", in UTC
+    OUT/_manifest.json                                                every file, and what is in it
+
+Directories are named as Hive, Spark and others read them: `spark.read.parquet(OUT)` has their
+columns again. Everything is written into `<OUT>.kseg-export-<job>/`, beside. When the last task has
+ended, files of attempts that failed go, the manifest is written, and one rename shows it all. So
+there is the whole export or none; with `overwrite`, for the moment between two renames, none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg.arrow import TYPES
+from kseg.errors import KsegError
+from kseg.files import atomic, io
+from kseg.spark.damage import Damage, passing_over, report
+from kseg.spark.jobs.compaction import source_options
+from kseg.spark.jobs.job_directory import make_directories, open_job
+from kseg.spark.jobs.parquet_files import ExportedFile, FileOptions, ParquetFiles
+from kseg.spark.jobs.running import run, splits_of
+from kseg.spark.options import SourceOptions
+from kseg.spark.reading import read_split
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kseg.spark.jobs.running import Progress
+    from kseg.spark.plan import Split
+
+SCHEMA: Final = "kseg.spark-export/1"
+MANIFEST: Final = "_manifest.json"
+#: The columns of Spark's own Kafka source, under kseg's names.
+FIELDS: Final = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "key",
+    "value",
+    "headers",
+)
+ROW_GROUP_ROWS: Final = 128 << 10
+CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
+_BY: Final = ("partition", "date")
+#: Damaged places that the answer names; more are counted only.
+_FAULTS_NAMED_MAX: Final = 100
+_DDL: Final = (
+    "path STRING, topic STRING, partition INT, date STRING, records BIGINT, bytes BIGINT, "
+    "first_offset BIGINT, last_offset BIGINT, min_timestamp BIGINT, max_timestamp BIGINT"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What was written.
+
+    Attributes:
+        out: the directory.
+        files: all of them, by path.
+        fault_count: places that could not be read, under `onCorrupt=skip`.
+        faults: the first of them, as text.
+        tasks: how many Spark ran.
+        skipped: pieces of logs that an earlier run had written.
+    """
+
+    out: str
+    files: tuple[ExportedFile, ...]
+    fault_count: int
+    faults: tuple[str, ...]
+    tasks: int
+    skipped: int
+
+    @property
+    def records(self) -> int:
+        """In all files."""
+        return sum(file.records for file in self.files)
+
+    def manifest(self) -> dict[str, Any]:
+        """What stands in `_manifest.json`."""
+        return {
+            "schema": SCHEMA,
+            "records": self.records,
+            "bytes": sum(file.bytes for file in self.files),
+            "faults": self.fault_count,
+            "files": [asdict(file) for file in self.files],
+        }
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The files, a row each; their rows are `spark.read.parquet(out)`."""
+        return spark.createDataFrame([tuple(asdict(file).values()) for file in self.files], _DDL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Exported:
+    """What one task wrote."""
+
+    files: tuple[ExportedFile, ...]
+    fault_count: int
+    faults: tuple[str, ...]
+
+
+def export(
+    spark: SparkSession,
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    out: str | PathLike[str],
+    *,
+    by: str = "partition",
+    fields: Iterable[str] = FIELDS,
+    compression: str = "zstd",
+    row_group_rows: int = ROW_GROUP_ROWS,
+    options: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    job: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> ExportResult:
+    """Write records as Parquet.
+
+    Args:
+        spark: the session.
+        paths: one path or several, as every worker sees them.
+        out: the directory to make, as every worker sees it.
+        by: "partition" or "date": what directories are for.
+        fields: names of `kseg.arrow`, in the order of the columns.
+        compression: "zstd", "snappy", "lz4", "gzip" or "none".
+        row_group_rows: rows of a row group; fewer where they are large.
+        options: of the source: `subscribe`, `startingTimestamp`, `isolation`, `onCorrupt` ...
+        overwrite: take the place of an earlier export.
+        job: a directory to note in what is finished, and to go on from.
+        progress: called now and then with tasks done and tasks in all.
+
+    Raises:
+        ValueError: an argument or option is none of its values.
+        FileExistsError: `out` is there, and not to be replaced.
+        NotALogError: a path is nothing of Kafka's.
+        OSError: something is missing or cannot be read or written, here or by a worker.
+        KsegError: a log is damaged: names file, position and code; or `job` is of another job.
+    """
+    target = Path(out).absolute()
+    look = _look(tuple(fields), by, compression, row_group_rows)
+    chosen = source_options(paths, options)
+    _check_target(target, overwrite=overwrite)
+    directory = None
+    if job is not None:
+        directory = open_job(job, "export", (str(target), look, options))
+    _logs, items = splits_of(chosen, marked=directory is not None)
+    beside = _beside(target, directory)
+    make_directories(beside)
+    try:
+        ran = run(
+            spark,
+            items,
+            partial(_export, root=beside, look=look, options=chosen),
+            job=directory,
+            usable=lambda done: all((beside / file.path).exists() for file in done.files),
+            progress=progress,
+        )
+        result = _result(target, ran.answers, ran.tasks, ran.skipped)
+        _show(beside, target, result)
+    except BaseException:
+        if directory is None:
+            shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return result
+
+
+def _look(fields: tuple[str, ...], by: str, compression: str, rows: int) -> FileOptions:
+    unknown = [name for name in fields if name not in TYPES]
+    if unknown or not fields or len(set(fields)) < len(fields):
+        what = f"no field {', '.join(unknown)}" if unknown else "fields must differ, and be some"
+        raise ValueError(f"kseg: {what}; there are: {', '.join(TYPES)}")
+    if by not in _BY:
+        raise ValueError(f"kseg: by is one of {', '.join(_BY)}, not {by!r}")
+    if compression not in CODECS:
+        raise ValueError(f"kseg: compression is one of {', '.join(CODECS)}, not {compression!r}")
+    if rows < 1:
+        raise ValueError(f"kseg: a row group has a row or more, not {rows}")
+    look = FileOptions(fields, by, compression, rows)
+    if not look.written:
+        raise ValueError("kseg: topic and partition are in names; some other field is needed")
+    return look
+
+
+def _check_target(target: Path, *, overwrite: bool) -> None:
+    """Refuse to take the place of anything but an earlier export, and of that unasked."""
+    if not target.exists() or (target.is_dir() and not os.listdir(target)):
+        return
+    if not overwrite:
+        raise FileExistsError(17, "is there already; overwrite takes its place", str(target))
+    if not (target / MANIFEST).exists():
+        raise FileExistsError(17, "is no earlier export, so it is not replaced", str(target))
+
+
+def _beside(target: Path, directory: Path | None) -> Path:
+    """Where files are written: the same in each run of a job, else a new place."""
+    name = uuid.uuid4().hex if directory is None else str(directory.resolve())
+    suffix = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return target.with_name(f"{target.name}.kseg-export-{suffix}")
+
+
+def _result(target: Path, answers: Iterable[_Exported], tasks: int, skipped: int) -> ExportResult:
+    done = list(answers)
+    files = sorted((file for each in done for file in each.files), key=lambda file: file.path)
+    faults = sorted(fault for each in done for fault in each.faults)
+    count = sum(each.fault_count for each in done)
+    return ExportResult(
+        str(target), tuple(files), count, tuple(faults[:_FAULTS_NAMED_MAX]), tasks, skipped
+    )
+
+
+def _show(beside: Path, target: Path, result: ExportResult) -> None:
+    """Let the whole export be seen at once."""
+    wanted = {str(beside / file.path) for file in result.files}
+    for folder, _folders, names in os.walk(beside):
+        for name in names:
+            path = os.path.join(folder, name)
+            if path not in wanted:  # of an attempt that failed, or of an earlier run
+                io.unlink(path)
+            else:
+                wanted.discard(path)
+        io.flush_directory(folder)
+    if wanted:
+        raise KsegError("a file that a worker wrote is not seen here", path=min(wanted))
+    text = json.dumps(result.manifest(), indent=1)
+    atomic.replace_file(beside / MANIFEST, text.encode())
+    old = None
+    if target.exists():
+        old = target.with_name(f"{target.name}.kseg-old-{uuid.uuid4().hex[:8]}")
+        io.rename(target, old)
+    io.rename(beside, target)
+    io.flush_directory(target.parent)
+    if old is not None:
+        shutil.rmtree(old)
+
+
+# ---- in a worker ---------------------------------------------------------------------------------
+
+
+def _export(
+    splits: Sequence[Split], *, root: Path, look: FileOptions, options: SourceOptions
+) -> _Exported:
+    damages: list[Damage] = []
+    with ParquetFiles(root, look) as files:
+        for split in splits:
+            on_error = passing_over(options, split, damages)
+            for columns in read_split(split, look.decoded, options, on_error):
+                files.write(replace(columns, topic=split.topic, partition=split.partition))
+        done = files.finish()
+    if options.on_corrupt != "fail":
+        report(damages, tuple(splits), options.report_path)
+    return _Exported(done, len(damages), tuple(str(one) for one in damages[:_FAULTS_NAMED_MAX]))
+
+
+__all__ = ["CODECS", "FIELDS", "MANIFEST", "ExportResult", "ExportedFile", "export"]

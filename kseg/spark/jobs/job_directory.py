@@ -1,0 +1,276 @@
+"""What a job has done so far, in a directory that its caller gives, so that it can be gone on with.
+
+    job.json                 which job, with which options, by which kseg
+    <task>-<attempt>.done    one finished list of items: their marks, and the answer, pickled
+    <task>-<attempt>.rows    the same, where the answer is rows: an Arrow file
+
+A file has its name only when it is whole. Items are known by their marks, which say what they are
+and what state their files are in, so that nothing is taken for done that has changed since. Two
+attempts of one task leave two files, of which one counts. The directory must be seen by every
+worker, and belong to whom is trusted: pickles are read from it. Needs no pyspark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from kseg.errors import KsegError
+from kseg.files import atomic, io
+
+_SCHEMA: Final = "kseg.job/1"
+_NAME: Final = "job.json"
+_DONE, _ROWS = ".done", ".rows"
+_MARKS: Final = b"kseg.marks"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something to do, which one worker does at a time.
+
+    Attributes:
+        payload: what the work is given.
+        cost: bytes to go through, roughly.
+        mark: which thing this is, and in what state; where nobody remembers anything, any text.
+    """
+
+    payload: Any
+    cost: int
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What was done in an earlier run.
+
+    Attributes:
+        answers: one for each list of items.
+        left: the items of which no answer is there.
+    """
+
+    answers: tuple[Any, ...]
+    left: tuple[Item, ...]
+
+
+def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Path:
+    """Begin a job in a directory, or go on with the one in it.
+
+    Args:
+        directory: made if it is absent.
+        job: its name.
+        options: all that answers depend on but the items; its `repr` is compared.
+
+    Raises:
+        KsegError: another job is in it, or one with other options.
+        OSError: it cannot be read or made.
+    """
+    path = Path(directory).absolute()
+    told = {
+        "schema": _SCHEMA,
+        "job": job,
+        "options": repr(options),
+        "kseg": version("kseg"),
+    }
+    try:
+        known = json.loads((path / _NAME).read_bytes())
+    except FileNotFoundError:
+        make_directories(path)
+        if os.listdir(path):
+            raise KsegError("a job needs a directory of its own", path=path) from None
+        atomic.replace_file(path / _NAME, json.dumps(told).encode())
+        return path
+    except ValueError:
+        known = {}
+    for name in told:
+        if not isinstance(known, dict) or known.get(name) != told[name]:
+            raise KsegError(f"in here is a job with another {name}; take another", path=path)
+    return path
+
+
+def make_directories(path: Path) -> None:
+    """Make a directory and those above it, as far as they are absent."""
+    if not path.is_dir():
+        make_directories(path.parent)
+        with suppress(FileExistsError):  # another worker was faster
+            io.make_directory(path)
+
+
+def keep_answer(directory: Path, marks: Sequence[str], answer: object) -> None:
+    """Note the answer to a list of items; lasting when this returns."""
+    data = pickle.dumps((tuple(marks), answer), pickle.HIGHEST_PROTOCOL)
+    atomic.replace_file(_place(directory, marks, _DONE), data)
+
+
+def finished(
+    directory: Path, items: Iterable[Item], usable: Callable[[Any], bool] = lambda answer: True
+) -> Finished:
+    """What was answered of these items.
+
+    Args:
+        directory: of the job.
+        items: all that there is to do.
+        usable: whether an answer still holds, by something else than the items.
+
+    Raises:
+        KsegError: a file is none of a job's.
+        OSError: a file cannot be read.
+    """
+    left = {item.mark: item for item in items}
+    answers = []
+    for path in sorted(directory.glob(f"*{_DONE}")):
+        try:
+            marks, answer = pickle.loads(path.read_bytes())
+        except (pickle.UnpicklingError, EOFError, AttributeError, ValueError, TypeError):
+            raise KsegError("no answer of a job; remove it", path=path) from None
+        if all(mark in left for mark in marks) and usable(answer):
+            answers.append(answer)
+            for mark in marks:
+                del left[mark]
+    return Finished(tuple(answers), tuple(left.values()))
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def keep_rows(directory: Path, marks: Sequence[str], schema: Any, batches: Iterable[Any]) -> Any:
+    """Pass rows on, and note them; they are noted when the last one has been taken.
+
+    Args:
+        directory: of the job.
+        marks: of the items that the rows answer.
+        schema: Arrow's, of the rows.
+        batches: Arrow's record batches.
+    """
+    import pyarrow as pa
+
+    place = _place(directory, marks, _ROWS)
+    unfinished = place.with_suffix(".part")
+    told = schema.with_metadata({_MARKS: json.dumps(list(marks)).encode()})
+    with FileSink(unfinished) as sink, pa.ipc.new_file(sink, told) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            yield batch
+    io.rename(unfinished, place)
+    io.flush_directory(directory)
+
+
+def finished_rows(directory: Path, items: Iterable[Item]) -> Finished:
+    """The files of rows that answer some of these items, as `answers`."""
+    left = {item.mark: item for item in items}
+    found = []
+    for path in sorted(directory.glob(f"*{_ROWS}")):
+        marks = _marks_of(path)
+        if all(mark in left for mark in marks):
+            found.append(str(path))
+            for mark in marks:
+                del left[mark]
+    return Finished(tuple(found), tuple(left.values()))
+
+
+def _marks_of(path: Path) -> list[str]:
+    import pyarrow as pa
+
+    try:
+        with pa.OSFile(str(path)) as file:
+            told: bytes = pa.ipc.open_file(file).schema.metadata[_MARKS]
+    except (pa.ArrowInvalid, KeyError, TypeError):
+        raise KsegError("no rows of a job; remove it", path=path) from None
+    marks: list[str] = json.loads(told)
+    return marks
+
+
+def _place(directory: Path, marks: Sequence[str], suffix: str) -> Path:
+    task = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
+    return directory / f"{task}-{uuid.uuid4().hex[:8]}{suffix}"
+
+
+class FileSink:
+    """A new file that pyarrow writes from front to back; lasting when it is closed.
+
+    Left by an error, it is removed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Make the file.
+
+        Raises:
+            FileExistsError: it is there.
+        """
+        self._path: Final = path
+        self._file: Final = io.WriteFile.open(path, exclusive=True)
+        self._position = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        """Add bytes at the end."""
+        view = memoryview(data).cast("B")
+        self._file.write_at(self._position, view)
+        self._position += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """How many bytes there are."""
+        return self._position
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def readable(self) -> bool:
+        """Bytes go one way."""
+        return False
+
+    def writable(self) -> bool:
+        """This one."""
+        return True
+
+    def seekable(self) -> bool:
+        """And in order."""
+        return False
+
+    def close(self) -> None:
+        """Flush to the disk, and close."""
+        if not self.closed:
+            self.closed = True
+            self._file.flush()
+            self._file.close()
+
+    def discard(self) -> None:
+        """Close and remove the file."""
+        if not self.closed:
+            self.closed = True
+            self._file.close()
+        with suppress(FileNotFoundError):
+            io.unlink(self._path)
+
+    def __enter__(self) -> FileSink:
+        """Itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+        """Close it; remove it after an error, which may be that nobody wants the rest."""
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+__all__ = [
+    "FileSink",
+    "Finished",
+    "Item",
+    "finished",
+    "finished_rows",
+    "keep_answer",
+    "keep_rows",
+    "make_directories",
+    "open_job",
+]

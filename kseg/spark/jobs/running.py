@@ -1,0 +1,403 @@
+"""Work shared out to Spark's workers: packed into tasks, one a Spark partition, and remembered.
+
+    items     what there is to do, each with its cost
+    pack      small ones together, about four tasks a core, each of 64 MiB to 1 GiB
+    run       every task in a worker: its answer comes back pickled, and is kept where asked
+    rows_of   the same, where the answer is rows of a DataFrame
+
+Spark gets one row a task, which says no more than the task's number; the lists themselves travel
+with the function. A worker that fails at something of kseg's sends the error back as its answer,
+so that the driver raises the very error that one process would raise, once all other tasks are
+done. Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import threading
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import chdir, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from kseg.analysis.units import Unit, UnitKind
+from kseg.errors import KsegError
+from kseg.log.scene import look_at
+from kseg.spark.jobs.job_directory import (
+    Item,
+    finished,
+    finished_rows,
+    keep_answer,
+    keep_rows,
+)
+from kseg.spark.listing import LogEntry, list_logs
+from kseg.spark.options import SourceOptions
+from kseg.spark.plan import make_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    #: `progress(done, total)`: tasks that are finished, and all of them.
+    Progress = Callable[[int, int], None]
+    Work = Callable[[Sequence[Any]], Any]
+    RowWork = Callable[[Sequence[Any]], Iterator[pa.RecordBatch]]
+
+TASKS_PER_CORE: Final = 4
+TASK_BYTES_MIN: Final = 64 << 20
+TASK_BYTES_MAX: Final = 1 << 30
+#: Opening a file takes as long as checking about so much of one.
+_ITEM_BYTES: Final = 1 << 20
+#: Where Spark does not say how many cores there are, as through Spark Connect.
+_CORES_UNKNOWN: Final = 8
+_POLL_SECONDS: Final = 0.25
+_GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+
+_settled = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of some items.
+
+    Attributes:
+        answers: one for each task, in no order that matters; those of earlier runs among them.
+        tasks: how many Spark ran now.
+        skipped: items that an earlier run had answered.
+    """
+
+    answers: tuple[Any, ...]
+    tasks: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A task's answer where it has none."""
+
+    error: KsegError | OSError
+
+
+def pack(items: Iterable[Item], cores: int) -> list[tuple[Item, ...]]:
+    """Neighbours share a task until it is full; the largest tasks come first.
+
+    Args:
+        items: in an order in which neighbours belong together.
+        cores: how many Spark has.
+    """
+    items = list(items)
+    total = sum(_weight(item) for item in items)
+    share = total // (TASKS_PER_CORE * max(cores, 1))
+    target = min(max(share, TASK_BYTES_MIN), TASK_BYTES_MAX)
+    tasks: list[list[Item]] = []
+    filled = 0
+    for item in items:
+        if not tasks or filled + _weight(item) > target:
+            tasks.append([])
+            filled = 0
+        tasks[-1].append(item)
+        filled += _weight(item)
+    tasks.sort(key=lambda task: sum(map(_weight, task)), reverse=True)
+    return [tuple(task) for task in tasks]
+
+
+def _weight(item: Item) -> int:
+    return item.cost + _ITEM_BYTES
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks Spark runs at a time."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except AttributeError:
+        return _CORES_UNKNOWN
+
+
+def run(
+    spark: SparkSession,
+    items: Sequence[Item],
+    work: Work,
+    *,
+    job: Path | None = None,
+    usable: Callable[[Any], bool] = lambda answer: True,
+    progress: Progress | None = None,
+) -> Ran:
+    """Have every item worked on once.
+
+    Args:
+        spark: the session.
+        items: what there is to do.
+        work: takes the payloads of a task, in a worker, and answers something small; pickles.
+        job: directory of what was done before, from `open_job`; finished tasks are noted there.
+        usable: whether such an answer still holds.
+        progress: called now and then while Spark works.
+
+    Raises:
+        KsegError, OSError: a task met it; all others were brought to their end.
+    """
+    before = finished(job, items, usable) if job is not None else None
+    left = items if before is None else before.left
+    known = () if before is None else before.answers
+    tasks = pack(left, cores_of(spark))
+    if not tasks:
+        return Ran(known, 0, len(items))
+    act = partial(_answers, tasks=_packed(tasks), work=work, job=job, place=os.getcwd())
+    frame = _frame(spark, len(tasks), act, "answer BINARY")
+    with watched(spark, len(tasks), progress):
+        rows = frame.collect()
+    answers = [pickle.loads(row.answer) for row in rows]
+    failed = [answer.error for answer in answers if isinstance(answer, _Failed)]
+    if failed:
+        raise min(failed, key=str)
+    return Ran((*known, *answers), len(tasks), len(items) - len(left))
+
+
+def rows_of(
+    spark: SparkSession,
+    items: Sequence[Item],
+    work: RowWork,
+    schema: pa.Schema,
+    *,
+    ddl: str,
+    job: Path | None = None,
+) -> tuple[DataFrame, Ran]:
+    """A DataFrame of what the work on all items yields; nothing runs before Spark needs it.
+
+    Args:
+        spark: the session.
+        items: what there is to do.
+        work: takes the payloads of a task, in a worker, and yields record batches; pickles.
+        schema: of these.
+        ddl: the same in Spark's words.
+        job: directory of what was done before, from `open_job`; finished tasks are noted there.
+    """
+    before = finished_rows(job, items) if job is not None else None
+    left = items if before is None else before.left
+    known: tuple[str, ...] = () if before is None else before.answers
+    tasks = pack(left, cores_of(spark))
+    sources: list[tuple[Item, ...] | str] = [*tasks, *known]
+    act = partial(
+        _rows, tasks=_packed(sources), work=work, schema=schema, job=job, place=os.getcwd()
+    )
+    frame = _frame(spark, len(sources), act, ddl)
+    return frame, Ran((), len(tasks), len(items) - len(left))
+
+
+def _frame(spark: SparkSession, count: int, act: Callable[..., Any], ddl: str) -> DataFrame:
+    """One row a partition, and what the function makes of it."""
+    return spark.range(0, count, 1, max(count, 1)).mapInArrow(act, ddl)
+
+
+def _packed(tasks: Iterable[tuple[Item, ...] | str]) -> tuple[bytes, ...]:
+    """Each task by itself, so that a worker unpacks no more than its own."""
+    return tuple(zlib.compress(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), 1) for task in tasks)
+
+
+# ---- in a worker ---------------------------------------------------------------------------------
+
+
+def _answers(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    tasks: tuple[bytes, ...],
+    work: Work,
+    job: Path | None,
+    place: str,
+) -> Iterator[pa.RecordBatch]:
+    """What `mapInArrow` runs: the answer of each task that is asked for."""
+    for number in _numbers(batches):
+        items: tuple[Item, ...] = _unpacked(tasks[number])
+        try:
+            with _where(place):
+                answer = work([item.payload for item in items])
+                if job is not None:
+                    keep_answer(job, [item.mark for item in items], answer)
+        except (KsegError, OSError) as error:
+            answer = _Failed(error)
+        data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+        yield pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], names=["answer"])
+
+
+def _rows(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    tasks: tuple[bytes, ...],
+    work: RowWork,
+    schema: pa.Schema,
+    job: Path | None,
+    place: str,
+) -> Iterator[pa.RecordBatch]:
+    """What `mapInArrow` runs: the rows of each task that is asked for."""
+    for number in _numbers(batches):
+        task = _unpacked(tasks[number])
+        if isinstance(task, str):
+            with pa.OSFile(task) as file:
+                reader = pa.ipc.open_file(file)
+                for index in range(reader.num_record_batches):
+                    batch = reader.get_batch(index)
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            continue
+        with _where(place):
+            rows = work([item.payload for item in task])
+            if job is not None:
+                rows = keep_rows(job, [item.mark for item in task], schema, rows)
+            yield from rows
+
+
+def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    settle()
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _unpacked(task: bytes) -> Any:
+    return pickle.loads(zlib.decompress(task))
+
+
+def _where(place: str) -> Any:
+    """In the driver's directory, if it is here too: paths are as the caller spelled them."""
+    return chdir(place) if os.path.isdir(place) else nullcontext()
+
+
+def settle() -> None:
+    """Put what was imported out of the collector's sight, once in a worker's life.
+
+    Spark's worker collects garbage after every task, and most of a short task's time goes into
+    looking at modules that will never be garbage.
+    """
+    global _settled
+    if not _settled:
+        gc.collect()
+        gc.freeze()
+        _settled = True
+
+
+# ---- progress ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def watched(spark: SparkSession, total: int, progress: Progress | None) -> Iterator[None]:
+    """Tell how far Spark's jobs of this block are, from a thread that asks now and then.
+
+    Args:
+        spark: the session; through Spark Connect nothing is told.
+        total: tasks to expect.
+        progress: what to call; None tells nothing.
+    """
+    context = getattr(spark, "_sc", None)
+    if progress is None or context is None:
+        yield
+        return
+    kept = [context.getLocalProperty(name) for name in _GROUP]
+    group = f"kseg-{uuid.uuid4().hex}"
+    context.setJobGroup(group, "kseg")
+    done = threading.Event()
+    tracker = context.statusTracker()
+
+    def tell() -> None:
+        while not done.wait(_POLL_SECONDS):
+            progress(min(_finished_tasks(tracker, group), total), total)
+
+    watcher = threading.Thread(target=tell, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        for name, value in zip(_GROUP, kept, strict=True):
+            context.setLocalProperty(name, value)
+    progress(total, total)
+
+
+def _finished_tasks(tracker: Any, group: str) -> int:
+    """Tasks that have ended in all stages of a group's jobs."""
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForGroup(group)]
+    stages = [
+        tracker.getStageInfo(number) for job in jobs if job is not None for number in job.stageIds
+    ]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+# ---- items of an analysis ------------------------------------------------------------------------
+
+
+def items_of(units: Iterable[Unit], *, marked: bool) -> list[Item]:
+    """Units of an analysis as items.
+
+    Args:
+        units: from `kseg.analysis.units.plan`.
+        marked: whether to say what state their files are in, which takes a look at each.
+    """
+    return [Item(unit, unit.cost, _mark(unit) if marked else "") for unit in units]
+
+
+def _mark(unit: Unit) -> str:
+    """Which unit, and names, sizes and times of all files that its examination reads."""
+    if unit.kind in (UnitKind.PARTITION, UnitKind.DATA_DIRECTORY):
+        seen: list[Any] = [*look_at(unit.path)]
+    else:
+        files = (unit.path, unit.index, unit.time_index, unit.txn_index)
+        seen = [state_of(path) for path in files if path is not None]
+    return repr((unit, os.path.realpath(unit.path), seen))
+
+
+def state_of(path: str) -> tuple[int, int, int] | None:
+    """Size, time of modification and inode of a file; None without one."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return (status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def splits_of(options: SourceOptions, *, marked: bool) -> tuple[tuple[LogEntry, ...], list[Item]]:
+    """The logs that the source would read, and its splits as items.
+
+    Args:
+        options: of the source.
+        marked: whether to say what state the files are in.
+
+    Raises:
+        NotALogError: the paths hold no segment.
+        OSError: a path cannot be read.
+    """
+    logs = list_logs(options)
+    splits = (split for task in make_plan(logs, options).tasks for split in task)
+    items = [
+        Item(split, split.split_bytes, repr((split, state_of(split.path))) if marked else "")
+        for split in splits
+    ]
+    return logs, items
+
+
+def without_spark(lines: str) -> str:
+    """What went wrong in a worker, out of the many lines that Spark makes of it."""
+    told = [line.strip() for line in lines.splitlines() if line.strip()]
+    ours = [line for line in told if line.startswith("kseg.errors.")]
+    if ours:
+        return ours[-1].partition(": ")[2]
+    named = [line for line in told if ": " in line and line.split(": ")[0].endswith("Error")]
+    return (named or told or ["Spark failed"])[-1]
+
+
+__all__ = [
+    "Ran",
+    "cores_of",
+    "items_of",
+    "pack",
+    "rows_of",
+    "run",
+    "settle",
+    "splits_of",
+    "state_of",
+    "watched",
+    "without_spark",
+]

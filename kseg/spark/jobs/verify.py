@@ -1,0 +1,87 @@
+"""Is every byte of a fleet right? `kseg verify`, with Spark's workers to share the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Final
+
+from kseg.analysis.units import Unit, plan
+from kseg.analysis.values import Examined, Report
+from kseg.analysis.verify import VerifyOptions, examine, merge_all
+from kseg.analysis.verify import report as report_of
+from kseg.spark.jobs.job_directory import open_job
+from kseg.spark.jobs.running import items_of, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kseg.spark.jobs.running import Progress
+
+_DDL: Final = (
+    "code STRING, severity STRING, path STRING, position BIGINT, offset BIGINT, "
+    "message STRING, advice STRING"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """What was found.
+
+    Attributes:
+        report: as `kseg.analysis.verify` gives it for the same paths.
+        tasks: how many Spark ran.
+        skipped: files and directories that an earlier run had examined.
+    """
+
+    report: Report
+    tasks: int
+    skipped: int
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The findings, a row each."""
+        return spark.createDataFrame([astuple(one) for one in self.report.findings], _DDL)
+
+
+def verify(
+    spark: SparkSession,
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    options: VerifyOptions | None = None,
+    job: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> VerifyResult:
+    """Examine files, partition directories and data directories.
+
+    Args:
+        spark: the session.
+        paths: one path or several, as every worker sees them.
+        options: how closely to look.
+        job: a directory to note in what is finished, and to go on from.
+        progress: called now and then with tasks done and tasks in all.
+
+    Raises:
+        NotALogError: a path is nothing of Kafka's.
+        OSError: something is missing or cannot be read, here or by a worker.
+        KsegError: `job` is of another job.
+    """
+    chosen = options or VerifyOptions()
+    units = plan([paths] if isinstance(paths, (str, PathLike)) else paths)
+    directory = None if job is None else open_job(job, "verify", chosen)
+    ran = run(
+        spark,
+        items_of(units, marked=directory is not None),
+        partial(_examine, options=chosen),
+        job=directory,
+        progress=progress,
+    )
+    return VerifyResult(report_of(merge_all(ran.answers)), ran.tasks, ran.skipped)
+
+
+def _examine(units: Sequence[Unit], *, options: VerifyOptions) -> Examined:
+    return merge_all(examine(unit, options) for unit in units)
+
+
+__all__ = ["VerifyResult", "verify"]
