@@ -18,16 +18,39 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files.closing import Closing
 
 StrPath = str | PathLike[str]
 Bytes = bytes | bytearray | memoryview
+
+
+class Readable(Protocol):
+    """Bytes at positions, of a file of a size."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that the file had when it was opened."""
+
+    def read(self, position: int, size: int) -> memoryview:
+        """Bytes from a position, fewer only where the file ends."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A path of a file on no disk of this machine; it knows itself how to open it."""
+
+    def open_elsewhere(self) -> Readable:
+        """Open the file for reading; OSError if it is missing or cannot be read."""
+
 
 #: One read call moves no more than this, as Linux itself has it (0x7ffff000 bytes).
 _READ_BYTES_MAX = 0x7FFFF000
@@ -85,17 +108,25 @@ def read_file(path: StrPath, *, bytes_max: int) -> bytes:
         LimitExceededError: it has more than `bytes_max` bytes; nothing was read.
         OSError: as `open_read`.
     """
+    if isinstance(path, Elsewhere):
+        with closing(path.open_elsewhere()) as file:
+            _check_size(file.size, bytes_max, path)
+            return bytes(file.read(0, file.size))
     fd = open_read(path)
     try:
         size = file_size(fd)
-        if size > bytes_max:
-            raise LimitExceededError(
-                f"the file has {size} bytes; no file of its kind has more than {bytes_max}",
-                path=path,
-            )
+        _check_size(size, bytes_max, path)
         return read_at(fd, 0, size)
     finally:
         os.close(fd)
+
+
+def _check_size(size: int, bytes_max: int, path: StrPath) -> None:
+    if size > bytes_max:
+        raise LimitExceededError(
+            f"the file has {size} bytes; no file of its kind has more than {bytes_max}",
+            path=path,
+        )
 
 
 # ---- writing -------------------------------------------------------------------------------------

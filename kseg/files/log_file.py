@@ -58,10 +58,12 @@ class LogFile(Closing):
 
     __slots__ = ("_file", "base_offset", "kafka07", "path")
 
-    def __init__(self, file: MappedFile, base_offset: int, *, kafka07: bool) -> None:
+    def __init__(
+        self, file: MappedFile, base_offset: int, *, kafka07: bool, path: Path | None = None
+    ) -> None:
         """Take over an open file; use `open` instead."""
         self._file: Final = file
-        self.path: Final = Path(file.path)
+        self.path: Final = path or Path(file.path)
         self.base_offset: Final = base_offset
         self.kafka07: Final = kafka07
 
@@ -77,7 +79,9 @@ class LogFile(Closing):
         if name is None or not name.kind.holds_batches:
             raise NotALogError("not the name of a file of batches", path=path)
         file = MappedFile.open(path, mapping)
-        return cls(file, name.base_offset or 0, kafka07=name.kind is FileKind.KAFKA07)
+        kafka07 = name.kind is FileKind.KAFKA07
+        kept = path if isinstance(path, Path) else None
+        return cls(file, name.base_offset or 0, kafka07=kafka07, path=kept)
 
     @property
     def size(self) -> int:

@@ -62,6 +62,10 @@ class MappedFile(Closing):
         """
         if mapping not in _MODES:
             raise ValueError(f"mapping is one of {', '.join(_MODES)}, not {mapping!r}")
+        if isinstance(path, io.Elsewhere):
+            elsewhere = path.open_elsewhere()
+            assert isinstance(elsewhere, MappedFile)
+            return elsewhere
         name = fspath(path)
         fd = io.open_read(name)
         try:

@@ -51,6 +51,7 @@ __all__ = [
     "parse_name",
     "parse_partition_dir",
     "segment_name",
+    "sort_partition",
 ]
 
 
@@ -179,7 +180,14 @@ def list_partition(path: str | PathLike[str]) -> PartitionFiles:
         OSError: the directory cannot be listed.
     """
     directory = Path(path)
-    known, foreign = _list_files(directory)
+    return sort_partition(directory, *_list_files(directory))
+
+
+def sort_partition(
+    directory: Path, known: Iterable[NamedFile], foreign: Iterable[Path]
+) -> PartitionFiles:
+    """Sort out what a listing of a partition directory showed, as `list_partition` does."""
+    known = list(known)
     leftovers = [entry for entry in known if entry.name.suffix is not None]
     current = [entry for entry in known if entry.name.suffix is None]
     alone = {entry.name.kind: entry.path for entry in current}

@@ -1,7 +1,8 @@
 """From the paths of a `load` to the segments to plan for.
 
 Spark hands paths over as they are: no glob expanded, nothing checked. Here a path may be a data
-directory, a partition directory, a segment or a glob over them; each directory is listed once, no
+directory, a partition directory, a segment or a glob over them, on this machine or in a store
+(see `remote`); each directory is listed once, no
 log is opened, and what is wrong is one line that names the path. Nothing here imports pyspark.
 """
 
@@ -18,6 +19,7 @@ from kseg.errors import KsegError, NotALogError
 from kseg.files import names
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.spark.options import SourceOptions
+from kseg.spark.remote import Found, find_logs, is_remote, place
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
     as their broker leaves them out; a path that names one gets it.
 
     Raises:
-        ValueError: a path of another topic than those asked for, or a URL that is no file.
+        ValueError: a path of another topic than those asked for, or a URL of no store.
         NotALogError: no segment is left: the message says why.
         OSError: a path is missing or cannot be listed.
     """
@@ -116,9 +118,14 @@ def _expand(options: SourceOptions, starts: _LogStarts) -> Iterator[LogEntry]:
     files: dict[str, list[Path]] = {}
     spelled: set[str] = set()
     for given in options.paths:
-        place = _local(given)
-        literal = os.path.lexists(place) or not glob.has_magic(place)
-        found = [place] if literal else sorted(glob.glob(place, recursive=True))
+        if is_remote(given):
+            for remote in find_logs(given):
+                log = starts.mark(_remote_log(remote)) if remote.chosen is None else _chosen(remote)
+                yield _of_topic(log, options, not glob.has_magic(given))
+            continue
+        where = _local(given)
+        literal = os.path.lexists(where) or not glob.has_magic(where)
+        found = [where] if literal else sorted(glob.glob(where, recursive=True))
         if not found:
             raise NotALogError("no path matches", path=given)
         for path in map(Path, found):
@@ -145,11 +152,7 @@ def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
 def _local(path: str) -> str:
     """A path of this machine from a plain path or a `file:` URL."""
     parts = urlsplit(path)
-    if parts.scheme == "file":
-        return os.path.abspath(unquote(parts.path))
-    if "://" in path:
-        raise ValueError(f"kseg: {path}: only local files can be read, not {parts.scheme}://")
-    return os.path.abspath(path)
+    return os.path.abspath(unquote(parts.path) if parts.scheme == "file" else path)
 
 
 def _is_log(path: Path) -> bool:
@@ -182,28 +185,52 @@ def _list_directory(path: Path, literal: bool) -> list[LogEntry]:
     return logs
 
 
-def _log(partition: names.PartitionFiles) -> LogEntry:
+def _remote_log(remote: Found) -> LogEntry:
+    """A log of a store, from what one listing of it said."""
+    return _log(remote.files, str(remote.files.path), remote.sizes)
+
+
+def _chosen(remote: Found) -> LogEntry:
+    """Objects that were named one by one, with what their neighbours say about them."""
+    log = _remote_log(remote)
+    chosen = [segment for segment in log.segments if segment.path in (remote.chosen or ())]
+    if not chosen:
+        raise NotALogError("a segment's .log was expected", path=", ".join(remote.chosen or ()))
+    return replace(log, segments=tuple(chosen))
+
+
+def _log(
+    partition: names.PartitionFiles,
+    directory: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> LogEntry:
+    """A log from a listing; the sizes are asked for where nobody knows them."""
     segments = partition.segments
     following: list[int | None] = [segment.base_offset for segment in segments]
-    directory = os.path.realpath(partition.path)
+    directory = directory or os.path.realpath(partition.path)
     return LogEntry(
         directory=directory,
         topic=partition.name.topic if partition.name else None,
         partition=partition.name.partition if partition.name else None,
         segments=tuple(
-            _entry(directory, segment, after)
+            _entry(directory, segment, after, sizes)
             for segment, after in zip(segments, [*following[1:], None], strict=False)
         ),
     )
 
 
-def _entry(directory: str, segment: names.SegmentFiles, after: int | None) -> SegmentEntry:
+def _entry(
+    directory: str,
+    segment: names.SegmentFiles,
+    after: int | None,
+    sizes: Mapping[str, int] | None,
+) -> SegmentEntry:
     path = f"{directory}/{segment.log.name}"
     return SegmentEntry(
         path=path,
         base_offset=segment.base_offset,
         next_base_offset=after,
-        size=os.stat(path).st_size,
+        size=os.stat(path).st_size if sizes is None else sizes[path],
         index=f"{directory}/{segment.index.name}" if segment.index else None,
         time_index=f"{directory}/{segment.time_index.name}" if segment.time_index else None,
     )
@@ -252,6 +279,6 @@ def _read_log_starts(data_directory: str) -> Mapping[TopicPartition, int]:
     """What cannot be read says nothing, as in `kseg.Log`."""
     path = os.path.join(data_directory, names.FileKind.LOG_START.value)
     try:
-        return read_offset_checkpoint(path).offsets
+        return read_offset_checkpoint(place(path)).offsets
     except (KsegError, OSError):
         return {}

@@ -18,6 +18,7 @@ from kseg.log.segment import Segment
 from kseg.spark.damage import Damage, check_size, fault, named, passing_over
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import Split
+from kseg.spark.remote import place
 from kseg.spark.rows import RowBuilder, labelled, of_split
 from kseg.spark.schema import Projection
 
@@ -74,7 +75,7 @@ def _tables(split: Split, options: SourceOptions, on_error: OnError | None) -> I
     """The headers of the batches that start within a split."""
     crc = "note" if options.verify_crc and options.mode == "batches" else "ignore"
     try:
-        with Segment.open(split.path, size=split.size, is_last=split.is_last) as segment:
+        with Segment.open(place(split.path), size=split.size, is_last=split.is_last) as segment:
             check_size(segment, split, on_error)
             for tile in segment.walk(
                 start=split.start_position, limit=split.end_position, on_bad_crc=crc

@@ -47,6 +47,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from kseg.spark.remote import is_remote
 from kseg.spark.topics import (
     EVERY_TOPIC,
     PARTITION_MAX,
@@ -143,6 +144,16 @@ class SourceOptions:
         starts = self.starting_offsets
         if LATEST in (starts.every, *(offset for _topic, _number, offset in starts.each)):
             raise ValueError("kseg: option startingOffsets: latest has no meaning at this end")
+
+    def check_stream(self) -> None:
+        """Refuse what only a batch query can do.
+
+        Raises:
+            ValueError: a path is in a store, which tells nobody what is new.
+        """
+        for path in self.paths:
+            if is_remote(path):
+                raise ValueError(f"kseg: {path}: a stream needs local files; use spark.read")
 
     def wants(self, topic: str | None, partition: int | None) -> bool:
         """Whether a partition is asked for."""

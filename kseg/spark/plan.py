@@ -31,6 +31,7 @@ from kseg.log.transactions import AbortedRanges, aborted_ranges
 from kseg.spark.filters import Narrowing
 from kseg.spark.listing import LogEntry, SegmentEntry
 from kseg.spark.options import SourceOptions
+from kseg.spark.remote import is_remote, place
 
 #: A task lists no more segments than this, however small they are.
 SPLITS_PER_TASK_MAX: Final = 4096
@@ -173,6 +174,8 @@ def _range(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Rang
 
 def _committed(log: LogEntry, wanted: _Range) -> _Range:
     """End the range where transactions are undecided, and name those in it that were aborted."""
+    if is_remote(log.directory):
+        raise ValueError(f"kseg: {log.directory}: isolation=read_committed needs local files")
     with Log.open(log.directory) as opened:
         start = wanted.start_offset or 0
         end = opened.last_stable_offset
@@ -257,7 +260,7 @@ def _too_old(segment: SegmentEntry, wanted: _Range, index: str) -> bool:
     if segment.time_index is None or segment.base_offset is None:
         return False
     try:
-        with TimeIndex.open(segment.time_index, segment.base_offset) as times:
+        with TimeIndex.open(place(segment.time_index), segment.base_offset) as times:
             newest = times.last_entry
             if not times.entry_count or newest.timestamp >= start:
                 return False
@@ -270,12 +273,12 @@ def _tail_agrees(segment: SegmentEntry, newest: TimeIndexEntry) -> bool:
     """Whether the log, from the batch of the newest time to a whole end, has just that time."""
     if segment.index is None or segment.base_offset is None:
         return False
-    with OffsetIndex.open(segment.index, segment.base_offset) as offsets:
+    with OffsetIndex.open(place(segment.index), segment.base_offset) as offsets:
         position = offsets.lookup(newest.offset).position
     if not 0 < segment.size - position <= _TAIL_BYTES_MAX:
         return False
     seen = NO_TIMESTAMP
-    with LogFile.open(segment.path) as log:
+    with LogFile.open(place(segment.path)) as log:
         for tile in log.walk(start=position, end=segment.size, on_bad_crc="stop"):
             stop = tile.table.stop
             seen = max(seen, int(tile.table.max_timestamp.max(initial=NO_TIMESTAMP)))
@@ -308,7 +311,7 @@ def _cuts_from_index(segment: SegmentEntry, goals: list[int], *, trusted: bool) 
     if segment.index is None or segment.base_offset is None:
         return None
     try:
-        with OffsetIndex.open(segment.index, segment.base_offset) as offsets:
+        with OffsetIndex.open(place(segment.index), segment.base_offset) as offsets:
             entries = offsets.entries()
     except CorruptIndexError:
         return None
@@ -322,7 +325,7 @@ def _cuts_from_index(segment: SegmentEntry, goals: list[int], *, trusted: bool) 
         return None
     if trusted:
         return found
-    with LogFile.open(segment.path) as log:
+    with LogFile.open(place(segment.path)) as log:
         checked = [cut for cut in (_batch_at(log, cut.position) for cut in found) if cut]
     return checked if len(checked) == len(found) else None
 
@@ -341,7 +344,7 @@ def _cut(batch: BatchHeader) -> Cut:
 def _cuts_from_walk(segment: SegmentEntry, goals: list[int]) -> list[Cut]:
     """Cuts at the first batch at or past each goal; the walk ends where the log does."""
     cuts: list[Cut] = []
-    with LogFile.open(segment.path) as log:
+    with LogFile.open(place(segment.path)) as log:
         for tile in log.walk(end=segment.size, on_bad_crc="ignore"):
             table = tile.table
             if not len(table):

@@ -18,6 +18,7 @@ from kseg.spark.damage import Damage, check_size, fault, named, passing_over, re
 from kseg.spark.modes import batch_rows, segment_rows
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import Split
+from kseg.spark.remote import place
 from kseg.spark.rows import RowBuilder
 from kseg.spark.schema import Projection
 
@@ -83,7 +84,7 @@ def read_split(
 def _read(
     split: Split, fields: tuple[str, ...], options: SourceOptions, on_error: OnError | None
 ) -> Iterator[RecordColumns]:
-    with Segment.open(split.path, size=split.size, is_last=split.is_last) as segment:
+    with Segment.open(place(split.path), size=split.size, is_last=split.is_last) as segment:
         check_size(segment, split, on_error)
         walked = _Walked(split)
         yield from segment.read(

@@ -90,6 +90,7 @@ class KsegDataSource(DataSource):
         from kseg.spark.stream import stream_reader
 
         options = parse_options(self.options)
+        options.check_stream()
         return stream_reader(options, project(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:

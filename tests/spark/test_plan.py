@@ -184,7 +184,6 @@ def test_bounds_of_options_and_filters_meet_in_the_split(data: Path) -> None:
         ),
         (lambda d: d, {"partitions": "7"}, NotALogError, r"none of the partitions.*\[0, 2, 10\]"),
         (lambda d: d / "orders-0", {"topic": "pay-ments"}, ValueError, "is of topic 'orders'"),
-        (lambda d: "s3://bucket/orders-0", {}, ValueError, "only local files"),
     ],
 )
 def test_paths_that_give_nothing_are_one_clear_line(

@@ -1,0 +1,251 @@
+"""Logs in S3: the same rows as on a disk, by ranged reads, from a moto server of our own."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kseg.arrow import to_record_batch
+from kseg.constants import Compression
+from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError
+from kseg.log.segment import Segment
+from kseg.spark import remote
+from kseg.spark.listing import list_logs
+from kseg.spark.options import parse_options
+from kseg.spark.plan import make_plan
+from kseg.spark.reading import read_split
+from kseg.spark.remote import RemoteFile, RemotePath, Store, place
+from tests.builders import batch, record, write_segment
+
+pytestmark = pytest.mark.spark
+
+FIELDS = ("offset", "timestamp", "key", "value")
+BUCKET = "s3://archive"
+
+
+@pytest.fixture(scope="module")
+def s3(s3_port: int, fixtures_dir: Path) -> Iterator[Any]:
+    """A store with all of one broker's logs under `plain/`."""
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", s3_port, verbose=False)
+    server.start()
+    system = s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False)
+    system.mkdir("archive")
+    system.put(str(fixtures_dir / "new" / "4.2.0-plain"), "archive/plain", recursive=True)
+    yield system
+    server.stop()
+
+
+def put(system: Any, local: Path, url: str) -> str:
+    system.put(str(local), url, recursive=True)
+    return url
+
+
+def rows(path: object, **options: str) -> list[Any]:
+    """What the tasks of a plan read, here in this process."""
+    given = parse_options({"path": str(path), **options})
+    splits = [split for task in make_plan(list_logs(given), given).tasks for split in task]
+    return [
+        (split.topic, split.partition, *row.values())
+        for split in splits
+        for columns in read_split(split, FIELDS, given)
+        for row in to_record_batch(columns, fields=FIELDS).to_pylist()
+    ]
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """Two segments of many batches, the first of which is worth cutting."""
+    values = [bytes([number % 251]) * 700 for number in range(3_000)]
+    ones = [
+        batch([record(value) for value in values[start : start + 10]], base_offset=start)
+        for start in range(0, 3_000, 10)
+    ]
+    write_segment(tmp_path / "data" / "orders-0", 0, *ones[:250])
+    write_segment(tmp_path / "data" / "orders-0", 2_500, *ones[250:])
+    return tmp_path / "data"
+
+
+def test_spark_reads_the_rows_of_a_store(spark: SparkSession, s3: Any, fixtures_dir: Path) -> None:
+    local = fixtures_dir / "new" / "4.2.0-plain"
+    columns = "topic,partition,offset,timestampMs,key,value,headers,position"
+    frames = [
+        spark.read.format("kseg").option("columns", columns).load(str(path))
+        for path in (f"{BUCKET}/plain", local)
+    ]
+    order = ("topic", "partition", "offset")
+    ours, theirs = (frame.sort(*order).toArrow() for frame in frames)
+    assert ours.num_rows > 100
+    assert ours.equals(theirs)
+
+
+def test_a_data_directory_a_log_a_segment_and_a_pattern_are_found(
+    s3: Any, large: Path, fixtures_dir: Path
+) -> None:
+    put(s3, large, f"{BUCKET}/found")
+    whole = rows(large)
+    first = rows(large / "orders-0" / f"{0:020d}.log")
+    assert rows(f"{BUCKET}/found") == whole
+    assert rows(f"{BUCKET}/found/orders-0/") == whole
+    assert rows(f"s3a://archive/found/orders-0/{0:020d}.log") == first
+    assert rows(f"{BUCKET}/fo*/orders-?") == whole
+    assert rows(f"{BUCKET}/found", topic="orders", startingOffsets="2600") == [
+        row for row in whole if row[2] >= 2600
+    ]
+
+
+def test_a_large_segment_is_cut_and_an_index_in_the_store_is_asked(s3: Any, tmp_path: Path) -> None:
+    from kseg.format.builder import BatchBuilder
+    from kseg.log.config import LogConfig
+    from kseg.log.partition import Log
+
+    path = tmp_path / "data" / "orders-0"
+    path.parent.mkdir()
+    with Log.open(path, mode="append", create=True, config=LogConfig()) as log:
+        for start in range(0, 2_000, 10):
+            builder = BatchBuilder(compression=Compression.NONE)
+            for number in range(start, start + 10):
+                builder.append(value=b"%07d" % number * 100, timestamp_ms=1_700_000_000_000)
+            log.append(builder.build())
+    put(s3, path.parent, f"{BUCKET}/cut")
+    options = {"targetPartitionBytes": "200k", "startingOffsets": "1234"}
+    assert rows(f"{BUCKET}/cut", **options) == rows(path.parent, **options)
+    with Segment.open(place(f"{BUCKET}/cut/orders-0/{0:020d}.log")) as segment:
+        assert segment.offset_index.entry_count > 100
+        assert segment.start_for_offset(1_234).position > 0
+
+
+def test_damage_names_the_object(s3: Any, tmp_path: Path) -> None:
+    write_segment(tmp_path / "bad-0", 0, batch([record(b"x")], crc=0))
+    url = put(s3, tmp_path / "bad-0", f"{BUCKET}/damaged/bad-0")
+    with pytest.raises(CorruptRecordError, match=f"^{url}/0{{20}}.log @ 0, .*batch-crc"):
+        rows(url)
+
+
+def test_records_that_a_checkpoint_says_are_gone_are_not_read(s3: Any, large: Path) -> None:
+    (large / "log-start-offset-checkpoint").write_text("0\n1\norders 0 2700\n")
+    put(s3, large, f"{BUCKET}/started")
+    assert rows(f"{BUCKET}/started") == rows(large)
+    assert min(row[2] for row in rows(large)) == 2700
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "error", "message"),
+    [
+        (f"{BUCKET}/nowhere", {}, NotALogError, "no segment is there"),
+        ("s3://no-such-bucket/x", {}, (OSError, NotALogError), "no-such-bucket"),
+        (f"{BUCKET}/plain", {"topic": "other"}, ValueError, "is of topic"),
+        (f"{BUCKET}/plain", {"isolation": "read_committed"}, ValueError, "needs local files"),
+        ("nfs4://host/x", {}, ValueError, "neither a file nor in a store"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(
+    s3: Any, url: str, options: dict[str, str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        rows(url, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("package", ["fsspec", "s3fs"])
+def test_a_missing_package_is_a_line_with_the_command(
+    monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+    from fsspec.registry import _registry
+
+    assert MemoryFileSystem is not None
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(_registry, "s3", raising=False)
+    with pytest.raises(MissingExtraError, match=f"^{package} .* pip install 'kseg\\[cloud\\]'"):
+        Store.of(f"{BUCKET}/plain")
+
+
+def test_a_stream_over_a_store_is_refused() -> None:
+    with pytest.raises(ValueError, match="a stream needs local files"):
+        parse_options({"path": f"{BUCKET}/plain"}).check_stream()
+
+
+def test_a_url_keeps_its_slashes() -> None:
+    path = RemotePath("s3://archive/data/orders-0/x.log")
+    assert str(path) == "s3://archive/data/orders-0/x.log"
+    assert str(path.with_name("x.index").parent) == "s3://archive/data/orders-0"
+
+
+# ---- ranged reads --------------------------------------------------------------------------------
+
+
+class Counting:
+    """A store of one object that notes what is asked of it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.asked: list[tuple[int, int]] = []
+        self.lock = threading.Lock()
+
+    def size(self, url: str) -> int:
+        return len(self.data)
+
+    def read(self, url: str, start: int, end: int) -> bytes:
+        with self.lock:
+            self.asked.append((start, end))
+        return self.data[start:end]
+
+
+def opened(store: Counting) -> RemoteFile:
+    return RemoteFile("s3://a/b", store, len(store.data))  # type: ignore[arg-type]
+
+
+DATA = bytes(range(251)) * 200_000  # 50 MB
+
+
+@pytest.mark.parametrize("step", [100_000, 512 << 10, 20 << 20])
+@pytest.mark.parametrize("back", [0, 61])
+def test_a_walk_reads_every_byte_about_once_in_large_requests(step: int, back: int) -> None:
+    store, position = Counting(DATA), 0
+    with opened(store) as file:
+        while position + back < len(DATA):
+            assert file.read(position, step) == DATA[position : position + step]
+            position += step - back
+    assert sum(end - start for start, end in store.asked) == len(DATA)
+    assert len(store.asked) < 16
+    assert max(end - start for start, end in store.asked) <= max(step, remote.WINDOW_BYTES_MAX)
+
+
+def test_a_look_at_one_place_asks_for_little() -> None:
+    store = Counting(DATA)
+    with opened(store) as file:
+        for position in (40_000_000, 1_000, 20_000_000):
+            assert file.read(position, 100) == DATA[position : position + 100]
+    assert all(end - start <= remote.WINDOW_BYTES_MIN for start, end in store.asked)
+    assert len(store.asked) == 3
+
+
+def test_no_more_than_two_windows_are_held() -> None:
+    store = Counting(DATA)
+    with opened(store) as file:
+        for position in range(0, len(DATA), 512 << 10):
+            file.read(position, 512 << 10)
+            ahead = max(end for _start, end in store.asked)
+            assert ahead - position <= 2 * remote.WINDOW_BYTES_MAX + (512 << 10)
+
+
+def test_an_object_that_shrank_is_damage_and_a_closed_one_an_error() -> None:
+    store = Counting(DATA)
+    file = opened(store)
+    store.data = DATA[:1000]
+    with pytest.raises(CorruptRecordError, match="the object shrank"):
+        file.read(500, 2_000)
+    file.close()
+    with pytest.raises(ValueError, match="closed"):
+        file.read(0, 1)
