@@ -14,13 +14,14 @@ ARGS ?=
 help:
 	@echo 'make demo      the tour: a real log verified, shown, decoded, and read through Spark'
 	@echo 'make test      the tests          make test-all   the slow ones too'
+	@echo 'make clusters  the tests on clusters of processes, some of which are killed'
 	@echo 'make build     kernels in place   make debug      kernels with bounds checks, unoptimised'
 	@echo 'make lint      every style check  make dist       sdist and wheel, checked, in dist/'
 	@echo 'make fuzz      mutated bytes for SECONDS=60; make asan: the same under the sanitizers'
 	@echo 'make soak      long random runs   make bench      ratios against peers'
 	@echo 'make clean     drops what was built; .venv stays'
 
-.PHONY: demo test test-all build debug
+.PHONY: demo test test-all clusters build debug
 demo: machine $(VENV)/.built $(VENV)/.with-spark
 	$(VENV)/bin/kseg demo $(ARGS)
 
@@ -28,7 +29,11 @@ test: machine $(VENV)/.built $(VENV)/.with-test
 	$(PYTEST) $(ARGS)
 
 test-all: machine $(VENV)/.built $(VENV)/.with-test
-	$(PYTEST) -m '' $(ARGS)
+	$(PYTEST) -m 'not cluster' $(ARGS)
+
+# One at a time: each of them keeps several processes busy.
+clusters: machine $(VENV)/.built $(VENV)/.with-test
+	$(PY) -m pytest -p no:benchmark -m cluster tests/spark $(ARGS)
 
 build: $(VENV)/.built $(VENV)/.with-speed
 
@@ -55,6 +60,7 @@ asan: $(VENV)/.with-test
 
 soak: $(VENV)/.built $(VENV)/.with-test
 	$(PYTEST) tests/property tests/fuzz -m '' --hypothesis-profile long $(ARGS)
+	KSEG_KILLS=20 $(PY) -m pytest -p no:benchmark -m cluster tests/spark/test_sink.py $(ARGS)
 	$(PY) -m tests.fuzz.fuzz_read --seconds 600
 	$(PY) -m tests.interop.differential --cases 20000 --seed $(SEED)
 	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 4.2.0
