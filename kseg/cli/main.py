@@ -30,6 +30,7 @@ VERBS = {
     "truncate": "Cut a log back to an offset; a plan unless --apply.",
     "retain": "Which old segments retention would delete, and why; --apply deletes them.",
     "stats": "What fills the disk: counts, bytes, times, codecs, record sizes, top keys.",
+    "spark": "Jobs over many logs through Spark: verify, export, stats, compaction, reindex.",
     "bench": "This machine's rates on a file of yours.",
     "demo": "The tour, on a small real log: verify, show, decode, the same through Spark.",
     "completion": "Shell completion for bash, zsh or fish.",

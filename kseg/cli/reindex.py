@@ -130,7 +130,10 @@ class _Run:
             self.kept.values(),
             as_json=as_json,
             findings=[printable(str(finding)) for finding in findings],
-            partitions=[_document(partition, plan) for partition, plan in self.plans.items()],
+            partitions=[
+                document(plan, partition.topic, partition.partition)
+                for partition, plan in self.plans.items()
+            ],
         )
         for finding in findings:
             complain(
@@ -147,11 +150,12 @@ def _action(action: scene.Action) -> Action:
     return Action(action.action, action.path, action.bytes, action.why)
 
 
-def _document(partition: Partition, plan: ReindexPlan) -> dict[str, Any]:
+def document(plan: ReindexPlan, topic: str | None, partition: int | None) -> dict[str, Any]:
+    """One partition as it stands in JSON."""
     return {
         "path": str(plan.path),
-        "topic": partition.topic,
-        "partition": partition.partition,
+        "topic": topic,
+        "partition": partition,
         "segments": [
             {
                 "base_offset": each.base_offset,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,6 +79,13 @@ def stats(
             jobs=jobs,
             progress=bar.to,
         )
+    return write_report(report, paths, encoding, as_json=as_json)
+
+
+def write_report(
+    report: StatsReport, paths: Sequence[str], encoding: str, *, as_json: bool
+) -> Exit:
+    """Print what was counted, faults on standard error; answers the exit code."""
     if as_json:
         path = paths[0] if len(paths) == 1 else list(paths)
         write = _ENCODERS[encoding]

@@ -53,11 +53,7 @@ def verify(
     places = list(places_of(paths, Selection(topics, partitions)))
     with output.progress("verify", 0) as bar:
         report = run(places, deep=deep, jobs=jobs, progress=bar.to)
-    if as_json:
-        output.write_json(report.to_json())
-    else:
-        _print(report)
-    return Exit.OK if report.ok else Exit.FOUND
+    return write_report(report, as_json=as_json)
 
 
 def _list_codes(*, as_json: bool) -> None:
@@ -77,6 +73,15 @@ def _list_codes(*, as_json: bool) -> None:
         return
     rows_of_text = [(name, code.severity, code.meaning) for name, code in CODES.items()]
     output.write_table(("code", "severity", "meaning"), rows_of_text)
+
+
+def write_report(report: Report, *, as_json: bool) -> Exit:
+    """Print what was found; answers the exit code."""
+    if as_json:
+        output.write_json(report.to_json())
+    else:
+        _print(report)
+    return Exit.OK if report.ok else Exit.FOUND
 
 
 def _print(report: Report) -> None:

@@ -1,0 +1,445 @@
+"""`kseg spark VERB`: the jobs of `kseg.spark.jobs` on a command line, in a Spark of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from kseg.cli import output
+from kseg.cli.escapes import printable
+from kseg.cli.failures import Exit, complain
+from kseg.cli.options import (
+    Parsed,
+    Range,
+    Selection,
+    config_of,
+    config_options,
+    isolation_option,
+    json_option,
+    offset_and_time_options,
+    paths_argument,
+    selection_options,
+)
+from kseg.cli.paths import partitions, places
+from kseg.errors import KsegError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kseg.spark.jobs.compaction import CompactionResult
+    from kseg.spark.jobs.export import ExportResult
+    from kseg.spark.jobs.reindex import ReindexResult
+
+    Progress = Callable[[int, int], None]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_KINDS: Final = ("index", "timeindex", "txnindex", "snapshot")
+
+
+def parse_master(text: str) -> int:
+    """`local[N]` as N; `local` is one core, `local[*]` all of them.
+
+    >>> parse_master("local[4]")
+    4
+    """
+    match = re.fullmatch(r"local(?:\[(\*|[1-9][0-9]{0,3})\])?", text.strip())
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not local[N]; on a cluster, call kseg.spark.jobs from your own program"
+        )
+    if match[1] == "*":
+        return len(os.sched_getaffinity(0))
+    return int(match[1] or 1)
+
+
+def job_options(function: _F) -> _F:
+    """`--master` and `--job`."""
+    function = click.option(
+        "--job",
+        metavar="DIR",
+        type=click.Path(path_type=str),
+        help="Note what is finished in DIR, and go on from there.",
+    )(function)
+    return click.option(
+        "--master",
+        "cores",
+        type=Parsed("local[N]", parse_master),
+        default="local[*]",
+        show_default=True,
+        help="How many cores of this machine.",
+    )(function)
+
+
+@click.group()
+def spark() -> None:
+    """Jobs over many logs through Spark, on the cores of this machine.
+
+    Each is also a function of kseg.spark.jobs, for a Spark of yours. Needs pyspark and Java.
+    """
+
+
+@contextmanager
+def _session(cores: int, verb: str) -> Iterator[tuple[SparkSession, Progress | None]]:
+    """A Spark, and what draws progress if somebody can see it."""
+    from kseg.spark.demo import quiet_spark
+    from kseg.spark.jobs.running import without_spark
+
+    with quiet_spark(cores) as session, output.progress(f"spark {verb}", 0) as bar:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        try:
+            yield session, bar.to if output.wants_progress() else None
+        except (PySparkException, Py4JError) as error:
+            raise KsegError(f"Spark failed: {without_spark(str(error))}") from error
+        except ValueError as error:
+            if isinstance(error, KsegError) or not str(error).startswith("kseg: "):
+                raise
+            raise click.UsageError(f"{error}.".removeprefix("kseg: ")) from None
+
+
+def _say_skipped(skipped: int, noun: str) -> None:
+    if skipped:
+        complain(f"kseg: {skipped} {noun} were finished by an earlier run")
+
+
+@spark.command("verify")
+@paths_argument
+@click.option("--deep", is_flag=True, help="Decode every record too.")
+@job_options
+@selection_options
+@json_option
+def verify(
+    paths: tuple[str, ...],
+    deep: bool,
+    cores: int,
+    job: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    as_json: bool,
+) -> int:
+    """Check every byte, as 'kseg verify' does, with the same answer."""
+    from kseg.analysis.verify import VerifyOptions
+    from kseg.cli.verify import write_report
+
+    chosen = list(places(paths, Selection(topics, partitions)))
+    with _session(cores, "verify") as (session, progress):
+        from kseg.spark import jobs
+
+        options = VerifyOptions(deep=deep)
+        found = jobs.verify(session, chosen, options=options, job=job, progress=progress)
+    _say_skipped(found.skipped, "files and directories")
+    return write_report(found.report, as_json=as_json)
+
+
+@spark.command("stats")
+@paths_argument
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Name the N keys with most bytes in each partition.",
+)
+@click.option("--headers", is_flag=True, help="Read headers alone: no sizes of records, no keys.")
+@click.option(
+    "--bytes",
+    "encoding",
+    type=click.Choice(["base64", "utf8", "hex"]),
+    default="base64",
+    show_default=True,
+    help="How keys are written in JSON.",
+)
+@job_options
+@selection_options
+@json_option
+def stats(
+    paths: tuple[str, ...],
+    top: int,
+    headers: bool,
+    encoding: str,
+    cores: int,
+    job: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    as_json: bool,
+) -> int:
+    """Count what fills the disk, as 'kseg stats' does, with the same answer."""
+    from kseg.analysis.stats import StatsOptions
+    from kseg.cli.stats import write_report
+
+    chosen = list(places(paths, Selection(topics, partitions)))
+    options = StatsOptions(records=not headers, top=top)
+    with _session(cores, "stats") as (session, progress):
+        from kseg.spark import jobs
+
+        found = jobs.stats(session, chosen, options=options, job=job, progress=progress)
+    _say_skipped(found.skipped, "files and directories")
+    return write_report(found.report, paths, encoding, as_json=as_json)
+
+
+@spark.command("export")
+@paths_argument
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A directory to make.")
+@click.option(
+    "--by",
+    type=click.Choice(["partition", "date"]),
+    default="partition",
+    show_default=True,
+    help="What the directories in OUT are for; dates are in UTC.",
+)
+@click.option("--fields", metavar="NAME,...", help="Only these, in this order.")
+@click.option(
+    "--codec",
+    type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]),
+    default="zstd",
+    show_default=True,
+    help="How Parquet is compressed.",
+)
+@click.option(
+    "--on-corrupt",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="Skip leaves damaged batches out, names them, and exits 1.",
+)
+@click.option("--overwrite", is_flag=True, help="Take the place of an earlier export in OUT.")
+@job_options
+@isolation_option
+@selection_options
+@offset_and_time_options
+@json_option
+def export(
+    paths: tuple[str, ...],
+    out: str,
+    by: str,
+    fields: str | None,
+    codec: str,
+    on_corrupt: str,
+    overwrite: bool,
+    cores: int,
+    job: str | None,
+    isolation: str,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    offsets: Range,
+    times: Range,
+    as_json: bool,
+) -> int:
+    """Write records as Parquet: OUT/topic=orders/partition=0/... or OUT/date=2025-10-09/...
+
+    OUT appears when it is whole, with a list of its files in OUT/_manifest.json.
+    """
+    chosen = list(places(paths, Selection(topics, partitions)))
+    source = _range_options(offsets, times)
+    source |= {"isolation": isolation, "onCorrupt": "skip" if on_corrupt == "skip" else "fail"}
+    with _session(cores, "export") as (session, progress):
+        from kseg.spark import jobs
+        from kseg.spark.jobs.export import FIELDS
+
+        names = FIELDS if fields is None else tuple(name.strip() for name in fields.split(","))
+        written = jobs.export(
+            session,
+            chosen,
+            out,
+            by=by,
+            fields=names,
+            compression=codec,
+            options=source,
+            overwrite=overwrite,
+            job=job,
+            progress=progress,
+        )
+    _say_skipped(written.skipped, "pieces of logs")
+    return _write_export(written, as_json=as_json)
+
+
+def _range_options(offsets: Range, times: Range) -> dict[str, str]:
+    """Ranges as options of the source."""
+    given = {
+        "startingOffsets": offsets[0],
+        "endingOffsets": offsets[1],
+        "startingTimestamp": times[0],
+        "endingTimestamp": times[1],
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _write_export(written: ExportResult, *, as_json: bool) -> Exit:
+    if as_json:
+        output.write_json({**written.manifest(), "out": written.out})
+    else:
+        rows = [(file.path, file.records, file.bytes) for file in written.files]
+        output.write_table(("file", "records", "bytes"), rows)
+    for fault in written.faults:
+        complain(f"kseg: {printable(fault)}")
+    return Exit.FOUND if written.fault_count else Exit.OK
+
+
+@spark.command("compaction")
+@paths_argument
+@job_options
+@isolation_option
+@selection_options
+@json_option
+def compaction(
+    paths: tuple[str, ...],
+    cores: int,
+    job: str | None,
+    isolation: str,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    as_json: bool,
+) -> int:
+    """Say what compaction would save: how many records are not the last of their key.
+
+    Sizes of records are those of key and value before compression. What would be saved of the log
+    files is worked out from these.
+    """
+    chosen = list(places(paths, Selection(topics, partitions)))
+    with _session(cores, "compaction") as (session, progress):
+        from kseg.spark import jobs
+
+        options = {"isolation": isolation}
+        found = jobs.compaction(session, chosen, options=options, job=job, progress=progress)
+    _say_skipped(found.skipped, "pieces of logs")
+    _write_compaction(found, paths, as_json=as_json)
+    return Exit.OK
+
+
+def _write_compaction(found: CompactionResult, paths: tuple[str, ...], *, as_json: bool) -> None:
+    rows = [one.document() for one in found.partitions]
+    if as_json:
+        path = paths[0] if len(paths) == 1 else list(paths)
+        output.write_document("compaction/1", {"path": path, "partitions": rows})
+        return
+    names = ("log_bytes", "records", "keys", "tombstones", "null_keys", "saved_records")
+    output.write_table(
+        ("partition", *names, "saved_bytes"),
+        [
+            (os.path.basename(row["path"]), *(row[name] for name in names), row["saved_bytes"])
+            for row in rows
+        ],
+    )
+
+
+@spark.command("reindex")
+@paths_argument
+@click.option(
+    "--only",
+    "kinds",
+    type=click.Choice(_KINDS),
+    multiple=True,
+    help="Only files of this kind; may be repeated.",
+)
+@click.option("--exact", is_flag=True, help="Also replace indexes that are true, but not exact.")
+@click.option("--apply", is_flag=True, help="Carry the plan out; else it is only printed.")
+@click.option(
+    "--backup-dir",
+    metavar="DIR",
+    type=click.Path(path_type=str),
+    help="Where to keep what goes; else beside each data directory.",
+)
+@click.option("--no-backup", is_flag=True, help="Keep nothing of what goes.")
+@job_options
+@selection_options
+@config_options
+@json_option
+def reindex(
+    paths: tuple[str, ...],
+    kinds: tuple[str, ...],
+    exact: bool,
+    apply: bool,
+    backup_dir: str | None,
+    no_backup: bool,
+    cores: int,
+    job: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    settings: tuple[tuple[str, str], ...],
+    now_ms: int | None,
+    as_json: bool,
+) -> int:
+    """Say which indexes and snapshots are not what the logs say, and make them anew.
+
+    As 'kseg reindex', over many data directories. Changes nothing without --apply.
+    """
+    from kseg.log.reindexing import KINDS
+
+    if no_backup and backup_dir is not None:
+        raise click.UsageError("Give either --backup-dir or --no-backup.")
+    wanted = _directories(paths, Selection(topics, partitions))
+    config = config_of(settings)
+    with _session(cores, "reindex") as (session, progress):
+        from kseg.spark import jobs
+        from kseg.spark.jobs.reindex import ReindexOptions
+
+        options = ReindexOptions(
+            kinds=tuple(kind for kind in KINDS if not kinds or kind.value in kinds),
+            exact=exact,
+            config=config,
+            now_ms=now_ms,
+            keep=not no_backup,
+            backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
+        )
+        found = jobs.reindex(
+            session, wanted, apply=apply, options=options, job=job, progress=progress
+        )
+    _say_skipped(found.skipped, "partitions")
+    return _write_reindex(found, paths, as_json=as_json)
+
+
+def _directories(paths: tuple[str, ...], selection: Selection) -> list[str]:
+    return [str(partition.path) for partition in partitions(paths, selection)]
+
+
+def _write_reindex(found: ReindexResult, paths: tuple[str, ...], *, as_json: bool) -> Exit:
+    findings = [printable(str(finding)) for finding in found.findings]
+    if as_json:
+        _write_reindex_document(found, paths, findings)
+    else:
+        rows = [(one.action, one.bytes, one.path, one.why) for one in found.actions]
+        if rows:
+            output.write_table(("action", "bytes", "path", "why"), rows)
+        else:
+            output.write_line("nothing to do")
+        for backup in found.backups:
+            output.write_line(f"what went is kept in {backup}")
+        if rows and not found.applied:
+            complain("kseg: nothing was changed; --apply does it")
+    for finding in findings:
+        complain(f"kseg: left alone: {finding}; 'kseg recover' tells what to do")
+    differs = bool(found.actions) and not found.applied
+    return Exit.FOUND if differs or findings else Exit.OK
+
+
+def _write_reindex_document(
+    found: ReindexResult, paths: tuple[str, ...], findings: list[str]
+) -> None:
+    from kseg.cli.paths import partition_at
+    from kseg.cli.reindex import document
+
+    places = [partition_at(plan.path) for plan in found.plans]
+    output.write_document(
+        "reindex/1",
+        {
+            "path": paths[0] if len(paths) == 1 else list(paths),
+            "applied": found.applied,
+            "findings": findings,
+            "partitions": [
+                document(plan, place.topic, place.partition)
+                for plan, place in zip(found.plans, places, strict=True)
+            ],
+            "actions": [
+                {"action": one.action, "path": str(one.path), "bytes": one.bytes, "why": one.why}
+                for one in found.actions
+            ],
+            "backups": list(found.backups),
+        },
+    )
