@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = {".c", ".cfg", ".h", ".in", ".md", ".pxd", ".py", ".pyi", ".pyx", ".sh", ".toml", ".yaml"}
-FOLDERS = ("kseg", "pyspark_kseg", "tests", "bench", "docs", "tools", ".ci")
+FOLDERS = ("kseg", "pyspark_kseg", "tests", "bench", "docs", "examples", "tools", ".ci")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,103 @@
+"""The examples, run as a user would, on the log that comes with kseg."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+import kseg
+from kseg.log.scan import scan
+from tests.spark.conftest import PUSHDOWN
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DEMO = Path(kseg.__file__).parent / "demo_data"
+DAY = "2025-10-09"
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession) -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("example_lake", EXAMPLES / "lake.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+    spark.conf.unset(PUSHDOWN)  # the example turns it on
+
+
+def committed(data: Path, fields: tuple[str, ...] = ("offset", "value")) -> dict[str, list[object]]:
+    """By topic, what a reader of committed records sees in this process."""
+    found: dict[str, list[object]] = {}
+    for log in sorted(path for path in data.iterdir() if path.is_dir()):
+        topic, _, number = log.name.rpartition("-")
+        for columns in scan(log, fields=fields, isolation="read_committed"):
+            rows = zip(*(columns[field] for field in fields), strict=True)
+            found.setdefault(topic, []).extend((int(number), int(o), v) for o, v in rows)
+    return {topic: sorted(rows) for topic, rows in found.items()}
+
+
+def test_the_lake_holds_each_committed_record_and_the_report_agrees(
+    spark: SparkSession, lake: ModuleType, tmp_path: Path
+) -> None:
+    target, expected = tmp_path / "lake", committed(DEMO)
+    run = CliRunner().invoke(lake.main, [str(DEMO), "--lake", str(target)])
+    assert run.exit_code == 0, run.output
+    rows = spark.read.parquet(str(target)).select("topic", "partition", "offset", "value", "day")
+    found: dict[str, list[object]] = {}
+    for row in rows.collect():
+        found.setdefault(row.topic, []).append((row.partition, row.offset, row.value))
+        assert str(row.day) == DAY
+    assert {topic: sorted(part) for topic, part in found.items()} == expected
+    report = json.loads((target / "_reports" / f"{DAY}.json").read_text())
+    counts = {topic["topic"]: topic["records"] for topic in report["topics"]}
+    assert counts == {topic: len(part) for topic, part in expected.items()}
+    assert report["records"] == sum(counts.values())
+    assert report["left_out"] == 0
+
+
+def test_a_day_can_be_written_again_from_damaged_logs_if_that_is_wanted(
+    spark: SparkSession, lake: ModuleType, tmp_path: Path
+) -> None:
+    data, target = tmp_path / "data", tmp_path / "lake"
+    shutil.copytree(DEMO, data)
+    words = [str(data), "--lake", str(target), "--day", DAY, "--topics", "orders"]
+    assert CliRunner().invoke(lake.main, words).exit_code == 0
+    whole = spark.read.parquet(str(target)).count()
+    log = sorted((data / "orders-1").glob("*.log"))[0]
+    spoilt = bytearray(log.read_bytes())
+    spoilt[-1] ^= 1
+    log.write_bytes(spoilt)
+
+    refused = CliRunner().invoke(lake.main, words)
+    assert refused.exit_code == 1
+    assert "damaged logs; --skip-damage takes the rest" in refused.output
+    assert spark.read.parquet(str(target)).count() == whole
+
+    taken = CliRunner().invoke(lake.main, [*words, "--skip-damage"])
+    assert taken.exit_code == 0, taken.output
+    report = json.loads((target / "_reports" / f"{DAY}.json").read_text())
+    assert 0 < report["records"] < whole
+    assert report["left_out"] == 1
+    assert [topic["topic"] for topic in report["topics"]] == ["orders"]
+
+
+def test_a_path_that_holds_no_logs_is_one_line(
+    spark: SparkSession, lake: ModuleType, tmp_path: Path
+) -> None:
+    run = CliRunner().invoke(lake.main, [str(tmp_path), "--lake", str(tmp_path / "lake")])
+    assert run.exit_code == 1
+    assert run.output.splitlines() == [run.output.strip()]
+    assert str(tmp_path) in run.output
