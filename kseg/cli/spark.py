@@ -87,7 +87,7 @@ def spark() -> None:
 def _session(cores: int, verb: str) -> Iterator[tuple[SparkSession, Progress | None]]:
     """A Spark, and what draws progress if somebody can see it."""
     from kseg.spark.demo import quiet_spark
-    from kseg.spark.jobs.running import without_spark
+    from kseg.spark.jobs.running import error_of
 
     with quiet_spark(cores) as session, output.progress(f"spark {verb}", 0) as bar:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -96,7 +96,7 @@ def _session(cores: int, verb: str) -> Iterator[tuple[SparkSession, Progress | N
         try:
             yield session, bar.to if output.wants_progress() else None
         except (PySparkException, Py4JError) as error:
-            raise KsegError(f"Spark failed: {without_spark(str(error))}") from error
+            raise error_of(str(error)) from error
         except ValueError as error:
             if isinstance(error, KsegError) or not str(error).startswith("kseg: "):
                 raise

@@ -25,10 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from kseg import _keymap
-from kseg.errors import KsegError
 from kseg.spark.damage import Damage, passing_over, report
 from kseg.spark.jobs.job_directory import open_job
-from kseg.spark.jobs.running import rows_of, splits_of, watched, without_spark
+from kseg.spark.jobs.running import error_of, rows_of, splits_of, watched
 from kseg.spark.options import SourceOptions, parse_options
 from kseg.spark.reading import read_split
 
@@ -154,7 +153,7 @@ def compaction(
         with watched(spark, ran.tasks, progress):
             found = {row.log: row for row in _by_log(frame).collect()}
     except PySparkException as error:
-        raise KsegError(without_spark(str(error))) from None
+        raise error_of(str(error)) from None
     return CompactionResult(_partitions(logs, found), ran.tasks, ran.skipped)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -247,6 +248,8 @@ class _OpenFile:
     def discard(self) -> None:
         """Leave nothing of it."""
         if self._sink is not None:
+            with suppress(OSError):  # the disk may be what went wrong
+                self._writer.close()
             self._sink.discard()
 
 

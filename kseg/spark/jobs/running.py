@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from kseg import errors
 from kseg.analysis.units import Unit, UnitKind
 from kseg.errors import KsegError
 from kseg.log.scene import look_at
@@ -378,19 +379,29 @@ def splits_of(options: SourceOptions, *, marked: bool) -> tuple[tuple[LogEntry, 
     return logs, items
 
 
-def without_spark(lines: str) -> str:
-    """What went wrong in a worker, out of the many lines that Spark makes of it."""
+def error_of(lines: str) -> KsegError:
+    """What went wrong in a worker, out of the many lines that Spark makes of it.
+
+    Args:
+        lines: the message of Spark's exception, with the worker's traceback in it or not.
+
+    Returns:
+        An error of the class that was raised, if that is one of kseg's.
+    """
     told = [line.strip() for line in lines.splitlines() if line.strip()]
-    ours = [line for line in told if line.startswith("kseg.errors.")]
-    if ours:
-        return ours[-1].partition(": ")[2]
-    named = [line for line in told if ": " in line and line.split(": ")[0].endswith("Error")]
-    return (named or told or ["Spark failed"])[-1]
+    for line in reversed(told):
+        name, colon, text = line.partition(": ")
+        kind = getattr(errors, name.removeprefix(f"{errors.__name__}."), None)
+        if colon and isinstance(kind, type) and issubclass(kind, KsegError):
+            return kind(text)
+    named = [line for line in told if line.partition(": ")[0].endswith("Error")]
+    return KsegError(f"Spark failed: {(named or told or ['it does not say why'])[-1]}")
 
 
 __all__ = [
     "Ran",
     "cores_of",
+    "error_of",
     "items_of",
     "pack",
     "rows_of",
@@ -399,5 +410,4 @@ __all__ = [
     "splits_of",
     "state_of",
     "watched",
-    "without_spark",
 ]

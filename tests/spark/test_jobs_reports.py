@@ -1,0 +1,300 @@
+"""Through a real Spark: its workers give the answers that one process gives."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kseg.analysis.stats import StatsOptions
+from kseg.analysis.stats import stats as stats_here
+from kseg.analysis.units import Unit, UnitKind
+from kseg.analysis.verify import VerifyOptions
+from kseg.analysis.verify import verify as verify_here
+from kseg.errors import CorruptRecordError, KsegError, LogLockedError, NotALogError
+from kseg.log import residence
+from kseg.log.reindexing import plan_reindex
+from kseg.log.scan import scan
+from kseg.spark import jobs
+from kseg.spark.jobs import running
+from kseg.spark.jobs.compaction import CompactionResult
+from kseg.spark.jobs.job_directory import Item, open_job
+from kseg.spark.jobs.reindex import ReindexOptions
+from kseg.spark.options import parse_options
+from tests.builders import batch, record, write_segment
+
+pytestmark = pytest.mark.spark
+
+
+def module(name: str) -> Any:
+    """A job's module; in the package its name is the function's."""
+    return importlib.import_module(f"kseg.spark.jobs.{name}")
+
+
+@pytest.fixture
+def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every item in a task of its own."""
+    monkeypatch.setattr(running, "TASK_BYTES_MIN", 1)
+    monkeypatch.setattr(running, "TASKS_PER_CORE", 1 << 40)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Two partitions of two segments each, one batch of them damaged."""
+    for partition in (0, 1):
+        for base in (0, 10):
+            given = [record(b"v%d" % n, key=b"k%d" % (n % 3), timestamp=n) for n in range(10)]
+            write_segment(tmp_path / "data" / f"t-{partition}", base,
+                          batch(given, base_offset=base))  # fmt: skip
+    log = tmp_path / "data" / "t-1" / f"{0:020}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    return tmp_path / "data"
+
+
+# ---- the same answers ----------------------------------------------------------------------------
+
+
+def test_verify_of_every_fixture_is_that_of_one_process(
+    spark: SparkSession, fixture_cases: list[Path]
+) -> None:
+    options = VerifyOptions(deep=True)
+    found = jobs.verify(spark, fixture_cases, options=options)
+    assert found.report == verify_here(fixture_cases, options=options)
+    assert len(found.report.findings) > 100
+    assert found.skipped == 0
+    rows = found.frame(spark).toArrow().to_pylist()
+    assert rows == [finding.to_dict() for finding in found.report.findings]
+
+
+def test_stats_of_every_fixture_are_those_of_one_process(
+    spark: SparkSession, fixture_cases: list[Path]
+) -> None:
+    options = StatsOptions(top=3)
+    found = jobs.stats(spark, fixture_cases, options=options)
+    here = [one.document() for one in stats_here(fixture_cases, options=options).partitions]
+    assert [one.document() for one in found.report.partitions] == here
+    rows = found.frame(spark).toArrow().to_pylist()
+    for name in ("path", "records", "bytes", "codecs", "record_bytes", "top_keys"):
+        assert [row[name] for row in rows] == [one.get(name) for one in here]
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_many_tasks_give_what_one_gives(spark: SparkSession, data: Path) -> None:
+    told: list[tuple[int, int]] = []
+    found = jobs.verify(spark, data, progress=lambda *at: told.append(at))
+    assert found.report == verify_here(data)
+    assert "batch-crc" in {finding.code for finding in found.report.findings}
+    assert found.tasks == 7
+    assert told[-1] == (7, 7)
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+
+
+def test_relative_paths_count_from_the_drivers_directory(
+    spark: SparkSession, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(data.parent)
+    assert jobs.verify(spark, "data").report == verify_here("data")
+    monkeypatch.chdir(data)
+    assert jobs.verify(spark, ["t-0", "t-1"]).report == verify_here(["t-0", "t-1"])
+
+
+def test_a_path_of_nothing_is_told_before_spark_works(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("none")
+    with pytest.raises(NotALogError):
+        jobs.verify(spark, tmp_path / "notes.txt")
+    with pytest.raises(FileNotFoundError):
+        jobs.stats(spark, tmp_path / "nowhere")
+
+
+# ---- going on ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_what_is_finished_is_not_done_again(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    first = jobs.stats(spark, data, job=tmp_path / "job")
+    again = jobs.stats(spark, data, job=tmp_path / "job")
+    assert (first.tasks, first.skipped, again.tasks, again.skipped) == (6, 0, 0, 6)
+    write_segment(data / "t-0", 20, batch([record(b"more")], base_offset=20))
+    more = jobs.stats(spark, data, job=tmp_path / "job")
+    # The new segment, its directory, and what was the last segment until now.
+    assert (more.tasks, more.skipped) == (3, 4)
+    here = [one.document() for one in stats_here(data).partitions]
+    assert [one.document() for one in more.report.partitions] == here
+    with pytest.raises(KsegError, match="another job"):
+        jobs.verify(spark, data, job=tmp_path / "job")
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_a_worker_s_error_is_raised_here_when_all_else_is_finished(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    job = open_job(tmp_path / "job", "test", None)
+    there, missing = data / "t-0" / f"{0:020}.log", tmp_path / f"{0:020}.log"
+    items = [Item(Unit(UnitKind.BATCHES, str(path)), 1, str(path)) for path in (missing, there)]
+    work = partial(module("verify")._examine, options=VerifyOptions())
+    with pytest.raises(FileNotFoundError, match=str(missing)):
+        running.run(spark, items, work, job=job)
+    shutil.copy(there, missing)
+    ran = running.run(spark, items, work, job=job)
+    assert (ran.tasks, ran.skipped) == (1, 1)
+    assert [answer.records for answer in ran.answers] == [10, 10]
+
+
+# ---- compaction ----------------------------------------------------------------------------------
+
+
+def random_logs(directory: Path) -> None:
+    """Keys that come again in other segments, tombstones, records without a key."""
+    chance = random.Random(5)
+    for partition in (0, 1):
+        for base in range(0, 2000, 250):
+            given = [
+                record(
+                    None if chance.random() < 0.1 else bytes(chance.randrange(30)),
+                    key=None if chance.random() < 0.1 else b"%d" % chance.randrange(300),
+                )
+                for _ in range(250)
+            ]
+            write_segment(directory / f"t-{partition}", base, batch(given, base_offset=base))
+
+
+def exact(directory: Path) -> list[tuple[int, ...]]:
+    """Records, bytes, keys, bytes of what stays, tombstones, records without a key."""
+    counts = []
+    for partition in (0, 1):
+        last: dict[bytes, bytes | None] = {}
+        records = size = null_keys = 0
+        for columns in scan(directory / f"t-{partition}", fields=("key", "value")):
+            for key, value in zip(columns["key"], columns["value"], strict=True):
+                records += 1
+                size += len(key or b"") + len(value or b"")
+                if key is None:
+                    null_keys += 1
+                else:
+                    last[key] = value
+        kept = sum(len(key) + len(value or b"") for key, value in last.items())
+        tombstones = sum(value is None for value in last.values())
+        counts.append((records, size, len(last), kept, tombstones, null_keys))
+    return counts
+
+
+def counted(found: CompactionResult) -> list[tuple[int, ...]]:
+    return [
+        (one.records, one.bytes, one.keys, one.kept_bytes, one.tombstones, one.null_keys)
+        for one in found.partitions
+    ]
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_compaction_is_counted_exactly_and_once(spark: SparkSession, tmp_path: Path) -> None:
+    random_logs(tmp_path / "data")
+    found = jobs.compaction(spark, tmp_path / "data", job=tmp_path / "job")
+    assert counted(found) == exact(tmp_path / "data")
+    assert (found.tasks, found.skipped) == (16, 0)
+    again = jobs.compaction(spark, tmp_path / "data", job=tmp_path / "job")
+    assert again.partitions == found.partitions
+    assert (again.tasks, again.skipped) == (0, 16)
+    document = found.partitions[0].document()
+    assert document["saved_records"] == 2000 - document["keys"]
+    assert 0 < document["saved_bytes"] < document["log_bytes"]
+    rows = found.frame(spark).toArrow().to_pylist()
+    assert [row["keys"] for row in rows] == [one.keys for one in found.partitions]
+
+
+def test_a_table_that_is_full_loses_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = module("compaction")
+    monkeypatch.setattr(job, "KEYS_MAX", 16)
+    monkeypatch.setattr(job, "_ROWS_MAX", 5)
+    random_logs(tmp_path)
+    options = parse_options({"path": str(tmp_path / "t-0")})
+    _logs, items = running.splits_of(options, marked=False)
+    last: dict[int, tuple[int, int]] = {}
+    records = 0
+    for rows in job._latest([item.payload for item in items], options=options):
+        assert rows.num_rows <= 5
+        for row in rows.to_pylist():
+            records += row["records"]
+            if row["hash"] is not None:
+                last[row["hash"]] = max(
+                    last.get(row["hash"], (-1, 0)), (row["offset"], row["last"])
+                )
+    expected = exact(tmp_path)[0]
+    kept = sum(max(size, ~size) for _offset, size in last.values())
+    tombstones = sum(size < 0 for _offset, size in last.values())
+    assert (records, len(last), kept, tombstones) == (expected[0], *expected[2:5])
+
+
+def test_damage_ends_compaction_or_is_counted(spark: SparkSession, data: Path) -> None:
+    with pytest.raises(CorruptRecordError, match=r"t-1/0{20}\.log @ 0.*\[batch-crc\]") as caught:
+        jobs.compaction(spark, data)
+    assert "\n" not in str(caught.value)
+    found = jobs.compaction(spark, data, options={"onCorrupt": "skip"})
+    assert [(one.records, one.keys, one.faults) for one in found.partitions] == [
+        (20, 3, 0),
+        (10, 3, 1),
+    ]
+
+
+def test_a_log_without_records_has_nothing_to_save(spark: SparkSession, tmp_path: Path) -> None:
+    write_segment(tmp_path / "t-0", 0)
+    (one,) = jobs.compaction(spark, tmp_path).partitions
+    assert (one.segments, one.records, one.saved_bytes) == (1, 0, 0)
+
+
+# ---- reindex -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """Two data directories of the demo log, without some of their indexes."""
+    demo = Path(running.__file__).parents[2] / "demo_data"
+    for name in ("one", "two"):
+        shutil.copytree(demo, tmp_path / name)
+        for path in (tmp_path / name).glob("orders-*/*index"):
+            path.unlink()
+    return tmp_path
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_indexes_are_planned_as_here_and_made_anew(spark: SparkSession, bare: Path) -> None:
+    homes = [bare / "one", bare / "two"]
+    planned = jobs.reindex(spark, homes, job=bare / "job")
+    assert planned.plans == tuple(plan_reindex(plan.path) for plan in planned.plans)
+    assert len(planned.plans) == 10
+    assert len(planned.actions) >= 2 * 2 * 7
+    assert not planned.applied
+    assert planned.frame(spark).count() == len(planned.actions)
+    done = jobs.reindex(spark, homes, apply=True, job=bare / "job")
+    assert done.skipped == 10
+    assert done.applied
+    assert done.actions == planned.actions
+    again = jobs.reindex(spark, homes, job=bare / "job")
+    assert (again.actions, again.findings, again.skipped) == ((), (), 6)
+    assert verify_here(homes).findings == ()
+
+
+def test_a_data_directory_that_somebody_holds_is_told_and_left_alone(
+    spark: SparkSession, bare: Path
+) -> None:
+    before = sorted(os.listdir(bare / "one" / "orders-0"))
+    held = residence.enter(bare / "one")
+    try:
+        with pytest.raises(LogLockedError, match=str(bare / "one")):
+            jobs.reindex(spark, bare / "one", apply=True, options=ReindexOptions(keep=False))
+    finally:
+        held.leave()
+    assert sorted(os.listdir(bare / "one" / "orders-0")) == before
+
+
+def test_a_file_has_no_indexes_of_its_own(spark: SparkSession, bare: Path) -> None:
+    with pytest.raises(NotALogError, match="wants a directory"):
+        jobs.reindex(spark, next((bare / "one" / "orders-0").glob("*.log")))

@@ -1,0 +1,209 @@
+"""Without Spark: how work is packed, and what a job's directory remembers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kseg.analysis.units import plan
+from kseg.errors import CorruptRecordError, KsegError, NotALogError
+from kseg.spark.jobs import job_directory
+from kseg.spark.jobs.job_directory import (
+    FileSink,
+    Item,
+    finished,
+    finished_rows,
+    keep_answer,
+    keep_rows,
+    open_job,
+)
+from kseg.spark.jobs.running import TASK_BYTES_MAX, error_of, items_of, pack
+from tests.builders import batch, record, write_segment
+
+MIB = 1 << 20
+
+
+def sizes(tasks: list[tuple[Item, ...]]) -> list[int]:
+    return [sum(item.cost for item in task) for task in tasks]
+
+
+# ---- packing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "cost", "cores"), [(1000, MIB, 2), (7, 0, 4), (300, 40 * MIB, 8)]
+)
+def test_every_item_is_in_one_task(count: int, cost: int, cores: int) -> None:
+    items = [Item(number, cost) for number in range(count)]
+    tasks = pack(items, cores)
+    assert sorted(item.payload for task in tasks for item in task) == list(range(count))
+
+
+def test_a_thousand_small_segments_are_few_tasks() -> None:
+    tasks = pack([Item(number, MIB) for number in range(1000)], 2)
+    assert 4 <= len(tasks) <= 16
+    assert max(sizes(tasks)) <= 2 * min(sizes(tasks))
+
+
+def test_little_work_is_one_task() -> None:
+    assert len(pack([Item(number, 1000) for number in range(30)], 64)) == 1
+
+
+def test_no_task_is_larger_than_a_gibibyte_but_for_one_item() -> None:
+    tasks = pack([Item(number, 300 * MIB) for number in range(100)] + [Item(100, 4 << 30)], 1)
+    assert [len(task) for task in tasks if sum(i.cost for i in task) > TASK_BYTES_MAX] == [1]
+    assert len(tasks) <= 51
+
+
+def test_the_largest_task_comes_first() -> None:
+    tasks = pack([Item(number, number * 100 * MIB) for number in range(10)], 1)
+    assert sizes(tasks) == sorted(sizes(tasks), reverse=True)
+
+
+def test_neighbours_stay_together() -> None:
+    tasks = pack([Item(number, 30 * MIB) for number in range(100)], 2)
+    for task in tasks:
+        numbers = [item.payload for item in task]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+# ---- what is remembered --------------------------------------------------------------------------
+
+ITEMS = [Item(name, 1, name) for name in ("a", "b", "c")]
+
+
+def test_what_is_finished_is_not_left(tmp_path: Path) -> None:
+    keep_answer(tmp_path, ["a", "c"], 7)
+    found = finished(tmp_path, ITEMS)
+    assert (found.answers, found.left) == ((7,), (ITEMS[1],))
+
+
+def test_two_attempts_of_one_task_count_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        keep_answer(tmp_path, ["a", "b"], 7)
+    assert finished(tmp_path, ITEMS).answers == (7,)
+
+
+def test_an_answer_that_tells_of_something_else_too_is_none(tmp_path: Path) -> None:
+    keep_answer(tmp_path, ["a", "gone"], 7)
+    assert finished(tmp_path, ITEMS) == job_directory.Finished((), tuple(ITEMS))
+
+
+def test_an_answer_that_does_not_hold_any_more_is_none(tmp_path: Path) -> None:
+    keep_answer(tmp_path, ["a"], 7)
+    assert finished(tmp_path, ITEMS, usable=lambda answer: answer != 7).answers == ()
+
+
+def test_an_unfinished_answer_is_none(tmp_path: Path) -> None:
+    keep_answer(tmp_path, ["a"], 7)
+    (path,) = tmp_path.iterdir()
+    path.rename(path.with_name(path.name + ".tmp"))
+    assert finished(tmp_path, ITEMS).answers == ()
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"\x80\x05K\x01."])
+def test_what_is_no_answer_is_named(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.done").write_bytes(data)
+    with pytest.raises(KsegError, match=r"x\.done: no answer of a job"):
+        finished(tmp_path, ITEMS)
+
+
+def test_a_unit_is_known_by_the_state_of_its_files(tmp_path: Path) -> None:
+    log = write_segment(tmp_path / "t-0", 0, batch([record()]))
+
+    def marks() -> list[str]:
+        return [item.mark for item in items_of(plan([tmp_path / "t-0"]), marked=True)]
+
+    before = marks()
+    assert before == marks()
+    log.with_suffix(".index").write_bytes(b"")
+    with_index = marks()
+    assert set(with_index).isdisjoint(before)
+    log.write_bytes(log.read_bytes() * 2)
+    assert len(set(marks()) & set(with_index)) == 0
+
+
+def test_a_job_is_gone_on_with_and_no_other(tmp_path: Path) -> None:
+    place = open_job(tmp_path / "new" / "job", "verify", {"deep": True})
+    assert open_job(tmp_path / "new" / "job", "verify", {"deep": True}) == place
+    with pytest.raises(KsegError, match="another options; take another"):
+        open_job(place, "verify", {"deep": False})
+    with pytest.raises(KsegError, match="another job; take another"):
+        open_job(place, "stats", {"deep": True})
+    told = json.loads((place / "job.json").read_bytes())
+    (place / "job.json").write_text(json.dumps({**told, "kseg": "0.0.1"}))
+    with pytest.raises(KsegError, match="another kseg; take another"):
+        open_job(place, "verify", {"deep": True})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{"])
+def test_a_directory_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "job.json").write_text(text)
+    with pytest.raises(KsegError, match="take another"):
+        open_job(tmp_path, "verify", None)
+    (tmp_path / "job.json").rename(tmp_path / "mine.txt")
+    with pytest.raises(KsegError, match="a directory of its own"):
+        open_job(tmp_path, "verify", None)
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+SCHEMA = pa.schema([("n", pa.int64())])
+BATCHES = [pa.record_batch([pa.array([n])], schema=SCHEMA) for n in range(3)]
+
+
+def test_rows_are_passed_on_and_noted(tmp_path: Path) -> None:
+    assert list(keep_rows(tmp_path, ["a"], SCHEMA, BATCHES)) == BATCHES
+    found = finished_rows(tmp_path, ITEMS)
+    assert found.left == tuple(ITEMS[1:])
+    with pa.OSFile(found.answers[0]) as file:
+        assert pa.ipc.open_file(file).read_all()["n"].to_pylist() == [0, 1, 2]
+
+
+def test_rows_that_nobody_takes_to_the_end_are_not_noted(tmp_path: Path) -> None:
+    rows = keep_rows(tmp_path, ["a"], SCHEMA, BATCHES)
+    next(rows)
+    rows.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_are_no_rows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.rows").write_bytes(b"abc")
+    with pytest.raises(KsegError, match=r"x\.rows: no rows of a job"):
+        finished_rows(tmp_path, ITEMS)
+
+
+def test_a_file_left_by_an_error_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(TypeError), FileSink(tmp_path / "file") as sink:
+        sink.write("text is refused")
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [CorruptRecordError, KsegError, NotALogError])
+def test_of_sparks_many_lines_the_error_that_counts_is_told(kind: type[KsegError]) -> None:
+    error = kind("checksum is wrong [batch-crc]", path="t-0/0.log", position=61)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    lines = (
+        f"[X] Job aborted\n  Traceback (most\n    raise E\n{name}: {error}\n\n\tat org: x"
+    )
+    found = error_of(lines)
+    assert type(found) is kind
+    assert str(found) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("Job aborted\nOSError: [Errno 5] no: 'x'\n\tat org", "OSError: [Errno 5] no: 'x'"),
+        ("Connection: lost", "Connection: lost"),
+        ("", "it does not say why"),
+    ],
+)
+def test_lines_without_an_error_of_kseg_say_what_they_can(lines: str, told: str) -> None:
+    assert str(error_of(lines)) == f"Spark failed: {told}"

@@ -1,0 +1,229 @@
+"""`kseg spark`: the answers of the verbs that are shared out, their exit codes, their mistakes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import kseg as package
+from kseg.cli.spark import parse_master
+from tests.builders import batch, record, write_segment
+from tests.unit.cli.conftest import Kseg
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEMO = Path(package.__file__).parent / "demo_data"
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    from kseg.spark.demo import quiet_spark
+
+    with quiet_spark(2, java_options="-XX:TieredStopAtLevel=1") as spark:
+        yield spark
+
+
+@pytest.fixture
+def started(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Every `kseg spark` gets the one Spark; answers with how many cores it was asked for."""
+    asked: list[int] = []
+
+    @contextmanager
+    def quiet_spark(cores: int, **_how: Any) -> Iterator[SparkSession]:
+        asked.append(cores)
+        yield session
+
+    monkeypatch.setattr("kseg.spark.demo.quiet_spark", quiet_spark)
+    return asked
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The demo log, one batch of it damaged and one index lost."""
+    shutil.copytree(DEMO, tmp_path / "data")
+    log = next((tmp_path / "data" / "clicks-0").glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    next((tmp_path / "data" / "orders-1").glob("*.index")).unlink()
+    return tmp_path / "data"
+
+
+# ---- the same answers ----------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify"],
+        ["verify", "--json"],
+        ["verify", "--json", "--deep", "--topic", "clicks"],
+        ["stats"],
+        ["stats", "--json", "--top", "2", "--bytes", "hex"],
+        ["stats", "--json", "--headers", "--partition", "0"],
+        ["reindex"],
+        ["reindex", "--json", "--only", "index", "--exact"],
+    ],
+)
+def test_the_answer_is_that_of_the_verb(
+    kseg: Kseg, started: list[int], data: Path, words: list[str]
+) -> None:
+    here = kseg(*words, data)
+    there = kseg("spark", *words, "--master", "local[3]", data)
+    assert (there.code, there.out) == (here.code, here.out)
+    assert here.code == (0 if "--headers" in words else 1)
+    assert started == [3]
+
+
+@pytest.mark.spark
+def test_reindex_applies_and_keeps_what_goes(
+    kseg: Kseg, started: list[int], data: Path, tmp_path: Path
+) -> None:
+    changed = data / "orders-1"
+    path = next(changed.glob("*.timeindex"))
+    path.write_bytes(b"x" * 12)
+    kept = tmp_path / "kept"
+    ran = kseg("spark", "reindex", "--apply", "--json", "--backup-dir", kept, changed)
+    assert ran.code == 0
+    assert ran.document["applied"]
+    assert ran.document["backups"] == [str(kept)]
+    assert [file.read_bytes() for file in kept.rglob("*.timeindex")] == [b"x" * 12]
+    assert kseg("verify", changed).code == 0
+    assert kseg("spark", "reindex", changed).text == "nothing to do\n"
+
+
+@pytest.mark.spark
+def test_compaction_is_a_table_and_a_document(kseg: Kseg, started: list[int]) -> None:
+    ran = kseg("spark", "compaction", "--json", "--topic", "orders", DEMO)
+    assert ran.code == 0
+    assert ran.document["schema"] == "kseg.compaction/1"
+    first = ran.document["partitions"][0]
+    assert (first["records"], first["keys"]) == (254, 69)
+    table = kseg("spark", "compaction", "--topic", "orders", DEMO)
+    assert table.text.splitlines()[1].split()[:4] == ["orders-0", "56127", "254", "69"]
+
+
+@pytest.mark.spark
+def test_export_writes_what_was_chosen(kseg: Kseg, started: list[int], tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    words = ["--by", "date", "--fields", "topic,offset", "--codec", "snappy", "--offset", "10..20"]
+    ran = kseg("spark", "export", DEMO, "-o", tmp_path / "out", *words, "--json")
+    assert ran.code == 0
+    assert ran.document["records"] == sum(file["records"] for file in ran.document["files"])
+    table = pq.ParquetDataset(tmp_path / "out").read()
+    assert set(table["offset"].to_pylist()) == set(range(10, 20))
+    assert table.schema.names == ["topic", "offset", "date"]
+    again = kseg("spark", "export", DEMO, "-o", tmp_path / "out")
+    assert again.code == 3
+    assert again.err == f"kseg: {tmp_path}/out: is there already; overwrite takes its place\n"
+
+
+@pytest.mark.spark
+def test_damage_ends_an_export_with_one_line(kseg: Kseg, started: list[int], data: Path) -> None:
+    out = data.parent / "out"
+    ran = kseg("spark", "export", data, "-o", out)
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+    assert "[batch-crc]" in ran.err
+    assert not out.exists()
+    ran = kseg("spark", "export", data, "-o", out, "--on-corrupt", "skip")
+    assert ran.code == 1
+    assert "clicks-0" in ran.err
+    assert out.exists()
+
+
+@pytest.mark.spark
+def test_damage_ends_compaction_with_one_line(kseg: Kseg, started: list[int], data: Path) -> None:
+    ran = kseg("spark", "compaction", data)
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+    assert "[batch-crc]" in ran.err
+
+
+@pytest.mark.spark
+def test_an_earlier_run_is_gone_on_with_and_told(
+    kseg: Kseg, started: list[int], tmp_path: Path
+) -> None:
+    words = ["spark", "verify", "--json", "--job", tmp_path / "job", DEMO]
+    first, again = kseg(*words), kseg(*words)
+    assert (first.err, again.out) == ("", first.out)
+    assert again.err == "kseg: 18 files and directories were finished by an earlier run\n"
+    other = kseg("spark", "verify", "--deep", "--job", tmp_path / "job", DEMO)
+    assert other.code == 3
+    assert "take another" in other.err
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--fields", "colour"], "no field colour"),
+        (["--offset", "-5.."], "startingOffsets"),
+    ],
+)
+def test_a_mistake_is_one_line_and_usage(
+    kseg: Kseg, started: list[int], tmp_path: Path, words: list[str], told: str
+) -> None:
+    ran = kseg("spark", "export", DEMO, "-o", tmp_path / "out", *words)
+    assert ran.code == 2
+    assert told in ran.err
+    assert ran.err.count("\n") == 1
+
+
+# ---- before Spark is there -----------------------------------------------------------------------
+
+
+def test_a_path_of_nothing_is_told_before_spark_starts(kseg: Kseg, tmp_path: Path) -> None:
+    for verb in ("verify", "stats", "compaction", "reindex"):
+        assert kseg("spark", verb, tmp_path / "nowhere").code == 3
+    assert kseg("spark", "verify").code == 2
+
+
+def test_no_java_is_one_clear_line(
+    kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_segment(tmp_path / "t-0", 0, batch([record()]))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    ran = kseg("spark", "verify", tmp_path / "t-0")
+    assert ran.code == 3
+    assert ran.err.startswith("kseg: Spark needs Java 17 or newer")
+    assert ran.err.count("\n") == 1
+
+
+def test_a_spark_that_is_too_old_is_one_clear_line(
+    kseg: Kseg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.6")
+    ran = kseg("spark", "stats", DEMO)
+    assert ran.code == 2
+    assert ran.err == (
+        "kseg: pyspark 3.5.6 is too old, kseg needs 4.1: pip install -U 'kseg[spark]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [("local", 1), ("local[7]", 7), ("local[*]", len(os.sched_getaffinity(0)))],
+)
+def test_a_master_is_so_many_cores(text: str, cores: int) -> None:
+    assert parse_master(text) == cores
+
+
+@pytest.mark.parametrize("text", ["", "local[0]", "yarn", "spark://host:7077", "local[x]"])
+def test_another_master_is_for_programs(kseg: Kseg, text: str) -> None:
+    ran = kseg("spark", "verify", "--master", text, DEMO)
+    assert ran.code == 2
+    assert "call kseg.spark.jobs from your own program" in ran.err
+
+
+def test_both_ways_of_keeping_contradict_each_other(kseg: Kseg, tmp_path: Path) -> None:
+    ran = kseg("spark", "reindex", "--no-backup", "--backup-dir", tmp_path, DEMO)
+    assert ran.code == 2
+    assert "--backup-dir or --no-backup" in ran.err
