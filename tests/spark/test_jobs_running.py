@@ -52,10 +52,21 @@ def test_little_work_is_one_task() -> None:
     assert len(pack([Item(number, 1000) for number in range(30)], 64)) == 1
 
 
-def test_no_task_is_larger_than_a_gibibyte_but_for_one_item() -> None:
-    tasks = pack([Item(number, 300 * MIB) for number in range(100)] + [Item(100, 4 << 30)], 1)
-    assert [len(task) for task in tasks if sum(i.cost for i in task) > TASK_BYTES_MAX] == [1]
-    assert len(tasks) <= 51
+def test_tasks_are_a_gibibyte_at_most_and_half_an_item_at_both_ends() -> None:
+    tasks = pack([Item(number, 300 * MIB) for number in range(100)], 1)
+    assert max(sizes(tasks)) <= TASK_BYTES_MAX + 300 * MIB
+    assert len(tasks) <= 31
+
+
+def test_a_large_item_does_not_make_others_wait() -> None:
+    tasks = pack([Item(0, 4 << 30), *(Item(number, MIB) for number in range(1, 101))], 4)
+    assert [item.payload for item in tasks[0]] == [0]
+    assert len(tasks) == 2
+
+
+def test_tasks_of_headers_alone_are_fewer() -> None:
+    items = [Item(number, 64 * MIB) for number in range(16)]
+    assert (len(pack(items, 2)), len(pack(items, 2, light=True))) == (8, 3)
 
 
 def test_the_largest_task_comes_first() -> None:
@@ -189,9 +200,7 @@ def test_a_file_left_by_an_error_is_removed(tmp_path: Path) -> None:
 def test_of_sparks_many_lines_the_error_that_counts_is_told(kind: type[KsegError]) -> None:
     error = kind("checksum is wrong [batch-crc]", path="t-0/0.log", position=61)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    lines = (
-        f"[X] Job aborted\n  Traceback (most\n    raise E\n{name}: {error}\n\n\tat org: x"
-    )
+    lines = f"[X] Job aborted\n  Traceback (most\n    raise E\n{name}: {error}\n\n\tat org: x"
     found = error_of(lines)
     assert type(found) is kind
     assert str(found) == str(error)

@@ -12,6 +12,7 @@ there is the whole export or none; with `overwrite`, for the moment between two 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -200,9 +201,13 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
     if not target.exists() or (target.is_dir() and not os.listdir(target)):
         return
     if not overwrite:
-        raise FileExistsError(17, "is there already; overwrite takes its place", str(target))
+        raise FileExistsError(
+            errno.EEXIST, "is there already; overwrite takes its place", str(target)
+        )
     if not (target / MANIFEST).exists():
-        raise FileExistsError(17, "is no earlier export, so it is not replaced", str(target))
+        raise FileExistsError(
+            errno.EEXIST, "is no earlier export, so it is not replaced", str(target)
+        )
 
 
 def _beside(target: Path, directory: Path | None) -> Path:

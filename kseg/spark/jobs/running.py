@@ -1,7 +1,7 @@
 """Work shared out to Spark's workers: packed into tasks, one a Spark partition, and remembered.
 
     items     what there is to do, each with its cost
-    pack      small ones together, about four tasks a core, each of 64 MiB to 1 GiB
+    pack      small ones together, about four tasks a core, each of 64 MiB to 1 GiB; more if light
     run       every task in a worker: its answer comes back pickled, and is kept where asked
     rows_of   the same, where the answer is rows of a DataFrame
 
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 TASKS_PER_CORE: Final = 4
 TASK_BYTES_MIN: Final = 64 << 20
 TASK_BYTES_MAX: Final = 1 << 30
+#: Headers alone are gone through so much faster.
+_LIGHT: Final = 8
 #: Opening a file takes as long as checking about so much of one.
 _ITEM_BYTES: Final = 1 << 20
 #: Where Spark does not say how many cores there are, as through Spark Connect.
@@ -86,27 +88,27 @@ class _Failed:
     error: KsegError | OSError
 
 
-def pack(items: Iterable[Item], cores: int) -> list[tuple[Item, ...]]:
-    """Neighbours share a task until it is full; the largest tasks come first.
+def pack(items: Iterable[Item], cores: int, *, light: bool = False) -> list[tuple[Item, ...]]:
+    """Neighbours share tasks of about the same size; the largest come first.
 
     Args:
         items: in an order in which neighbours belong together.
         cores: how many Spark has.
+        light: no more is done than going through headers, so that tasks can be larger.
     """
     items = list(items)
     total = sum(_weight(item) for item in items)
-    share = total // (TASKS_PER_CORE * max(cores, 1))
-    target = min(max(share, TASK_BYTES_MIN), TASK_BYTES_MAX)
-    tasks: list[list[Item]] = []
-    filled = 0
+    share, times = total // (TASKS_PER_CORE * max(cores, 1)), _LIGHT if light else 1
+    target = min(max(share, times * TASK_BYTES_MIN), times * TASK_BYTES_MAX)
+    count = -(-total // target)
+    tasks: dict[int, list[Item]] = {}
+    done = 0
     for item in items:
-        if not tasks or filled + _weight(item) > target:
-            tasks.append([])
-            filled = 0
-        tasks[-1].append(item)
-        filled += _weight(item)
-    tasks.sort(key=lambda task: sum(map(_weight, task)), reverse=True)
-    return [tuple(task) for task in tasks]
+        middle = done + _weight(item) // 2
+        tasks.setdefault(middle * count // total, []).append(item)
+        done += _weight(item)
+    ordered = sorted(tasks.values(), key=lambda task: sum(map(_weight, task)), reverse=True)
+    return [tuple(task) for task in ordered]
 
 
 def _weight(item: Item) -> int:
@@ -128,6 +130,7 @@ def run(
     *,
     job: Path | None = None,
     usable: Callable[[Any], bool] = lambda answer: True,
+    light: bool = False,
     progress: Progress | None = None,
 ) -> Ran:
     """Have every item worked on once.
@@ -138,6 +141,7 @@ def run(
         work: takes the payloads of a task, in a worker, and answers something small; pickles.
         job: directory of what was done before, from `open_job`; finished tasks are noted there.
         usable: whether such an answer still holds.
+        light: no more is done than going through headers.
         progress: called now and then while Spark works.
 
     Raises:
@@ -146,7 +150,7 @@ def run(
     before = finished(job, items, usable) if job is not None else None
     left = items if before is None else before.left
     known = () if before is None else before.answers
-    tasks = pack(left, cores_of(spark))
+    tasks = pack(left, cores_of(spark), light=light)
     if not tasks:
         return Ran(known, 0, len(items))
     act = partial(_answers, tasks=_packed(tasks), work=work, job=job, place=os.getcwd())

@@ -91,6 +91,7 @@ def stats(
         items_of(units, marked=directory is not None),
         partial(_examine, options=chosen),
         job=directory,
+        light=not chosen.records,
         progress=progress,
     )
     report = report_of(merge_all(ran.answers), chosen)

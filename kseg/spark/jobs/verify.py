@@ -75,6 +75,7 @@ def verify(
         items_of(units, marked=directory is not None),
         partial(_examine, options=chosen),
         job=directory,
+        light=not chosen.deep,
         progress=progress,
     )
     return VerifyResult(report_of(merge_all(ran.answers)), ran.tasks, ran.skipped)
