@@ -70,6 +70,7 @@ def job_options(function: _F) -> _F:
         "cores",
         type=Parsed("local[N]", parse_master),
         default="local[*]",
+        metavar="local[N]",
         show_default=True,
         help="How many cores of this machine.",
     )(function)
