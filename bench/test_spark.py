@@ -1,15 +1,21 @@
-"""Records through Spark, beside a source that yields the same Arrow batches ready made.
+"""kseg in Spark beside what Spark itself costs: `pytest bench/test_spark.py` prints the ratios.
 
-The dummy's cost is Spark's own: moving rows into the JVM. What kseg may add is its decoding, which
-is measured alone too. Both run in one warm session, in turns, on one core; the clock is the CPU
-time of Spark and all its workers. KSEG_BENCH_MIB makes the log smaller. The figures are in
-`extra_info`.
+    records         beside a source that yields the same Arrow batches ready made: what kseg may add
+                    is its own decoding, measured alone too, and a little
+    verify          the job's rate on one core beside one process's, its fixed cost left out
+    export          Parquet from the workers beside Spark's own writer behind the same source
+    small segments  a thousand of 1 MiB beside one of the same bytes
+    two cores       beside one, on work that takes a while
+
+All run in one warm session, in turns; see `bench.spark_pairs` for the clock and the settings. On a
+machine with other work to do, only the ratios of CPU time mean something.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import statistics
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +24,22 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from bench import datagen, pairs
+from bench import datagen
+from bench.spark_pairs import (
+    cpu_seconds,
+    cut,
+    dummy_source,
+    fleet,
+    noop,
+    rounds_of,
+    setting,
+    spread_over,
+    summary,
+    wall_seconds,
+)
+from kseg.analysis.verify import VerifyOptions
+from kseg.analysis.verify import verify as verify_here
+from kseg.spark import jobs
 from kseg.spark.listing import list_logs
 from kseg.spark.options import parse_options
 from kseg.spark.plan import make_plan
@@ -27,9 +48,10 @@ from kseg.spark.schema import project
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pytest_benchmark.fixture import BenchmarkFixture
 
-pytestmark = pytest.mark.spark
+    Tell = Callable[[dict[str, Any]], None]
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 
 CORPUS = "v2-plain-100-16k"
 COLUMNS = {
@@ -38,48 +60,35 @@ COLUMNS = {
 }
 #: What kseg may add to the dummy's cost besides its own decoding.
 OVERHEAD_MAX = 0.15
+TASKS_MAX = 16
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     from kseg.spark.demo import quiet_spark
 
-    with quiet_spark(1) as session:
+    with quiet_spark(2) as session:
         session.dataSource.register(dummy_source())
         yield session
 
 
-def dummy_source() -> type:
-    """A source of the record batches in an Arrow file; a local class, so Spark carries it along."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+@pytest.fixture
+def tell(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Tell:
+    """Print the figures."""
 
-    class ReadyReader(DataSourceReader):
-        def __init__(self, path: str) -> None:
-            self.path = path
+    def say(figures: dict[str, Any]) -> None:
+        with capsys.disabled():
+            print(f"\n{request.node.name}")
+            for name, value in figures.items():
+                print(f"    {name:28} {value}")
 
-        def partitions(self) -> list[InputPartition]:
-            return [InputPartition(self.path)]
+    return say
 
-        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            import pyarrow
 
-            with pyarrow.memory_map(partition.value) as source:
-                reader = pyarrow.ipc.open_file(source)
-                for number in range(reader.num_record_batches):
-                    yield reader.get_batch(number)
-
-    class ReadySource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "ready"
-
-        def schema(self) -> str:
-            return str(self.options["ddl"])
-
-        def reader(self, schema: Any) -> DataSourceReader:
-            return ReadyReader(self.options["path"])
-
-    return ReadySource
+def load(
+    spark: SparkSession, paths: str | list[str], columns: str = COLUMNS["all columns"]
+) -> DataFrame:
+    return spark.read.format("kseg").option("columns", columns).load(paths)
 
 
 def decode(frame: DataFrame, corpus: datagen.Corpus, columns: str) -> Iterator[pa.RecordBatch]:
@@ -92,10 +101,10 @@ def decode(frame: DataFrame, corpus: datagen.Corpus, columns: str) -> Iterator[p
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_records_cost_what_spark_itself_costs_and_decoding(
-    spark: SparkSession, benchmark: BenchmarkFixture, tmp_path: Path, name: str
+    spark: SparkSession, tell: Tell, tmp_path: Path, name: str
 ) -> None:
     corpus, columns = datagen.corpus(CORPUS), COLUMNS[name]
-    ours = spark.read.format("kseg").option("columns", columns).load(corpus.directory)
+    ours = load(spark, corpus.directory, columns)
     ready = tmp_path / "ready.arrow"
     batches = list(decode(ours, corpus, columns))
     with pa.OSFile(str(ready), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema) as writer:
@@ -106,59 +115,119 @@ def test_records_cost_what_spark_itself_costs_and_decoding(
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in ours.schema)
     theirs = spark.read.format("ready").option("ddl", ddl).load(str(ready))
 
-    jvm = spark_process()
-    rounds = []
-    for number in range(pairs.ROUNDS + 1):
-        turns = [(ours, "kseg"), (theirs, "dummy")]
-        spent = {
-            label: cpu_seconds(jvm, noop(frame)) for frame, label in turns[:: 1 - 2 * (number % 2)]
-        }
-        begun = time.process_time()
-        assert sum(batch.num_rows for batch in decode(ours, corpus, columns)) == corpus.records
-        spent["decode"] = time.process_time() - begun
-        rounds.append(spent)
-    rounds = rounds[1:]  # the first compiles
-    ratios = [r["kseg"] / (r["dummy"] + r["decode"]) for r in rounds]
-    medians = {label: statistics.median(r[label] for r in rounds) for label in rounds[0]}
-    benchmark.extra_info |= {
-        "records": corpus.records,
-        "cpu seconds": medians,
-        "kseg / (dummy + decode)": statistics.median(ratios),
-        "quartiles": statistics.quantiles(ratios, n=4, method="inclusive"),
-        "goal": f"at most {1 + OVERHEAD_MAX}",
+    def decode_all() -> None:
+        rows = sum(batch.num_rows for batch in decode(ours, corpus, columns))
+        assert rows == corpus.records
+
+    turns = {"kseg": noop(ours), "dummy": noop(theirs), "decode": decode_all}
+    figures = summary(
+        rounds_of(turns, cpu_seconds),
+        "kseg / (dummy + decode)",
+        lambda each: each["kseg"] / (each["dummy"] + each["decode"]),
+        f"at most {1 + OVERHEAD_MAX}",
+        records=corpus.records,
+    )
+    tell(figures)
+
+
+@pytest.mark.parametrize("deep", [False, True], ids=["checksums", "deep"])
+def test_a_verify_job_is_as_fast_as_one_process(
+    spark: SparkSession, tell: Tell, deep: bool
+) -> None:
+    options = VerifyOptions(deep=deep)
+    data = fleet(datagen.corpus(CORPUS), 8 if deep else 32)
+    tiny = fleet(datagen.corpus(CORPUS, mib=1), 1)
+    expected = verify_here(data, deep=deep)
+    assert jobs.verify(spark, data, options=options).report == expected
+    turns = {
+        "job": lambda: jobs.verify(spark, data, options=options),
+        "fixed": lambda: jobs.verify(spark, tiny, options=options),
+        "process": lambda: verify_here(data, deep=deep),
     }
-    benchmark.pedantic(noop(ours), rounds=3)
+    figures = summary(
+        rounds_of(turns, cpu_seconds),
+        "job's rate / process's",
+        lambda each: each["process"] / max(each["job"] - each["fixed"], 1e-9),
+        "at least 0.8",
+        bytes=expected.bytes,
+    )
+    tell(figures)
 
 
-def noop(frame: DataFrame) -> Callable[[], None]:
-    """Read everything and drop it."""
-    return lambda: frame.write.format("noop").mode("overwrite").save()
+def test_export_is_faster_than_sparks_own_writer(
+    spark: SparkSession, tell: Tell, tmp_path: Path
+) -> None:
+    corpus = datagen.corpus(CORPUS)
+    data, out = fleet(corpus, 4), tmp_path / "out"
+    # Without dictionaries, which would only cost where no value comes twice.
+    settings = {"compression": "snappy", "parquet.enable.dictionary": "false"}
+    writer = load(spark, data).write.options(**settings)
+    turns = {
+        "export": lambda: jobs.export(spark, data, out, compression="snappy"),
+        "spark": lambda: writer.parquet(str(out)),
+    }
+    rounds = rounds_of(turns, cpu_seconds, before=lambda _: shutil.rmtree(out, ignore_errors=True))
+    figures = summary(
+        rounds,
+        "export's rate / Spark's",
+        lambda each: each["spark"] / each["export"],
+        "at least 3",
+        records=4 * corpus.records,
+    )
+    tell(figures)
 
 
-def spark_process() -> int:
-    """The JVM: this process's child that is called java."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    (jvm,) = [pid for pid in children if "java" in Path(f"/proc/{pid}/comm").read_text()]
-    return int(jvm)
+def test_a_thousand_small_segments_are_a_few_tasks(
+    spark: SparkSession, tell: Tell, tmp_path: Path
+) -> None:
+    count = int(setting("SEGMENTS", 1000))
+    corpus = datagen.corpus(CORPUS, mib=count)
+    small = load(spark, str(cut(corpus, count, tmp_path / "orders-0")))
+    large = load(spark, corpus.directory)
+    assert small.rdd.getNumPartitions() <= TASKS_MAX
+    assert small.count() == large.count() == corpus.records
+    figures = summary(
+        rounds_of({"small": noop(small), "large": noop(large)}, wall_seconds),
+        "small / large",
+        lambda each: each["small"] / each["large"],
+        "at most 3",
+        tasks=small.rdd.getNumPartitions(),
+        segments=len(list((tmp_path / "orders-0").iterdir())),
+    )
+    tell(figures)
 
 
-def cpu_seconds(process: int, job: Callable[[], None]) -> float:
-    """The CPU time of a process and everything below it that a job takes."""
-    before = tree_seconds(process)
-    job()
-    return tree_seconds(process) - before
+@pytest.mark.parametrize("work", ["records", "deep verify"])
+def test_two_cores_are_worth_more_than_one(spark: SparkSession, tell: Tell, work: str) -> None:
+    corpus = datagen.corpus(CORPUS)
+    cores = sorted(range(os.cpu_count() or 1))[:2]
+    assert len(cores) == 2, "this machine has one core"
 
+    def job(copies: int) -> Callable[[], object]:
+        data = fleet(corpus, copies)
+        if work == "records":
+            return noop(load(spark, data))
+        return lambda: jobs.verify(spark, data, options=VerifyOptions(deep=True))
 
-def tree_seconds(process: int) -> float:
-    """CPU time so far, of ended children too."""
+    some = job(4)
+    some()
+    begun = time.perf_counter()
+    some()
+    copies = math.ceil(4 * setting("SECONDS", 10) / (time.perf_counter() - begun))
+    whole, own = job(max(copies, 4)), os.sched_getaffinity(0)
     try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-        children = [
-            int(child)
-            for task in Path(f"/proc/{process}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except FileNotFoundError:  # it ended while we looked
-        return 0.0
-    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return own + sum(map(tree_seconds, children))
+        rounds = rounds_of(
+            {"one core": whole, "two cores": whole},
+            wall_seconds,
+            before=lambda label: spread_over(set(cores[: 1 + (label == "two cores")]), os.getpid()),
+        )
+    finally:
+        spread_over(own, os.getpid())
+    figures = summary(
+        rounds,
+        "speed of two / one",
+        lambda each: each["one core"] / each["two cores"],
+        "at least 1.4",
+        copies=copies,
+    )
+    tell(figures)
