@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kseg.analysis.verify import verify
 from kseg.log.scan import scan
+from kseg.spark import jobs
 from kseg.spark.commits import SinkPaths
 from kseg.spark.sink_options import parse_sink_options
 from tests.builders import batch, record, write_segment
@@ -156,21 +157,26 @@ def executors() -> set[int]:
 
 
 class Killing(threading.Thread):
-    """Kills an executor as soon as a sign says that work is under way."""
+    """Kills an executor once so many files say that work is under way.
 
-    def __init__(self, sign: Path, count: int) -> None:
+    With `held` it does nothing until then, so that what it was given is certainly not done.
+    """
+
+    def __init__(self, sign: Path, count: int, pattern: str = "*", *, held: bool = False) -> None:
         super().__init__(daemon=True)
-        self.sign, self.count, self.killed = sign, count, 0
+        self.sign, self.count, self.pattern = sign, count, pattern
+        self.victim, self.killed = min(executors()), False
+        if held:
+            os.kill(self.victim, signal.SIGSTOP)
         self.start()
 
     def run(self) -> None:
         end = time.monotonic() + 120
-        while time.monotonic() < end:
-            if sum(1 for _ in self.sign.glob("*")) >= self.count:
-                self.killed = min(executors())
-                os.kill(self.killed, signal.SIGKILL)
-                return
+        while time.monotonic() < end and not self.killed:
+            if sum(1 for _ in self.sign.glob(self.pattern)) >= self.count:
+                self.killed = True
             time.sleep(0.02)
+        os.kill(self.victim, signal.SIGKILL)
 
 
 def wait_for_two() -> None:
@@ -233,16 +239,22 @@ def test_every_fixture_gives_the_rows_of_one_process(
         assert in_order(found[log]) == expected[log], log
 
 
-def test_an_executor_killed_in_the_middle_of_a_read_changes_no_answer(
-    cluster: SparkSession, source: Path, tmp_path: Path
+def test_an_executor_killed_in_the_middle_of_a_verify_changes_no_finding(
+    cluster: SparkSession, tmp_path: Path
 ) -> None:
     wait_for_two()
-    frame = load(cluster, str(source), columns="offset,value", targetPartitionBytes="8k")
-    assert frame.rdd.getNumPartitions() >= 10
-    killing = Killing(tmp_path, 3)
-    rows = sorted(map(tuple, slowed(frame, tmp_path).collect()))
+    data = tmp_path / "data"
+    for partition in range(3):
+        for base in range(0, 1_000, 10):
+            good = batch([record(b"%d" % base)], base_offset=base)
+            bad = batch([record(b"bad")], base_offset=base + 1, crc=base)
+            write_segment(data / f"orders-{partition}", base, good, bad if base % 70 == 0 else b"")
+    killing = Killing(tmp_path / "job", 1, "*.done", held=True)
+    result = jobs.verify(cluster, data, job=tmp_path / "job")
     assert killing.killed
-    assert rows == [(n, b"%06d" % n) for n in range(4_000)]
+    assert result.tasks >= 4
+    assert result.report == verify(data)
+    assert len(result.report.findings) >= 45
 
 
 def test_an_executor_killed_in_the_middle_of_a_write_leaves_each_record_once(
@@ -256,9 +268,11 @@ def test_an_executor_killed_in_the_middle_of_a_write_leaves_each_record_once(
     writer = slowed(frame, sign).write.format("kseg").mode("append")
     writer.option("offsets", "preserve").save(str(target))
     assert killing.killed
-    columns = [part for part in scan(target / "orders-0", fields=("offset", "value"))]
-    written = [(int(o), v) for part in columns
-               for o, v in zip(part["offset"], part["value"], strict=True)]  # fmt: skip
+    written = [
+        (int(offset), value)
+        for columns in scan(target / "orders-0", fields=("offset", "value"))
+        for offset, value in zip(columns["offset"], columns["value"], strict=True)
+    ]
     assert written == [(n, b"%06d" % n) for n in range(4_000)]
     assert verify(target, deep=True).findings == ()
     left = SinkPaths.of(parse_sink_options({"path": str(target)})).root
