@@ -9,7 +9,6 @@ Source: `pyspark.sql.datasource`.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterable, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,7 @@ from kseg.spark import check_pyspark
 from kseg.spark.filters import Narrowing, push
 from kseg.spark.options import SourceOptions, parse_options
 from kseg.spark.schema import Projection, ddl, project
+from kseg.spark.settling import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 #: Spark plans a query with filters in a process that runs this module, and only with pushdown on.
 _PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-
-_settled = False
 
 
 class KsegDataSource(DataSource):
@@ -168,18 +166,5 @@ def rows_of(
     """What a worker does for one task of a plan."""
     from kseg.spark.reading import read_task
 
-    _settle()
+    settle()
     return read_task(task, projection, options)
-
-
-def _settle() -> None:
-    """Put what was imported out of the collector's sight, once in a worker's life.
-
-    Spark's worker collects garbage after every task, and most of a short task's time goes into
-    looking at modules that will never be garbage.
-    """
-    global _settled
-    if not _settled:
-        gc.collect()
-        gc.freeze()
-        _settled = True

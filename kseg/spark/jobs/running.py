@@ -13,7 +13,6 @@ done. Nothing here imports pyspark.
 
 from __future__ import annotations
 
-import gc
 import os
 import pickle
 import threading
@@ -42,6 +41,7 @@ from kseg.spark.jobs.job_directory import (
 from kseg.spark.listing import LogEntry, list_logs
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import make_plan
+from kseg.spark.settling import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,8 +62,6 @@ _ITEM_BYTES: Final = 1 << 20
 _CORES_UNKNOWN: Final = 8
 _POLL_SECONDS: Final = 0.25
 _GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
-
-_settled = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,19 +269,6 @@ def _where(place: str) -> Any:
     return chdir(place) if os.path.isdir(place) else nullcontext()
 
 
-def settle() -> None:
-    """Put what was imported out of the collector's sight, once in a worker's life.
-
-    Spark's worker collects garbage after every task, and most of a short task's time goes into
-    looking at modules that will never be garbage.
-    """
-    global _settled
-    if not _settled:
-        gc.collect()
-        gc.freeze()
-        _settled = True
-
-
 # ---- progress ------------------------------------------------------------------------------------
 
 
@@ -410,7 +395,6 @@ __all__ = [
     "pack",
     "rows_of",
     "run",
-    "settle",
     "splits_of",
     "state_of",
     "watched",
