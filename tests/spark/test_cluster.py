@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from kseg.analysis.verify import verify
+from kseg.analysis.verify import VerifyOptions, verify
 from kseg.log.scan import scan
 from kseg.spark import jobs
 from kseg.spark.commits import SinkPaths
@@ -228,10 +228,10 @@ def test_every_fixture_gives_the_rows_of_one_process(
     logs = [path for case in fixture_cases for path in sorted(case.iterdir()) if is_log(path)]
     expected = {str(log): in_order(expected_rows(log)) for log in logs}
     columns = ",".join((*COLUMNS, "path"))
-    # Some hundred tasks, so that both executors have their share.
-    options = {"columns": columns, "onCorrupt": "skip", "targetPartitionBytes": "64k"}
+    # Several tasks, so that both executors have their share.
+    options = {"columns": columns, "onCorrupt": "skip", "targetPartitionBytes": "256k"}
     given = load(cluster, [str(log) for log in logs], **options)
-    assert given.rdd.getNumPartitions() > 20
+    assert given.rdd.getNumPartitions() >= 8
     found: dict[str, list[dict[str, object]]] = {str(log): [] for log in logs}
     for row in given.toArrow().to_pylist():
         found[str(Path(row["path"]).parent)].append(row)
@@ -250,13 +250,15 @@ def test_an_executor_killed_in_the_middle_of_a_verify_changes_no_finding(
             bad = batch([record(b"bad")], base_offset=base + 1, crc=base)
             write_segment(data / f"orders-{partition}", base, good, bad if base % 70 == 0 else b"")
     killing = Killing(tmp_path / "job", 1, "*.done", held=True)
-    result = jobs.verify(cluster, data, job=tmp_path / "job")
+    options = VerifyOptions(deep=True)
+    result = jobs.verify(cluster, data, options=options, job=tmp_path / "job")
     assert killing.killed
     assert result.tasks >= 4
-    assert result.report == verify(data)
+    assert result.report == verify(data, options=options)
     assert len(result.report.findings) >= 45
 
 
+@pytest.mark.parametrize("cluster", ["standalone"], indirect=True)
 def test_an_executor_killed_in_the_middle_of_a_write_leaves_each_record_once(
     cluster: SparkSession, source: Path, tmp_path: Path
 ) -> None:
