@@ -25,7 +25,6 @@ from kseg.format.encoded import EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.log.adoption import StagedSegment
 from kseg.log.config import LogConfig
-from kseg.log.placement import Placed
 from kseg.log.segment_writer import SegmentWriter
 from kseg.spark.sink_options import SinkOptions
 from kseg.spark.topics import PARTITION_MAX, check_topic_name
@@ -193,8 +192,8 @@ class _PartitionWriter:
             writer = self._writer = SegmentWriter.open(
                 self._directory, self._first, self._config, create=True, now_ms=0, preallocate=False
             )
-        placed = Placed(batch.last_offset, batch.max_timestamp, len(batch.data))
-        writer.append_one([batch.data], placed)
+        size = len(batch.data)
+        writer.append_one([batch.data], size, batch.last_offset, batch.max_timestamp)
         self._next = batch.last_offset + 1
         self._records += batch.record_count
 
