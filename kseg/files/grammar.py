@@ -99,6 +99,7 @@ OF_DATA_DIRECTORIES: Final = frozenset(_DATA_DIRECTORY_KINDS.values())
 _FIXED_NAMES: Final = _PARTITION_KINDS | _DATA_DIRECTORY_KINDS
 _SUFFIXES: Final = frozenset(("cleaned", "swap", "deleted", "tmp", "part"))
 _KRAFT_STEM: Final = re.compile(r"([0-9]{20})-([0-9]{10})", re.ASCII)
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
 _SUFFIXED_DIRECTORY: Final = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
 
@@ -136,6 +137,14 @@ class PartitionName:
     partition: int
     suffix: str | None = None
     uuid: str | None = None
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka takes a name for a topic: such a one leads nowhere out of a directory.
+
+    Source: Kafka `Topic.validate`.
+    """
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
 def segment_name(base_offset: int, kind: FileKind = FileKind.LOG) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +24,7 @@ from kseg.errors import KsegError, NotALogError, UncleanShutdownError
 from kseg.files import io, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.closing import Closing
-from kseg.files.grammar import suffixed_directory
+from kseg.files.grammar import is_topic_name, suffixed_directory
 from kseg.files.metadata import MetaProperties
 from kseg.files.names import FileKind
 from kseg.log import recovering, residence
@@ -39,9 +38,6 @@ from kseg.log.sub_directories import DirectoryEntry, EntryKind, check_entries, l
 Config = LogConfig | Callable[[TopicPartition], LogConfig]
 #: Told how many partitions are open, and of how many.
 Progress = Callable[[int, int], None]
-
-#: Source: Kafka `Topic.validate`.
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 
 class LogDirectory(Closing):
@@ -418,7 +414,7 @@ def _machine_clock() -> int:
 
 
 def _checked(topic: str, partition: int) -> TopicPartition:
-    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+    if not is_topic_name(topic):
         raise ValueError(
             "a topic's name is 1 to 249 letters, digits, dots, dashes and underscores, "
             f"not {topic!r}"

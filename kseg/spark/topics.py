@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
+from kseg.files.grammar import is_topic_name
+
 PARTITION_MAX: Final = 2**31 - 1
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +136,8 @@ def check_topic_name(name: str) -> str:
 
     Raises:
         ValueError: it is none.
-
-    Source: Kafka `Topic.validate`.
     """
-    if _TOPIC.fullmatch(name) is None or name in (".", ".."):
+    if not is_topic_name(name):
         raise ValueError(f"{name!r} is no name that Kafka takes for a topic")
     return name
 
