@@ -503,7 +503,7 @@ cdef struct Kept:
 cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t leader_epoch,
                 Kept *kept) noexcept nogil:
     # In bounds: a header is read where HEADER_BYTES are left, a body where all of it is.
-    cdef int64_t body, offset, last, timestamp
+    cdef int64_t body, covered, offset, last, timestamp
     cdef int32_t delta, count
     kept.batches, kept.records, kept.latest, kept.latest_offset = 0, 0, NO_TIMESTAMP, -1
     kept.first_timestamp, kept.first_offset, kept.last_offset = NO_TIMESTAMP, -1, -1
@@ -520,7 +520,8 @@ cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t lea
         offset, delta, count = load_i64(p), load_i32(p + 23), load_i32(p + 57)
         if not next_offset <= offset <= OFFSET_MAX or delta < 0:
             return False
-        if crc32c_of(p + CRC_COVERS_FROM, body + LOG_OVERHEAD - CRC_COVERS_FROM) != load_u32(p + 17):
+        covered = body + LOG_OVERHEAD - CRC_COVERS_FROM
+        if crc32c_of(p + CRC_COVERS_FROM, covered) != load_u32(p + 17):
             return False
         last, timestamp = offset + delta, load_i64(p + 35)
         if not kept.batches:
