@@ -128,6 +128,8 @@ def summarise_by_spark(path: str | PathLike[str], *, cores: int = 2) -> Summary:
 def quiet_spark(cores: int, *, java_options: str = "") -> Iterator[SparkSession]:
     """A Spark on this machine that prints nothing and knows kseg's source; stopped at the end.
 
+    Where this thread has a session already, it is that one, and it goes on.
+
     Raises:
         MissingExtraError: pyspark is not installed, or too old.
         KsegError: Java is missing or too old, or Spark did not start.
@@ -139,6 +141,11 @@ def quiet_spark(cores: int, *, java_options: str = "") -> Iterator[SparkSession]
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        register(active)
+        yield active
+        return
     # Workers run plain `python3` unless told, and that one may know nothing of kseg.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
