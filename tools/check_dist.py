@@ -11,7 +11,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-WHEEL_BYTES_MAX = 1_500_000
+WHEEL_BYTES_MAX = 2_500_000
 SDIST_BYTES_MAX = 16_000_000
 KERNELS = tuple(sorted(path.stem for path in Path("kseg").glob("*.pyx")))
 
