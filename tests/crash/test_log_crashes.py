@@ -43,7 +43,7 @@ from tests.crash.stories import (
     plain,
 )
 
-SEEDS = [f"ci.{number}" for number in range(20)]
+SEEDS = [f"ci.{number}" for number in range(12)]
 
 
 def story_of(seed: str) -> Story:
