@@ -10,7 +10,6 @@ Source: `pyspark.sql.datasource.DataSourceStreamReader`.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kseg.spark.admission import Amount, admit
-from kseg.spark.options import LATEST, SourceOptions
+from kseg.spark.options import LATEST, OffsetBound, SourceOptions
 from kseg.spark.schema import Projection
 from kseg.spark.source import rows_of
 from kseg.spark.stream_offsets import Place, StreamOffsets
@@ -166,22 +165,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
             OSError: a log cannot be read.
         """
-        from kseg.spark.listing import list_logs
         from kseg.spark.plan import make_plan
 
         watch = self._watch()
+        logs = watch.list_anew()
         starts = StreamOffsets.from_json(start).places
         ranges = {}
         for name, place in StreamOffsets.from_json(end).places.items():
             first = starts.get(name)
-            offset = watch.start_of(watch.logs()[name]).offset if first is None else first.offset
+            offset = watch.start_of(logs[name]).offset if first is None else first.offset
             if offset < place.offset:
                 ranges[name] = (watch.checked(name, Place(offset)).offset, place.offset)
-        unbounded = replace(self._options, starting_offsets=type(self._options.starting_offsets)())
+        unbounded = replace(self._options, starting_offsets=OffsetBound())
         chosen = [
             replace(log, log_start_offset=ranges[name][0], end_offset=ranges[name][1])
-            for log in list_logs(unbounded)
-            if (name := os.path.basename(log.directory)) in ranges
+            for name, log in logs.items()
+            if name in ranges
         ]
         tasks = make_plan(chosen, unbounded).tasks
         return [InputPartition(task) for task in tasks]

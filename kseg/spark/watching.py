@@ -56,26 +56,36 @@ class Watch:
     def logs(self) -> dict[str, LogEntry]:
         """Every log by the name of its directory, listed anew where a directory has changed.
 
+        What is asked of one log goes by the latest listing, so that looking at many logs costs one.
+
         Raises:
             NotALogError: the paths hold no segment.
             ValueError: two directories have one name.
             OSError: a path cannot be read.
         """
         if not self._directories or self._walks_always or self._have_changed():
-            listed: dict[str, LogEntry] = {}
-            directories: set[str] = set()
-            for log in list_logs(self._options):
-                name = os.path.basename(log.directory)
-                if name in listed:
-                    others = f"{listed[name].directory} and {log.directory}"
-                    raise ValueError(f"kseg: a stream needs one directory of {name}, not {others}")
-                listed[name] = log
-                directories |= {log.directory, os.path.dirname(log.directory)}
-            # A directory's time is taken before it is listed, so that no change goes unseen; one
-            # that was not known before is listed once more.
-            self._logs = listed
-            self._directories = {path: self._directories.get(path, -1) for path in directories}
+            return self.list_anew()
         return self._logs
+
+    def list_anew(self) -> dict[str, LogEntry]:
+        """The same, with the sizes that files have now; raises what `logs` does."""
+        listed: dict[str, LogEntry] = {}
+        directories: set[str] = set()
+        for log in list_logs(self._options):
+            name = os.path.basename(log.directory)
+            if name in listed:
+                others = f"{listed[name].directory} and {log.directory}"
+                raise ValueError(f"kseg: a stream needs one directory of {name}, not {others}")
+            listed[name] = log
+            directories |= {log.directory, os.path.dirname(log.directory)}
+        # A directory's time is taken before it is listed, so that no change goes unseen; one that
+        # was not known before is listed once more.
+        self._logs = listed
+        self._directories = {path: self._directories.get(path, -1) for path in directories}
+        return listed
+
+    def _log(self, name: str) -> LogEntry | None:
+        return (self._logs or self.logs()).get(name)
 
     def _have_changed(self) -> bool:
         """Whether any directory has another time than when it was last listed."""
@@ -106,7 +116,7 @@ class Watch:
         Raises:
             OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
         """
-        log = self.logs().get(name)
+        log = self._log(name)
         if log is None:
             self._lost(name, f"the log is gone, which was read up to offset {place.offset}")
             return place
@@ -133,7 +143,7 @@ class Watch:
             OSError: a segment cannot be read.
         """
         place = self.checked(name, place)
-        log = self.logs().get(name)
+        log = self._log(name)
         if log is None or not log.segments or self._stands_still(name, log, place):
             return Advance(place, _NOTHING, at_end=True)
         step = self._step(name, log, place, limit, at_least)
