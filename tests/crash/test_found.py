@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from kseg.files import io, producer_snapshot
 from kseg.log.partition import Log
 from kseg.log.recovering import recover
+from tests.builders import ABORT
 from tests.crash.checks import Checker
 from tests.crash.faults import Fault, Faulty
 from tests.crash.history import History, ViolationError
+from tests.crash.knowledge import check_producers
 from tests.crash.oplog import Name, Recorder
 from tests.crash.reading import found_in
 from tests.crash.states import Contents, materialise, points, snapshot
@@ -24,6 +27,7 @@ from tests.crash.stories import (
     Story,
     Teller,
     Truncate,
+    marker,
     now_ms,
     placed,
     plain,
@@ -143,3 +147,36 @@ def test_a_mark_beside_a_log_with_records_that_begins_anew_is_seen(tmp_path: Pat
     (tmp_path / "data" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 9\n")
     with pytest.raises(ViolationError, match="mark of a clean stop"):
         Checker(tmp_path, CONFIG).check(history)
+
+
+def aborted_over_the_start(root: Path) -> History:
+    return closed_well(
+        root,
+        Append((produced(1, 8, 0, records=1, transactional=True),)),
+        Append((produced(2, 8, 1, records=1, transactional=True),)),
+        DeleteRecords(1),
+        marker(ABORT, 8),
+    )
+
+
+def test_a_transaction_that_began_before_the_start_is_indexed_from_its_begin(
+    tmp_path: Path,
+) -> None:
+    history = aborted_over_the_start(tmp_path)
+    Checker(tmp_path, CONFIG).check(history)
+    closed = snapshot(tmp_path)
+    check_producers(closed, "data/orders-0", found_in(closed, "data/orders-0"))
+    (row,) = struct.iter_unpack(">hqqqq", closed["data/orders-0/" + "0" * 20 + ".txnindex"] or b"")
+    assert row[1:4] == (8, 0, 2)
+
+
+@pytest.mark.parametrize("row", [None, (0, 8, 0, 3, 0), (0, 9, 0, 2, 0), (0, 8, 2, 2, 0)])
+def test_a_transaction_that_began_before_the_start_has_to_be_indexed(
+    tmp_path: Path, row: tuple[int, ...] | None
+) -> None:
+    aborted_over_the_start(tmp_path)
+    closed = snapshot(tmp_path)
+    entry = struct.pack(">hqqqq", *row) if row else b""
+    closed["data/orders-0/" + "0" * 20 + ".txnindex"] = entry
+    with pytest.raises(ViolationError, match="not indexed"):
+        check_producers(closed, "data/orders-0", found_in(closed, "data/orders-0"))
