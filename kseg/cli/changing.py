@@ -86,28 +86,37 @@ class Change:
         return KeptAside(data_directory, self.backup_directory, now_ms=now_ms)
 
 
+def apply_option(function: _F) -> _F:
+    """`--apply`."""
+    return click.option(
+        "--apply", is_flag=True, help="Carry the plan out; else it is only printed."
+    )(function)
+
+
+def backup_options(function: _F) -> _F:
+    """`--backup-dir` and `--no-backup`."""
+    function = click.option("--no-backup", is_flag=True, help="Keep nothing of what goes.")(
+        function
+    )
+    return click.option(
+        "--backup-dir",
+        metavar="DIR",
+        type=click.Path(path_type=str),
+        help="Where to keep what goes; else beside the data directory.",
+    )(function)
+
+
 def change_options(function: _F) -> _F:
     """`--apply`, `-o`, `--backup-dir`, `--no-backup`, for `change_of`."""
-    for option in (
-        click.option("--no-backup", is_flag=True, help="Keep nothing of what goes."),
-        click.option(
-            "--backup-dir",
-            metavar="DIR",
-            type=click.Path(path_type=str),
-            help="Where to keep what goes; else beside the data directory.",
-        ),
-        click.option(
-            "-o",
-            "--output",
-            "output_dir",
-            metavar="DIR",
-            type=click.Path(path_type=str),
-            help="Change a copy in this directory, and leave the original alone.",
-        ),
-        click.option("--apply", is_flag=True, help="Carry the plan out; else it is only printed."),
-    ):
-        function = option(function)
-    return function
+    function = click.option(
+        "-o",
+        "--output",
+        "output_dir",
+        metavar="DIR",
+        type=click.Path(path_type=str),
+        help="Change a copy in this directory, and leave the original alone.",
+    )(backup_options(function))
+    return apply_option(function)
 
 
 def change_of(
@@ -138,25 +147,62 @@ def report(
         as_json: one document instead of a table.
         fields: more fields of the document.
     """
-    applied = not change.is_plan
-    backups = sorted({str(each.directory) for each in kept if each is not None and each.kept})
+    return say(
+        verb,
+        path,
+        actions,
+        applied=not change.is_plan,
+        backups=sorted({str(each.directory) for each in kept if each is not None and each.kept}),
+        remedy="--apply does it, -o DIR does it in a copy",
+        as_json=as_json,
+        **fields,
+    )
+
+
+def say(
+    verb: str,
+    path: str | list[str],
+    actions: Sequence[Action],
+    *,
+    applied: bool,
+    backups: Sequence[str],
+    remedy: str,
+    as_json: bool,
+    **fields: Any,
+) -> Exit:
+    """Print what `report` does, for whoever makes changes in another way.
+
+    Args:
+        verb: names the schema.
+        path: as it was given.
+        actions: what was or would be done, in order.
+        applied: whether it was done.
+        backups: where it is kept what went.
+        remedy: how to have done what was only planned.
+        as_json: one document instead of a table.
+        fields: more fields of the document.
+    """
     if as_json:
         document = {
             "path": path,
             "applied": applied,
             **fields,
             "actions": [action.to_json() for action in actions],
-            "backups": backups,
+            "backups": list(backups),
         }
         output.write_document(f"{verb}/1", document)
+        return _code(actions, applied=applied)
+    if actions:
+        rows = [(each.action, each.bytes, each.path, each.why) for each in actions]
+        output.write_table(("action", "bytes", "path", "why"), rows)
     else:
-        if actions:
-            rows = [(each.action, each.bytes, each.path, each.why) for each in actions]
-            output.write_table(("action", "bytes", "path", "why"), rows)
-        else:
-            output.write_line("nothing to do")
-        for backup in backups:
-            output.write_line(f"what went is kept in {backup}")
-        if actions and not applied:
-            complain("kseg: nothing was changed; --apply does it, -o DIR does it in a copy")
+        output.write_line("nothing to do")
+    for backup in backups:
+        output.write_line(f"what went is kept in {backup}")
+    if actions and not applied:
+        complain(f"kseg: nothing was changed; {remedy}")
+    return _code(actions, applied=applied)
+
+
+def _code(actions: Sequence[Action], *, applied: bool) -> Exit:
     return Exit.FOUND if actions and not applied else Exit.OK

@@ -18,6 +18,7 @@ from kseg.cli.options import (
     Selection,
     isolation_option,
     offset_and_time_options,
+    on_corrupt_option,
     paths_argument,
     selection_options,
 )
@@ -69,13 +70,7 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     show_default=True,
     help="How bytes are written in jsonl and csv.",
 )
-@click.option(
-    "--on-corrupt",
-    type=click.Choice(["raise", "skip"]),
-    default="raise",
-    show_default=True,
-    help="Skip leaves damaged batches out, names them, and exits 1.",
-)
+@on_corrupt_option
 @isolation_option
 @selection_options
 @offset_and_time_options

@@ -12,6 +12,7 @@ from kseg.analysis.summary import Summary
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import Selection, json_option, paths_argument, selection_options
+from kseg.cli.partition_rows import HEAD, partition_row
 from kseg.cli.paths import known_path
 from kseg.cli.paths import partitions as partitions_of
 from kseg.errors import KsegError, NotALogError
@@ -42,8 +43,7 @@ def info(
     for path in paths:
         found += _of_path(path, Selection(topics, partitions), faults)
     if as_json:
-        path_field = paths[0] if len(paths) == 1 else list(paths)
-        output.write_document("info/1", {"path": path_field, "partitions": found})
+        output.write_document("info/1", {"path": output.path_field(paths), "partitions": found})
     else:
         _print(found, per_segment=per_segment)
     for fault in faults:
@@ -149,50 +149,19 @@ def _count(index: Any) -> int | None:
     return None if index.missing else int(index.entry_count)
 
 
-_HEAD = (
-    "partition",
-    "segments",
-    "start",
-    "end",
-    "bytes",
-    "batches",
-    "records",
-    "from",
-    "to",
-    "codecs",
-    "magic",
-)
-
-
 def _print(found: list[dict[str, Any]], *, per_segment: bool) -> None:
     rows = []
     for one in found:
-        name = one["dir"] or one["segment_files"][0]["file"]
-        rows.append(
-            _row(name, one["segments"], one["log_start_offset"], one["log_end_offset"], one)
-        )
+        rows.append(partition_row(one["dir"] or one["segment_files"][0]["file"], one))
         if per_segment:
-            for document in one["segment_files"]:
-                end = document["last_offset"]
-                end = document["base_offset"] if end is None else end + 1
-                name = "  " + document["file"]
-                rows.append(_row(name, None, document["base_offset"], end, document))
-    output.write_table(_HEAD, rows)
+            rows += [_segment_row(document) for document in one["segment_files"]]
+    output.write_table(HEAD, rows)
 
 
-def _row(
-    name: str, segments: int | None, start: int, end: int, document: dict[str, Any]
-) -> list[object]:
-    return [
-        name,
-        segments,
-        start,
-        end,
-        document["bytes"],
-        document["batches"],
-        document["records"],
-        output.iso_time(document["min_timestamp"]),
-        output.iso_time(document["max_timestamp"]),
-        ",".join(document["codecs"]),
-        ",".join(map(str, document["magics"])),
-    ]
+def _segment_row(document: dict[str, Any]) -> list[object]:
+    start, last = document["base_offset"], document["last_offset"]
+    offsets = {
+        "log_start_offset": start,
+        "log_end_offset": start if last is None else last + 1,
+    }
+    return partition_row("  " + document["file"], document | offsets)

@@ -279,6 +279,75 @@ def bytes_option(function: _F) -> _F:
     )(function)
 
 
+def stats_options(function: _F) -> _F:
+    """`--top`, `--headers`, and `--bytes` for keys."""
+    function = click.option(
+        "--bytes",
+        "encoding",
+        type=click.Choice(["base64", "utf8", "hex"]),
+        default="base64",
+        show_default=True,
+        help="How keys are written in JSON.",
+    )(function)
+    function = click.option(
+        "--headers",
+        is_flag=True,
+        help="Read headers alone: quick, but no sizes of records and no keys.",
+    )(function)
+    return click.option(
+        "--top",
+        type=click.IntRange(min=0),
+        default=10,
+        show_default=True,
+        metavar="N",
+        help="Name the N keys with most bytes in each partition.",
+    )(function)
+
+
+def deep_option(function: _F) -> _F:
+    """`--deep`."""
+    return click.option("--deep", is_flag=True, help="Decode every record too.")(function)
+
+
+def jobs_option(function: _F) -> _F:
+    """`--jobs`."""
+    return click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Processes to share the work.",
+    )(function)
+
+
+def on_corrupt_option(function: _F) -> _F:
+    """`--on-corrupt raise|skip`."""
+    return click.option(
+        "--on-corrupt",
+        type=click.Choice(["raise", "skip"]),
+        default="raise",
+        show_default=True,
+        help="Skip leaves damaged batches out, names them, and exits 1.",
+    )(function)
+
+
+def reindex_options(function: _F) -> _F:
+    """`--only` as `kinds`, by the values of `kseg.log.reindexing.KINDS`, and `--exact`."""
+    function = click.option(
+        "--exact",
+        is_flag=True,
+        help="Also replace indexes that are true, but not byte for byte what Kafka 4.2 writes.",
+    )(function)
+    return click.option(
+        "--only",
+        "kinds",
+        type=click.Choice(["index", "timeindex", "txnindex", "snapshot"]),
+        multiple=True,
+        help="Only files of this kind; may be repeated.",
+    )(function)
+
+
 def config_options(function: _F) -> _F:
     """`--config` as pairs for `config_of`, and `--now` for `clock_of`."""
     function = click.option(

@@ -32,6 +32,11 @@ def write_document(schema: str, document: dict[str, Any]) -> None:
     write_json({"schema": f"kseg.{schema}", **document})
 
 
+def path_field(paths: Sequence[str]) -> str | list[str]:
+    """`path` of a document: the one that was given, or all of them."""
+    return paths[0] if len(paths) == 1 else list(paths)
+
+
 def write_json(document: dict[str, Any]) -> None:
     """One JSON document on one line, in ASCII."""
     click.echo(json.dumps(document))

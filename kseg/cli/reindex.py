@@ -18,16 +18,17 @@ from kseg.cli.options import (
     config_of,
     config_options,
     json_option,
+    reindex_options,
     selection_options,
 )
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
 from kseg.log import residence
 from kseg.log.kept_aside import KeptAside
-from kseg.log.reindexing import KINDS, LogFault, ReindexPlan, apply_reindex, plan_reindex
+from kseg.log.reindexing import KINDS, ReindexPlan, apply_reindex, plan_reindex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from kseg.log import scene
 
@@ -36,18 +37,7 @@ _KINDS = {kind.value: kind for kind in KINDS}
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
-@click.option(
-    "--only",
-    "kinds",
-    type=click.Choice(list(_KINDS)),
-    multiple=True,
-    help="Only files of this kind; may be repeated.",
-)
-@click.option(
-    "--exact",
-    is_flag=True,
-    help="Also replace indexes that are true, but not byte for byte what Kafka 4.2 would write.",
-)
+@reindex_options
 @selection_options
 @changing.change_options
 @config_options
@@ -121,7 +111,7 @@ class _Run:
 
     def report(self, directory: str, *, as_json: bool) -> int:
         """Print it; answers the exit code."""
-        findings = list(self._findings())
+        findings = [finding for plan in self.plans.values() for finding in plan.findings]
         code = changing.report(
             "reindex",
             directory,
@@ -135,15 +125,14 @@ class _Run:
                 for partition, plan in self.plans.items()
             ],
         )
-        for finding in findings:
-            complain(
-                f"kseg: left alone: {printable(str(finding))}; 'kseg recover' tells what to do"
-            )
-        return Exit.FOUND if findings else code
+        return Exit.FOUND if say_left_alone(findings) else code
 
-    def _findings(self) -> Iterator[LogFault]:
-        for plan in self.plans.values():
-            yield from plan.findings
+
+def say_left_alone(findings: Sequence[object]) -> bool:
+    """Name each damaged log on standard error; whether there is any."""
+    for finding in findings:
+        complain(f"kseg: left alone: {printable(str(finding))}; 'kseg recover' tells what to do")
+    return bool(findings)
 
 
 def _action(action: scene.Action) -> Action:

@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kseg.cli import output
+from kseg.cli import changing, output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
@@ -19,13 +19,17 @@ from kseg.cli.options import (
     Selection,
     config_of,
     config_options,
+    deep_option,
     isolation_option,
     json_option,
     offset_and_time_options,
+    on_corrupt_option,
     paths_argument,
+    reindex_options,
     selection_options,
+    stats_options,
 )
-from kseg.cli.paths import partitions, places
+from kseg.cli.paths import partition_at, partitions, places
 from kseg.errors import KsegError
 
 if TYPE_CHECKING:
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_KINDS: Final = ("index", "timeindex", "txnindex", "snapshot")
 
 
 def parse_master(text: str) -> int:
@@ -111,7 +114,7 @@ def _say_skipped(skipped: int, noun: str) -> None:
 
 @spark.command("verify")
 @paths_argument
-@click.option("--deep", is_flag=True, help="Decode every record too.")
+@deep_option
 @job_options
 @selection_options
 @json_option
@@ -140,23 +143,7 @@ def verify(
 
 @spark.command("stats")
 @paths_argument
-@click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Name the N keys with most bytes in each partition.",
-)
-@click.option("--headers", is_flag=True, help="Read headers alone: no sizes of records, no keys.")
-@click.option(
-    "--bytes",
-    "encoding",
-    type=click.Choice(["base64", "utf8", "hex"]),
-    default="base64",
-    show_default=True,
-    help="How keys are written in JSON.",
-)
+@stats_options
 @job_options
 @selection_options
 @json_option
@@ -203,13 +190,7 @@ def stats(
     show_default=True,
     help="How Parquet is compressed.",
 )
-@click.option(
-    "--on-corrupt",
-    type=click.Choice(["raise", "skip"]),
-    default="raise",
-    show_default=True,
-    help="Skip leaves damaged batches out, names them, and exits 1.",
-)
+@on_corrupt_option
 @click.option("--overwrite", is_flag=True, help="Take the place of an earlier export in OUT.")
 @job_options
 @isolation_option
@@ -317,8 +298,8 @@ def compaction(
 def _write_compaction(found: CompactionResult, paths: tuple[str, ...], *, as_json: bool) -> None:
     rows = [one.document() for one in found.partitions]
     if as_json:
-        path = paths[0] if len(paths) == 1 else list(paths)
-        output.write_document("compaction/1", {"path": path, "partitions": rows})
+        document = {"path": output.path_field(paths), "partitions": rows}
+        output.write_document("compaction/1", document)
         return
     names = ("log_bytes", "records", "keys", "tombstones", "null_keys", "saved_records")
     output.write_table(
@@ -332,22 +313,9 @@ def _write_compaction(found: CompactionResult, paths: tuple[str, ...], *, as_jso
 
 @spark.command("reindex")
 @paths_argument
-@click.option(
-    "--only",
-    "kinds",
-    type=click.Choice(_KINDS),
-    multiple=True,
-    help="Only files of this kind; may be repeated.",
-)
-@click.option("--exact", is_flag=True, help="Also replace indexes that are true, but not exact.")
-@click.option("--apply", is_flag=True, help="Carry the plan out; else it is only printed.")
-@click.option(
-    "--backup-dir",
-    metavar="DIR",
-    type=click.Path(path_type=str),
-    help="Where to keep what goes; else beside each data directory.",
-)
-@click.option("--no-backup", is_flag=True, help="Keep nothing of what goes.")
+@reindex_options
+@changing.apply_option
+@changing.backup_options
 @job_options
 @selection_options
 @config_options
@@ -401,46 +369,21 @@ def _directories(paths: tuple[str, ...], selection: Selection) -> list[str]:
 
 
 def _write_reindex(found: ReindexResult, paths: tuple[str, ...], *, as_json: bool) -> Exit:
-    findings = [printable(str(finding)) for finding in found.findings]
-    if as_json:
-        _write_reindex_document(found, paths, findings)
-    else:
-        rows = [(one.action, one.bytes, one.path, one.why) for one in found.actions]
-        if rows:
-            output.write_table(("action", "bytes", "path", "why"), rows)
-        else:
-            output.write_line("nothing to do")
-        for backup in found.backups:
-            output.write_line(f"what went is kept in {backup}")
-        if rows and not found.applied:
-            complain("kseg: nothing was changed; --apply does it")
-    for finding in findings:
-        complain(f"kseg: left alone: {finding}; 'kseg recover' tells what to do")
-    differs = bool(found.actions) and not found.applied
-    return Exit.FOUND if differs or findings else Exit.OK
-
-
-def _write_reindex_document(
-    found: ReindexResult, paths: tuple[str, ...], findings: list[str]
-) -> None:
-    from kseg.cli.paths import partition_at
-    from kseg.cli.reindex import document
+    from kseg.cli.reindex import document, say_left_alone
 
     places = [partition_at(plan.path) for plan in found.plans]
-    output.write_document(
-        "reindex/1",
-        {
-            "path": paths[0] if len(paths) == 1 else list(paths),
-            "applied": found.applied,
-            "findings": findings,
-            "partitions": [
-                document(plan, place.topic, place.partition)
-                for plan, place in zip(found.plans, places, strict=True)
-            ],
-            "actions": [
-                {"action": one.action, "path": str(one.path), "bytes": one.bytes, "why": one.why}
-                for one in found.actions
-            ],
-            "backups": list(found.backups),
-        },
+    code = changing.say(
+        "reindex",
+        output.path_field(paths),
+        [changing.Action(one.action, str(one.path), one.bytes, one.why) for one in found.actions],
+        applied=found.applied,
+        backups=found.backups,
+        remedy="--apply does it",
+        as_json=as_json,
+        findings=[printable(str(finding)) for finding in found.findings],
+        partitions=[
+            document(plan, place.topic, place.partition)
+            for plan, place in zip(found.plans, places, strict=True)
+        ],
     )
+    return Exit.FOUND if say_left_alone(found.findings) else code

@@ -10,7 +10,15 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain
-from kseg.cli.options import Selection, json_option, paths_argument, selection_options
+from kseg.cli.options import (
+    Selection,
+    jobs_option,
+    json_option,
+    paths_argument,
+    selection_options,
+    stats_options,
+)
+from kseg.cli.partition_rows import HEAD, partition_row
 from kseg.cli.paths import places
 
 if TYPE_CHECKING:
@@ -22,42 +30,16 @@ _KEY_CHARACTERS_MAX = 60
 
 @click.command()
 @paths_argument
-@click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Name the N keys with most bytes in each partition.",
-)
-@click.option(
-    "--headers",
-    is_flag=True,
-    help="Read headers alone: quick, but no sizes of records and no keys.",
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Processes to share the work.",
-)
-@click.option(
-    "--bytes",
-    "encoding",
-    type=click.Choice(["base64", "utf8", "hex"]),
-    default="base64",
-    show_default=True,
-    help="How keys are written in JSON.",
-)
+@stats_options
+@jobs_option
 @selection_options
 @json_option
 def stats(
     paths: tuple[str, ...],
     top: int,
     headers: bool,
-    jobs: int,
     encoding: str,
+    jobs: int,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
@@ -87,10 +69,9 @@ def write_report(
 ) -> Exit:
     """Print what was counted, faults on standard error; answers the exit code."""
     if as_json:
-        path = paths[0] if len(paths) == 1 else list(paths)
         write = _ENCODERS[encoding]
         rows = [_document(one, write) for one in report.partitions]
-        output.write_document("stats/1", {"path": path, "partitions": rows})
+        output.write_document("stats/1", {"path": output.path_field(paths), "partitions": rows})
     else:
         _print(report)
     for one in report.partitions:
@@ -117,27 +98,11 @@ def _document(one: PartitionReport, write: Callable[[bytes], str]) -> dict[str, 
     return document
 
 
-_HEAD = (
-    "partition",
-    "segments",
-    "start",
-    "end",
-    "bytes",
-    "batches",
-    "records",
-    "from",
-    "to",
-    "codecs",
-    "magic",
-    "p50",
-    "p99",
-    "max",
-    "keys",
-)
+_SIZES = ("p50", "p99", "max")
 
 
 def _print(report: StatsReport) -> None:
-    output.write_table(_HEAD, [_row(one) for one in report.partitions])
+    output.write_table((*HEAD, *_SIZES, "keys"), [_row(one) for one in report.partitions])
     keys = [
         (one.dir or one.path, _short(key.key), key.records, key.bytes, key.bytes_error or None)
         for one in report.partitions
@@ -152,20 +117,8 @@ def _row(one: PartitionReport) -> list[object]:
     document = one.document()
     sizes = document.get("record_bytes", {})
     return [
-        one.dir or one.path,
-        document["segments"],
-        document["log_start_offset"],
-        document["log_end_offset"],
-        document["bytes"],
-        document["batches"],
-        document["records"],
-        output.iso_time(document["min_timestamp"]),
-        output.iso_time(document["max_timestamp"]),
-        ",".join(document["codecs"]),
-        ",".join(map(str, document["magics"])),
-        sizes.get("p50"),
-        sizes.get("p99"),
-        sizes.get("max"),
+        *partition_row(one.dir or one.path, document),
+        *(sizes.get(name) for name in _SIZES),
         document.get("distinct_keys"),
     ]
 

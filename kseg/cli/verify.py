@@ -9,7 +9,7 @@ import click
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
-from kseg.cli.options import Selection, json_option, selection_options
+from kseg.cli.options import Selection, deep_option, jobs_option, json_option, selection_options
 from kseg.cli.paths import places as places_of
 
 if TYPE_CHECKING:
@@ -19,15 +19,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=str))
-@click.option("--deep", is_flag=True, help="Decode every record too.")
+@deep_option
 @click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Processes to share the work.",
-)
+@jobs_option
 @selection_options
 @json_option
 def verify(

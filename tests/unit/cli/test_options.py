@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
+from kseg.cli.main import cli
 from kseg.cli.options import (
     Selection,
     clock_of,
@@ -16,6 +17,9 @@ from kseg.cli.options import (
     parse_time,
     parse_time_range,
 )
+from kseg.cli.reindex import reindex
+from kseg.cli.spark import spark
+from kseg.log.reindexing import KINDS
 
 REASON = r"range|64-bit integer|ISO 8601|is not (hex|base64)"
 
@@ -129,3 +133,31 @@ def test_settings_that_no_topic_has_are_usage_errors(text: str) -> None:
 def test_a_given_time_stands_still_and_none_is_the_machines() -> None:
     assert clock_of(5)() == 5
     assert clock_of(None)() > 1_760_000_000_000
+
+
+def _twins(verb: str) -> tuple[click.Command, click.Command]:
+    context = click.Context(cli)
+    here = cli.get_command(context, verb)
+    assert here is not None
+    return here, spark.commands[verb]
+
+
+@pytest.mark.parametrize("verb", ["verify", "stats", "export", "reindex"])
+def test_an_option_of_a_verb_says_the_same_in_its_spark_twin(verb: str) -> None:
+    here, there = (
+        {
+            opt: (param.help, str(param.type), param.default)
+            for param in command.params
+            if isinstance(param, click.Option)
+            for opt in param.opts
+        }
+        for command in _twins(verb)
+    )
+    differing = {name for name in here.keys() & there if here[name] != there[name]}
+    assert differing - {"-o", "--output", "--fields"} == set()
+
+
+def test_the_kinds_of_reindex_are_those_of_the_library() -> None:
+    (kinds,) = (param for param in reindex.params if param.name == "kinds")
+    assert isinstance(kinds.type, click.Choice)
+    assert list(kinds.type.choices) == [kind.value for kind in KINDS]
