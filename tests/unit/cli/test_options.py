@@ -146,7 +146,7 @@ def _twins(verb: str) -> tuple[click.Command, click.Command]:
 def test_an_option_of_a_verb_says_the_same_in_its_spark_twin(verb: str) -> None:
     here, there = (
         {
-            opt: (param.help, str(param.type), param.default)
+            opt: (param.help, param.type.name, param.default)
             for param in command.params
             if isinstance(param, click.Option)
             for opt in param.opts
