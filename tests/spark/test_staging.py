@@ -6,9 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -18,12 +15,12 @@ import pytest
 
 from kseg.analysis.verify import verify
 from kseg.errors import LogLockedError, OffsetsOutOfOrderError
-from kseg.files import io
 from kseg.log.partition import Log
 from kseg.log.scan import scan
 from kseg.spark.commits import SinkPaths, abort, commit
 from kseg.spark.sink_options import SinkOptions, parse_sink_options
 from kseg.spark.staging import StagedTask, stage
+from tests.stopping import Stopped, stopping_at
 
 RECORD = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
@@ -187,30 +184,6 @@ def test_a_held_data_directory_is_refused(tmp_path: Path) -> None:
         with pytest.raises(LogLockedError):
             commit(staged(chosen, "a", [rows(0, 5)]), "a", "a", chosen)
         holder.communicate(b"\n")
-
-
-class Stopped(BaseException):
-    """The process ends here."""
-
-
-@contextmanager
-def stopping_at(step: int) -> Iterator[None]:
-    real, made = io.Calls(), 0
-
-    def stopping(name: str) -> Callable[..., Any]:
-        def counted(*arguments: Any, **more: Any) -> Any:
-            nonlocal made
-            made += 1
-            if made > step:
-                raise Stopped
-            return getattr(real, name)(*arguments, **more)
-
-        return counted
-
-    names = ("open", "pwritev", "ftruncate", "fsync", "fdatasync", "rename", "link", "unlink",
-             "mkdir", "rmdir")  # fmt: skip
-    with io.calls_replaced(replace(real, **{name: stopping(name) for name in names})):
-        yield
 
 
 def test_a_driver_that_dies_anywhere_leaves_what_the_next_commit_finishes(tmp_path: Path) -> None:

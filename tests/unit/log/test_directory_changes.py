@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
 
-from kseg.files import io
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.config import LogConfig
 from tests.builders import batch, record
+from tests.stopping import Stopped, stopping_at
 from tests.unit.log.test_directory import CONFIG, MARK, NOW_MS, ORDERS, made, one, opened
 
 # Partitions come
@@ -186,33 +183,14 @@ def test_logs_are_used_from_many_threads(tmp_path: Path) -> None:
         assert [log.log_end_offset for log in directory.logs.values()] == [5] * 4
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
 def test_an_end_at_any_call_of_a_deletion_leaves_the_partition_or_nothing(tmp_path: Path) -> None:
     data = made(tmp_path / "data", "orders-0", "orders-1", records=3)
     found = set()
     for call in range(1, 100):
-        count = 0
-
-        def end(real: Callable[..., Any], last: int = call) -> Callable[..., Any]:
-            def do(*given: Any, **named: Any) -> Any:
-                nonlocal count
-                count += 1
-                if count >= last:
-                    raise Killed
-                return real(*given, **named)
-
-            return do
-
         live, left = tmp_path / f"{call}-live", tmp_path / f"{call}-left"
         shutil.copytree(data, live)
-        calls = io.Calls(
-            **{f.name: end(getattr(io.Calls(), f.name)) for f in dataclasses.fields(io.Calls)}
-        )
         directory = opened(live, config=CONFIG.with_changes(file_delete_delay_ms=0))
-        with io.calls_replaced(calls), suppress(Killed):
+        with suppress(Stopped), stopping_at(call) as asked:
             directory.delete("orders", 0)
         shutil.copytree(live, left)
         directory.close()
@@ -222,7 +200,7 @@ def test_an_end_at_any_call_of_a_deletion_leaves_the_partition_or_nothing(tmp_pa
             found.add(len(ends))
             if len(ends) == 1:
                 assert after.create("orders", 0).log_start_offset == 0
-        if count < call:
+        if len(asked) <= call:
             break
     assert found == {1, 2}
     assert not list(left.glob("*-delete"))

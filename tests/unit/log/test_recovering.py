@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import shutil
@@ -18,6 +17,7 @@ from kseg.files import io
 from kseg.log.recovering import RecoveryReport, apply_recovery, recover
 from kseg.log.recovery import plan_recovery
 from kseg.log.recovery_plan import RecoveryPlan
+from tests.stopping import Stopped, stopping_at
 from tests.unit.files.foreign import holding
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, HARMS, NOW, content, logs
@@ -53,31 +53,6 @@ def mend(directory: Path, *, keep_cut: bool = False, **how: Any) -> RecoveryRepo
     return apply_recovery(plan(directory, **how), keep_cut=keep_cut)
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
-class Counted:
-    """Lets calls through and counts them; at one of them the process is killed."""
-
-    def __init__(self, kill_at: int = -1) -> None:
-        self.count = 0
-        self.kill_at = kill_at
-
-    def calls(self) -> io.Calls:
-        names = [field.name for field in dataclasses.fields(io.Calls)]
-        return io.Calls(**{name: self._counted(getattr(io.Calls(), name)) for name in names})
-
-    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any, **named: Any) -> Any:
-            if self.count == self.kill_at:
-                raise Killed
-            self.count += 1
-            return call(*arguments, **named)
-
-        return run
-
-
 # ---- once, twice, half ---------------------------------------------------------------------------
 
 
@@ -94,8 +69,7 @@ def test_killed_anywhere_and_begun_again_it_comes_to_the_same_bytes(
         harm(directory)
 
     begin()
-    counted = Counted()
-    with io.calls_replaced(counted.calls()):
+    with stopping_at(None) as asked:
         mend(directory, clean=clean)
     wanted = content(directory)
     assert plan(directory, clean=clean).is_noop
@@ -104,13 +78,12 @@ def test_killed_anywhere_and_begun_again_it_comes_to_the_same_bytes(
         assert content(directory) == wanted
         return
     chance = Random(f"{harm.__name__} {clean}")
-    for kill_at in sorted(chance.sample(range(counted.count), min(KILLS, counted.count))):
+    for kill_at in sorted(chance.sample(range(len(asked)), min(KILLS, len(asked)))):
         begin()
-        killed = Counted(kill_at)
-        with pytest.raises(Killed), io.calls_replaced(killed.calls()):
+        with pytest.raises(Stopped), stopping_at(kill_at):
             mend(directory, clean=clean)
         mend(directory, clean=clean)
-        assert content(directory) == wanted, f"killed at call {kill_at} of {counted.count}"
+        assert content(directory) == wanted, f"killed at call {kill_at} of {len(asked)}"
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -136,10 +109,9 @@ def test_a_second_application_does_nothing(partition: Path) -> None:
     assert apply_recovery(made, keep_cut=False).truncated_bytes == 122
     again = plan(partition)
     assert again.is_noop
-    counted = Counted()
-    with io.calls_replaced(counted.calls()):
+    with stopping_at(None) as asked:
         report = apply_recovery(again, keep_cut=False)
-    assert counted.count <= 2, "but for the lock"
+    assert len(asked) <= 2, "but for the lock"
     assert (report.log_start_offset, report.log_end_offset) == (0, 24)
 
 

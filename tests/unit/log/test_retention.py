@@ -3,9 +3,8 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from kseg.log.retention import (
     plan_retention,
 )
 from tests.builders import batch, record
+from tests.stopping import UNSYNCED, Stopped, stopping_at
 
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS
@@ -363,31 +363,6 @@ def test_a_log_of_kafka_0_7_has_no_retention_here(tmp_path: Path) -> None:
         plan_retention(log)
 
 
-#: For those who look at what a process leaves, and not at what a power cut does.
-UNSYNCED = io.Calls(fsync=lambda fd: None, fdatasync=lambda fd: None)
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def ending_at(call: int) -> tuple[io.Calls, list[int]]:
-    """Calls of which the one of this number is the last, and is not made; and their count."""
-    made = [0]
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def do(*given: Any, **named: Any) -> Any:
-            made[0] += 1
-            if made[0] >= call:
-                raise Killed
-            return real(*given, **named)
-
-        return do
-
-    calls = {f.name: counted(getattr(UNSYNCED, f.name)) for f in fields(io.Calls)}
-    return io.Calls(**calls), made
-
-
 @pytest.mark.parametrize("high_watermark", [3, 5])
 def test_an_end_at_any_call_leaves_a_log_without_holes(tmp_path: Path, high_watermark: int) -> None:
     with io.calls_replaced(UNSYNCED):
@@ -402,8 +377,7 @@ def end_at_each_call(tmp_path: Path, high_watermark: int) -> None:
             log.flush(2)
             log.update_config(config)
             log.update_high_watermark(high_watermark)
-            calls, made = ending_at(call)
-            with io.calls_replaced(calls), suppress(Killed):
+            with suppress(Stopped), stopping_at(call, UNSYNCED) as asked:
                 log.delete_old_segments()
             left = tmp_path / f"{call}-left"
             shutil.copytree(data, left)
@@ -415,7 +389,7 @@ def end_at_each_call(tmp_path: Path, high_watermark: int) -> None:
             assert log.append(one()).first_offset == 5, call
         shutil.rmtree(data)
         shutil.rmtree(left)
-        if made[0] < call:
+        if len(asked) <= call:
             break
     else:
         pytest.fail("it never came to its end")

@@ -4,12 +4,10 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kseg.errors import OffsetOverflowError, OffsetsOutOfOrderError, StalePlanError
-from kseg.files import io
 from kseg.files.names import list_partition
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.log.config import LogConfig
@@ -19,6 +17,7 @@ from kseg.log.splitting import SplitPiece, apply_split, plan_split, split_overfl
 from kseg.log.sweep import sweep_segment
 from tests.builders import ABORT, batch, control_batch, record, wrapper, write_segment
 from tests.segments import batch_of, offset_entries, time_entries
+from tests.stopping import Stopped, stopping_at
 
 INT_MAX = 2**31 - 1
 FAR = 10 + 2**31
@@ -253,27 +252,6 @@ def test_a_plan_for_a_log_that_has_changed_is_stale(
 # ---- interrupted ---------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """The process is no more."""
-
-
-def killing_at(number: int) -> io.Calls:
-    made = [0]
-
-    def counted(call: Any) -> Any:
-        def run(*arguments: Any, **named: Any) -> Any:
-            made[0] += 1
-            if made[0] >= number:
-                raise Killed
-            return call(*arguments, **named)
-
-        return run
-
-    usual = io.Calls()
-    names = ("open", "pwritev", "ftruncate", "fsync", "fdatasync", "rename", "unlink", "utime")
-    return io.Calls(**{name: counted(getattr(usual, name)) for name in names})
-
-
 def put_in_order(directory: Path) -> None:
     """What a loader does with temporary files, told anew: storage as specified, first passes."""
 
@@ -323,9 +301,9 @@ def test_killed_at_any_call_and_run_again_it_ends_in_the_same_bytes(
     for number in range(1, 200):
         path = made(f"killed-{number}")
         try:
-            with io.calls_replaced(killing_at(number)):
+            with stopping_at(number):
                 split_overflowed(path, config=CONFIG, producers=ProducerState())
-        except Killed:
+        except Stopped:
             put_in_order(path.parent)
             if path.exists() and path.stat().st_size == 540:
                 split_overflowed(path, config=CONFIG, producers=ProducerState())
