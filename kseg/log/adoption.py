@@ -7,6 +7,7 @@ name, which is the last step, and every step before can be done again. So who wa
 the same once more, with what is still staged.
 
     open and close the log         it is in good order; its end is known
+    let a new log begin            where the first of the offsets that are kept is
     patch offsets, flush           in the staged files, where nobody looks
     leader epoch                   lasting before the records that are of it, as in an append
     link indexes, rename the log   segment by segment
@@ -21,6 +22,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -117,11 +119,16 @@ def adopt(
     directory = Path(path).resolve()
     waiting = [one for one in staged if one.is_waiting]
 
-    def visit() -> int:
+    def visit(begin: int = 0) -> int:
         with Log.open(
             directory, mode="append", create=True, recover=recover, config=config, now_ms=now_ms
         ) as log:
-            return log.log_end_offset
+            if begin:
+                log.truncate_fully_and_start_at(begin)
+            start, end = log.log_start_offset, log.log_end_offset
+        if start < end:  # what a broker would remove: of a log's start there is nothing to know
+            _unlink(directory / f"{start:020d}.{FileKind.SNAPSHOT.value}")
+        return end
 
     make_directories(directory.parent)
     # One life around all of it: nobody gets in between, and no mark is left on the way.
@@ -132,6 +139,8 @@ def adopt(
         if waiting:
             check_adoptable(directory, end, waiting, keep_offsets, leader_epoch)
             first = waiting[0].first_offset if keep_offsets else end
+            if end == 0 < first:  # nothing was ever there, so a gap in front would be none
+                end = visit(begin=first)
             epoch = _begin_epoch(directory, leader_epoch, first)
             for one in waiting:
                 base = one.first_offset if keep_offsets else end
@@ -239,8 +248,7 @@ def _move(one: StagedSegment, directory: Path, base: int) -> None:
         with io.WriteFile.open(index) as file:
             file.flush()
         target = directory / f"{base:020d}.{kind.value}"
-        if target.exists():  # of an empty segment, or of a try that was interrupted
-            io.unlink(target)
+        _unlink(target)  # of an empty segment, or of a try that was interrupted
         io.link(index, target)
     io.flush_directory(directory)
     target = directory / f"{base:020d}.{FileKind.LOG.value}"
@@ -248,6 +256,11 @@ def _move(one: StagedSegment, directory: Path, base: int) -> None:
         raise OffsetsOutOfOrderError("a segment is in the place of the new one", path=target)
     io.rename(one.path(FileKind.LOG), target)
     io.flush_directory(directory)
+
+
+def _unlink(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        io.unlink(path)
 
 
 __all__ = ["Adopted", "StagedSegment", "adopt", "check_adoptable"]

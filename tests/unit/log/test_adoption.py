@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kseg.analysis.verify import verify
 from kseg.errors import AppendError, OffsetsOutOfOrderError
-from kseg.files import io
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.metadata import read_clean_shutdown
 from kseg.format.encode import encode_batches
@@ -24,6 +20,7 @@ from kseg.log.partition import Log
 from kseg.log.placement import Placed
 from kseg.log.scan import scan
 from kseg.log.segment_writer import SegmentWriter
+from tests.stopping import Stopped, stopping_at
 
 CONFIG = LogConfig(index_interval_bytes=64, segment_index_bytes=4096)
 
@@ -116,6 +113,29 @@ def test_offsets_that_are_kept_may_leave_a_gap_and_not_go_back(log: Path, tmp_pa
     assert early.is_waiting
 
 
+def test_a_new_log_begins_where_the_offsets_that_it_keeps_do(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "orders-0"
+    parts = [staged(tmp_path, "a", 70, 6), staged(tmp_path, "b", 90, 6)]
+    adopt(path, parts, keep_offsets=True, leader_epoch=4, config=CONFIG)
+    assert sorted(one.name for one in path.glob("*.log")) == [f"{70:020}.log", f"{90:020}.log"]
+    # Of a log's start a broker keeps no snapshot.
+    assert sorted(int(one.stem) for one in path.glob("*.snapshot")) == [90, 96]
+    with Log.open(path) as opened:
+        assert (opened.log_start_offset, opened.log_end_offset) == (70, 96)
+        assert opened.leader_epochs == (EpochEntry(4, 70),)
+    assert verify(path, deep=True).findings == ()
+    assert read_clean_shutdown(path.parent) is not None
+
+
+def test_a_new_log_that_is_refused_does_not_begin(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "orders-0"
+    parts = [staged(tmp_path, "a", 70, 6), staged(tmp_path, "b", 73, 6)]
+    with pytest.raises(OffsetsOutOfOrderError, match=r"offsets 73 to 78 .* ends at 76"):
+        adopt(path, parts, keep_offsets=True, config=CONFIG)
+    with Log.open(path) as opened:
+        assert (opened.log_start_offset, opened.log_end_offset) == (0, 0)
+
+
 def test_doing_it_again_changes_nothing(log: Path, tmp_path: Path) -> None:
     parts = [staged(tmp_path, "a", 0, 10)]
     adopt(log, parts, config=CONFIG)
@@ -123,31 +143,6 @@ def test_doing_it_again_changes_nothing(log: Path, tmp_path: Path) -> None:
     again = adopt(log, parts, config=CONFIG)
     assert (again.log_end_offset, again.segments) == (15, 0)
     assert records(log) == before
-
-
-class Stopped(BaseException):
-    """The process ends here."""
-
-
-@contextmanager
-def stopping_at(step: int) -> Iterator[list[str]]:
-    """Calls of the seam, the last of them never made."""
-    real, seen = io.Calls(), list[str]()
-
-    def stopping(name: str):
-        call = getattr(real, name)
-
-        def counted(*arguments: object, **more: object) -> object:
-            seen.append(name)
-            if len(seen) > step:
-                raise Stopped
-            return call(*arguments, **more)
-
-        return counted
-
-    names = ("pwritev", "ftruncate", "fsync", "fdatasync", "rename", "link", "unlink")
-    with io.calls_replaced(replace(real, **{name: stopping(name) for name in names})):
-        yield seen
 
 
 def test_an_interruption_anywhere_leaves_a_whole_log_that_can_go_on(
@@ -174,3 +169,26 @@ def test_an_interruption_anywhere_leaves_a_whole_log_that_can_go_on(
         assert verify(path, deep=True).ok
         step += 7
     assert step > 20
+
+
+def test_an_interruption_anywhere_leaves_a_new_log_that_begins_where_it_should(
+    tmp_path: Path,
+) -> None:
+    step = finished = 0
+    while not finished:
+        here = tmp_path / f"step-{step}"
+        path = here / "data" / "orders-0"
+        parts = [staged(here, "a", 70, 6), staged(here, "b", 90, 4)]
+        try:
+            with stopping_at(step):
+                adopt(path, parts, keep_offsets=True, config=CONFIG)
+            finished = 1
+        except Stopped:
+            adopt(path, parts, keep_offsets=True, recover=True, config=CONFIG)
+        assert [offset for offset, _value in records(path)] == [*range(70, 76), *range(90, 94)]
+        with Log.open(path) as opened:
+            assert opened.log_start_offset == 70, step
+        assert verify(path, deep=True).ok
+        assert not path.joinpath(f"{0:020}.log").exists()
+        step += 7
+    assert step > 50
