@@ -1,7 +1,9 @@
 """On clusters of real processes: the answers of one, also when a worker is killed on the way.
 
-Started from the pip package of Spark alone: `local-cluster`, and a master with two workers. Left
-out of the default run; `pytest -m cluster` asks for it.
+Started from the pip package of Spark alone: `local-cluster`, where an executor is killed, and a
+master with two workers, of which one is killed with its executor. Starting them takes most of the
+time, so each is started once, and all fixtures are one job. Left out of the default run; `make
+clusters` asks for it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,13 @@ from kseg.spark import jobs
 from kseg.spark.commits import SinkPaths
 from kseg.spark.sink_options import parse_sink_options
 from tests.builders import batch, record, write_segment
+from tests.spark.test_modes import kseg_rows
 from tests.spark.test_source import COLUMNS, expected_rows, in_order, is_log
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(280)]
 
 ROOT = Path(__file__).parents[2]
-MEMORY = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def free_port() -> int:
@@ -42,38 +46,48 @@ def free_port() -> int:
     return port
 
 
-@contextmanager
-def standalone(under: Path) -> Iterator[str]:
-    """A master and two workers of one core each; gives the master's address."""
-    import pyspark
+class Standalone:
+    """A master and two workers of one core each, as the pip package of Spark has them."""
 
-    command = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    port, deploy = free_port(), "org.apache.spark.deploy"
-    where = ["--host", "127.0.0.1", "--webui-port", "0"]
-    master = f"spark://127.0.0.1:{port}"
-    programs = [
-        [f"{deploy}.master.Master", *where, "--port", str(port)],
-        *(
-            [f"{deploy}.worker.Worker", *where, "-c", "1", "-m", "1500M", "-d", str(folder), master]
-            for folder in (under / "one", under / "two")
-        ),
-    ]
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    with ExitStack() as stack:
-        for number, words in enumerate(programs):
-            said = stack.enter_context((under / f"{number}.txt").open("wb"))
-            run = subprocess.Popen(
-                [command, *words],
+    def __init__(self, under: Path) -> None:
+        self.under = under
+        self.port = free_port()
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.start("master", "master.Master", "--port", str(self.port))
+        wait_for_port(self.port)
+        self.mend()
+
+    @property
+    def address(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    def start(self, name: str, program: str, *words: str) -> None:
+        import pyspark
+
+        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
+        command += [f"org.apache.spark.deploy.{program}", "--host", "127.0.0.1", "--webui-port"]
+        environment = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": JAVA}
+        with (self.under / f"{name}.txt").open("ab") as said:
+            self.running[name] = subprocess.Popen(
+                [*command, "0", *words],
                 stdout=said,
                 stderr=said,
-                env=environment,
+                env=os.environ | environment,
                 start_new_session=True,
             )
-            stack.callback(run.wait)
-            stack.callback(os.killpg, run.pid, signal.SIGKILL)
-            if not number:
-                wait_for_port(port)
-        yield master
+
+    def mend(self) -> None:
+        """Start the workers that do not run: at first both, later one that was killed."""
+        for name in ("one", "two"):
+            if name not in self.running or self.running[name].poll() is not None:
+                where = ("-d", str(self.under / name), self.address)
+                self.start(name, "worker.Worker", "-c", "1", "-m", "1500M", *where)
+
+    def stop(self) -> None:
+        for run in self.running.values():
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
 
 
 def wait_for_port(port: int) -> None:
@@ -86,45 +100,65 @@ def wait_for_port(port: int) -> None:
     raise AssertionError(f"nobody listens on {port}")
 
 
-@pytest.fixture(scope="module", params=["local-cluster", "standalone"])
+@dataclass(frozen=True)
+class Cluster:
+    """A session, and the workers behind it where they are ours to start."""
+
+    spark: SparkSession
+    workers: Standalone | None = None
+
+    def mend(self) -> None:
+        """Two executors again: one that was killed comes back by itself, its worker does not."""
+        if self.workers is not None:
+            self.workers.mend()
+        known = self.spark.sparkContext._jsc.sc()
+        end = time.monotonic() + 60
+        while len(executors()) != 2 or known.getExecutorMemoryStatus().size() != 3:
+            assert time.monotonic() < end, f"executors: {executors()}"
+            time.sleep(0.05)
+
+
+CLUSTERS = ("local-cluster", "standalone")
+SETTINGS = {
+    "spark.cores.max": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.extraJavaOptions": JAVA,
+    "spark.executor.memory": "1g",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # no task before both are there
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@pytest.fixture(scope="module", params=["local", *CLUSTERS])
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SparkSession]:
-    """A session whose two executors are processes of their own."""
-    active = SparkSession.getActiveSession()
-    assert active is None, "another Spark runs in this process"
-    environment = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", ""))),
-    }
-    os.environ |= environment
+) -> Iterator[Cluster]:
+    """Threads of one process, or two executors that are processes of their own."""
+    assert SparkSession.getActiveSession() is None, "another Spark runs in this process"
+    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    os.environ |= {"PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
     with ExitStack() as stack:
-        under = tmp_path_factory.mktemp("spark")
-        master = "local-cluster[2,1,1024]"
+        under, workers = tmp_path_factory.mktemp("spark"), None
+        master = {"local": "local[2]", "local-cluster": "local-cluster[2,1,1024]"}
         if request.param == "standalone":
-            master = stack.enter_context(standalone(under))
-        builder = (
-            SparkSession.builder.master(master)
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.warehouse.dir", str(under / "warehouse"))
-            .config("spark.executor.memory", "1g")
-            .config("spark.driver.extraJavaOptions", MEMORY)
-            .config("spark.executor.extraJavaOptions", MEMORY)
-            .config("spark.executorEnv.PYTHONPATH", environment["PYTHONPATH"])
-            .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
-            .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "60s")
-        )
+            workers = Standalone(under)
+            stack.callback(workers.stop)
+            master["standalone"] = workers.address
+        builder = SparkSession.builder.master(master[request.param])
+        settings = {"spark.sql.warehouse.dir": str(under), "spark.executorEnv.PYTHONPATH": path}
+        for name, value in (SETTINGS | settings).items():
+            builder = builder.config(name, value)
         session = builder.getOrCreate()
         stack.callback(session.stop)
         session.sparkContext.setLogLevel("OFF")
-        yield session
+        yield Cluster(session, workers)
 
 
 # ---- who runs, and who dies ----------------------------------------------------------------------
@@ -156,16 +190,25 @@ def executors() -> set[int]:
     return {pid for pid, (_, words) in table.items() if word in words and is_ours(pid)}
 
 
+def host_of(executor: int) -> set[int]:
+    """What a machine that fails takes with it: the executor, and its worker where it has one."""
+    table = processes()
+    worker = table[executor][0]
+    return {executor, worker} if "deploy.worker.Worker" in table[worker][1] else {executor}
+
+
 class Killing(threading.Thread):
-    """Kills an executor once so many files say that work is under way.
+    """Kills an executor, with its worker, once so many files say that work is under way.
 
     With `held` it does nothing until then, so that what it was given is certainly not done.
     """
 
-    def __init__(self, sign: Path, count: int, pattern: str = "*", *, held: bool = False) -> None:
+    def __init__(self, sign: Path, count: int, pattern: str, *, held: bool = False) -> None:
         super().__init__(daemon=True)
-        self.sign, self.count, self.pattern = sign, count, pattern
-        self.victim, self.killed = min(executors()), False
+        self.sign, self.count, self.killed = sign, count, False
+        self.victim = min(executors())
+        self.pattern = pattern.format(victim=self.victim)
+        self.doomed = host_of(self.victim)
         if held:
             os.kill(self.victim, signal.SIGSTOP)
         self.start()
@@ -173,18 +216,10 @@ class Killing(threading.Thread):
     def run(self) -> None:
         end = time.monotonic() + 120
         while time.monotonic() < end and not self.killed:
-            if sum(1 for _ in self.sign.glob(self.pattern)) >= self.count:
-                self.killed = True
-            time.sleep(0.02)
-        os.kill(self.victim, signal.SIGKILL)
-
-
-def wait_for_two() -> None:
-    """A killed executor comes back by itself."""
-    end = time.monotonic() + 60
-    while len(executors()) < 2 and time.monotonic() < end:
-        time.sleep(0.1)
-    assert len(executors()) == 2
+            self.killed = len([*self.sign.glob(self.pattern)]) >= self.count
+            time.sleep(0.01)
+        for pid in self.doomed:
+            os.kill(pid, signal.SIGKILL)
 
 
 def load(spark: SparkSession, path: Any, **options: str) -> DataFrame:
@@ -205,15 +240,18 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def slowed(frame: DataFrame, sign: Path) -> DataFrame:
-    """The same rows, slowly, each task leaving a sign that it has begun."""
+    """The same rows, slowly; each attempt leaves a sign that says which executor has begun it."""
 
     def pause(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         assert context is not None
-        (sign / str(context.taskAttemptId())).touch()
-        time.sleep(0.25)
+        # An executor starts a daemon, which starts us.
+        status = Path(f"/proc/{os.getppid()}/stat").read_text()
+        executor = status.rpartition(")")[2].split()[1]
+        (sign / f"{executor}-{context.taskAttemptId()}").touch()
+        time.sleep(0.2)
         yield from batches
 
     return frame.mapInArrow(pause, frame.schema)
@@ -222,27 +260,60 @@ def slowed(frame: DataFrame, sign: Path) -> DataFrame:
 # ---- claims --------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def logs(fixture_cases: list[Path]) -> list[Path]:
+    return [path for case in fixture_cases for path in sorted(case.iterdir()) if is_log(path)]
+
+
+@pytest.fixture(scope="module")
+def rows_of_one_process(logs: list[Path]) -> dict[Path, list[dict[str, object]]]:
+    return {log: in_order(expected_rows(log)) for log in logs}
+
+
+@pytest.fixture(scope="module")
+def counts_of_one_process(logs: list[Path]) -> dict[Path, tuple[int, int | None]]:
+    """Batches and records of each log, as `kseg info` has them."""
+    (document,) = kseg_rows("info", "--json", *logs)
+    told = zip(logs, document["partitions"], strict=True)
+    return {log: (one["batches"], one["records"]) for log, one in told}
+
+
+# Several tasks, so that both executors have their share.
+SHARED = {"onCorrupt": "skip", "targetPartitionBytes": "512k"}
+
+
 def test_every_fixture_gives_the_rows_of_one_process(
-    cluster: SparkSession, fixture_cases: list[Path]
+    cluster: Cluster, logs: list[Path], rows_of_one_process: dict[Path, list[dict[str, object]]]
 ) -> None:
-    logs = [path for case in fixture_cases for path in sorted(case.iterdir()) if is_log(path)]
-    expected = {str(log): in_order(expected_rows(log)) for log in logs}
     columns = ",".join((*COLUMNS, "path"))
-    # Several tasks, so that both executors have their share.
-    options = {"columns": columns, "onCorrupt": "skip", "targetPartitionBytes": "256k"}
-    given = load(cluster, [str(log) for log in logs], **options)
-    assert given.rdd.getNumPartitions() >= 8
-    found: dict[str, list[dict[str, object]]] = {str(log): [] for log in logs}
+    given = load(cluster.spark, [str(log) for log in logs], columns=columns, **SHARED)
+    found: dict[Path, list[dict[str, object]]] = {log: [] for log in logs}
     for row in given.toArrow().to_pylist():
-        found[str(Path(row["path"]).parent)].append(row)
-    for log in found:
-        assert in_order(found[log]) == expected[log], log
+        found[Path(row["path"]).parent].append(row)
+    assert sum(map(len, found.values())) > 5000
+    for log, rows in found.items():
+        assert in_order(rows) == rows_of_one_process[log], log
 
 
-def test_an_executor_killed_in_the_middle_of_a_verify_changes_no_finding(
-    cluster: SparkSession, tmp_path: Path
+def test_every_fixture_has_as_many_batches_as_info_says(
+    cluster: Cluster, logs: list[Path], counts_of_one_process: dict[Path, tuple[int, int | None]]
 ) -> None:
-    wait_for_two()
+    given = load(cluster.spark, [str(log) for log in logs], mode="batches", **SHARED)
+    found: dict[Path, list[int | None]] = {log: [] for log in logs}
+    for row in given.select("path", "count").toArrow().to_pylist():
+        found[Path(row["path"]).parent].append(row["count"])
+    assert sum(map(len, found.values())) > 5000
+    for log, (batches, records) in counts_of_one_process.items():
+        assert len(found[log]) == batches, log
+        if records is not None:
+            assert sum(count or 0 for count in found[log]) == records, log
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, indirect=True)
+def test_a_worker_killed_in_the_middle_of_a_verify_changes_no_finding(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.mend()
     data = tmp_path / "data"
     for partition in range(3):
         for base in range(0, 1_000, 10):
@@ -251,25 +322,26 @@ def test_an_executor_killed_in_the_middle_of_a_verify_changes_no_finding(
             write_segment(data / f"orders-{partition}", base, good, bad if base % 70 == 0 else b"")
     killing = Killing(tmp_path / "job", 1, "*.done", held=True)
     options = VerifyOptions(deep=True)
-    result = jobs.verify(cluster, data, options=options, job=tmp_path / "job")
+    result = jobs.verify(cluster.spark, data, options=options, job=tmp_path / "job")
     assert killing.killed
     assert result.tasks >= 4
     assert result.report == verify(data, options=options)
     assert len(result.report.findings) >= 45
 
 
-@pytest.mark.parametrize("cluster", ["standalone"], indirect=True)
-def test_an_executor_killed_in_the_middle_of_a_write_leaves_each_record_once(
-    cluster: SparkSession, source: Path, tmp_path: Path
+@pytest.mark.parametrize("cluster", CLUSTERS, indirect=True)
+def test_a_worker_killed_in_the_middle_of_a_write_leaves_each_record_once(
+    cluster: Cluster, source: Path, tmp_path: Path
 ) -> None:
-    wait_for_two()
+    cluster.mend()
     (sign := tmp_path / "sign").mkdir()
-    frame = load(cluster, str(source), targetPartitionBytes="8k")
-    killing = Killing(sign, 3)
+    frame = load(cluster.spark, str(source), targetPartitionBytes="8k")
+    killing = Killing(sign, 2, "{victim}-*")  # one task staged, the next under way
     target = tmp_path / "data"
     writer = slowed(frame, sign).write.format("kseg").mode("append")
     writer.option("offsets", "preserve").save(str(target))
     assert killing.killed
+    assert len([*sign.iterdir()]) > frame.rdd.getNumPartitions(), "nothing was done again"
     written = [
         (int(offset), value)
         for columns in scan(target / "orders-0", fields=("offset", "value"))
