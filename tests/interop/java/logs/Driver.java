@@ -9,7 +9,7 @@ public final class Driver {
     private Driver() { }
 
     public static void main(String[] args) throws IOException {
-        Pipe.serve(Map.of("log", Driver::log));
+        Pipe.serve(Map.of("log", Driver::log, "beside", Beside::answer));
     }
 
     /**
