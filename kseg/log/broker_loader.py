@@ -31,7 +31,9 @@ from kseg.log.recovery_plan import CutPlace
 from kseg.log.snapshots import rebuild
 from kseg.log.sweep import Swept, sweep_segment
 from kseg.log.workbench import (
+    DELETE_SUFFIX,
     INDEX,
+    INDEX_SUFFIXES,
     LOG,
     TIMEINDEX,
     TXNINDEX,
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from kseg.log.segment import Segment
     from kseg.log.snapshots import SnapshotFiles
 
-_DELETE: Final = "-delete"
-_INDEX_KINDS: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
 _AS_BROKER: Final = "as a broker does"
 
 
@@ -60,7 +60,7 @@ def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
     bench.epochs = _read_epochs(bench)
     leftovers = clear(bench.scene, as_broker=True)
     splits.retried(bench, lambda: _find(bench))
-    if bench.scene.directory.name.endswith(_DELETE):
+    if bench.scene.directory.name.endswith(DELETE_SUFFIX):
         if not bench.bases:
             _begin_at(bench, 0)
         end, point = 0, 0
@@ -86,7 +86,7 @@ def _find(bench: Bench) -> None:
     bench.bases.clear()
     scene = bench.scene
     for name in scene.names():
-        if name.endswith(_INDEX_KINDS):
+        if name.endswith(INDEX_SUFFIXES):
             base = offset_from_file_name(name)
             if file_of(base, LOG) not in scene.files:
                 scene.remove(name, "an index without its log", keep=True)

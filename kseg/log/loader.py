@@ -64,7 +64,9 @@ from kseg.log.recovery_plan import CutPlace, RecoveryFinding, code_of
 from kseg.log.snapshots import SnapshotFiles, feed_segment, rebuild
 from kseg.log.sweep import Swept, sweep_segment
 from kseg.log.workbench import (
+    DELETE_SUFFIX,
     INDEX,
+    INDEX_SUFFIXES,
     LOG,
     TIMEINDEX,
     TXNINDEX,
@@ -78,8 +80,6 @@ if TYPE_CHECKING:
     from kseg.log.segment import Segment
     from kseg.log.snapshots import OnError
 
-_DELETE: Final = "-delete"
-_INDEX_KINDS: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
 _WALKED: Final = "it may not have been flushed"
 
 
@@ -90,7 +90,7 @@ def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
         KsegError: the log cannot be loaded.
         OSError: the disk refuses.
     """
-    if bench.scene.directory.name.endswith(_DELETE):
+    if bench.scene.directory.name.endswith(DELETE_SUFFIX):
         raise NotALogError("a log that waits for its deletion", path=bench.scene.directory)
     leftovers = clear(bench.scene, as_broker=False)
     end = splits.retried(bench, lambda: _Loading(bench).run())
@@ -387,7 +387,7 @@ def _find(bench: Bench) -> None:
             if base is not None:
                 bench.add(base)
     for name in scene.names():
-        if name.endswith(_INDEX_KINDS):
+        if name.endswith(INDEX_SUFFIXES):
             base = _offset(name)
             if base is not None and file_of(base, LOG) not in scene.files:
                 scene.remove(name, "an index without its log", keep=True)

@@ -54,6 +54,10 @@ LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT = (
     )
 )
 
+#: How the names of a segment's indexes end, each of which is nothing without its log.
+INDEX_SUFFIXES: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
+#: How the name of a partition's directory ends that waits for its deletion.
+DELETE_SUFFIX: Final = "-delete"
 
 #: Why a file is replaced that follows from the log.
 NOT_SAID: Final = "not what the log says"
@@ -296,4 +300,15 @@ class Bench:
         self.add(base_offset)
 
 
-__all__ = ["INDEX", "LOG", "SNAPSHOT", "TIMEINDEX", "TXNINDEX", "Bench", "LoadedLog", "file_of"]
+__all__ = [
+    "DELETE_SUFFIX",
+    "INDEX",
+    "INDEX_SUFFIXES",
+    "LOG",
+    "SNAPSHOT",
+    "TIMEINDEX",
+    "TXNINDEX",
+    "Bench",
+    "LoadedLog",
+    "file_of",
+]
