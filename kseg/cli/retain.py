@@ -85,12 +85,15 @@ class _Run:
         self.clock = clock
         self.now_ms = clock()
         self.plans: dict[Partition, RetentionPlan] = {}
+        #: Where each is changed: as it was given, or its copy.
+        self.places: dict[Partition, Path] = {}
         self.kept: dict[Path, KeptAside | None] = {}
 
     def look(self, partition: Partition) -> None:
         """Plan, and change nothing."""
         with Log.open(partition.path) as log:
             self.plans[partition] = plan_retention(log, config=self.config, now_ms=self.now_ms)
+        self.places[partition] = partition.path
 
     def change_all(self) -> None:
         """Do it where something goes; nobody else comes into a data directory meanwhile."""
@@ -108,7 +111,7 @@ class _Run:
             plan = plan_retention(log, now_ms=self.now_ms)
             self._keep(plan)
             apply_retention(log, plan)
-        self.plans[partition] = plan
+        self.plans[partition], self.places[partition] = plan, place
 
     def _keep(self, plan: RetentionPlan) -> None:
         home = plan.path.parent
@@ -126,7 +129,11 @@ class _Run:
             "retain",
             directory,
             self.change,
-            [action for plan in plans for action in _actions(plan)],
+            [
+                action
+                for partition, plan in self.plans.items()
+                for action in _actions(plan, self.places[partition])
+            ],
             self.kept.values(),
             as_json=as_json,
             deleted_bytes=sum(plan.deleted_bytes for plan in plans),
@@ -155,15 +162,16 @@ def _files(plan: RetentionPlan) -> Iterator[Path]:
         yield plan.path / segment_name(segment.base_offset, FileKind.SNAPSHOT)
 
 
-def _actions(plan: RetentionPlan) -> Iterator[Action]:
+def _actions(plan: RetentionPlan, place: Path) -> Iterator[Action]:
     if plan.rolls:
         why = "every segment goes, and a log has one to append to"
-        yield Action("roll", str(plan.path), 0, why)
+        yield Action("roll", str(place), 0, why)
     if plan.new_log_start_offset != plan.log_start_offset:
         why = f"the log starts at {plan.new_log_start_offset} then, not at {plan.log_start_offset}"
-        yield Action("log-start", str(plan.path), 0, why)
+        yield Action("log-start", str(place), 0, why)
     for segment in plan.segments:
-        yield Action("delete", str(segment.path), segment.bytes, _why(segment, plan))
+        path = place / segment.path.name
+        yield Action("delete", str(path), segment.bytes, _why(segment, plan))
 
 
 def _why(segment: RetiredSegment, plan: RetentionPlan) -> str:

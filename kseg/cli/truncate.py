@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,7 +24,7 @@ from kseg.log.deletion import files_of_segment
 from kseg.log.foreign import snapshot_of
 from kseg.log.kept_aside import KeptAside
 from kseg.log.partition import Log
-from kseg.log.trim import CUT, TruncationPlan
+from kseg.log.trim import CUT, TruncationAction, TruncationPlan
 
 
 @click.command()
@@ -66,9 +67,9 @@ def truncate(
         )
     with Log.open(chosen[0].path) as log:
         plan = trim.plan_truncation(log.path, snapshot_of(log.view).published, offset)
-    kept = None
+    place, kept = chosen[0].path, None
     if plan.changes and not change.is_plan:
-        place = change.place_of(chosen[0].path)
+        place = change.place_of(place)
         with Log.open(place, mode="append", config=config, now_ms=clock) as log:
             plan = trim.plan_truncation(log.path, log.published, offset)
             kept = _kept(plan, change, clock())
@@ -77,13 +78,18 @@ def truncate(
         "truncate",
         directory,
         change,
-        [Action(each.action, str(each.path), each.bytes, each.why) for each in plan.actions],
+        [_action(each, place) for each in plan.actions],
         (kept,),
         as_json=as_json,
         log_start_offset=plan.log_start_offset,
         log_end_offset=plan.log_end_offset,
         truncated_bytes=plan.bytes,
     )
+
+
+def _action(each: TruncationAction, place: Path) -> Action:
+    """What is done, to a file of the directory as it was given."""
+    return Action(each.action, str(place / each.path.name), each.bytes, each.why)
 
 
 def _kept(plan: TruncationPlan, change: Change, now_ms: int) -> KeptAside | None:

@@ -27,7 +27,7 @@ from kseg.log import loading, residence
 from kseg.log.config import LogConfig
 from kseg.log.loading import Loaded
 from kseg.log.published import SegmentInfo
-from kseg.log.residence import Residence
+from kseg.log.residence import PartitionOffsets, Residence
 from kseg.log.segment_writer import SegmentWriter
 from kseg.log.state import LogState
 
@@ -100,25 +100,15 @@ def open_state(
                 io.flush_directory(directory.parent)
         clean = resident.is_clean(directory.name) if known.clean is None else known.clean
         if not clean and not recover and _has_segments(directory):
-            raise UncleanShutdownError(
-                "the log was not closed in good order: open it with recover=True, or look first "
-                "with plan_recovery",
-                path=directory,
-            )
+            error = UncleanShutdownError("the log was not closed in good order", path=directory)
+            # For whoever programs; the command line has other words for it.
+            error.add_note("open it with recover=True, or look first with plan_recovery")
+            raise error
         if topic_id is not None:
             metadata.record_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
         untouched = False
         resident.mark_loaded()
-        told = resident.offsets_of(partition)
-        point, start = known.recovery_point, known.log_start_offset
-        loaded = loading.load(
-            directory,
-            config=config,
-            clean=clean,
-            recovery_point=told.recovery_point if point is None else point,
-            log_start_offset=told.log_start_offset if start is None else start,
-            now_ms=now_ms(),
-        )
+        loaded = _load(directory, resident.offsets_of(partition), known, config, clean, now_ms())
         state = _state_of(directory, loaded, config, now_ms, mapping, partition, resident)
     except BaseException:
         # Who was refused has changed nothing, and does not spoil the mark of those who live here.
@@ -139,6 +129,26 @@ def make_directories(directory: Path) -> None:
 def _has_segments(directory: Path) -> bool:
     with os.scandir(directory) as entries:
         return any(entry.name.partition(".")[2].startswith("log") for entry in entries)
+
+
+def _load(
+    directory: Path,
+    told: PartitionOffsets,
+    known: Known,
+    config: LogConfig,
+    clean: bool,
+    now_ms: int,
+) -> Loaded:
+    """The log in order, by what is known of it and by what the data directory says of the rest."""
+    point, start = known.recovery_point, known.log_start_offset
+    return loading.load(
+        directory,
+        config=config,
+        clean=clean,
+        recovery_point=told.recovery_point if point is None else point,
+        log_start_offset=told.log_start_offset if start is None else start,
+        now_ms=now_ms,
+    )
 
 
 def _state_of(

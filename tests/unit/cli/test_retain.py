@@ -119,6 +119,16 @@ def test_what_is_planned_is_done_and_kept_beside_the_data_directory(kseg: Kseg, 
     assert not (data / ".lock").exists()
 
 
+def test_files_are_called_by_the_path_that_was_given(
+    kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(data.parent)
+    ran = [kseg("retain", "data", "--now", NOW, "--json", *how) for how in ((), ("--apply",))]
+    paths = [[each["path"] for each in one.document["actions"]] for one in ran]
+    names = ["orders-0", f"orders-0/{0:020d}.log", f"orders-0/{1:020d}.log"]
+    assert paths[0] == paths[1] == [f"data/{name}" for name in names]
+
+
 def test_size_goes_by_the_setting(kseg: Kseg, data: Path) -> None:
     settings = ("--config", "retention.ms=-1", "--config", "retention.bytes=300")
     ran = kseg("retain", data / "orders-0", *settings, "--now", NOW, "--json")
@@ -194,6 +204,7 @@ def test_an_unclean_log_is_refused_with_the_verb_that_mends_it(kseg: Kseg, data:
         ran = kseg("retain", data, "--now", NOW, *how)
         assert ran.code == 1
         assert "kseg recover" in ran.err
+        assert "plan_recovery" not in ran.err
     assert everything(data) == before
     assert not (data.parent / "out").exists()
 

@@ -79,6 +79,17 @@ def test_what_is_planned_is_done_and_kept(kseg: Kseg, partition: Path) -> None:
     assert (kept / epochs).read_bytes() == before[epochs][0]
 
 
+def test_files_are_called_by_the_path_that_was_given(
+    kseg: Kseg, partition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (partition.parent.parent / "link").symlink_to(partition.parent)
+    monkeypatch.chdir(partition.parent.parent)
+    words = ("truncate", "link/orders-0", "--to", 7, "--json")
+    ran = [kseg(*words, *how) for how in ((), ("--apply",))]
+    paths = [[each["path"] for each in one.document["actions"]] for one in ran]
+    assert paths[0] == paths[1] == [f"link/orders-0/{base:020d}.log" for base in (8, 4)]
+
+
 def test_a_log_that_ends_there_already_is_left_alone(kseg: Kseg, partition: Path) -> None:
     before = everything(partition.parent)
     for offset in (10, 2**63 - 1):
@@ -157,6 +168,7 @@ def test_an_unclean_log_is_refused(kseg: Kseg, partition: Path) -> None:
     before = everything(partition.parent)
     ran = kseg("truncate", partition, "--to", 3, "--apply")
     assert (ran.code, "kseg recover" in ran.err) == (1, True)
+    assert "plan_recovery" not in ran.err
     assert everything(partition.parent) == before
 
 

@@ -69,9 +69,10 @@ def test_a_log_that_was_not_closed_well_is_refused_until_it_is_recovered(tmp_pat
     path = tmp_path / "t-0"
     written(path)
     (tmp_path / ".kafka_cleanshutdown").unlink()
-    with pytest.raises(UncleanShutdownError, match="recover=True") as caught:
+    with pytest.raises(UncleanShutdownError, match="not closed in good order") as caught:
         open_log(path)
     assert caught.value.path == str(path)
+    assert "recover=True" in caught.value.__notes__[0]
     assert not (tmp_path / ".lock").exists()
     with open_log(path, recover=True) as log:
         assert offsets(log) == list(range(SIX))
