@@ -17,6 +17,7 @@ from kseg.log.config import LogConfig
 from kseg.log.partition import Log
 from kseg.log.recovering import recover
 from kseg.log.recovery import plan_recovery
+from tests.crash.flushed import check_flushed
 from tests.crash.history import Found, History, ViolationError
 from tests.crash.knowledge import check_epochs, check_producers
 from tests.crash.reading import found_in, ident, logs_of
@@ -67,6 +68,7 @@ class Checker:
             return before
         if MARK in before:
             self._check_clean()
+        check_flushed(before, self.below, history)
         after = self.recovered()
         found = found_in(after, self.below)
         history.check(found)

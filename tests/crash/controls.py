@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, Literal
 from unittest.mock import patch
 
-from kseg.files import io, metadata
+from kseg.files import io, metadata, producer_snapshot
 from kseg.files.log_writer import LogWriter
-from kseg.log import flushing, kept_aside, state, trim
+from kseg.log import flushing, kept_aside, retention, state, trim
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.scene import Scene
 from kseg.log.segment import Segment
@@ -128,6 +128,38 @@ def the_mark_of_a_clean_stop_stays_when_the_log_is_opened() -> Iterator[None]:
 @_shown_by("power")
 def a_roll_does_not_flush_what_it_seals() -> Iterator[None]:
     with _without_flushes_in(flushing, "_seal_and_follow"):
+        yield
+
+
+@_shown_by("power")
+def the_recovery_point_is_written_before_the_log_is_flushed() -> Iterator[None]:
+    plain = flushing._flush_below
+
+    def flush_below(log: state.LogState, target: int, *, whole: bool) -> None:
+        log.recovery_point, known = max(log.recovery_point, target), log.recovery_point
+        log.note_offsets(write=True)
+        log.recovery_point = known
+        plain(log, target, whole=whole)
+
+    with patch.object(flushing, "_flush_below", flush_below):
+        yield
+
+
+@_shown_by("power")
+def old_segments_go_before_the_new_start_is_written() -> Iterator[None]:
+    plain = retention.increment_log_start
+
+    def increment(log: state.LogState, offset: int) -> object:
+        with patch.object(state.LogState, "note_offsets", _nothing):
+            return plain(log, offset)
+
+    with patch.object(retention, "increment_log_start", increment):
+        yield
+
+
+@_shown_by("power")
+def snapshots_of_producers_are_not_flushed() -> Iterator[None]:
+    with patch.object(producer_snapshot, "flush", _nothing):
         yield
 
 

@@ -57,13 +57,14 @@ def found_in(contents: Contents, partition: str, *, whole: bool = True) -> Found
             raise ViolationError(f"segment {base} begins with {some[0]}, behind {end}")
         batches += some
         end = some[-1].last_offset + 1 if some else max(base, end)
-    start = max(min(logs, default=0), _noted_start(contents, partition))
+    start = max(min(logs, default=0), checkpoint_of(contents, partition, _START_FILE))
     return Found(tuple(one for one in batches if one.last_offset >= start), start, max(end, start))
 
 
-def _noted_start(contents: Contents, partition: str) -> int:
+def checkpoint_of(contents: Contents, partition: str, file: str) -> int:
+    """The offset that a checkpoint of the data directory has for a log; 0 for none."""
     name = os.path.split(partition)
-    data = contents.get(os.path.join(name[0], _START_FILE)) or b""
+    data = contents.get(os.path.join(name[0], file)) or b""
     topic, _, number = name[1].rpartition("-")
     for line in data.decode().splitlines()[2:]:
         if line.split()[:2] == [topic, number]:

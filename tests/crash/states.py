@@ -2,9 +2,11 @@
 
 What was flushed before the crash is there. Of the rest, each write and each cut may have reached
 the disk or not, in any order, and a write in part: by blocks of 512 bytes or 4 KiB. Names made,
-changed or taken away are there or not, each for itself, until their directory is flushed; a rename
-is whole, as journals make it. What a failed flush was to write may be lost whatever is flushed
-afterwards, since the system takes it for written.
+changed or taken away are there or not, each for itself, until their directory is flushed. A rename
+within one directory replaces what was there whole, as journals make it, but may leave the old name,
+too; one from a directory to another is a new name and one taken away, which last with their own.
+The names of a file say nothing of its bytes. What a failed flush was to write may be lost whatever
+is flushed afterwards, since the system takes it for written.
 
 Source: ALICE (Pillai et al., OSDI 2014); Rebello et al., ATC 2020, for flushes that fail.
 """
@@ -35,8 +37,8 @@ from tests.crash.oplog import (
 )
 
 #: What became of an unflushed call: nothing, all of it, or for a write these parts of its bytes, or
-#: its length alone, with zeros where there was nothing before.
-Fate = bool | tuple[tuple[int, int], ...] | Literal["length"]
+#: its length alone, with zeros where there was nothing before; for a rename the new name alone.
+Fate = bool | tuple[tuple[int, int], ...] | Literal["length", "both"]
 TEARS = (512, 4096)
 
 Contents = dict[str, bytes | None]
@@ -49,7 +51,6 @@ class _Pending:
     op: Op
     lasting: bool = False
     adrift: bool = False  # a flush of it failed: no other will write it
-    flushed: frozenset[int] = frozenset()  # of a rename's two directories
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,9 @@ class CrashState:
             fate = True if one.lasting else next(fates)
             if fate is True:
                 tree.apply(one.op)
+            elif fate == "both":
+                assert isinstance(one.op, Rename)
+                tree.apply(_second_name(one.op, tree))
             elif fate:
                 assert isinstance(one.op, Write)
                 if fate == "length":
@@ -107,6 +111,12 @@ class CrashState:
             if fate is not True
         ]
         return f"behind call {self.point.index}, " + ("; ".join(lost) or "nothing lost")
+
+
+def _second_name(op: Rename, tree: Tree) -> Op:
+    """The new name of a file, the old one still there; a directory never has two."""
+    is_directory = op.node in tree.names
+    return op if is_directory else Name(op.to_directory, op.to_name, op.node)
 
 
 def _brief(op: Op) -> str:
@@ -132,6 +142,8 @@ def points(before: Tree, ops: Sequence[Op]) -> list[Point]:
                 pending = [_synced(one, node, failed=failed) for one in pending]
             case SyncNames(directory):
                 pending = [_names_synced(one, directory) for one in pending]
+            case Rename(at, name, to, to_name, node) if at != to:
+                pending += [_Pending(Name(to, to_name, node)), _Pending(Unname(at, name, node))]
             case Write() | Resize() | Name() | Unname() | Rename():
                 pending.append(_Pending(op))
             case _:
@@ -156,11 +168,8 @@ def _synced(one: _Pending, node: int, *, failed: bool) -> _Pending:
 
 def _names_synced(one: _Pending, directory: int) -> _Pending:
     match one.op:
-        case Name(at) | Unname(at) if at == directory:
+        case Name(at) | Unname(at) | Rename(at) if at == directory:
             return replace(one, lasting=True)
-        case Rename(at, _, to) if directory in (at, to):
-            flushed = one.flushed | {directory}
-            return replace(one, flushed=flushed, lasting=flushed >= {at, to})
         case _:
             return one
 
@@ -229,7 +238,9 @@ def drawn(point: Point, rng: random.Random) -> CrashState:
 
 
 def torn(op: Op, rng: random.Random) -> Fate:
-    """Some blocks of a write, or its length alone; other calls are whole or not there."""
+    """Some blocks of a write, or its length alone; of a rename the new name; or nothing."""
+    if isinstance(op, Rename) and rng.random() < 0.5:
+        return "both"
     if not isinstance(op, Write):
         return False
     if rng.random() < 0.2:

@@ -179,6 +179,10 @@ class Teller:
                 with suppress(OSError, KsegError):
                     log.close()
             self.open(recover=True)
+        self._look()
+
+    def _look(self) -> None:
+        """Take the log for what its files say."""
         assert self.log is not None
         found = found_in(snapshot(self.path.parent), self.name, whole=False)
         end = self.log.log_end_offset
@@ -200,14 +204,22 @@ class Teller:
                 self._tell("lasting", self.version)
 
     def _abandon(self, *, loose: bool) -> None:
-        """Let go of the log as the end of a process does: nothing reaches the disk any more."""
+        """Let go of the log as the end of a process does: nothing reaches the disk any more.
+
+        What a log holds that has failed before is seen when the next one opens it.
+        """
         log, self.log = self._log, None
-        if loose and not log.state.unflushed:
-            with patch.object(SegmentWriter, "flush"), patch.object(io, "flush_directory"):
-                log.roll()
+        if loose and not (log.state.unflushed or log.state.failed):
+            unflushed = patch.object(SegmentWriter, "flush"), patch.object(io, "flush_directory")
+            with unflushed[0], unflushed[1], suppress(OSError, KsegError):
+                log.roll()  # where that fails, the process dies of it
+        had_failed = log.state.failed
         log.state.fail(KsegError("the process is dead"))
-        with io.calls_replaced(DEAD), suppress(OSError):
+        with io.calls_replaced(DEAD), suppress(OSError, KsegError):
             log.close()
+        self.open(recover=True)
+        if had_failed:
+            self._look()
 
     def take(self, step: Step) -> None:
         """Take one step."""
@@ -229,7 +241,6 @@ class Teller:
                 self._log.roll()
             case Abandon(loose):
                 self._abandon(loose=loose)
-                self.open(recover=True)
             case _:
                 self._trim(step)
 
@@ -406,7 +417,8 @@ class Author:
         if way in (12, 13, 14):
             return [Flush()]
         if way == 15:
-            return [Reopen()]
+            died = rng.random() < 0.5
+            return [Abandon(loose=rng.random() < 0.5) if died else Reopen()]
         return self._trimming(way)
 
     def _trimming(self, way: int) -> Iterable[Step]:

@@ -13,7 +13,7 @@ from kseg.files import io
 from tests.crash import tiny
 from tests.crash.faults import Fault, Faulty, every_fault
 from tests.crash.kills import Kill, calls_of, every_kill, run_killed
-from tests.crash.oplog import Name, Recorder, Resize, Sync, SyncNames, Write
+from tests.crash.oplog import Name, Op, Recorder, Rename, Resize, Sync, SyncNames, Tree, Write
 from tests.crash.states import (
     CrashState,
     Sampler,
@@ -109,6 +109,59 @@ def test_a_name_waits_for_its_directory_and_the_bytes_for_their_file(tmp_path: P
     contents = [s.contents() for s in enumerated(points(before, ops)[-1])]
     assert contents == [{"f": b"a"}, {}]
     assert points(before, [*ops, SyncNames(0)])[-1].open == ()
+
+
+#: Two files of one directory, flushed, and another directory beside it.
+FILES = [
+    *(Name(0, "a", 1, is_directory=True), Name(0, "b", 2, is_directory=True), SyncNames(0)),
+    *(Name(1, "f", 3), Name(1, "g", 4), Write(3, 0, b"3"), Write(4, 0, b"4")),
+    *(Sync(3), Sync(4), SyncNames(1)),
+]
+
+
+def left_by(before: Tree, *ops: Op) -> set[str]:
+    """The states, each as its files in one line: the place and what is in it."""
+    point = points(before, [*FILES, *ops])[-1]
+    rng = random.Random(1)
+    states = [drawn(point, rng).contents() for _ in range(400)]
+    return {
+        " ".join(path + data.decode() for path, data in sorted(state.items()) if data)
+        for state in states
+    }
+
+
+def test_renames_in_a_directory_come_in_either_order_and_may_leave_the_old_name(
+    tmp_path: Path,
+) -> None:
+    found = left_by(Recorder(tmp_path).before, Rename(1, "f", 1, "x", 3), Rename(1, "g", 1, "y", 4))
+    first, second = ["a/f3", "a/x3", "a/f3 a/x3"], ["a/g4", "a/y4", "a/g4 a/y4"]
+    assert found == {" ".join(sorted(f"{f} {g}".split())) for f in first for g in second}
+
+
+def test_a_rename_over_another_file_leaves_one_of_both(tmp_path: Path) -> None:
+    found = left_by(Recorder(tmp_path).before, Rename(1, "f", 1, "g", 3))
+    assert found == {"a/f3 a/g4", "a/g3", "a/f3 a/g3"}
+
+
+@pytest.mark.parametrize(
+    ("flushed", "left"),
+    [
+        ((), {"a/f3 a/g4", "a/g4 b/f3", "a/f3 a/g4 b/f3", "a/g4"}),
+        ((1,), {"a/g4 b/f3", "a/g4"}),
+        ((2,), {"a/g4 b/f3", "a/f3 a/g4 b/f3"}),
+        ((2, 1), {"a/g4 b/f3"}),
+    ],
+)
+def test_a_file_that_moves_is_lost_unless_its_new_directory_is_flushed(
+    tmp_path: Path, flushed: tuple[int, ...], left: set[str]
+) -> None:
+    syncs = [SyncNames(directory) for directory in flushed]
+    assert left_by(Recorder(tmp_path).before, Rename(1, "f", 2, "f", 3), *syncs) == left
+
+
+def test_a_file_with_a_new_name_may_lack_its_bytes(tmp_path: Path) -> None:
+    ops = [Write(3, 0, b"x"), Rename(1, "f", 1, "g", 3), SyncNames(1)]
+    assert left_by(Recorder(tmp_path).before, *ops) == {"a/g3", "a/gx"}
 
 
 def test_a_state_can_be_put_on_disk_and_read_back(tmp_path: Path) -> None:
