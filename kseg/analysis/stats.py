@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -221,8 +221,7 @@ def stats(
         5
     """
     chosen = options or StatsOptions()
-    places = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
-    units = countable(plan(places))
+    units = countable(plan(paths))
     answers = run_units(units, partial(examine, options=chosen), jobs=jobs, progress=progress)
     return report(merge_all(answers), chosen)
 
@@ -251,16 +250,17 @@ def examine(unit: Unit, options: StatsOptions) -> Stats:
 
 def merge(first: Stats, second: Stats) -> Stats:
     """Join two answers; in which order does not matter."""
-    joined = dict(first.partitions)
-    for path, one in second.partitions.items():
-        known = joined.get(path)
-        joined[path] = one if known is None else known.merge(one)
-    return Stats(joined)
+    return merge_all((first, second))
 
 
 def merge_all(answers: Iterable[Stats]) -> Stats:
     """Join any number of answers."""
-    return reduce(merge, answers, Stats())
+    joined: dict[str, PartitionStats] = {}
+    for answer in answers:
+        for path, one in answer.partitions.items():
+            known = joined.get(path)
+            joined[path] = one if known is None else known.merge(one)
+    return Stats(joined)
 
 
 def report(found: Stats, options: StatsOptions) -> StatsReport:

@@ -73,8 +73,11 @@ class Unit:
             return 0
 
 
-def plan(paths: Iterable[str | PathLike[str]]) -> list[Unit]:
+def plan(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Unit]:
     """The units under some paths: files, partition directories, data directories.
+
+    Args:
+        paths: one path or several; what two of them lead to is one unit.
 
     Raises:
         NotALogError: a path is nothing of Kafka's.
@@ -82,7 +85,7 @@ def plan(paths: Iterable[str | PathLike[str]]) -> list[Unit]:
     """
     units: dict[tuple[UnitKind, str], Unit] = {}
     list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
-    for path in paths:
+    for path in [paths] if isinstance(paths, (str, PathLike)) else paths:
         for unit in _units_of(path, list_once):
             units.setdefault((unit.kind, unit.path), unit)
     return list(units.values())

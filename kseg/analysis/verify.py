@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -83,10 +83,8 @@ def verify(
     """
     chosen = options or VerifyOptions()
     chosen = VerifyOptions(deep or chosen.deep, chosen.inflated_max, chosen.mapping)
-    places = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
-    units = plan(places)
     work = partial(examine, options=chosen)
-    return report(merge_all(run_units(units, work, jobs=jobs, progress=progress)))
+    return report(merge_all(run_units(plan(paths), work, jobs=jobs, progress=progress)))
 
 
 def examine(unit: Unit, options: VerifyOptions) -> Examined:
@@ -116,21 +114,22 @@ def examine(unit: Unit, options: VerifyOptions) -> Examined:
 
 def merge(first: Examined, second: Examined) -> Examined:
     """Join two answers; in which order does not matter to the report."""
-    return Examined(
-        files=first.files + second.files,
-        bytes=first.bytes + second.bytes,
-        batches=first.batches + second.batches,
-        records=first.records + second.records,
-        findings=first.findings + second.findings,
-        segments=first.segments + second.segments,
-        partitions=first.partitions + second.partitions,
-        checkpoints=first.checkpoints + second.checkpoints,
-    )
+    return merge_all((first, second))
 
 
 def merge_all(answers: Iterable[Examined]) -> Examined:
     """Join any number of answers."""
-    return reduce(merge, answers, Examined())
+    known = list(answers)
+    return Examined(
+        files=sum(one.files for one in known),
+        bytes=sum(one.bytes for one in known),
+        batches=sum(one.batches for one in known),
+        records=sum(one.records for one in known),
+        findings=tuple(finding for one in known for finding in one.findings),
+        segments=tuple(segment for one in known for segment in one.segments),
+        partitions=tuple(partition for one in known for partition in one.partitions),
+        checkpoints=tuple(checkpoint for one in known for checkpoint in one.checkpoints),
+    )
 
 
 def report(examined: Examined) -> Report:
