@@ -20,7 +20,14 @@ from kseg.spark.jobs.job_directory import (
     keep_rows,
     open_job,
 )
-from kseg.spark.jobs.running import TASK_BYTES_MAX, error_of, items_of, pack
+from kseg.spark.jobs.running import (
+    PACE_OF_HEADERS,
+    PACE_OF_PARSING,
+    TASK_BYTES_MAX,
+    error_of,
+    items_of,
+    pack,
+)
 from tests.builders import batch, record, write_segment
 
 MIB = 1 << 20
@@ -64,9 +71,10 @@ def test_a_large_item_does_not_make_others_wait() -> None:
     assert len(tasks) == 2
 
 
-def test_tasks_of_headers_alone_are_fewer() -> None:
+def test_tasks_of_fast_work_are_fewer() -> None:
     items = [Item(number, 64 * MIB) for number in range(16)]
-    assert (len(pack(items, 2)), len(pack(items, 2, light=True))) == (8, 3)
+    counts = [len(pack(items, 2, pace=pace)) for pace in (1, PACE_OF_PARSING, PACE_OF_HEADERS)]
+    assert counts == [8, 5, 3]
 
 
 def test_the_largest_task_comes_first() -> None:

@@ -1,8 +1,10 @@
 """Work shared out to Spark's workers: packed into tasks, one a Spark partition, and remembered.
 
     items     what there is to do, each with its cost
-    pack      small ones together, about four tasks a core, each of 64 MiB to 1 GiB; more if light
+    pack      small ones together, about four tasks a core, each of 64 MiB to 1 GiB; more of what
+              is gone through faster
     run       every task in a worker: its answer comes back pickled, and is kept where asked
+    examine   the same for the units of an analysis
     rows_of   the same, where the answer is rows of a DataFrame
 
 Spark gets one row a task, which says no more than the task's number; the lists themselves travel
@@ -22,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import chdir, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +40,7 @@ from kseg.spark.jobs.job_directory import (
     finished_rows,
     keep_answer,
     keep_rows,
+    open_job,
 )
 from kseg.spark.listing import LogEntry, list_logs
 from kseg.spark.options import SourceOptions
@@ -54,8 +58,10 @@ if TYPE_CHECKING:
 TASKS_PER_CORE: Final = 4
 TASK_BYTES_MIN: Final = 64 << 20
 TASK_BYTES_MAX: Final = 1 << 30
-#: Headers alone are gone through so much faster.
-_LIGHT: Final = 8
+#: How much faster than making keys and values it is to go through headers and checksums alone, or
+#: to parse records for no more than their offsets and times. A task costs Spark some 50 ms.
+PACE_OF_HEADERS: Final = 8
+PACE_OF_PARSING: Final = 4
 #: Opening a file takes as long as checking about so much of one.
 _ITEM_BYTES: Final = 1 << 20
 #: Where Spark does not say how many cores there are, as through Spark Connect.
@@ -86,18 +92,18 @@ class _Failed:
     error: KsegError | OSError
 
 
-def pack(items: Iterable[Item], cores: int, *, light: bool = False) -> list[tuple[Item, ...]]:
+def pack(items: Iterable[Item], cores: int, *, pace: int = 1) -> list[tuple[Item, ...]]:
     """Neighbours share tasks of about the same size; the largest come first.
 
     Args:
         items: in an order in which neighbours belong together.
         cores: how many Spark has.
-        light: no more is done than going through headers, so that tasks can be larger.
+        pace: how much faster the work is than making keys and values; so much larger are tasks.
     """
     items = list(items)
     total = sum(_weight(item) for item in items)
-    share, times = total // (TASKS_PER_CORE * max(cores, 1)), _LIGHT if light else 1
-    target = min(max(share, times * TASK_BYTES_MIN), times * TASK_BYTES_MAX)
+    share = total // (TASKS_PER_CORE * max(cores, 1))
+    target = min(max(share, pace * TASK_BYTES_MIN), pace * TASK_BYTES_MAX)
     count = -(-total // target)
     tasks: dict[int, list[Item]] = {}
     done = 0
@@ -128,7 +134,7 @@ def run(
     *,
     job: Path | None = None,
     usable: Callable[[Any], bool] = lambda answer: True,
-    light: bool = False,
+    pace: int = 1,
     progress: Progress | None = None,
 ) -> Ran:
     """Have every item worked on once.
@@ -139,7 +145,7 @@ def run(
         work: takes the payloads of a task, in a worker, and answers something small; pickles.
         job: directory of what was done before, from `open_job`; finished tasks are noted there.
         usable: whether such an answer still holds.
-        light: no more is done than going through headers.
+        pace: see `pack`.
         progress: called now and then while Spark works.
 
     Raises:
@@ -148,7 +154,7 @@ def run(
     before = finished(job, items, usable) if job is not None else None
     left = items if before is None else before.left
     known = () if before is None else before.answers
-    tasks = pack(left, cores_of(spark), light=light)
+    tasks = pack(left, cores_of(spark), pace=pace)
     if not tasks:
         return Ran(known, 0, len(items))
     act = partial(_answers, tasks=_packed(tasks), work=work, job=job, place=os.getcwd())
@@ -316,7 +322,38 @@ def _finished_tasks(tracker: Any, group: str) -> int:
     return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
-# ---- items of an analysis ------------------------------------------------------------------------
+# ---- analyses ------------------------------------------------------------------------------------
+
+
+def examine(
+    spark: SparkSession,
+    units: Iterable[Unit],
+    work: Work,
+    *,
+    name: str,
+    options: object,
+    job: str | PathLike[str] | None,
+    pace: int,
+    progress: Progress | None,
+) -> Ran:
+    """Have the units of an analysis examined.
+
+    Args:
+        spark: the session.
+        units: from `kseg.analysis.units.plan`.
+        work: takes units, in a worker, and answers what they came to together; pickles.
+        name: of the job, and with `options` what its answers depend on.
+        options: see there.
+        job: a directory to note in what is finished, and to go on from; None remembers nothing.
+        pace: see `pack`.
+        progress: called now and then with tasks done and tasks in all.
+
+    Raises:
+        KsegError, OSError: as `open_job` and `run` raise them.
+    """
+    directory = None if job is None else open_job(job, name, options)
+    items = items_of(units, marked=directory is not None)
+    return run(spark, items, work, job=directory, pace=pace, progress=progress)
 
 
 def items_of(units: Iterable[Unit], *, marked: bool) -> list[Item]:
@@ -388,9 +425,12 @@ def error_of(lines: str) -> KsegError:
 
 
 __all__ = [
+    "PACE_OF_HEADERS",
+    "PACE_OF_PARSING",
     "Ran",
     "cores_of",
     "error_of",
+    "examine",
     "items_of",
     "pack",
     "rows_of",

@@ -18,8 +18,7 @@ from kseg.analysis.stats import (
 )
 from kseg.analysis.stats import report as report_of
 from kseg.analysis.units import Unit, plan
-from kseg.spark.jobs.job_directory import open_job
-from kseg.spark.jobs.running import items_of, run
+from kseg.spark.jobs import running
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,14 +83,14 @@ def stats(
         KsegError: `job` is of another job.
     """
     chosen = options or StatsOptions()
-    units = countable(plan([paths] if isinstance(paths, (str, PathLike)) else paths))
-    directory = None if job is None else open_job(job, "stats", chosen)
-    ran = run(
+    ran = running.examine(
         spark,
-        items_of(units, marked=directory is not None),
+        countable(plan(paths)),
         partial(_examine, options=chosen),
-        job=directory,
-        light=not chosen.records,
+        name="stats",
+        options=chosen,
+        job=job,
+        pace=1 if chosen.records else running.PACE_OF_HEADERS,
         progress=progress,
     )
     report = report_of(merge_all(ran.answers), chosen)

@@ -12,8 +12,7 @@ from kseg.analysis.units import Unit, plan
 from kseg.analysis.values import Examined, Report
 from kseg.analysis.verify import VerifyOptions, examine, merge_all
 from kseg.analysis.verify import report as report_of
-from kseg.spark.jobs.job_directory import open_job
-from kseg.spark.jobs.running import items_of, run
+from kseg.spark.jobs import running
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,14 +67,14 @@ def verify(
         KsegError: `job` is of another job.
     """
     chosen = options or VerifyOptions()
-    units = plan([paths] if isinstance(paths, (str, PathLike)) else paths)
-    directory = None if job is None else open_job(job, "verify", chosen)
-    ran = run(
+    ran = running.examine(
         spark,
-        items_of(units, marked=directory is not None),
+        plan(paths),
         partial(_examine, options=chosen),
-        job=directory,
-        light=not chosen.deep,
+        name="verify",
+        options=chosen,
+        job=job,
+        pace=running.PACE_OF_PARSING if chosen.deep else running.PACE_OF_HEADERS,
         progress=progress,
     )
     return VerifyResult(report_of(merge_all(ran.answers)), ran.tasks, ran.skipped)
