@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from kseg.arrow import TYPES
 from kseg.errors import CorruptRecordError
 from kseg.log.scan import scan
 from kseg.spark import jobs
@@ -69,6 +70,14 @@ def test_the_rows_are_those_of_a_scan(spark: SparkSession, tmp_path: Path, by: s
     assert rows == expected_rows(DEMO)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
     assert written.frame(spark).count() == len(written.files)
+
+
+@pytest.mark.spark
+def test_spark_reads_every_field_that_there_is(spark: SparkSession, tmp_path: Path) -> None:
+    fields = tuple(TYPES)
+    jobs.export(spark, DEMO, tmp_path / "out", by="date", fields=fields, row_group_rows=100)
+    frame = spark.read.parquet(str(tmp_path / "out"))
+    assert in_order(frame.select(*fields).toArrow().to_pylist()) == expected_rows(DEMO, fields)
 
 
 @pytest.mark.spark
@@ -242,6 +251,19 @@ def test_a_time_has_its_date_in_utc_or_none(tmp_path: Path, time: int, date: str
     (written,) = write(log, tmp_path / "out", by="date")
     assert written.date == date
     assert written.path.startswith(f"date={date or NO_VALUE}/")
+
+
+def test_numbers_are_stored_as_differences_however_far_apart(tmp_path: Path) -> None:
+    times = [2**63 - 1, -(2**63), 0, -1, 2**63 - 1, 5]
+    log = times_log(tmp_path / "data", times)
+    (written,) = write(log, tmp_path / "out", fields=("offset", "timestamp_ms"))
+    file = pq.ParquetFile(tmp_path / "out" / written.path)
+    group = file.metadata.row_group(0)
+    for number in range(group.num_columns):
+        assert "DELTA_BINARY_PACKED" in group.column(number).encodings
+    table = file.read()
+    assert table["offset"].to_pylist() == list(range(6))
+    assert table["timestamp_ms"].to_pylist() == times
 
 
 def test_keys_have_a_dictionary_only_if_they_come_again(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The Parquet files that a worker writes: one open for each partition or date, row groups bounded.
 
 Rows wait until there are enough for a row group. What waits in all files together is bounded, and
-so is the number of open files: with times in no order, a date gets a further file. Needs no
-pyspark.
+so is the number of open files: with times in no order, a date gets a further file. Numbers are
+stored as differences, since offsets and times ascend: next to nothing is left of them for a codec
+to go through. Needs no pyspark.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kseg.arrow import schema, to_record_batch
+from kseg.arrow import TYPES, schema, to_record_batch
 from kseg.constants import NO_TIMESTAMP
 from kseg.spark.jobs.job_directory import FileSink, make_directories
 
@@ -36,6 +37,11 @@ _MS_PER_DAY: Final = 86_400_000
 _DAYS: Final = (-719_162, 2_932_896)
 #: Columns of a few words each.
 _WORDS: Final = ("topic", "timestamp_type", "codec", "control_type")
+_NUMBERS: Final = frozenset(
+    name for name, kind in TYPES.items() if pa.types.is_integer(kind) or pa.types.is_timestamp(kind)
+)
+#: Rows in which keys have to come again for a dictionary of them to be made.
+_KEYS_LOOKED_AT: Final = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +225,7 @@ class _OpenFile:
             schema(written),
             compression=self._options.compression,
             use_dictionary=[*words, *(["key"] if _repeats(first) else [])],
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in written if name in _NUMBERS},
             write_statistics=[name for name in written if name not in ("value", "headers")],
         )
 
@@ -261,8 +268,9 @@ def _repeats(table: pa.Table) -> bool:
     """Whether keys come again often enough for a dictionary of them to be worth its while."""
     if "key" not in table.schema.names or not table.num_rows:
         return False
-    different: int = pc.count_distinct(table["key"]).as_py()
-    return 4 * different <= int(table.num_rows)
+    keys = table["key"].slice(0, _KEYS_LOOKED_AT)
+    different: int = pc.count_distinct(keys).as_py()
+    return 4 * different <= len(keys)
 
 
 __all__ = ["NO_VALUE", "PLACE_FIELDS", "ExportedFile", "FileOptions", "ParquetFiles"]
