@@ -312,14 +312,12 @@ def _cuts_from_index(segment: SegmentEntry, goals: list[int], *, trusted: bool) 
         return None
     try:
         with OffsetIndex.open(place(segment.index), segment.base_offset) as offsets:
-            entries = offsets.entries()
+            entries = [offsets.fetch_upper_bound(goal, 0) for goal in goals]
     except CorruptIndexError:
         return None
-    slots = np.unique(entries.positions.searchsorted(goals)).tolist()
-    slots = [slot for slot in slots if slot < len(entries.positions)]
-    if 2 * len(slots) < len(goals):
+    found = [Cut(entry.position, entry.offset, False) for entry in dict.fromkeys(entries) if entry]
+    if 2 * len(found) < len(goals):
         return None  # the index covers less than half of the log
-    found = [Cut(int(entries.positions[s]), int(entries.offsets[s]), False) for s in slots]
     places = [0, *(cut.position for cut in found), segment.size]
     if not all(one < next_one for one, next_one in pairwise(places)):
         return None
