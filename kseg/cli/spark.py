@@ -30,7 +30,7 @@ from kseg.cli.options import (
     stats_options,
 )
 from kseg.cli.paths import partition_at, partitions, places
-from kseg.errors import KsegError
+from kseg.errors import KsegError, NotALogError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,6 +107,51 @@ def _session(cores: int, verb: str) -> Iterator[tuple[SparkSession, Progress | N
             raise click.UsageError(f"{error}.".removeprefix("kseg: ")) from None
 
 
+def chosen_paths(
+    paths: tuple[str, ...], selection: Selection, *, stores: bool = False
+) -> list[str]:
+    """The paths, or the partitions in them that are chosen; those of stores, where they are read.
+
+    Raises:
+        UsageError: a path is in a store, of which the job reads nothing.
+        NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
+        OSError: a store says no.
+    """
+    from kseg.spark.remote import is_remote
+
+    if not stores:
+        _refuse_stores(paths)
+    found: list[str] = []
+    for path in paths:
+        if not is_remote(path):
+            found += places((path,), selection)
+        else:
+            found += _chosen_there(path, selection) if selection else [path]
+    return found
+
+
+def _chosen_there(path: str, selection: Selection) -> list[str]:
+    """The partitions under a URL that are chosen."""
+    from kseg.spark.listing import list_logs
+    from kseg.spark.options import parse_options
+
+    logs = list_logs(parse_options({"path": path}))
+    found = [log.directory for log in logs if selection.takes(log.topic, log.partition)]
+    if not found:
+        raise NotALogError("no partition here is chosen by --topic and --partition", path=path)
+    return found
+
+
+def _refuse_stores(paths: tuple[str, ...]) -> None:
+    from kseg.spark.listing import local_path
+
+    for path in paths:
+        try:
+            local_path(path)
+        except ValueError as error:
+            raise click.UsageError(f"{error}.".removeprefix("kseg: ")) from None
+
+
 def _say_skipped(skipped: int, noun: str) -> None:
     if skipped:
         complain(f"kseg: {skipped} {noun} were finished by an earlier run")
@@ -131,7 +176,7 @@ def verify(
     from kseg.analysis.verify import VerifyOptions
     from kseg.cli.verify import write_report
 
-    chosen = list(places(paths, Selection(topics, partitions)))
+    chosen = chosen_paths(paths, Selection(topics, partitions))
     with _session(cores, "verify") as (session, progress):
         from kseg.spark import jobs
 
@@ -162,7 +207,7 @@ def stats(
     from kseg.analysis.stats import StatsOptions
     from kseg.cli.stats import write_report
 
-    chosen = list(places(paths, Selection(topics, partitions)))
+    chosen = chosen_paths(paths, Selection(topics, partitions))
     options = StatsOptions(records=not headers, top=top)
     with _session(cores, "stats") as (session, progress):
         from kseg.spark import jobs
@@ -218,7 +263,7 @@ def export(
 
     OUT appears when it is whole, with a list of its files in OUT/_manifest.json.
     """
-    chosen = list(places(paths, Selection(topics, partitions)))
+    chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     source = _range_options(offsets, times)
     source |= {"isolation": isolation, "onCorrupt": "skip" if on_corrupt == "skip" else "fail"}
     with _session(cores, "export") as (session, progress):
@@ -284,7 +329,7 @@ def compaction(
     Sizes of records are those of key and value before compression. What would be saved of the log
     files is worked out from these.
     """
-    chosen = list(places(paths, Selection(topics, partitions)))
+    chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     with _session(cores, "compaction") as (session, progress):
         from kseg.spark import jobs
 
@@ -365,6 +410,7 @@ def reindex(
 
 
 def _directories(paths: tuple[str, ...], selection: Selection) -> list[str]:
+    _refuse_stores(paths)
     return [str(partition.path) for partition in partitions(paths, selection)]
 
 

@@ -32,6 +32,7 @@ from kseg.log.adoption import StagedSegment, adopt, check_adoptable
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.partition import Log
+from kseg.spark.listing import local_path
 from kseg.spark.sink_options import SinkOptions
 from kseg.spark.staging import StagedTask
 
@@ -50,7 +51,7 @@ class SinkPaths:
     @classmethod
     def of(cls, options: SinkOptions) -> SinkPaths:
         """Beside the data directory of some options."""
-        return cls(Path(options.path.removeprefix("file://").removeprefix("file:")).absolute())
+        return cls(Path(local_path(options.path)).absolute())
 
     @property
     def root(self) -> Path:

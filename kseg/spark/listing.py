@@ -66,6 +66,22 @@ class LogEntry:
     end_offset: int | None = None
 
 
+def local_path(path: str | os.PathLike[str]) -> str:
+    """A path of this machine: a plain one as it is spelled, or that of a `file:` URL.
+
+    Raises:
+        ValueError: it is the URL of something in a store.
+    """
+    text = os.fspath(path)
+    if is_remote(text):
+        raise ValueError(
+            f"kseg: {text}: a local path is needed here; "
+            "from stores spark.read, export and compaction read, and nothing writes to them"
+        )
+    parts = urlsplit(text)
+    return unquote(parts.path) if parts.scheme == "file" else text
+
+
 def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
     """Every log that the options ask for, by topic, partition and directory.
 
@@ -123,7 +139,7 @@ def _expand(options: SourceOptions, starts: _LogStarts) -> Iterator[LogEntry]:
                 log = starts.mark(_remote_log(remote)) if remote.chosen is None else _chosen(remote)
                 yield _of_topic(log, options, not glob.has_magic(given))
             continue
-        where = _local(given)
+        where = os.path.abspath(local_path(given))
         literal = os.path.lexists(where) or not glob.has_magic(where)
         found = [where] if literal else sorted(glob.glob(where, recursive=True))
         if not found:
@@ -147,12 +163,6 @@ def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
     if spelled and choice.listed and log.topic is not None and log.topic not in choice.names:
         raise ValueError(f"kseg: {log.directory} is of topic {log.topic!r}, not of {choice}")
     return log
-
-
-def _local(path: str) -> str:
-    """A path of this machine from a plain path or a `file:` URL."""
-    parts = urlsplit(path)
-    return os.path.abspath(unquote(parts.path) if parts.scheme == "file" else path)
 
 
 def _is_log(path: Path) -> bool:

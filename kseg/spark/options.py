@@ -245,6 +245,12 @@ def _name(text: str) -> str:
     return text.strip()
 
 
+def _local_name(text: str) -> str:
+    if is_remote(text):
+        raise ValueError("a local directory is needed")
+    return _name(text)
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(_name(part) for part in text.split(","))
     if len({name.lower() for name in names}) < len(names):
@@ -379,7 +385,7 @@ _OPTIONS: Final[dict[str, _Option]] = {
         _Option("isolation", "isolation", parse_word("read_uncommitted", "read_committed")),
         _Option("verifyCrc", "verify_crc", _flag),
         _Option("onCorrupt", "on_corrupt", parse_word("fail", "skip", "permissive")),
-        _Option("reportPath", "report_path", _name),
+        _Option("reportPath", "report_path", _local_name),
         _Option("index", "index", parse_word("auto", "use", "ignore")),
         _Option("pushdown", "pushdown", parse_word("auto", "on", "off")),
         _Option("targetPartitionBytes", "target_partition_bytes", parse_size),

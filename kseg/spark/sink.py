@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from kseg.spark.listing import local_path
 from kseg.spark.schema import COLUMNS
 from kseg.spark.sink_options import SinkOptions, parse_sink_options
 
@@ -158,8 +159,8 @@ def query_of(options: SinkOptions) -> str:
         return options.query_id
     where = options.checkpoint
     if where is not None:
-        metadata = Path(where.removeprefix("file://").removeprefix("file:"), "metadata")
         try:
+            metadata = Path(local_path(where), "metadata")
             return str(uuid.UUID(json.loads(metadata.read_text())["id"]))
         except (OSError, ValueError, KeyError, TypeError):
             pass  # not a local folder, or not Spark's

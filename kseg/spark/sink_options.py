@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from kseg.constants import Compression
 from kseg.spark.options import OFFSET_MAX, parse_integer, parse_size, parse_word
+from kseg.spark.remote import is_remote
 from kseg.spark.topics import PARTITION_MAX, check_topic_name
 
 _BATCH_BYTES_MAX: Final = 2**31 - 1 - 4096
@@ -63,7 +64,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     path = given.pop("path", "")
     if not path or "paths" in given:
         raise ValueError("kseg: a sink writes to one data directory: say .save('data-dir')")
-    if "://" in path and not path.startswith("file:"):
+    if is_remote(path):
         raise ValueError(f"kseg: {path}: segments are written to local files only")
     parsed: dict[str, Any] = {"path": path}
     for name, text in given.items():

@@ -5,23 +5,30 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click import UsageError
 from pyspark.sql import SparkSession
 
 from kseg.arrow import to_record_batch
+from kseg.cli.options import Selection
+from kseg.cli.spark import chosen_paths
 from kseg.constants import Compression
 from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError
 from kseg.log.segment import Segment
-from kseg.spark import remote
+from kseg.spark import jobs, remote
 from kseg.spark.listing import list_logs
 from kseg.spark.options import parse_options
 from kseg.spark.plan import make_plan
 from kseg.spark.reading import read_split
 from kseg.spark.remote import RemoteFile, RemotePath, Store, place
+from kseg.spark.sink_options import parse_sink_options
 from tests.builders import batch, record, write_segment
 
 pytestmark = pytest.mark.spark
@@ -171,15 +178,64 @@ def test_a_missing_package_is_a_line_with_the_command(
         Store.of(f"{BUCKET}/plain")
 
 
-def test_a_stream_over_a_store_is_refused() -> None:
-    with pytest.raises(ValueError, match="a stream needs local files"):
-        parse_options({"path": f"{BUCKET}/plain"}).check_stream()
-
-
 def test_a_url_keeps_its_slashes() -> None:
     path = RemotePath("s3://archive/data/orders-0/x.log")
     assert str(path) == "s3://archive/data/orders-0/x.log"
     assert str(path.with_name("x.index").parent) == "s3://archive/data/orders-0"
+
+
+# ---- jobs ----------------------------------------------------------------------------------------
+
+
+def test_export_and_compaction_of_a_store_are_those_of_a_disk(
+    spark: SparkSession, s3: Any, large: Path, tmp_path: Path
+) -> None:
+    url = put(s3, large, f"{BUCKET}/fleet")
+    tables, kept = [], []
+    for number, path in enumerate((url, large)):
+        job = tmp_path / f"job-{number}"
+        written = jobs.export(spark, path, tmp_path / f"out-{number}", job=job)
+        assert written.records == 3_000
+        found = [pq.ParquetFile(tmp_path / f"out-{number}" / one.path).read()
+                 for one in written.files]  # fmt: skip
+        tables.append(pa.concat_tables(found).sort_by("offset"))
+        kept.append([replace(one, path="") for one in jobs.compaction(spark, path).partitions])
+    assert tables[0].equals(tables[1])
+    assert kept[0] == kept[1]
+
+
+def test_the_command_line_chooses_partitions_of_a_store(s3: Any, large: Path) -> None:
+    url = put(s3, large, f"{BUCKET}/chosen")
+    assert chosen_paths((url,), Selection(), stores=True) == [url]
+    assert chosen_paths((url,), Selection(("orders",)), stores=True) == [f"{url}/orders-0"]
+    with pytest.raises(NotALogError, match="no partition here is chosen"):
+        chosen_paths((url,), Selection(("others",)), stores=True)
+    with pytest.raises(UsageError, match=r"^s3://archive/chosen: a local path is needed here"):
+        chosen_paths((url,), Selection())
+
+
+URL = f"{BUCKET}/data"
+#: What asks a store for what only a disk has.
+REFUSED: dict[str, Callable[[Any, Path], object]] = {
+    "reindex": lambda spark, here: jobs.reindex(spark, URL),
+    "a job's notes": lambda spark, here: jobs.compaction(spark, here, job=URL),
+    "a report": lambda spark, here: jobs.compaction(
+        spark, here, options={"onCorrupt": "skip", "reportPath": URL}
+    ),
+    "the sink": lambda spark, here: parse_sink_options({"path": URL}),
+    "a stream": lambda spark, here: parse_options({"path": URL}).check_stream(),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_needs_a_disk_says_so_in_one_line(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"^kseg: .*s3://archive/data.* local ") as caught:
+        REFUSED[name](None, large)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "s3:").exists()
 
 
 # ---- ranged reads --------------------------------------------------------------------------------

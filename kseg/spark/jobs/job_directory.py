@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from kseg.errors import KsegError
 from kseg.files import atomic, io
+from kseg.spark.listing import local_path
 
 _SCHEMA: Final = "kseg.job/1"
 _NAME: Final = "job.json"
@@ -70,10 +71,11 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
         options: all that answers depend on but the items; its `repr` is compared.
 
     Raises:
+        ValueError: it is in a store.
         KsegError: another job is in it, or one with other options.
         OSError: it cannot be read or made.
     """
-    path = Path(directory).absolute()
+    path = Path(local_path(directory)).absolute()
     told = {
         "schema": _SCHEMA,
         "job": job,

@@ -28,6 +28,7 @@ from kseg.log.reindexing import KINDS, LogFault, ReindexPlan, apply_reindex, pla
 from kseg.log.scene import Action, look_at
 from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.running import run
+from kseg.spark.listing import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,6 +117,7 @@ def reindex(
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
+        ValueError: a path is in a store.
         NotALogError: a path is no directory of Kafka's.
         LogLockedError: a broker, or another process, holds a data directory; others were done.
         OSError: something is missing or cannot be read or written, here or by a worker.
@@ -139,7 +141,7 @@ def reindex(
 
 
 def _partitions(path: str | PathLike[str]) -> Iterator[Path]:
-    known = classify_path(path)
+    known = classify_path(local_path(path))
     if known.kind is PathKind.FILE:
         raise NotALogError("a file; this job wants a directory", path=path)
     if known.kind is PathKind.PARTITION:
