@@ -84,9 +84,7 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
 
 def _seal_and_follow(state: LogState, base: int) -> None:
     """Finish the active segment and append to a new one at `base`."""
-    for path in files_of_segment(state.files_of(base)):
-        with suppress(FileNotFoundError):
-            io.unlink(path)
+    _remove_files(state, base)
     active = state.active
     active.become_inactive()
     # Nothing that follows may reach the disk before it: a power cut would leave a hole in the log.
@@ -95,13 +93,31 @@ def _seal_and_follow(state: LogState, base: int) -> None:
         if state.names_changed:
             io.flush_directory(state.path)
             state.names_changed = False
-    now_ms = state.now_ms()
-    writer = SegmentWriter.open(state.path, base, state.config, create=True, now_ms=now_ms)
+    writer = _begin(state, base)
     with state.all_or_poison():
-        state.names_changed = True
         state.set_active(writer, seal=True)
         state.move_end(state.log_end.offset)
         state.publish()
+
+
+def _begin(state: LogState, base: int) -> SegmentWriter:
+    """The files of a new segment, or none of them: loading would take one for the log's end."""
+    state.names_changed = True
+    try:
+        return SegmentWriter.open(
+            state.path, base, state.config, create=True, now_ms=state.now_ms()
+        )
+    except BaseException:
+        with state.all_or_poison():
+            _remove_files(state, base)
+        raise
+
+
+def _remove_files(state: LogState, base: int) -> None:
+    """Remove what may be there of a segment that is none of the log's."""
+    for path in files_of_segment(state.files_of(base)):
+        with suppress(FileNotFoundError):
+            io.unlink(path)
 
 
 def flush(state: LogState, offset: int | None = None, *, whole: bool = False) -> int:

@@ -210,6 +210,31 @@ def test_a_full_disk_leaves_a_log_that_rolls_later(log: Log) -> None:
     assert bases(log) == [0, 2]
 
 
+@pytest.mark.parametrize("file", [".log", ".txnindex"])
+def test_no_file_stays_of_a_segment_that_could_not_begin(tmp_path: Path, file: str) -> None:
+    full = OSError(errno.ENOSPC, "No space left")
+    with open_log(tmp_path / "t-0", segment_bytes=2 * ONE, preallocate=True) as log:
+        log.append([one(), one()])
+        with (
+            failing("open", "ftruncate", error=full, ends=f"{2:020d}{file}", after=file == ".log"),
+            pytest.raises(OSError, match="No space"),
+        ):
+            log.append(one())
+        assert not list(log.path.glob(f"{2:020d}*"))
+        log.truncate_to(1)
+    with open_log(tmp_path / "t-0") as log:
+        assert (bases(log), log.log_end_offset) == ([0], 1)
+
+
+def test_a_log_fails_whose_unborn_segment_cannot_be_taken_away(log: Log) -> None:
+    log.append([one(), one()])
+    broken = failing("open", "unlink", error=EIO, ends=f"{2:020d}.txnindex", after=1)
+    with broken, pytest.raises(OSError, match="Input/output"):
+        log.append(one())
+    with pytest.raises(PoisonedFileError):
+        log.append(one())
+
+
 def test_a_snapshot_that_cannot_be_written_does_not_fail_the_log(log: Log) -> None:
     log.append([one(), one()])
     full = failing("open", error=OSError(errno.ENOSPC, "No space left"), ends=".snapshot")
