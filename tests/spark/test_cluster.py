@@ -30,6 +30,7 @@ from kseg.spark import jobs
 from kseg.spark.commits import SinkPaths
 from kseg.spark.sink_options import parse_sink_options
 from tests.builders import batch, record, write_segment
+from tests.spark.streaming import descendants, processes
 from tests.spark.test_modes import kseg_rows
 from tests.spark.test_source import COLUMNS, expected_rows, in_order, is_log
 
@@ -164,30 +165,9 @@ def cluster(
 # ---- who runs, and who dies ----------------------------------------------------------------------
 
 
-def processes() -> dict[int, tuple[int, str]]:
-    """Parent and command line of every process that we may look at."""
-    found = {}
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((directory / "stat").read_text().rpartition(")")[2].split()[1])
-            words = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-        found[int(directory.name)] = (parent, words)
-    return found
-
-
 def executors() -> set[int]:
     """The executors that this process, or one that it started, has started."""
-    table = processes()
-
-    def is_ours(pid: int) -> bool:
-        while pid in table and pid != os.getpid():
-            pid = table[pid][0]
-        return pid == os.getpid()
-
-    word = "CoarseGrainedExecutorBackend"
-    return {pid for pid, (_, words) in table.items() if word in words and is_ours(pid)}
+    return descendants(os.getpid(), "CoarseGrainedExecutorBackend")
 
 
 def host_of(executor: int) -> set[int]:

@@ -8,6 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from kseg.log.scan import scan
 from kseg.spark.sink import check_schema, query_of
 from kseg.spark.sink_options import parse_sink_options
 from tests.builders import batch, record, write_segment
+from tests.spark.streaming import descendants
 
 pytestmark = pytest.mark.spark
 
@@ -121,11 +126,11 @@ def test_a_query_is_known_by_its_checkpoint_or_by_name(tmp_path: Path) -> None:
 # ---- streams -------------------------------------------------------------------------------------
 
 
-def source_of(tmp_path: Path, count: int) -> Path:
+def source_of(tmp_path: Path, count: int, *, start: int = 0) -> Path:
     """Two partitions of single-record batches, each value its place."""
     for partition in (0, 1):
         path = tmp_path / "in" / f"orders-{partition}"
-        for base in range(0, count, 500):
+        for base in range(start, count, 500):
             numbers = range(base, min(base + 500, count))
             ones = [
                 batch([record(b"%d/%d" % (partition, number))], base_offset=number)
@@ -162,26 +167,103 @@ def test_a_stream_into_the_sink_is_whole(spark: SparkSession, tmp_path: Path) ->
     assert verify(tmp_path / "out", deep=True).ok
 
 
+# ---- a stream that dies --------------------------------------------------------------------------
+
+#: Records of each partition that a stream has left to do when it starts, lest it end too early.
+AHEAD = 1_200
+#: What lies beside the data while rows are staged, and while they are adopted.
+STAGED, COMMITTING = "jobs/*/*", "commits/*.intent.json"
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream as a program of its own, and what its deaths have interrupted."""
+
+    root: Path
+    written: int = 0
+    starts: int = 0
+    deaths: Counter[str] = field(default_factory=Counter)
+    before: frozenset[Path] = frozenset()
+
+    @property
+    def target(self) -> Path:
+        return self.root / "out"
+
+    def grow(self) -> None:
+        """Put as much into the source as a start needs."""
+        done = min(map(len, seen(self.target).values())) if self.target.exists() else 0
+        if done + AHEAD > self.written:
+            source_of(self.root, done + AHEAD, start=self.written)
+            self.written = done + AHEAD
+
+    def start(self) -> subprocess.Popen[bytes]:
+        self.before = self.beside(STAGED) | self.beside(COMMITTING)
+        words = ["-m", "tests.spark.streaming", self.root / "in", self.target, self.root / "state"]
+        run = subprocess.Popen(
+            [sys.executable, *map(str, words)], stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"started\n"
+        self.starts += 1
+        return run
+
+    def beside(self, pattern: str) -> frozenset[Path]:
+        """What has come beside the data since the start."""
+        return frozenset((self.root / "out.kseg-sink").glob(pattern)) - self.before
+
+    def batches(self, which: str) -> int:
+        """How many micro-batches have begun (`offsets`), or are done (`commits`)."""
+        return sum(path.name.isdecimal() for path in (self.root / "state" / which).glob("*"))
+
+    def wait(self, run: subprocess.Popen[bytes], sign: Callable[[], object]) -> None:
+        end = time.monotonic() + 200
+        while not sign():
+            assert run.poll() is None, "it ended by itself"
+            assert time.monotonic() < end, "it makes no progress"
+            time.sleep(0.002)
+
+    def kill(self, run: subprocess.Popen[bytes], *, workers: bool) -> None:
+        """The program and its JVM; with their workers, or these see by themselves that it ends."""
+        doomed = descendants(run.pid) if workers else set()
+        assert run.poll() is None, "it ended by itself"
+        os.killpg(run.pid, signal.SIGKILL)
+        for pid in doomed:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        run.communicate()
+        self.deaths["batch"] += self.batches("offsets") > self.batches("commits")
+        self.deaths["staged"] += bool(self.beside(STAGED))
+        self.deaths["commit"] += bool(self.beside(COMMITTING))
+
+
 @pytest.mark.cluster
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_a_stream_that_is_killed_again_and_again_delivers_each_record_once(tmp_path: Path) -> None:
-    """Twenty kills with KSEG_KILLS=20; the seed is printed."""
-    count, kills = 2_000, int(os.environ.get("KSEG_KILLS", "3"))
-    seed = int(os.environ.get("KSEG_SEED", "7"))
-    print(f"seed {seed}")
-    random.seed(seed)
-    source = source_of(tmp_path, count)
-    words = [sys.executable, "-m", "tests.spark.streaming", str(source), str(tmp_path / "out"),
-             str(tmp_path / "checkpoint")]  # fmt: skip
-    for kill in range(kills + 1):
-        with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as run:
-            assert run.stdout is not None
-            assert run.stdout.readline() == b"started\n"
-            if kill < kills:
-                time.sleep(random.uniform(0.5, 8.0))
-                os.killpg(run.pid, signal.SIGKILL)
-            else:
-                assert run.stdout.read() == b"done\n"
-    expected = {p: [b"%d/%d" % (p, n) for n in range(count)] for p in (0, 1)}
-    assert seen(tmp_path / "out") == expected
-    assert verify(tmp_path / "out", deep=True).ok
+    """Twenty kills with KSEG_KILLS=20, others with another KSEG_SEED."""
+    kills, seed = int(os.environ.get("KSEG_KILLS", "3")), int(os.environ.get("KSEG_SEED", "7"))
+    chance = random.Random(seed)
+    stream = Stream(tmp_path)
+    for kill in range(kills):
+        stream.grow()
+        run, begun = stream.start(), stream.batches("offsets") + chance.randrange(4)
+        stream.wait(run, lambda begun=begun: stream.batches("offsets") >= begun)
+        # At any time, or while files are being written, or moved; the first for sure.
+        sign = chance.choice(["", STAGED, COMMITTING]) if kill else STAGED
+        if sign:
+            stream.wait(run, lambda sign=sign: stream.beside(sign))
+        else:
+            time.sleep(chance.uniform(0, 0.8))
+        stream.kill(run, workers=chance.random() < 0.5)
+    stream.grow()
+    said, _ = stream.start().communicate()
+    assert said == b"done\n"
+    expected = {p: [b"%d/%d" % (p, n) for n in range(stream.written)] for p in (0, 1)}
+    assert seen(stream.target) == expected
+    assert verify(stream.target, deep=True).ok
+    assert stream.deaths["batch"]
+    print(
+        f"seed {seed}: {stream.starts} starts, {kills} of them killed: {stream.deaths['batch']} in "
+        f"a micro-batch, {stream.deaths['staged']} with rows staged, {stream.deaths['commit']} in "
+        f"a commit; {2 * stream.written} records in {stream.batches('commits')} micro-batches, "
+        "each once"
+    )
