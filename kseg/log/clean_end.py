@@ -150,7 +150,7 @@ def _keep(bench: Bench, name: str, form: struct.Struct, count: int) -> None:
     """Let an index have so many of its entries."""
     if name in bench.scene.files:
         data = bench.scene.read(name, size=count * form.size)
-        if not bench.has(name, data, room=form is not _TXN_ENTRY):
+        if not bench.has(name, data, room=0 if form is _TXN_ENTRY else form.size):
             bench.scene.put(
                 name, data, "entries lead past the log's end", held=form is _OFFSET_ENTRY
             )

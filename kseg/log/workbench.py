@@ -22,6 +22,8 @@ from kseg.constants import SEGMENT_BYTES_MAX
 from kseg.errors import LimitExceededError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import FileKind
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index_writer import pack_entries
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
@@ -58,6 +60,9 @@ LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT = (
 INDEX_SUFFIXES: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
 #: How the name of a partition's directory ends that waits for its deletion.
 DELETE_SUFFIX: Final = "-delete"
+
+#: Bytes of an entry of the indexes that are made with room for more.
+_ENTRY_BYTES: Final = {INDEX: OFFSET_ENTRY_BYTES, TIMEINDEX: TIME_ENTRY_BYTES}
 
 #: Why a file is replaced that follows from the log.
 NOT_SAID: Final = "not what the log says"
@@ -149,8 +154,8 @@ class Bench:
         counts = [
             self.scene.size(name) // entry if name in self.scene.files else 0
             for name, entry in (
-                (file_of(base_offset, INDEX), 8),
-                (file_of(base_offset, TIMEINDEX), 12),
+                (file_of(base_offset, INDEX), OFFSET_ENTRY_BYTES),
+                (file_of(base_offset, TIMEINDEX), TIME_ENTRY_BYTES),
             )
         ]
         return SegmentOutcome(base_offset, size, size, counts[0], counts[1])
@@ -224,9 +229,8 @@ class Bench:
             name = file_of(base, kind)
             if not (swept.valid_bytes or name in self.scene.files or self.inputs.as_broker):
                 continue  # an empty segment gets its indexes with its first batch
-            if not self.has(
-                name, data, room=kind != TXNINDEX and base >= max(self.bases, default=base)
-            ):
+            is_last = base >= max(self.bases, default=base)
+            if not self.has(name, data, room=_ENTRY_BYTES.get(kind, 0) if is_last else 0):
                 self.scene.put(name, data, NOT_SAID, held=kind == INDEX)
         if self.held is not None and self.held[0] != base and self.scene.hands is None:
             self.scene.forget(file_of(self.held[0], INDEX))
@@ -242,13 +246,13 @@ class Bench:
             base_offset, size, keep_bytes, entries, time_entries, walked=True, why=why
         )
 
-    def has(self, name: str, data: bytes, *, room: bool) -> bool:
-        """Whether a file has these bytes; with `room`, zeros for further entries may follow."""
+    def has(self, name: str, data: bytes, *, room: int) -> bool:
+        """Whether a file has these bytes; zeros may follow for further entries of `room` bytes."""
         if name not in self.scene.files:
             return False
         size = self.scene.size(name)
         most = max(len(data), self.inputs.config.segment_index_bytes) if room else len(data)
-        if not len(data) <= size <= most:
+        if not len(data) <= size <= most or (room and size % room):
             return False
         found = self.scene.read(name)
         if found[: len(data)] != data or found[len(data) :].strip(b"\0"):

@@ -10,6 +10,7 @@ from kseg.log.recovering import apply_recovery
 from kseg.log.recovery import plan_recovery
 from kseg.log.recovery_plan import RecoveryPlan
 from kseg.log.workbench import LOG, file_of
+from tests.interop import careful, lives
 
 if TYPE_CHECKING:
     from tests.interop.damaged import Case
@@ -43,12 +44,15 @@ def carefully(directory: Path, case: Case) -> None:
     """Plan and apply in kseg's own way, and once more; unless that is refused.
 
     Raises:
-        AssertionError: the second time changes something.
+        AssertionError: something is lost or still wrong, or the second time changes something.
     """
+    before = careful.logs_in(directory)
     plan = _plan(directory, case, as_broker=False)
     if plan.error is not None:
         return
-    apply_recovery(plan, keep_cut=False)
+    kept = lives.fresh(directory.parent.parent / "kept")
+    apply_recovery(plan, backup_directory=kept)
+    careful.check(before, plan, directory, kept)
     again = _plan(directory, case, as_broker=False)
     assert again.is_noop, [*plan.rows(), "and once more", *again.rows()]
 

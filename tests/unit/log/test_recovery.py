@@ -97,6 +97,19 @@ def test_unreadable_checkpoints_say_nothing(partition: Path) -> None:
     assert all(segment.walked for segment in made.segments)
 
 
+@pytest.mark.parametrize(("kind", "entry"), [("index", 8), ("timeindex", 12)])
+@pytest.mark.parametrize("as_broker", [False, True])
+def test_zeros_behind_an_index_are_room_for_whole_entries_or_go(
+    partition: Path, kind: str, entry: int, as_broker: bool
+) -> None:
+    index = sorted(partition.glob(f"*.{kind}"))[-1]
+    entries = index.read_bytes()
+    for extra, stays in ((entry, True), (entry + 1, False)):
+        index.write_bytes(entries + bytes(extra))
+        made = plan(partition, clean=False, as_broker=as_broker)
+        assert (f"replace {index.name.lstrip('0')}" not in changed(made)) == stays
+
+
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         plan(tmp_path / "t-0")

@@ -1,0 +1,121 @@
+"""What kseg's own way of loading must leave of a damaged log, by another reader than its own.
+
+The front of the log, up to the first byte that is wrong, stays where it is. What goes is kept
+aside, byte for byte. Of the segments that were walked `verify --deep` has nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kseg.analysis.verify import verify
+from kseg.log.recovery_plan import RecoveryPlan
+from kseg.log.workbench import LOG, file_of
+from tests.reference import Batch, walk
+
+#: Leftovers and findings after which other files than before make up the log.
+_REPLACED = (".swap",)
+_ANEW = "log-start-ahead"
+
+Logs = dict[str, bytes]
+
+
+def logs_in(directory: Path) -> Logs:
+    """The log files of a directory, by their names."""
+    return {path.name: path.read_bytes() for path in sorted(directory.glob(f"*.{LOG}"))}
+
+
+def check(before: Logs, plan: RecoveryPlan, directory: Path, kept: Path) -> None:
+    """Compare a directory that was mended with what it held.
+
+    Args:
+        before: its logs.
+        plan: what was done.
+        directory: as it is now.
+        kept: where is kept what went.
+
+    Raises:
+        AssertionError: something is lost, or wrong still.
+    """
+    after = logs_in(directory)
+    if not any(name.endswith(_REPLACED) for name in plan.leftovers):
+        segments = {_name_of(name, before): data for name, data in before.items()}
+        for name, data in segments.items():
+            if not _overflows(name, data):
+                _check_kept(name, data, after.get(name, b""), kept)
+        if not any(found.code == _ANEW for found in plan.findings):
+            _check_front(segments, after)
+    _check_verified(plan, directory)
+
+
+def _name_of(name: str, names: Logs) -> str:
+    """What a log is called afterwards: by 20 digits, unless another log is."""
+    stem = name.removesuffix(f".{LOG}")
+    full = file_of(int(stem), LOG) if stem.isdigit() else name
+    return name if full in names else full
+
+
+def _check_kept(name: str, data: bytes, left: bytes, kept: Path) -> None:
+    """The rest of a log lies aside: its end as it was cut off, its front if all of it went."""
+    assert data.startswith(left), f"{name} holds other bytes than before"
+    there = bytearray(left.ljust(len(data), b"\0"))
+    for path in kept.rglob(f"{name}*"):
+        position = path.name.removeprefix(name).removeprefix(".from-")
+        piece, start = path.read_bytes(), int(position or 0)
+        there[start : start + len(piece)] = piece
+    assert there == data, f"some of the {len(data) - len(left)} bytes gone of {name} are nowhere"
+
+
+def _check_front(segments: Logs, after: Logs) -> None:
+    """All is there up to the first byte that is wrong."""
+    end = -1
+    for name, data in sorted(segments.items()):
+        if not name.partition(".")[0].isdigit():
+            continue
+        position = 0
+        for batch in _sound(data, max(int(name.partition(".")[0]), end)):
+            position, end = batch.position + batch.size, batch.last_offset + 1
+        assert after.get(name, b"").startswith(data[:position]), (
+            f"{name} is sound up to {position}, and {len(after.get(name, b''))} bytes of it stay"
+        )
+        if position < len(data):
+            return
+
+
+def _sound(data: bytes, offset: int) -> Iterator[Batch]:
+    """The batches at the front that nobody can find fault with, from an offset on."""
+    base = offset
+    for batch in walk(data).batches:
+        first = batch.base_offset if batch.magic >= 2 else batch.last_offset
+        whole = batch.crc_ok and (batch.magic < 2 or batch.size >= 61)
+        if not (whole and base <= first <= batch.last_offset < offset + 2**31):
+            return
+        yield batch
+        base = batch.last_offset + 1
+
+
+def _overflows(name: str, data: bytes) -> bool:
+    """Whether a log has offsets that its base cannot reach, so that it may be split."""
+    stem = name.partition(".")[0]
+    return stem.isdigit() and any(
+        not 0 <= batch.last_offset - int(stem) < 2**31 for batch in walk(data).batches
+    )
+
+
+def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
+    """What was walked is in order, beginning behind a segment that was not."""
+    there = [segment for segment in plan.segments if not segment.goes]
+    walked = {f"{one.base_offset:020d}" for one in there if one.walked}
+    first = min(walked, default="")
+    wrong = [
+        found
+        for found in verify(directory, deep=True).findings
+        if found.severity == "error" and Path(found.path).name.partition(".")[0] in walked
+    ]
+    begins = ("offset-order", f"{first}.{LOG}", 0)
+    wrong = [one for one in wrong if (one.code, Path(one.path).name, one.position) != begins]
+    assert not wrong, wrong
+
+
+__all__ = ["check", "logs_in"]
