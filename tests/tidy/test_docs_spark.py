@@ -1,0 +1,63 @@
+"""`docs/spark.md` and the code know the same options, defaults and columns."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kseg.spark import options, schema, sink_options
+from tests.tidy import tree
+
+PAGE = (tree.ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+PATH = {"path": "data"}
+WORD = re.compile(r"`([^`]+)`")
+
+
+def section(title: str) -> str:
+    """What stands under a heading, up to the next one."""
+    (found,) = re.findall(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", PAGE, re.M | re.S)
+    return str(found)
+
+
+def table(title: str) -> dict[str, str]:
+    """The options in the table of a section, and their defaults; empty for none."""
+    rows = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`)? ?\|", section(title), re.M)
+    assert len(rows) == len(dict(rows))
+    return dict(rows)
+
+
+def test_the_page_has_every_option_of_the_source_and_no_other() -> None:
+    told, usual = table("Options of the source"), options.parse_options(PATH)
+    assert sorted(told) == sorted(option.name for option in options._OPTIONS.values())
+    for name, default in told.items():
+        if default:
+            assert options.parse_options({**PATH, name: default}) == usual, name
+        else:
+            field = options._OPTIONS[name.lower()].field
+            assert getattr(usual, field) in (None, (), options.EVERY_TOPIC, usual.partitions), name
+
+
+def test_the_page_has_every_option_of_the_sink_and_no_other() -> None:
+    told, usual = table("Options of the sink"), sink_options.parse_sink_options(PATH)
+    assert sorted(told) == sorted(sink_options._FIELDS)
+    for name, default in told.items():
+        if default:
+            assert sink_options.parse_sink_options({**PATH, name: default}) == usual, name
+        else:
+            assert getattr(usual, sink_options._FIELDS[name][0]) is None, name
+
+
+@pytest.mark.parametrize("mode", schema.MODES)
+def test_the_page_has_every_column_of_a_mode_and_no_other(mode: str) -> None:
+    text = section("Modes and columns").partition(f"`mode={mode}`")[2].partition("\n**")[0]
+    if mode == "records":
+        text = "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
+    told = [word for word in WORD.findall(text) if re.fullmatch(r"[a-z]\w*", word)]
+    assert sorted({*told} - {"end"}) == sorted(one.name for one in schema.MODES[mode].values())
+
+
+def test_links_within_the_page_lead_to_its_headings() -> None:
+    headings = re.findall(r"^#+ (.*)$", PAGE, re.M)
+    anchors = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", PAGE)) <= anchors
