@@ -94,7 +94,7 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
 
     Raises:
         AppendError: offsets to be kept overlap, or lie before a log's end; or the leader epoch is
-            older than a log's latest. Nothing has changed.
+            older than a log's latest; or a log is on another file system. Nothing has changed.
         UncleanShutdownError: a log was not closed in good order.
         LogLockedError: another process holds the data directory.
         OSError: the disk refuses; the same commit again goes on.
@@ -178,11 +178,27 @@ def _check(paths: SinkPaths, intent: dict[str, Any]) -> None:
     for each in intent["partitions"]:
         directory = _directory(paths, each)
         end = 0
+        _check_movable(paths, directory)
         if directory.is_dir():
             with Log.open(directory) as log:
                 end = log.log_end_offset
         keep, epoch = intent["keep_offsets"], intent["leader_epoch"]
         check_adoptable(directory, end, _segments(each), keep, epoch)
+
+
+def _check_movable(paths: SinkPaths, directory: Path) -> None:
+    """Segments are moved by their names, which no move takes from one file system to another."""
+    home = directory if directory.is_dir() else paths.data
+    if _device(paths.root) != _device(home):
+        raise AppendError(
+            f"this is on another file system than {paths.root}, where segments are staged; "
+            "a data directory below the mount point has both on one",
+            path=home,
+        )
+
+
+def _device(path: Path) -> int:
+    return os.stat(path).st_dev
 
 
 def _directory(paths: SinkPaths, partition: dict[str, Any]) -> Path:

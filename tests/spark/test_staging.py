@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from kseg.analysis.verify import verify
-from kseg.errors import LogLockedError, OffsetsOutOfOrderError
+from kseg.errors import AppendError, LogLockedError, OffsetsOutOfOrderError
 from kseg.log.partition import Log
 from kseg.log.scan import scan
+from kseg.spark import commits
 from kseg.spark.commits import SinkPaths, abort, commit
 from kseg.spark.sink_options import SinkOptions, parse_sink_options
 from kseg.spark.staging import StagedTask, stage
@@ -184,6 +185,20 @@ def test_a_held_data_directory_is_refused(tmp_path: Path) -> None:
         with pytest.raises(LogLockedError):
             commit(staged(chosen, "a", [rows(0, 5)]), "a", "a", chosen)
         holder.communicate(b"\n")
+
+
+def test_a_log_on_another_file_system_is_refused_before_anything_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = options(tmp_path)
+    assert commit(staged(chosen, "a", [rows(0, 5)]), "a", "a", chosen)
+    monkeypatch.setattr(commits, "_device", lambda path: path.name.endswith("kseg-sink"))
+    with pytest.raises(AppendError, match="on another file system"):
+        commit(staged(chosen, "b", [rows(5, 5)]), "b", "b", chosen)
+    monkeypatch.undo()
+    assert [path.stem for path in SinkPaths.of(chosen).commits.iterdir()] == ["a"]
+    assert commit(staged(chosen, "c", [rows(5, 1)]), "c", "c", chosen)
+    assert len(values(tmp_path / "data" / "orders-0")) == 6
 
 
 def test_a_driver_that_dies_anywhere_leaves_what_the_next_commit_finishes(tmp_path: Path) -> None:
