@@ -255,7 +255,8 @@ class LogDirectory(Closing):
     def retain(self, now_ms: int | None = None) -> dict[TopicPartition, RetentionReport]:
         """Delete old segments of all logs that are not compacted, and what else is due.
 
-        Compaction looks after the others, as in Kafka.
+        Compaction looks after the others, as in Kafka. Producers that have been silent for too long
+        are forgotten in every log.
 
         Args:
             now_ms: the time that counts; the clock's if None.
@@ -266,11 +267,12 @@ class LogDirectory(Closing):
         Raises:
             KsegError, OSError: a log could not be changed; those after it were not looked at.
 
-        Source: Kafka `LogManager.cleanupLogs`.
+        Source: Kafka `LogManager.cleanupLogs`, `UnifiedLog.removeExpiredProducers`.
         """
         self._writable()
         reports = {}
         for key, log in self.logs.items():
+            log.expire_producers(now_ms=now_ms)
             if not log.config.compacted:
                 report = delete_old_segments(log.state, now_ms)
                 if report.segments_count:

@@ -337,7 +337,8 @@ class Log(LogReading):
     def expire_producers(self, *, now_ms: int | None = None) -> tuple[int, ...]:
         """Forget producers that have written nothing for `producer_id_expiration_ms`.
 
-        Nobody else does it while the log is open; Kafka does every ten minutes.
+        `LogDirectory.retain` does it for all its logs, and nobody else while the log is open; Kafka
+        does every ten minutes.
 
         Returns:
             Their ids.

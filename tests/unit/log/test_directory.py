@@ -258,6 +258,21 @@ def test_a_log_that_failed_leaves_no_mark(tmp_path: Path) -> None:
     assert not (data / ".lock").exists()
 
 
+# Upkeep
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_retention_forgets_producers_that_are_silent_for_long(tmp_path: Path, policy: str) -> None:
+    config = CONFIG.with_changes(producer_id_expiration_ms=1000, cleanup_policy=frozenset({policy}))
+    with opened(tmp_path, config=config) as directory:
+        log = directory.create("orders", 0)
+        for producer, time in ((1, NOW_MS), (2, NOW_MS + 1)):
+            given = [record(b"", key=b"k", timestamp=time)]
+            log.append(batch(given, producer_id=producer, producer_epoch=0, base_sequence=0))
+        directory.retain(NOW_MS + 1000)
+        assert set(log.state.producers.entries) == {2}
+
+
 # Whose it is
 
 
