@@ -1,18 +1,23 @@
 """What the Spark benchmarks share: a session, the clock, fleets of logs, and ratios of turns.
 
 The clock is the CPU time of this process and of all that it started, Spark's JVM and its Python
-workers among them, or the wall's. A round takes each turn once, the order going round; a ratio
-belongs to a round. KSEG_BENCH_ROUNDS says how many (9), KSEG_BENCH_MIB how large a log is,
-KSEG_BENCH_SECONDS how long work takes that is to be spread over cores (10), and
-KSEG_BENCH_SEGMENTS how many small segments there are (1000).
+workers among them, or the wall's. A turn that needs no Spark is timed by this process alone: the
+JVM compiles and tidies up behind the turns before it. A round takes each turn once, the order going
+round; a ratio belongs to a round. Work is large enough for fixed costs not to matter.
+
+KSEG_BENCH_ROUNDS says how many rounds (9), KSEG_BENCH_MIB how large a log is (64), KSEG_BENCH_GIB
+how much there is for workers to do (1; 4 and 16 where they are fast), KSEG_BENCH_SECONDS how long
+one core takes for work that is to be spread over two (10), and KSEG_BENCH_SEGMENTS how many small
+segments there are (1000).
 """
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +43,7 @@ def rounds_of(
     turns: Mapping[str, Job],
     clock: Callable[[Job], float],
     *,
+    own: Collection[str] = (),
     before: Callable[[str], None] = lambda label: None,
 ) -> list[Round]:
     """What each turn costs, round by round; a first round that compiles and loads is left out.
@@ -45,6 +51,7 @@ def rounds_of(
     Args:
         turns: by label.
         clock: what a job costs, in seconds.
+        own: labels of turns that this process does by itself, which its own CPU time measures.
         before: prepares for a turn, off the clock.
     """
     labels, rounds = list(turns), []
@@ -53,7 +60,7 @@ def rounds_of(
         for place in range(len(labels)):
             label = labels[(place + number) % len(labels)]
             before(label)
-            spent[label] = clock(turns[label])
+            spent[label] = (own_seconds if label in own else clock)(turns[label])
         rounds.append(spent)
     return rounds[1:]
 
@@ -69,6 +76,7 @@ def summary(
         "quartiles": [round(one, 3) for one in (spread[0], spread[-1])],
         "goal": goal,
         "rounds": len(rounds),
+        "load average": round(os.getloadavg()[0], 1),
         "seconds": {
             label: round(statistics.median(each[label] for each in rounds), 3)
             for label in rounds[0]
@@ -92,6 +100,13 @@ def cpu_seconds(job: Job) -> float:
     before = tree_seconds(os.getpid())
     job()
     return tree_seconds(os.getpid()) - before
+
+
+def own_seconds(job: Job) -> float:
+    """The CPU time that a job takes of this process, and of no other."""
+    begun = time.process_time()
+    job()
+    return time.process_time() - begun
 
 
 def tree_seconds(process: int) -> float:
@@ -142,6 +157,28 @@ def fleet(corpus: datagen.Corpus, copies: int) -> list[str]:
     return list(map(str, partitions))
 
 
+def fleet_of(corpus: datagen.Corpus, gibibytes: float) -> list[str]:
+    """As many partitions as have so many bytes; KSEG_BENCH_GIB times as many where it is given."""
+    size = setting("GIB", 1) * gibibytes * (1 << 30)
+    return fleet(corpus, math.ceil(size / corpus.file_bytes))
+
+
+def many(corpus: datagen.Corpus, partitions: int, segments: int) -> str:
+    """A data directory of so many partitions with so many segments each, all of them one."""
+    log = Path(corpus.directory)
+    data = log.with_name(f"many-{partitions}x{segments}")
+    for partition in range(partitions):
+        directory = data / f"orders-{partition}"
+        directory.mkdir(parents=True, exist_ok=True)
+        for number in range(segments):
+            name = f"{number * corpus.records:020}"
+            for file in log.glob(f"{0:020}.*"):
+                place = directory / f"{name}{file.suffix}"
+                if not place.exists():
+                    os.link(file, place)
+    return str(data)
+
+
 def cut(corpus: datagen.Corpus, segments: int, under: Path) -> Path:
     """The same batches as about so many segments of one log."""
     log = memoryview(corpus.log.read_bytes())
@@ -166,7 +203,10 @@ def noop(frame: DataFrame) -> Job:
 
 
 def dummy_source() -> type:
-    """A source of the record batches in an Arrow file; a local class, so Spark carries it along."""
+    """A source of the record batches in Arrow files, a task for each of a directory's.
+
+    A local class, so that Spark carries it along.
+    """
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     class ReadyReader(DataSourceReader):
@@ -174,7 +214,7 @@ def dummy_source() -> type:
             self.path = path
 
         def partitions(self) -> list[InputPartition]:
-            return [InputPartition(self.path)]
+            return [InputPartition(str(path)) for path in sorted(Path(self.path).iterdir())]
 
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
             import pyarrow

@@ -1,5 +1,6 @@
 """kseg in Spark beside what Spark itself costs: `pytest bench/test_spark.py` prints the ratios.
 
+    planning        of ten thousand segments, and of a tebibyte: seconds, and of twice as many
     records         beside a source that yields the same Arrow batches ready made: what kseg may add
                     is its own decoding, measured alone too, and a little
     verify          the job's rate on one core beside one process's, its fixed cost left out
@@ -16,8 +17,9 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +32,17 @@ from bench.spark_pairs import (
     cut,
     dummy_source,
     fleet,
+    fleet_of,
+    many,
     noop,
+    own_seconds,
     rounds_of,
     setting,
     spread_over,
     summary,
     wall_seconds,
 )
+from kseg.analysis.units import plan as plan_units
 from kseg.analysis.verify import VerifyOptions
 from kseg.analysis.verify import verify as verify_here
 from kseg.spark import jobs
@@ -91,43 +97,96 @@ def load(
     return spark.read.format("kseg").option("columns", columns).load(paths)
 
 
-def decode(frame: DataFrame, corpus: datagen.Corpus, columns: str) -> Iterator[pa.RecordBatch]:
-    """What kseg's tasks yield for a frame, here in this process."""
-    options = parse_options({"path": corpus.directory, "columns": columns})
+def tasks_of(frame: DataFrame, path: str, columns: str) -> Iterator[Iterator[pa.RecordBatch]]:
+    """What each of kseg's tasks yields for a frame, here in this process."""
+    options = parse_options({"path": path, "columns": columns})
     projection = project(frame.schema)
     for task in make_plan(list_logs(options), options).tasks:
-        yield from read_task(task, projection, options)
+        yield read_task(task, projection, options)
+
+
+@pytest.mark.parametrize("reader", ["source", "verify"])
+def test_ten_thousand_segments_are_planned_in_a_second(tell: Tell, reader: str) -> None:
+    corpus = datagen.corpus(CORPUS, mib=1)
+
+    def planning(count: int) -> Callable[[], object]:
+        data = many(corpus, count // 100, 100)
+        if reader == "verify":
+            return lambda: plan_units(data)
+        options = parse_options({"path": data})
+        return lambda: make_plan(list_logs(options), options)
+
+    figures = summary(
+        rounds_of({"10,000": planning(10_000), "20,000": planning(20_000)}, own_seconds),
+        "t(2n)/t(n)",
+        lambda each: each["20,000"] / each["10,000"],
+        "at most 2.1, and 10,000 in less than a second",
+    )
+    tell(figures)
+
+
+def test_a_tebibyte_is_planned_in_three_seconds(tell: Tell) -> None:
+    corpus = datagen.corpus(CORPUS, mib=int(setting("SEGMENTS", 1000)))
+    options = parse_options({"path": corpus.directory})
+    (log,) = list_logs(options)
+
+    def planning(size: int) -> Callable[[], object]:
+        count = math.ceil(size / corpus.file_bytes)
+        logs = [replace(log, partition=number) for number in range(count)]
+        return lambda: make_plan(logs, options)
+
+    turns = {"1 TiB": planning(1 << 40), "2 TiB": planning(2 << 40)}
+    figures = summary(
+        rounds_of(turns, own_seconds),
+        "t(2n)/t(n)",
+        lambda each: each["2 TiB"] / each["1 TiB"],
+        "at most 2.1, and 1 TiB in less than three seconds",
+        segments=math.ceil((1 << 40) / corpus.file_bytes),
+    )
+    tell(figures)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_records_cost_what_spark_itself_costs_and_decoding(
     spark: SparkSession, tell: Tell, tmp_path: Path, name: str
 ) -> None:
-    corpus, columns = datagen.corpus(CORPUS), COLUMNS[name]
+    corpus, columns = datagen.corpus(CORPUS, mib=4 * datagen.mebibytes()), COLUMNS[name]
     ours = load(spark, corpus.directory, columns)
-    ready = tmp_path / "ready.arrow"
-    batches = list(decode(ours, corpus, columns))
-    with pa.OSFile(str(ready), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    assert sum(batch.num_rows for batch in batches) == corpus.records
-    del batches
+    records = 0
+    for number, batches in enumerate(tasks_of(ours, corpus.directory, columns)):
+        records += write_ready(batches, tmp_path / f"{number:04}.arrow")
+    assert records == corpus.records
     ddl = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in ours.schema)
-    theirs = spark.read.format("ready").option("ddl", ddl).load(str(ready))
+    theirs = spark.read.format("ready").option("ddl", ddl).load(str(tmp_path))
+    assert theirs.rdd.getNumPartitions() == ours.rdd.getNumPartitions()
 
     def decode_all() -> None:
-        rows = sum(batch.num_rows for batch in decode(ours, corpus, columns))
+        rows = 0
+        for batches in tasks_of(ours, corpus.directory, columns):
+            rows += sum(batch.num_rows for batch in batches)
         assert rows == corpus.records
 
     turns = {"kseg": noop(ours), "dummy": noop(theirs), "decode": decode_all}
     figures = summary(
-        rounds_of(turns, cpu_seconds),
+        rounds_of(turns, cpu_seconds, own={"decode"}),
         "kseg / (dummy + decode)",
         lambda each: each["kseg"] / (each["dummy"] + each["decode"]),
         f"at most {1 + OVERHEAD_MAX}",
         records=corpus.records,
+        tasks=ours.rdd.getNumPartitions(),
     )
     tell(figures)
+
+
+def write_ready(batches: Iterator[pa.RecordBatch], path: Path) -> int:
+    """Put a task's record batches into an Arrow file; answers how many rows there are."""
+    first = next(batches)
+    rows = 0
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
+        for batch in chain([first], batches):
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["checksums", "deep"])
@@ -135,21 +194,23 @@ def test_a_verify_job_is_as_fast_as_one_process(
     spark: SparkSession, tell: Tell, deep: bool
 ) -> None:
     options = VerifyOptions(deep=deep)
-    data = fleet(datagen.corpus(CORPUS), 8 if deep else 32)
+    data = fleet_of(datagen.corpus(CORPUS), 4 if deep else 16)
     tiny = fleet(datagen.corpus(CORPUS, mib=1), 1)
     expected = verify_here(data, deep=deep)
-    assert jobs.verify(spark, data, options=options).report == expected
+    found = jobs.verify(spark, data, options=options)
+    assert found.report == expected
     turns = {
         "job": lambda: jobs.verify(spark, data, options=options),
         "fixed": lambda: jobs.verify(spark, tiny, options=options),
         "process": lambda: verify_here(data, deep=deep),
     }
     figures = summary(
-        rounds_of(turns, cpu_seconds),
+        rounds_of(turns, cpu_seconds, own={"process"}),
         "job's rate / process's",
         lambda each: each["process"] / max(each["job"] - each["fixed"], 1e-9),
         "at least 0.8",
         bytes=expected.bytes,
+        tasks=found.tasks,
     )
     tell(figures)
 
@@ -158,9 +219,14 @@ def test_export_is_faster_than_sparks_own_writer(
     spark: SparkSession, tell: Tell, tmp_path: Path
 ) -> None:
     corpus = datagen.corpus(CORPUS)
-    data, out = fleet(corpus, 4), tmp_path / "out"
-    # Without dictionaries, which would only cost where no value comes twice.
-    settings = {"compression": "snappy", "parquet.enable.dictionary": "false"}
+    data, out = fleet_of(corpus, 1), tmp_path / "out"
+    # Without dictionaries, which would only cost where no value comes twice, and without checksums
+    # of pages, which pyarrow does not make.
+    settings = {
+        "compression": "snappy",
+        "parquet.enable.dictionary": "false",
+        "parquet.page.write-checksum.enabled": "false",
+    }
     writer = load(spark, data).write.options(**settings)
     turns = {
         "export": lambda: jobs.export(spark, data, out, compression="snappy"),
@@ -172,7 +238,7 @@ def test_export_is_faster_than_sparks_own_writer(
         "export's rate / Spark's",
         lambda each: each["spark"] / each["export"],
         "at least 3",
-        records=4 * corpus.records,
+        records=len(data) * corpus.records,
     )
     tell(figures)
 
@@ -209,12 +275,15 @@ def test_two_cores_are_worth_more_than_one(spark: SparkSession, tell: Tell, work
             return noop(load(spark, data))
         return lambda: jobs.verify(spark, data, options=VerifyOptions(deep=True))
 
-    some = job(4)
-    some()
-    begun = time.perf_counter()
-    some()
-    copies = math.ceil(4 * setting("SECONDS", 10) / (time.perf_counter() - begun))
-    whole, own = job(max(copies, 4)), os.sched_getaffinity(0)
+    own, wanted = os.sched_getaffinity(0), setting("SECONDS", 10)
+    copies, seconds = 4, 0.0
+    wall_seconds(job(copies))
+    spread_over(set(cores[:1]), os.getpid())
+    while seconds < wanted / 4:
+        copies *= 2
+        seconds = wall_seconds(job(copies))
+    copies = math.ceil(copies * wanted / seconds)
+    whole = job(copies)
     try:
         rounds = rounds_of(
             {"one core": whole, "two cores": whole},
