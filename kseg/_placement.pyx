@@ -1,21 +1,25 @@
-"""Which batches get index entries: the rule of `kseg.log.placement`, over a table of headers.
+"""Which batches get index entries: the rule of `kseg.log.placement`, over a table of headers or over
+the batches of an append that is sound.
 
-The contract is that of `_core`. Every row is looked at once, in order. Entries come out as they lie
-in the index files: big-endian, 8 bytes and 12.
+The contract is that of `_core`. Every batch is looked at once, in order. Entries come out as they
+lie in the index files: big-endian, 8 bytes and 12.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from kseg._core cimport (
-    BASE_OFFSET, HEADER_BYTES, LAST_OFFSET, LEADER_EPOCH, LOG_OVERHEAD, MAGIC, MAX_TIMESTAMP,
-    PRODUCER_ID, RECORD_COUNT, ROW_FIELDS, SIZE, add64, load_i32, load_i64, pointer_to,
-)
+from kseg._core cimport *
 
 cdef enum:
     STATES = 9
     SURVEYED = 5
     INT32_MAX = 0x7fffffff
+    CODEC_MAX = 4
+    NO_TIMESTAMP = -1
+
+# No append lies as far as what is left from here on.
+cdef int64_t OFFSET_MAX = INT64_MAX - 0x1ffffffff
 
 
 cdef inline void _store(uint8_t *to, uint64_t value, int size) noexcept nogil:
@@ -25,7 +29,7 @@ cdef inline void _store(uint8_t *to, uint64_t value, int size) noexcept nogil:
 
 
 # Where batches and both indexes stand, and where entries go.
-cdef struct Places:
+cdef struct Stand:
     int64_t base
     int64_t interval
     int64_t position
@@ -41,7 +45,7 @@ cdef struct Places:
     uint8_t *times
 
 
-cdef inline int _place_one(Places *s, int64_t last, int64_t timestamp, int64_t size) noexcept nogil:
+cdef inline int _place_one(Stand *s, int64_t last, int64_t timestamp, int64_t size) noexcept nogil:
     # In bounds: no more entries are written than there is room for.
     if timestamp > s.latest:
         s.latest, s.latest_at = timestamp, last
@@ -73,7 +77,7 @@ cdef inline int _place_one(Places *s, int64_t last, int64_t timestamp, int64_t s
 
 cdef int _place(const int64_t[:, ::1] rows, int64_t base, int64_t interval, int64_t *state,
                 uint8_t *offsets, uint8_t *times) noexcept nogil:
-    cdef Places s
+    cdef Stand s
     cdef Py_ssize_t i
     s.base, s.interval, s.offsets, s.times = base, interval, offsets, times
     s.position, s.since, s.latest, s.latest_at = state[0], state[1], state[2], state[3]
@@ -113,49 +117,204 @@ def place_rows(const int64_t[:, ::1] rows, int64_t base, int64_t interval, int64
     return status == 0
 
 
-def place_batches(const uint8_t[::1] data, int64_t base, int64_t interval, int64_t position,
-                  int64_t since, int64_t latest, int64_t latest_at, int64_t indexed,
-                  int64_t indexed_time, int64_t indexed_time_at, int64_t offset_room,
-                  int64_t time_room):
-    """`place_rows` for whole batches of magic 2, from their bytes.
+# ---- appends that are sound ----------------------------------------------------------------------
 
-    Args:
-        data: the batches; read only.
-        base, interval: as for `place_rows`; the others are its state, in that order.
+# What a pass over batches that keep their offsets found.
+cdef struct Kept:
+    int64_t batches
+    int64_t first_offset
+    int64_t last_offset
+    int64_t records
+    int64_t latest
+    int64_t latest_offset
 
-    Returns:
-        (entries of the offset index, those of the time index, the state from the position on as it
-        is behind them), or None where an entry may not follow those before it, or where the data
-        are no whole batches.
+
+cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t leader_epoch,
+                Kept *kept, Stand *stand) noexcept nogil:
+    # In bounds: a header is read where HEADER_BYTES are left, a body where all of it is.
+    cdef int64_t body, offset, last, timestamp
+    cdef int32_t delta, count
+    kept.batches, kept.records, kept.latest, kept.latest_offset = 0, 0, NO_TIMESTAMP, -1
+    kept.first_offset, kept.last_offset = -1, -1
+    while size:
+        if size < HEADER_BYTES:
+            return False
+        body = load_i32(p + 8)
+        if not HEADER_BYTES - LOG_OVERHEAD <= body <= size - LOG_OVERHEAD or p[16] != 2:
+            return False
+        if p[22] & ATTRIBUTE_CONTROL or p[22] & ATTRIBUTE_CODEC > CODEC_MAX:
+            return False
+        if load_i32(p + 12) != leader_epoch or load_i64(p + 43) >= 0:
+            return False
+        offset, delta, count = load_i64(p), load_i32(p + 23), load_i32(p + 57)
+        if not next_offset <= offset <= OFFSET_MAX or delta < 0:
+            return False
+        body += LOG_OVERHEAD
+        if crc32c_of(p + CRC_COVERS_FROM, body - CRC_COVERS_FROM) != load_u32(p + 17):
+            return False
+        last, timestamp = offset + delta, load_i64(p + 35)
+        if _place_one(stand, last, timestamp, body):
+            return False
+        if not kept.batches:
+            kept.first_offset = offset
+        if timestamp > kept.latest:
+            kept.latest, kept.latest_offset = timestamp, last
+        kept.records = -1 if count < 0 or kept.records < 0 else kept.records + count
+        kept.batches += 1
+        kept.last_offset, next_offset = last, last + 1
+        p += body
+        size -= body
+    return kept.batches > 0
+
+
+cdef class Places:
+    """Where a segment and its indexes stand, for appends that are sound and need no roll.
+
+    `keep` and `place` look at what is to follow and change nothing; once that is written, `settle`
+    goes on behind it. Not for several threads at once.
+
+    Attributes:
+        offsets, times: entries of both indexes for what was looked at last.
     """
-    if base < 0 or offset_room < 0 or time_room < 0 or interval < 0:
-        raise ValueError("base, interval and room are not negative")
-    cdef Places s
-    cdef const uint8_t *p = pointer_to(data)
-    cdef int64_t left = data.shape[0], size
-    # An entry is made behind more than an interval, or a batch at the least.
-    cdef int64_t most = 1 + left // max(interval, <int64_t>HEADER_BYTES)
-    offset_room, time_room = min(offset_room, most), min(time_room, most)
-    offsets = PyBytes_FromStringAndSize(NULL, offset_room * 8)
-    times = PyBytes_FromStringAndSize(NULL, time_room * 12)
-    s.base, s.interval, s.position, s.since, s.latest = base, interval, position, since, latest
-    s.latest_at, s.indexed, s.indexed_time = latest_at, indexed, indexed_time
-    s.indexed_time_at, s.offset_room, s.time_room = indexed_time_at, offset_room, time_room
-    s.offsets, s.times = <uint8_t *>PyBytes_AS_STRING(offsets), <uint8_t *>PyBytes_AS_STRING(times)
-    while left:
-        if left < HEADER_BYTES:
-            return None
-        size = <int64_t>load_i32(p + 8) + LOG_OVERHEAD
-        if not HEADER_BYTES <= size <= left:
-            return None
-        if _place_one(&s, add64(load_i64(p), load_i32(p + 23)), load_i64(p + 35), size):
-            return None
-        p += size
-        left -= size
-    return (offsets[:(offset_room - s.offset_room) * 8], times[:(time_room - s.time_room) * 12],
-            s.position, s.since, s.latest, s.latest_at, s.indexed, s.indexed_time,
-            s.indexed_time_at)
 
+    cdef int64_t _end, _latest_max
+    cdef Stand _here, _next
+    cdef readonly bytes offsets, times
+
+    def __init__(self, *, int64_t end, int64_t latest_max, int64_t base, int64_t interval,
+                 int64_t position, int64_t since, latest, int64_t indexed, int64_t offset_room,
+                 indexed_time, int64_t time_room):
+        """Begin somewhere.
+
+        Args:
+            end: what is larger has to roll.
+            latest_max: and what is newer, in ms.
+            base: the segment's base offset, not negative.
+            interval: an entry is made behind more than so many bytes.
+            position: the size of the segment.
+            since: bytes since the last entry.
+            latest: the largest timestamp so far and its offset.
+            indexed: offset of the last entry of the offset index, less than the base for none.
+            indexed_time: timestamp and offset of that of the time index.
+            offset_room, time_room: entries that each index has room for.
+        """
+        if base < 0 or interval < 0 or position < 0:
+            raise ValueError("base, interval and position are not negative")
+        self._end, self._latest_max = end, latest_max
+        self._here.base, self._here.interval = base, interval
+        self._here.position, self._here.since = position, since
+        self._here.latest, self._here.latest_at = latest
+        self._here.indexed = indexed
+        self._here.indexed_time, self._here.indexed_time_at = indexed_time
+        self._here.offset_room, self._here.time_room = offset_room, time_room
+        self._here.offsets = self._here.times = NULL
+        self._next = self._here
+        self.offsets = self.times = b""
+
+    @property
+    def position(self):
+        """The size of the segment, without what was looked at since."""
+        return self._here.position
+
+    @property
+    def since(self):
+        """Bytes since the last entry, likewise."""
+        return self._here.since
+
+    @property
+    def latest(self):
+        """The largest timestamp and its offset, likewise."""
+        return self._here.latest, self._here.latest_at
+
+    @property
+    def indexed(self):
+        """Offset of the last entry of the offset index, with what was looked at."""
+        return self._next.indexed
+
+    @property
+    def indexed_time(self):
+        """Timestamp and offset of the last entry of the time index, with what was looked at."""
+        return self._next.indexed_time, self._next.indexed_time_at
+
+    def keep(self, data, int64_t next_offset, int64_t leader_epoch):
+        """All that a follower asks of batches of magic 2 that no producer has a part in.
+
+        Args:
+            data: whole batches; read only.
+            next_offset: none may begin before it.
+            leader_epoch: of each of them.
+
+        Returns:
+            (first offset, last offset, records or -1, largest timestamp, the last offset of the
+            first batch that has it), or None where anything is refused or unusual, or the segment
+            has to roll. Who needs to know why asks step by step.
+
+        Source: Kafka UnifiedLog.analyzeAndValidateRecords.
+        """
+        cdef Kept kept
+        cdef Py_buffer buffer
+        cdef bint sound = False
+        if not 0 <= leader_epoch <= INT32_MAX or next_offset < 0:
+            return None
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)  # a typed view takes longer to make
+        try:
+            if self._begin(buffer.len):
+                with nogil:
+                    sound = _keep(<const uint8_t *>buffer.buf, buffer.len, next_offset,
+                                  <int32_t>leader_epoch, &kept, &self._next)
+        finally:
+            PyBuffer_Release(&buffer)
+        if not sound or not self._end_at(kept.last_offset, kept.latest):
+            return None
+        return (kept.first_offset, kept.last_offset, kept.records, kept.latest,
+                kept.latest_offset)
+
+    def place(self, int64_t size, int64_t last, int64_t latest):
+        """Place one batch; false where the segment has to roll, or entries are out of order.
+
+        Args:
+            size, last, latest: its bytes, last offset, and largest timestamp.
+        """
+        if not self._begin(size) or _place_one(&self._next, last, latest, size):
+            return False
+        return self._end_at(last, latest)
+
+    def settle(self):
+        """Go on behind what was looked at last, now that it is written, and its entries."""
+        self._here = self._next
+
+    cdef bint _begin(self, int64_t size) except -1:
+        cdef Stand *to = &self._next
+        cdef int64_t most = 0
+        to[0] = self._here
+        # No index is filled here: the append that finds one full is the one that rolls.
+        if size > self._end - to.position or to.offset_room <= 0 or to.time_room <= 0:
+            return False
+        if size > to.interval - to.since:
+            # An entry is made behind more than an interval, or a batch at the least.
+            most = 1 + size // max(to.interval, <int64_t>HEADER_BYTES)
+        to.offset_room, to.time_room = min(to.offset_room, most), min(to.time_room, most)
+        self.offsets = PyBytes_FromStringAndSize(NULL, to.offset_room * 8)
+        self.times = PyBytes_FromStringAndSize(NULL, to.time_room * 12)
+        to.offsets = <uint8_t *>PyBytes_AS_STRING(self.offsets)
+        to.times = <uint8_t *>PyBytes_AS_STRING(self.times)
+        return True
+
+    cdef bint _end_at(self, int64_t last, int64_t latest) except -1:
+        # Ordered as it is, no difference overflows.
+        if latest > self._latest_max or last < self._here.base:
+            return False
+        if last - self._here.base > INT32_MAX:
+            return False
+        cdef Py_ssize_t used = self._next.offsets - <uint8_t *>PyBytes_AS_STRING(self.offsets)
+        cdef Py_ssize_t used_times = self._next.times - <uint8_t *>PyBytes_AS_STRING(self.times)
+        self.offsets, self.times = self.offsets[:used], self.times[:used_times]
+        self._next.offset_room = self._here.offset_room - used // 8
+        self._next.time_room = self._here.time_room - used_times // 12
+        return True
+
+
+# ---- whether batches may follow ------------------------------------------------------------------
 
 cdef void _survey(const int64_t[:, ::1] rows, int64_t base, int64_t before, bint strict,
                   int64_t epoch, int64_t *found) noexcept nogil:

@@ -35,9 +35,6 @@ def append_in_place(
     before_max: int,
     after_max: int,
 ) -> tuple[bytes, int, int, int] | None: ...
-def keep_in_place(
-    data: Buffer, next_offset: int, leader_epoch: int
-) -> tuple[int, int, int, int, int, int, int] | None: ...
 def examine_messages(
     data: Buffer,
     *,

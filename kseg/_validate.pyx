@@ -6,7 +6,6 @@ array of the caller's and counted beyond it, so that a sound append costs one ca
 two. Source: Kafka LogValidator.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -37,9 +36,6 @@ cdef enum:
     HEAD_TIMED_BYTES = 43  # the same, and on to the end of the largest timestamp
     KNOWN_ATTRIBUTES = 0x77  # codec, transactional, control, delete horizon
     MESSAGE_TIMED_BYTES = 26  # an entry of magic 1, up to the end of its timestamp
-
-# No append lies as far as what is left from here on.
-cdef int64_t OFFSET_MAX = INT64_MAX - 0x1ffffffff
 
 # Why a record is refused by itself; the order is that of kseg.log.record_checks.REASONS.
 cdef enum:
@@ -482,89 +478,6 @@ def append_in_place(const uint8_t[::1] data, int64_t next_offset, int32_t leader
                            not create_time, seen.max_timestamp, head)
     return (PyBytes_FromStringAndSize(<char *>head, head_bytes), seen.records, last_offset,
             seen.max_timestamp)
-
-
-# ---- batches that keep their offsets -------------------------------------------------------------
-
-cdef enum:
-    CODEC_MAX = 4
-
-# What a pass over such batches found.
-cdef struct Kept:
-    int64_t batches
-    int64_t first_offset
-    int64_t last_offset
-    int64_t records
-    int64_t latest
-    int64_t latest_offset
-    int64_t first_timestamp
-
-
-cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t leader_epoch,
-                Kept *kept) noexcept nogil:
-    # In bounds: a header is read where HEADER_BYTES are left, a body where all of it is.
-    cdef int64_t body, covered, offset, last, timestamp
-    cdef int32_t delta, count
-    kept.batches, kept.records, kept.latest, kept.latest_offset = 0, 0, NO_TIMESTAMP, -1
-    kept.first_timestamp, kept.first_offset, kept.last_offset = NO_TIMESTAMP, -1, -1
-    while size:
-        if size < HEADER_BYTES:
-            return False
-        body = load_i32(p + 8)
-        if not HEADER_BYTES - LOG_OVERHEAD <= body <= size - LOG_OVERHEAD or p[16] != 2:
-            return False
-        if p[22] & ATTRIBUTE_CONTROL or p[22] & ATTRIBUTE_CODEC > CODEC_MAX:
-            return False
-        if load_i32(p + 12) != leader_epoch or load_i64(p + 43) >= 0:
-            return False
-        offset, delta, count = load_i64(p), load_i32(p + 23), load_i32(p + 57)
-        if not next_offset <= offset <= OFFSET_MAX or delta < 0:
-            return False
-        covered = body + LOG_OVERHEAD - CRC_COVERS_FROM
-        if crc32c_of(p + CRC_COVERS_FROM, covered) != load_u32(p + 17):
-            return False
-        last, timestamp = offset + delta, load_i64(p + 35)
-        if not kept.batches:
-            kept.first_offset, kept.first_timestamp = offset, timestamp
-        if timestamp > kept.latest:
-            kept.latest, kept.latest_offset = timestamp, last
-        kept.records = -1 if count < 0 or kept.records < 0 else kept.records + count
-        kept.batches += 1
-        kept.last_offset, next_offset = last, last + 1
-        p += body + LOG_OVERHEAD
-        size -= body + LOG_OVERHEAD
-    return kept.batches > 0
-
-
-def keep_in_place(data, int64_t next_offset, int64_t leader_epoch):
-    """All that a follower asks of batches of magic 2 that no producer has a part in.
-
-    Args:
-        data: whole batches; read only.
-        next_offset: none may begin before it.
-        leader_epoch: of each of them.
-
-    Returns:
-        (batches, first offset, last offset, records or -1, largest timestamp, the last offset of
-        the first batch that has it, largest timestamp of the first batch), or None where anything
-        is refused or unusual. Who needs to know why asks step by step.
-
-    Source: Kafka UnifiedLog.analyzeAndValidateRecords.
-    """
-    cdef Kept kept
-    cdef bint sound
-    cdef Py_buffer buffer
-    if not 0 <= leader_epoch <= 0x7fffffff or next_offset < 0:
-        return None
-    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)  # a typed view takes longer to make
-    with nogil:
-        sound = _keep(<const uint8_t *>buffer.buf, buffer.len, next_offset, <int32_t>leader_epoch,
-                      &kept)
-    PyBuffer_Release(&buffer)
-    if not sound:
-        return None
-    return (kept.batches, kept.first_offset, kept.last_offset, kept.records, kept.latest,
-            kept.latest_offset, kept.first_timestamp)
 
 
 # ---- messages of magic 0 and 1 -------------------------------------------------------------------

@@ -109,6 +109,13 @@ class OffsetIndexWriter(IndexSlots):
             self._write(b"".join(packed), len(packed))
             self._last_offset = last
 
+    def stand(self) -> tuple[int, int]:
+        """Offset of the last entry, one below the base if there is none; slots that are left."""
+        if self._file is None:
+            self._load()
+        count = self._count
+        return self._last_offset if count else self.base_offset - 1, self._slots - count
+
     def append_packed(self, data: io.Bytes, last_offset: int) -> None:
         """Add entries as they lie in the file, which someone has compared with those before.
 
@@ -116,10 +123,13 @@ class OffsetIndexWriter(IndexSlots):
             data: whole entries, no more than there is room for.
             last_offset: of the last of them.
         """
-        count = len(data) // self.ENTRY.size
-        self._check_room(count)
+        file, count, used = self._file or self._load(), len(data) // 8, self._count
+        if used + count > self._slots:
+            self._check_room(count)
         if count:
-            self._write(data, count)
+            self._dirty = True
+            file.write_at(used * 8, data)
+            self._count = used + count
             self._last_offset = last_offset
 
     def _packed(self, offset: int, position: int, last: int, *, known: bool) -> bytes:
@@ -240,6 +250,12 @@ class TimeIndexWriter(IndexSlots):
         """As `maybe_append`, but that nothing is added where it is full."""
         return self._append_one(timestamp, offset, 1)
 
+    def stand(self) -> tuple[TimeIndexEntry, int]:
+        """The last entry, (-1, base offset) if there is none; slots that are left but the last."""
+        if self._file is None:
+            self._load()
+        return self._last, self._slots - 1 - self._count
+
     def append_packed(self, data: io.Bytes, last: TimeIndexEntry) -> None:
         """Add entries as they lie in the file, which someone has compared with those before.
 
@@ -247,10 +263,13 @@ class TimeIndexWriter(IndexSlots):
             data: whole entries, no more than there is room for.
             last: the last of them.
         """
-        count = len(data) // self.ENTRY.size
-        self._check_room(count)
+        file, count, used = self._file or self._load(), len(data) // 12, self._count
+        if used + count > self._slots:
+            self._check_room(count)
         if count:
-            self._write(data, count)
+            self._dirty = True
+            file.write_at(used * 12, data)
+            self._count = used + count
             self._last = last
 
     def _append_one(self, timestamp: int, offset: int, kept: int) -> bool:

@@ -246,12 +246,20 @@ class WriteFile(Closing):
         return read_at(self._fd, position, size)
 
     def write_at(self, position: int, *parts: Bytes) -> int:
+        """As `write_parts`; answers how many bytes that was."""
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        self.write_parts(position, parts, size)
+        return size
+
+    def write_parts(self, position: int, parts: Sequence[Bytes], size: int) -> None:
         """Write all of the parts, one behind the other, from `position` on.
 
         After an error some of the bytes may have been written, from the first one on.
 
-        Returns:
-            How many bytes that was.
+        Args:
+            position: in the file.
+            parts: bytes.
+            size: how many that is.
 
         Raises:
             PoisonedFileError: a flush has failed before.
@@ -259,28 +267,28 @@ class WriteFile(Closing):
         """
         if self._failure is not None:
             self._check()
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if not size:
-            return 0
+            return
         some = parts if len(parts) <= _BUFFERS_MAX else parts[:_BUFFERS_MAX]
         try:
             written = _calls.pwritev(self._fd, some, position)
         except InterruptedError:
-            return self._write_rest(position, parts, 0)
-        if written == size:
-            return size
+            written = 0
+        else:
+            if written == size:
+                return
+            self._some(written)
         # One call does nearly always; parts are taken apart only where it does not.
-        return self._write_rest(position, parts, self._some(written))
+        self._write_rest(position, parts, written)
 
-    def _write_rest(self, start: int, parts: Sequence[Bytes], written: int) -> int:
+    def _write_rest(self, position: int, parts: Sequence[Bytes], written: int) -> None:
         """Go on behind what is written already."""
         left = [memoryview(part).cast("B") for part in parts if len(part)]
-        position = start
         while True:
             position += written
             left = _behind(left, written)
             if not left:
-                return position - start
+                return
             try:
                 written = _calls.pwritev(self._fd, left[:_BUFFERS_MAX], position)
             except InterruptedError:

@@ -9,6 +9,7 @@ Source: Kafka `FileRecords`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from kseg.constants import SEGMENT_BYTES_MAX
@@ -89,10 +90,15 @@ class LogWriter(Closing):
         return self._failure is not None or self.file.poisoned
 
     def append(self, *parts: io.Bytes) -> int:
+        """As `append_parts`; of a memoryview the items are bytes."""
+        return self.append_parts(parts, sum(map(len, parts)))
+
+    def append_parts(self, parts: Sequence[io.Bytes], size: int) -> int:
         """Write all of the parts at the end, one behind the other, or nothing.
 
         Args:
-            parts: bytes; of a memoryview the items are bytes.
+            parts: bytes.
+            size: how many that is.
 
         Returns:
             The position of the first byte.
@@ -105,25 +111,25 @@ class LogWriter(Closing):
         if self._failure is not None:
             self._refuse()
         position = self._size
-        size = position + (len(parts[0]) if len(parts) == 1 else sum(map(len, parts)))
-        if size > SEGMENT_BYTES_MAX:
+        end = position + size
+        if end > SEGMENT_BYTES_MAX:
             raise LimitExceededError(
-                f"{size - position} bytes more than {position} are more than a file of "
+                f"{size} bytes more than {position} are more than a file of "
                 f"{SEGMENT_BYTES_MAX} takes",
                 path=self.path,
                 position=position,
             )
         self._dirty = True
         try:
-            self.file.write_at(position, *parts)
+            self.file.write_parts(position, parts, size)
         except PoisonedFileError:
             raise
         except BaseException as error:
             self.cut_back(position, error)
             raise
-        self._size = size
-        if size > self._file_bytes:
-            self._file_bytes = size
+        self._size = end
+        if end > self._file_bytes:
+            self._file_bytes = end
         return position
 
     def cut_back(self, size: int, cause: BaseException) -> None:

@@ -172,37 +172,3 @@ def place_table(
         since,
         Latest(time, time_at),
     )
-
-
-def place_batches(
-    data: memoryview,
-    position: int,
-    bytes_since_entry: int,
-    interval: int,
-    latest: Latest,
-    *,
-    base_offset: int,
-    indexed: Indexed,
-) -> Packed | None:
-    """`place_table` for whole batches of magic 2, from their bytes; None where it answers pairs."""
-    offset, (time, time_at), offset_room, time_room = indexed
-    placed = _placement.place_batches(
-        data,
-        base_offset,
-        interval,
-        position,
-        bytes_since_entry,
-        *latest,
-        offset,
-        time,
-        time_at,
-        offset_room,
-        time_room,
-    )
-    if placed is None:
-        return None
-    offsets, times, end, since, latest_time, latest_at, offset, time, time_at = placed
-    offset_room -= len(offsets) // OFFSET_ENTRY_BYTES
-    time_room -= len(times) // TIME_ENTRY_BYTES
-    behind = Indexed(offset, TimeIndexEntry(time, time_at), offset_room, time_room)
-    return Packed(offsets, times, behind, end, since, Latest(latest_time, latest_at))

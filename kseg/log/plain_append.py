@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kseg import _validate
 from kseg.constants import NO_TIMESTAMP
 from kseg.log.append_result import AppendResult
 from kseg.log.append_rules import NOTHING_CONVERTED, AppendOrigin
-from kseg.log.flushing import flush, roll
+from kseg.log.config import INT64_MAX
+from kseg.log.flushing import flush
 from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.validation import plain_in_place
 
 if TYPE_CHECKING:
-    from kseg.log.segment_writer import SegmentWriter
     from kseg.log.state import LogState
 
 #: The first byte of the producer id of a batch; its highest bit says that there is none.
@@ -38,24 +37,23 @@ def follow_plain(
     epoch = entries[-1].epoch
     if leader_epoch is not None and leader_epoch < epoch:
         return None
-    found = _validate.keep_in_place(view, state.log_end.offset, epoch)
+    runway = state.active.runway(state.roll_ms)
+    if runway is None:
+        return None
+    found = runway.places.keep(view, state.log_end.offset, epoch)
     if found is None:
         return None
-    batches, first, last, records, latest, latest_offset, first_timestamp = found
-    size, now_ms = len(view), state.now_ms()
-    segment = _segment_for(state, size, first, last, latest, now_ms)
-    if segment is None:
-        return None
+    first, last, records, latest, latest_offset = found
+    size, end = len(view), last + 1
     try:
-        if batches == 1:
-            segment.append_one((view,), size, last, latest)
-        elif not segment.append_batches(view, last, first_timestamp):
-            return None
-        _commit(state, last + 1, size)
+        runway.write((view,), size)
+        _offset, base, position = state.log_end
+        state.producers.map_end_offset = end
+        state.advance(_tuple(OffsetMetadata, (end, base, position + size)))
     except BaseException as error:
         give_up(state, error)
         raise
-    flush_if_due(state, last + 1, now_ms)
+    flush_if_due(state, end)
     start = state.log_start_offset
     none, cost = NO_TIMESTAMP, NOTHING_CONVERTED
     told = first, last, records, size, latest, latest_offset, none, start, epoch, False, cost
@@ -74,21 +72,26 @@ def lead_plain(
         return None
     if origin is AppendOrigin.RAFT_LEADER or first > _OFFSET_MAX:
         return None
+    runway = state.active.runway(state.roll_ms)
+    if runway is None:
+        return None
     rules, now_ms = state.rules_for(origin, epoch), state.now_ms()
     found = plain_in_place(view, rules, first, now_ms)
     if found is None:
         return None
     head, records, last, latest = found
-    segment = _segment_for(state, size, first, last, latest, now_ms)
-    if segment is None:
+    end = last + 1
+    if not runway.places.place(size, last, latest):
         return None
     try:
-        segment.append_one((head, view[len(head) :]), size, last, latest)
-        _commit(state, last + 1, size)
+        runway.write((head, view[len(head) :]), size)
+        _offset, base, position = state.log_end
+        state.producers.map_end_offset = end
+        state.advance(_tuple(OffsetMetadata, (end, base, position + size)))
     except BaseException as error:
         give_up(state, error)
         raise
-    flush_if_due(state, last + 1, now_ms)
+    flush_if_due(state, end, now_ms)
     log_append = rules.is_log_append
     latest_offset = last if log_append or latest > NO_TIMESTAMP else -1
     appended_ms, start = now_ms if log_append else NO_TIMESTAMP, state.log_start_offset
@@ -97,37 +100,15 @@ def lead_plain(
     return _tuple(AppendResult, told)
 
 
-def _segment_for(
-    state: LogState, size: int, first: int, last: int, latest: int, now_ms: int
-) -> SegmentWriter | None:
-    """The active segment, or a new one; None for what is larger than any."""
-    if size > state.config.segment_bytes:
-        return None
-    if state.active.should_roll(
-        now_ms=now_ms,
-        max_timestamp=latest,
-        messages_bytes=size,
-        largest_offset=last,
-        segment_ms=state.roll_ms,
-    ):
-        roll(state, first)
-    return state.active
-
-
-def _commit(state: LogState, end: int, size: int) -> None:
-    _offset, base, position = state.log_end
-    state.producers.map_end_offset = end
-    state.advance(_tuple(OffsetMetadata, (end, base, position + size)))
-
-
-def flush_if_due(state: LogState, end: int, now_ms: int) -> None:
+def flush_if_due(state: LogState, end: int, now_ms: int | None = None) -> None:
     """Flush where the settings ask for it behind so many messages, or so much time."""
     config = state.config
-    if (
-        end - state.recovery_point >= config.flush_messages
-        or now_ms - state.last_flush_ms >= config.flush_ms
-    ):
+    if end - state.recovery_point >= config.flush_messages:
         flush(state)
+    elif config.flush_ms < INT64_MAX:
+        now_ms = state.now_ms() if now_ms is None else now_ms
+        if now_ms - state.last_flush_ms >= config.flush_ms:
+            flush(state)
 
 
 def give_up(state: LogState, error: BaseException) -> None:

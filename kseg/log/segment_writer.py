@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from kseg.errors import OffsetOverflowError
 from kseg.files import io
@@ -22,7 +22,8 @@ from kseg.files.mapping import Mapping
 from kseg.format.header import BatchTable
 from kseg.log import placement
 from kseg.log.config import LogConfig
-from kseg.log.placement import Indexed, Latest, Packed, Placed, Placement
+from kseg.log.placement import Latest, Packed, Placed, Placement
+from kseg.log.runway import Runway, index_placed, indexed_so_far, undo
 from kseg.log.segment import Segment
 from kseg.log.segment_walks import latest_from, next_offset, timestamp_of_first
 from kseg.log.written_files import WrittenFiles, attempt
@@ -30,7 +31,6 @@ from kseg.log.written_files import WrittenFiles, attempt
 _INT32_MAX: Final = 2**31 - 1
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
-_Placed = TypeVar("_Placed", Packed | Placement, Packed | None)
 
 
 class SegmentWriter(Closing):
@@ -52,6 +52,7 @@ class SegmentWriter(Closing):
         "_latest",
         "_log",
         "_rolling",
+        "_runway",
         "base_offset",
         "config",
         "created_ms",
@@ -76,6 +77,7 @@ class SegmentWriter(Closing):
         self._bytes_since_entry = 0
         self._latest: Latest | None = None
         self._rolling: int | None = None
+        self._runway: Runway | None = None
 
     @classmethod
     def open(
@@ -148,6 +150,8 @@ class SegmentWriter(Closing):
 
         Source: Kafka `maxTimestampAndOffsetSoFar`.
         """
+        if self._runway is not None:
+            return Latest(*self._runway.places.latest)
         if self._latest is None:
             self._latest = Latest(*self.time_index.last_entry)
         return self._latest
@@ -207,6 +211,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.append`.
         """
+        self._leave_runway()
         position, since = self._log.size, self._bytes_since_entry
         if batches:
             placed = placement.place(
@@ -220,9 +225,10 @@ class SegmentWriter(Closing):
         self, parts: Sequence[io.Bytes], size: int, last_offset: int, max_timestamp: int
     ) -> None:
         """As `append`, for one batch of `size` bytes, which is what the parts are."""
+        self._leave_runway()
         log, latest, since = self._log, self._latest or self.latest, self._bytes_since_entry
         if not 0 <= last_offset - self.base_offset <= _INT32_MAX:
-            self._check_offset(last_offset)
+            self._refuse_offset(last_offset)
         if max_timestamp > latest.timestamp:
             latest = _tuple(Latest, (max_timestamp, last_offset))
         due = since > self.config.index_interval_bytes
@@ -233,7 +239,7 @@ class SegmentWriter(Closing):
                 self.offset_index.append_if_room(last_offset, position)
                 self.time_index.append_if_room(latest.timestamp, latest.offset)
         except BaseException as error:
-            self._undo(position, indexed, error)
+            undo(self._log, self.offset_index, position, indexed, error)
             raise
         if position == 0:
             self._rolling = max_timestamp
@@ -242,20 +248,40 @@ class SegmentWriter(Closing):
 
     def append_table(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
         """As `append`, for batches whose headers are a table; of use for many."""
+        self._leave_runway()
         position = self._log.size
         if len(table):
-            placed = self._placed(placement.place_table, table, position)
+            where = position, self._bytes_since_entry, self.config.index_interval_bytes, self.latest
+            indexed = indexed_so_far(self.offset_index, self.time_index)
+            base = self.base_offset
+            placed = placement.place_table(table, *where, base_offset=base, indexed=indexed)
             largest, first = int(table.last_offset[-1]), int(table.max_timestamp[0])
             self._append(parts, placed, position, largest, first)
         return position
 
-    def append_batches(self, data: memoryview, largest_offset: int, first_timestamp: int) -> bool:
-        """As `append`, for whole batches of magic 2; false, and no effect, if they need a table."""
-        position = self._log.size
-        placed = self._placed(placement.place_batches, data, position)
-        if placed is not None:
-            self._append((data,), placed, position, largest_offset, first_timestamp)
-        return placed is not None
+    def runway(self, segment_ms: int) -> Runway | None:
+        """The short way of sound appends; None where the segment has to be looked at first.
+
+        Args:
+            segment_ms: `LogConfig.roll_ms`.
+        """
+        runway, config = self._runway, self.config
+        if runway is not None and runway.config is config:
+            return runway
+        self._leave_runway()
+        latest, first = self._latest, self._rolling
+        if latest is None or first is None or first < 0:
+            return None
+        newest, since = first + segment_ms - self.roll_jitter_ms, self._bytes_since_entry
+        self._runway = Runway(self._files, config, self._log.size, since, latest, newest)
+        return self._runway
+
+    def _leave_runway(self) -> None:
+        """Know again what the runway knew; something else is going to change."""
+        runway, self._runway = self._runway, None
+        if runway is not None:
+            self._latest = Latest(*runway.places.latest)
+            self._bytes_since_entry = runway.places.since
 
     def _append(
         self,
@@ -265,7 +291,8 @@ class SegmentWriter(Closing):
         largest_offset: int,
         first_timestamp: int,
     ) -> None:
-        self._check_offset(largest_offset)
+        if not self.can_convert(largest_offset):
+            self._refuse_offset(largest_offset)
         if sum(map(len, parts)) != placed.end - position:
             raise ValueError(f"the parts have not the {placed.end - position} bytes of the batches")
         indexed = -1
@@ -273,50 +300,18 @@ class SegmentWriter(Closing):
             self._log.append(*parts)
             if placed[0]:
                 indexed = self.offset_index.count
-                self._index(placed)
+                index_placed(self.offset_index, self.time_index, placed)
         except BaseException as error:
-            self._undo(position, indexed, error)
+            undo(self._log, self.offset_index, position, indexed, error)
             raise
         if position == 0:
             self._rolling = first_timestamp
         self._latest = placed.latest
         self._bytes_since_entry = placed.bytes_since_entry
 
-    def _check_offset(self, offset: int) -> None:
-        if not self.can_convert(offset):
-            reason = f"it has no 32-bit form relative to {self.base_offset}"
-            raise OffsetOverflowError(reason, path=self._log.path, offset=offset)
-
-    def _undo(self, position: int, indexed: int, error: BaseException) -> None:
-        if self._log.size != position:
-            self._log.cut_back(position, error)
-        if indexed >= 0:
-            self.offset_index.truncate_to_count(indexed)
-
-    def _index(self, placed: Placement | Packed) -> None:
-        """Write entries.
-
-        Many batches may need more than there is room for; then the last ones go without, and the
-        next append rolls, where Kafka fails with the batches written.
-        """
-        index, times = self.offset_index, self.time_index
-        if isinstance(placed, Packed):
-            index.append_packed(placed.offsets, placed.indexed.offset)
-            times.append_packed(placed.times, placed.indexed.time)
-        else:
-            index.append_all(placed.entries[: index.slots - index.count])
-            times.maybe_append_all(placed.times)
-
-    def _placed(self, place: Callable[..., _Placed], batches: object, position: int) -> _Placed:
-        index, times = self.offset_index, self.time_index
-        indexed = Indexed(
-            index.last_offset if index.count else self.base_offset - 1,
-            times.last_entry,
-            index.slots - index.count,
-            max(times.slots - 1 - times.count, 0),
-        )
-        where = position, self._bytes_since_entry, self.config.index_interval_bytes, self.latest
-        return place(batches, *where, base_offset=self.base_offset, indexed=indexed)
+    def _refuse_offset(self, offset: int) -> None:
+        reason = f"it has no 32-bit form relative to {self.base_offset}"
+        raise OffsetOverflowError(reason, path=self._log.path, offset=offset)
 
     # ---- rolling ---------------------------------------------------------------------------------
 
@@ -365,6 +360,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.onBecomeInactiveSegment`.
         """
+        self._leave_runway()
         self._index_latest(self.latest)
         self.offset_index.trim()
         self.time_index.trim()
@@ -372,6 +368,7 @@ class SegmentWriter(Closing):
 
     def resize_indexes(self, size: int) -> None:
         """Give both indexes `size` bytes: the segment is to be appended to."""
+        self._leave_runway()
         self.offset_index.resize(size)
         self.time_index.resize(size)
 
@@ -412,6 +409,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.truncateTo`.
         """
+        self._leave_runway()
         with self.reader(mapping="never") as reader:
             found = reader.lookup(offset)
         latest = self.latest
@@ -461,6 +459,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.close`, `closeHandlers`.
         """
+        self._leave_runway()
         known = self._latest
         if not trim or known is None or self._log.file.fd < 0:
             self._files.close(trim=trim)

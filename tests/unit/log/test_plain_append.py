@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kseg import _validate
+from kseg._placement import Places
 from kseg.constants import TimestampType
 from kseg.errors import KsegError, PoisonedFileError
 from kseg.files.time_index import TimeIndexEntry
@@ -18,7 +18,7 @@ from kseg.log import append
 from kseg.log.append import append_as_follower, append_as_leader
 from kseg.log.append_rules import AppendOrigin
 from kseg.log.partition import Log
-from kseg.log.placement import Indexed, Latest, Packed, place_batches, place_table
+from kseg.log.placement import Indexed, Latest, Packed, place_table
 from tests.reference_codecs import crc32c
 from tests.unit.log.logs import NOW_MS, Clock, failing, marker, one, open_log, stored
 
@@ -99,6 +99,34 @@ def _places(log: Log) -> tuple[object, ...]:
     )
 
 
+def places(
+    indexed: Indexed | None = None,
+    *,
+    rooms: tuple[int, int] = (9, 9),
+    end: int = 2**20,
+    newest: int = 2**63 - 1,
+    base: int = 0,
+    interval: int = 4096,
+    since: int = 0,
+    latest: tuple[int, int] = (-1, 0),
+) -> Places:
+    """Where an empty segment with room stands, or another one."""
+    indexed = indexed or Indexed(-1, TimeIndexEntry(-1, 0), *rooms)
+    return Places(
+        end=end,
+        latest_max=newest,
+        base=base,
+        interval=interval,
+        position=0,
+        since=since,
+        latest=latest,
+        indexed=indexed.offset,
+        offset_room=indexed.offset_room,
+        indexed_time=indexed.time,
+        time_room=indexed.time_room,
+    )
+
+
 def _nothing(*_given: object) -> None:
     return None
 
@@ -139,7 +167,7 @@ def test_random_appends_leave_the_same_bytes_and_answers(
                     patch.setattr(append, name, _nothing)
                 assert answer == _done(slow, step)
             assert _places(quick) == _places(slow)
-    assert taken > 20
+    assert taken > 15
     assert _left(tmp_path / "a" / "t-0") == _left(tmp_path / "b" / "t-0")
 
 
@@ -162,22 +190,23 @@ def test_random_appends_leave_the_same_bytes_and_answers(
     ],
 )
 def test_whatever_is_unusual_is_not_kept_in_one_pass(data: bytes) -> None:
-    assert _validate.keep_in_place(data, 5, 0) is None
+    assert places().keep(data, 5, 0) is None
 
 
 @pytest.mark.parametrize("at", range(HEADER + 5))
 def test_a_wrong_bit_anywhere_is_not_kept(at: int) -> None:
     data = bytearray(stored(5) + stored(6))
     data[len(stored(5)) + at] ^= 0x10
-    found = _validate.keep_in_place(data, 5, 0)
-    # What lies in front of the checksum is not covered by it: here the offset alone is free.
-    assert (found is None) == (at not in range(8))
+    found = places().keep(data, 5, 0)
+    # What lies in front of the checksum is not covered by it: here the offset alone is free, as
+    # far as it has a 32-bit form.
+    assert (found is None) == (at not in range(4, 8))
 
 
 def test_no_epoch_or_offset_is_outside_of_its_range() -> None:
-    assert _validate.keep_in_place(stored(5), 5, 2**31) is None
-    assert _validate.keep_in_place(stored(5), 5, -1) is None
-    assert _validate.keep_in_place(stored(5), -1, 0) is None
+    assert places().keep(stored(5), 5, 2**31) is None
+    assert places().keep(stored(5), 5, -1) is None
+    assert places().keep(stored(5), -1, 0) is None
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -189,19 +218,79 @@ def test_batches_are_placed_by_their_bytes_as_by_a_table(seed: int) -> None:
         offset += count
     data = b"".join(parts)
     before = TimeIndexEntry(*source.choice(((-1, 50), (NOW_MS, 99), (NOW_MS + 5, 99))))
-    rooms = source.choice((0, 2, 1000)), source.choice((0, 2, 1000))
+    rooms = source.choice((1, 2, 1000)), source.choice((1, 2, 1000))
     indexed = Indexed(source.choice((49, 99, 110)), before, *rooms)
     where = 0, source.choice((0, 500)), source.choice((0, 90, 400)), Latest(*before)
     wanted = place_table(scan(data), *where, base_offset=50, indexed=indexed)
-    found = place_batches(memoryview(data), *where, base_offset=50, indexed=indexed)
-    assert found == (wanted if isinstance(wanted, Packed) else None)
+    there = places(indexed, since=where[1], interval=where[2], latest=where[3], base=50)
+    if isinstance(wanted, Packed):
+        assert there.keep(data, 100, 0) is not None
+        assert (there.position, there.since, there.latest) == (0, *where[1::2])
+        there.settle()
+        behind = Indexed(there.indexed, TimeIndexEntry(*there.indexed_time), *wanted.indexed[2:])
+        assert (
+            Packed(
+                there.offsets,
+                there.times,
+                behind,
+                there.position,
+                there.since,
+                Latest(*there.latest),
+            )
+            == wanted
+        )
+    else:
+        assert there.keep(data, 100, 0) is None
 
 
-def test_what_are_no_batches_has_no_place() -> None:
-    indexed = Indexed(-1, TimeIndexEntry(-1, 0), 9, 9)
-    for data in (stored(5)[:-1], stored(5) + bytes(4), bytes(80)):
-        where = memoryview(data), 0, 0, 4096, Latest(-1, 0)
-        assert place_batches(*where, base_offset=0, indexed=indexed) is None
+@pytest.mark.parametrize("seed", range(10))
+def test_batches_are_placed_one_by_one_as_all_at_once(seed: int) -> None:
+    source, indexed = random.Random(seed), Indexed(-1, TimeIndexEntry(-1, 0), 30, 30)
+    batches = [
+        stored(at, value=b"v" * source.randint(0, 99), time=NOW_MS + source.randint(0, 20))
+        for at in range(20)
+    ]
+    one, all_of_them = places(indexed, interval=150), places(indexed, interval=150)
+    offsets = times = b""
+    for at, batch in enumerate(batches):
+        assert one.place(len(batch), at, int.from_bytes(batch[35:43], "big"))
+        offsets, times = offsets + one.offsets, times + one.times
+        one.settle()
+    assert all_of_them.keep(b"".join(batches), 0, 0) is not None
+    assert (all_of_them.offsets, all_of_them.times) == (offsets, times)
+    all_of_them.settle()
+    names = ("position", "since", "latest", "indexed", "indexed_time")
+    assert [getattr(one, name) for name in names] == [getattr(all_of_them, name) for name in names]
+
+
+def test_what_has_no_place_is_looked_at_by_others() -> None:
+    data = stored(5)
+    size = len(data)
+    for fitting, too_tight in (
+        ({"end": size}, {"end": size - 1}),
+        ({"newest": NOW_MS}, {"newest": NOW_MS - 1}),
+        ({"base": 5}, {"base": 6}),
+        ({"rooms": (1, 1)}, {"rooms": (0, 1)}),
+        ({"rooms": (1, 1)}, {"rooms": (1, 0)}),
+    ):
+        assert places(**fitting).keep(data, 5, 0)
+        assert places(**fitting).place(size, 5, NOW_MS)
+        assert places(**too_tight).keep(data, 5, 0) is None
+        assert not places(**too_tight).place(size, 5, NOW_MS)
+    assert places().place(size, 2**31 - 1, NOW_MS)
+    assert not places().place(size, 2**31, NOW_MS)
+
+
+def test_what_was_only_looked_at_leaves_no_trace() -> None:
+    there, data = places(interval=0, since=1), stored(5)
+    assert there.keep(data, 5, 0) == (5, 5, 1, NOW_MS, 5)
+    assert (len(there.offsets), len(there.times)) == (8, 12)
+    assert (there.position, there.since, there.latest) == (0, 1, (-1, 0))
+    assert there.keep(data[:-1], 5, 0) is None
+    assert there.keep(data, 5, 0) == (5, 5, 1, NOW_MS, 5)
+    there.settle()
+    assert (there.position, there.since, there.latest) == (len(data), len(data), (NOW_MS, 5))
+    assert there.keep(data, 5, 0) is None  # its entry would not be above the last
 
 
 @pytest.mark.parametrize("ends", [".log", ".index", ".timeindex"])
