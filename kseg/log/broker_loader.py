@@ -2,7 +2,13 @@
 
 Nothing is added and nothing is made better: a torn tail under a clean mark stays and hides what
 lies in front of it, a garbled index leads to wherever it points, and what a load fails on is
-raised.
+raised. Left out is what nothing stored depends on, and what no look at the headers tells:
+
+- the room that a broker takes in advance: indexes of full size beside the last segment, and under
+  `preallocate` the zeros of a new log; what is left here is as after a clean stop;
+- a batch that counts as a compressed message because its magic byte was flipped: Kafka inflates it
+  to learn its offset, and may fail over that;
+- segments of negative offsets.
 
 Source: Kafka `LogLoader`, `LogSegment.sanityCheck`, `UnifiedLog.rebuildProducerState`.
 """
@@ -58,7 +64,8 @@ def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
         OSError: the disk refuses.
     """
     bench.epochs = _read_epochs(bench)
-    leftovers = clear(bench.scene, as_broker=True)
+    room = bench.inputs.config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
+    leftovers = clear(bench.scene, as_broker=True, index_bytes=room)
     splits.retried(bench, lambda: _find(bench))
     if bench.scene.directory.name.endswith(DELETE_SUFFIX):
         if not bench.bases:

@@ -33,11 +33,12 @@ _KRAFT_DELETED: Final = ".checkpoint.deleted"
 _OFFSET_END: Final = 2**63 - 1
 
 
-def clear(scene: Scene, *, as_broker: bool) -> tuple[str, ...]:
+def clear(scene: Scene, *, as_broker: bool, index_bytes: int = 0) -> tuple[str, ...]:
     """Clear leftovers away.
 
     Args:
         scene: the partition; changed.
+        index_bytes: what an offset index has in full, for a broker.
         as_broker: leave half-written checkpoints (`.tmp`) where they are, and fail over names that
             carry no offset, as Kafka does. Indexes and snapshots it does not write so; those that
             are, are ours.
@@ -54,7 +55,7 @@ def clear(scene: Scene, *, as_broker: bool) -> tuple[str, ...]:
     swaps = _valid_swaps(scene, found, as_broker=as_broker)
     if swaps:
         scene.settle()
-        _make_room(scene, swaps, as_broker=as_broker)
+        _make_room(scene, swaps, as_broker=as_broker, index_bytes=index_bytes)
         scene.settle()
         _take_places(scene, swaps)
     scene.settle()
@@ -115,7 +116,7 @@ def _offset(name: str, as_broker: bool) -> int | None:
         return None
 
 
-def _make_room(scene: Scene, swaps: list[str], *, as_broker: bool) -> None:
+def _make_room(scene: Scene, swaps: list[str], *, as_broker: bool, index_bytes: int) -> None:
     """Remove what finished files replace: everything that has an offset of their range."""
     start, end = _OFFSET_END, -_OFFSET_END
     for name in tuple(swaps):
@@ -125,8 +126,9 @@ def _make_room(scene: Scene, swaps: list[str], *, as_broker: bool) -> None:
             end = max(end, _next_offset(scene, name, as_broker=as_broker))
             index = _index_of(name)
             if as_broker and index not in scene.files:
-                # Kafka has made it, in looking for the end, and so nothing is missing later on.
-                scene.create(index, "an empty one in place of none")
+                # Kafka has made it, in looking for the end, and so nothing is missing later on; but
+                # all its room counts as entries, and the next append begins another segment.
+                scene.put(index, bytes(index_bytes), "one full of zeros in place of none")
                 swaps.append(index)
     for name in scene.names():
         if name in swaps:

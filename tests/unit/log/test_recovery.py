@@ -110,6 +110,21 @@ def test_zeros_behind_an_index_are_room_for_whole_entries_or_go(
         assert (f"replace {index.name.lstrip('0')}" not in changed(made)) == stays
 
 
+def test_a_finished_log_without_its_index_gets_one_without_room_from_a_broker(
+    partition: Path,
+) -> None:
+    log = sorted(partition.glob("*.log"))[-1]
+    log.rename(f"{log}.swap")
+    for kind in ("index", "timeindex"):
+        log.with_suffix(f".{kind}").unlink(missing_ok=True)
+    room = CONFIG.segment_index_bytes // 8
+    for as_broker in (False, True):
+        made = plan(partition, as_broker=as_broker)
+        assert (made.segments[-1].index_entries == room) == as_broker
+    apply_recovery(plan(partition, as_broker=True), keep_cut=False)
+    assert log.with_suffix(".index").read_bytes() == bytes(8 * room)
+
+
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         plan(tmp_path / "t-0")
