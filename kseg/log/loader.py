@@ -80,7 +80,8 @@ if TYPE_CHECKING:
     from kseg.log.segment import Segment
     from kseg.log.snapshots import OnError
 
-_WALKED: Final = "it may not have been flushed"
+#: Why a segment is walked from the recovery point on.
+WALKED: Final = "it may not have been flushed"
 
 
 def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
@@ -220,7 +221,7 @@ class _Loading:
             following = later[:1] if not dropped else []
             state.map_end_offset = max([*following, swept.next_offset])
             self._keep_snapshot(state)
-            bench.install(swept, _WALKED)
+            bench.install(swept, WALKED)
             if dropped or not later:
                 return swept.next_offset
         raise AssertionError("a last segment ends the walk")
@@ -458,4 +459,4 @@ def _epochs_of_log(bench: Bench) -> list[EpochEntry]:
     return list(epochs.entries)
 
 
-__all__ = ["load"]
+__all__ = ["WALKED", "load"]
