@@ -205,7 +205,8 @@ def _explained(story: Story, name: str, their: object, our: object, *, anew: boo
     """Whether a file may say something else; see above."""
     crash, kind = story.close == "crash", name.partition(".")[2]
     if kind in ("index", "timeindex") and isinstance(our, list) and anew:
-        return their is None or _listed(their)[-1:] == our[-1:]
+        cut_off = crash and _listed(their)[: len(our)] == our
+        return their is None or cut_off or _listed(their)[-1:] == our[-1:]
     if kind == "timeindex" and isinstance(our, list) and our[:-1] == (their or []):
         return True
     if kind == "snapshot" and isinstance(their, tuple):

@@ -36,6 +36,9 @@ PINNED = {
     "a transaction begun in front of the start of a log that ends there": ("both", "5", 388),
     "noise behind damage that the index leads past": ("damaged", "5", 605),
     "a sealed segment that is appended to again after a cut": ("both", "5", 177),
+    "entries of what was cut off, in an index that the other began": ("kafka-first", "5", 17),
+    "zeros that make no whole entry behind an index": ("kseg-damaged", "ci", 52),
+    "a garbled snapshot beside an index made anew": ("damaged", "5", 60),
 }
 
 
