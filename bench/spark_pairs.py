@@ -6,9 +6,9 @@ JVM compiles and tidies up behind the turns before it. A round takes each turn o
 round; a ratio belongs to a round. Work is large enough for fixed costs not to matter.
 
 KSEG_BENCH_ROUNDS says how many rounds (9), KSEG_BENCH_MIB how large a log is (64), KSEG_BENCH_GIB
-how much there is for workers to do (1; 4 and 16 where they are fast), KSEG_BENCH_SECONDS how long
-one core takes for work that is to be spread over two (10), and KSEG_BENCH_SEGMENTS how many small
-segments there are (1000).
+how much there is for workers to do (1; of fast work 8 and 16 times as much), KSEG_BENCH_SECONDS
+how long one core takes for work that is to be spread over two (10), and KSEG_BENCH_SEGMENTS how
+many small segments there are (1000).
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def test_a_verify_job_is_as_fast_as_one_process(
     spark: SparkSession, tell: Tell, deep: bool
 ) -> None:
     options = VerifyOptions(deep=deep)
-    data = fleet_of(datagen.corpus(CORPUS), 4 if deep else 16)
+    data = fleet_of(datagen.corpus(CORPUS), 8 if deep else 16)
     tiny = fleet(datagen.corpus(CORPUS, mib=1), 1)
     expected = verify_here(data, deep=deep)
     found = jobs.verify(spark, data, options=options)
