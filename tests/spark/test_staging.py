@@ -56,6 +56,13 @@ def values(path: Path) -> list[tuple[int, bytes | None]]:
     ]
 
 
+@pytest.mark.parametrize("spelled", ["{}/a b", "file://{}/a%20b", "file:{}/a%20b"])
+def test_a_data_directory_may_be_a_url_of_this_machine(tmp_path: Path, spelled: str) -> None:
+    chosen = parse_sink_options({"path": spelled.format(tmp_path)})
+    assert SinkPaths.of(chosen).data == tmp_path / "a b"
+    assert SinkPaths.of(chosen).root == tmp_path / "a b.kseg-sink"
+
+
 def test_tasks_follow_each_other_and_a_second_job_the_first(tmp_path: Path) -> None:
     chosen = options(tmp_path, batchRecords="3")
     assert commit(staged(chosen, "a", [rows(0, 10), rows(10, 5)], [rows(15, 5)]), "a", "a", chosen)
