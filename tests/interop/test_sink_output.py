@@ -28,13 +28,13 @@ from tests.interop import sink_jobs
 from tests.interop.contents import contents
 from tests.interop.kafka import Kafka, UnavailableError, unbase64
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 RELEASE = "4.2.0"
 CONFIG = {"retention.ms": "-1"}
 DIRECTORIES = ("assigned", "preserved", "streamed")
 NOW = sink_jobs.BEGIN_MS + 86_400_000
-JOBS_SECONDS_MAX = 240
+JOBS_SECONDS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
