@@ -12,9 +12,10 @@ import click
 from kseg.cli import output
 from kseg.cli.append_lines import AppendOptions, encode_lines
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.options import bytes_option, clock_of, config_of, config_options, json_option
+from kseg.cli.options import clock_of, config_of, config_options, json_option
 from kseg.constants import Compression
-from kseg.errors import AppendError, InvalidRecordError, KsegError
+from kseg.errors import AppendError, InvalidRecordError, KsegError, NotALogError
+from kseg.files.names import parse_partition_dir
 from kseg.format.options import BatchOptions
 from kseg.log.partition import Log
 
@@ -31,7 +32,13 @@ _NAMED_MAX = 10
 
 @click.command()
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--codec", type=click.Choice(_CODECS), default="none", show_default=True)
+@click.option(
+    "--codec",
+    type=click.Choice(_CODECS),
+    default="none",
+    show_default=True,
+    help="How batches are compressed.",
+)
 @click.option("--level", type=int, metavar="N", help="The codec's level, if not Kafka's default.")
 @click.option(
     "--batch-bytes",
@@ -41,17 +48,26 @@ _NAMED_MAX = 10
     metavar="N",
     help="Largest batch before compression, unless one record is larger.",
 )
-@click.option("--batch-records", type=click.IntRange(min=1), metavar="N", help="Most of a batch.")
+@click.option(
+    "--batch-records", type=click.IntRange(min=1), metavar="N", help="Most records of a batch."
+)
 @click.option(
     "--keep-timestamps", is_flag=True, help="Take each line's timestamp where it has one."
 )
-@bytes_option
+@click.option(
+    "--bytes",
+    "encoding",
+    type=click.Choice(["base64", "utf8", "hex"]),
+    default=_DEFAULT.encoding,
+    show_default=True,
+    help="How keys, values and header values are written in the lines.",
+)
 @click.option("--durable", is_flag=True, help="Flush each batch before the next one is appended.")
 @config_options
 @json_option
 def append(
     path: Path,
-    encoding: str | None,
+    encoding: str,
     durable: bool,
     settings: tuple[tuple[str, str], ...],
     now_ms: int | None,
@@ -65,9 +81,10 @@ def append(
     said. Prints the first and the last offset when all is on the disk.
     """
     try:
-        options = _options(encoding or _DEFAULT.encoding, **asked)
+        options = _options(encoding, **asked)
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
+    _check_name(path)
     run = _Run(path, options, clock_of(now_ms), durable=durable)
     try:
         # The clock is the log's too, so that a run with --now can be repeated exactly.
@@ -88,6 +105,18 @@ def append(
         raise
     run.say(as_json=as_json)
     return Exit.OK
+
+
+def _check_name(path: Path) -> None:
+    """Refuse a directory under whose name no broker would look for a partition.
+
+    Raises:
+        NotALogError: says which one was given, and what its name would have to be.
+    """
+    try:
+        parse_partition_dir(path.resolve().name)
+    except NotALogError as error:
+        raise NotALogError(error.reason, path=path) from None
 
 
 def _options(

@@ -40,6 +40,7 @@ _STEPS = ("read sum", "verify", "scan", "columns", "columns with data", "dump js
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
+    metavar="S",
     default=0.5,
     show_default=True,
     help="Least time for each step; never fewer than three runs.",
@@ -74,7 +75,10 @@ def bench(
         rows = [rate.document() for rate in rates]
         output.write_document("bench/1", {**document, "rates": rows, "codecs": codecs})
         return
-    output.write_line(f"{len(logs)} logs, {output.human_bytes(size)}, {records} records")
+    output.write_line(
+        f"{output.counted(len(logs), 'log')}, {output.human_bytes(size)}, "
+        f"{output.counted(records, 'record')}"
+    )
     _print(rates, codecs)
 
 

@@ -15,7 +15,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.options import json_option
+from kseg.cli.options import json_option, on_corrupt_option
 from kseg.cli.paths import known_path
 from kseg.cli.streams import stream_tiles
 from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
@@ -48,6 +48,7 @@ _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 @click.option(
     "--magic",
     type=click.IntRange(0, 2),
+    metavar="N",
     default=2,
     show_default=True,
     help="The format: 2 since Kafka 0.11, 1 since 0.10, 0 since 0.8.",
@@ -71,13 +72,7 @@ _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
     metavar="N",
     help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
 )
-@click.option(
-    "--on-corrupt",
-    type=click.Choice(["raise", "skip"]),
-    default="raise",
-    show_default=True,
-    help="Skip leaves out what is damaged, names it, and exits 1.",
-)
+@on_corrupt_option
 @click.option("--force", is_flag=True, help="Take the place of an OUT that exists.")
 @json_option
 def convert(path: str, out: str, as_json: bool, force: bool, **asked: Any) -> int:

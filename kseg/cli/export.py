@@ -95,6 +95,8 @@ def export(
     OUT/orders-0/00000000000000000000.parquet. A file takes its name, and the place of an older one,
     when it is whole.
     """
+    if out == "-":
+        raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
     form = form or _form_of(out)
     found = list(_inputs(paths, Selection(topics, partitions), per))
     targets = _targets(found, Path(out), form)
@@ -113,7 +115,7 @@ def export(
         for one, target in zip(found, targets, strict=True):
             count = _write(one, target, replace(look, directory=one.directory), where)
             bar.by(one.size)
-            complain(f"{target}: {count} records")
+            complain(f"{target}: {output.counted(count, 'record')}")
     for fault in faults:
         complain(f"kseg: {one_line(fault)}")
     return Exit.FOUND if faults else Exit.OK

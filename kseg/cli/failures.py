@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from enum import IntEnum
 
 from kseg.cli.escapes import printable
@@ -34,7 +35,7 @@ def exit_code(error: BaseException) -> Exit:
     """The code for an exception that ended a verb."""
     if isinstance(error, (MissingExtraError, OffsetOutOfRangeError)):
         return Exit.USAGE
-    if isinstance(error, (NotALogError, LogLockedError, OSError)):
+    if isinstance(error, (NotALogError, LogLockedError, OSError)) or _is_lost_process(error):
         return Exit.FILES
     if isinstance(error, (LimitExceededError, MemoryError)):
         return Exit.LIMIT
@@ -55,9 +56,17 @@ def one_line(error: BaseException) -> str:
         text = "out of memory"
     elif isinstance(error, KsegError):
         text = str(error)
+    elif _is_lost_process(error):
+        text = "a process that shared the work ended abruptly; --jobs 1 needs none"
     else:
         text = f"{type(error).__name__}: {error}"
     return printable(text)
+
+
+def _is_lost_process(error: BaseException) -> bool:
+    """Whether a worker was killed, or could not be started: no fault of kseg's own."""
+    module = sys.modules.get("concurrent.futures.process")
+    return module is not None and isinstance(error, module.BrokenProcessPool)
 
 
 def report(error: BaseException, *, debug: bool) -> Exit:
@@ -71,7 +80,9 @@ def report(error: BaseException, *, debug: bool) -> Exit:
         traceback.print_exception(error)
     hint = ""
     if isinstance(error, UncleanShutdownError):
-        hint = "; 'kseg recover' tells what is to be done, and does it with --apply"
+        # Of one partition that is in order, recover says that there is nothing to do.
+        home = "" if error.path is None else f" {printable(os.path.dirname(error.path) or '.')}"
+        hint = f"; 'kseg recover{home}' tells what is to be done, and does it with --apply"
     elif code is Exit.FOUND:
         hint = "; 'kseg verify' tells more, 'kseg dump' shows what can be read"
     elif code is Exit.BUG:
@@ -81,9 +92,7 @@ def report(error: BaseException, *, debug: bool) -> Exit:
 
 
 def complain(line: str) -> None:
-    """One line on standard error; nothing if nobody reads it."""
-    try:
+    """One line on standard error; nothing if that cannot be written, which is no answer either."""
+    with suppress(OSError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
-    except BrokenPipeError:
-        return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
-@click.option("--offset", type=click.IntRange(min=0), help="The offset to look for.")
+@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="The offset to look for.")
 @click.option("--time", type=TIME, help="The time to look for; ISO 8601 or ms.")
 @selection_options
 @json_option

@@ -6,13 +6,13 @@ Nothing heavy is imported before a verb asks for it, so that `kseg --help` and c
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from typing import Any
 
 import click
 
-from kseg.cli import failures
+from kseg.cli import failures, standard_streams
+from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
 
 #: Verb to the line that `kseg --help` shows; `kseg.cli.<verb>` holds a command of that name.
@@ -37,10 +37,6 @@ VERBS = {
 }
 
 
-class PipeClosedError(Exception):
-    """Whoever read our output has enough. Not an OSError, which click would make exit code 1."""
-
-
 class Verbs(click.Group):
     """A group that imports the module of a verb only when that verb is used."""
 
@@ -49,7 +45,20 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise PipeClosedError from error
+            # Click takes any of these for an answer that nobody reads, and ends with 1.
+            raise standard_streams.PipeError from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb; one that is not there is answered with the nearest."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], VERBS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such verb {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs in the order of the table."""
@@ -83,7 +92,9 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
     cls=Verbs,
     name="kseg",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 fine, 1 damage or a difference, 2 usage, 3 file system, 4 limit, 5 bug.",
+    subcommand_metavar="VERB ...",
+    epilog="Exit codes: 0 fine, 1 damage or a difference, 2 usage, 3 file system, 4 limit, 5 bug, "
+    "130 interrupted.",
 )
 @click.option(
     "--version",
@@ -122,9 +133,11 @@ def run(arguments: list[str] | None = None) -> int:
         return Exit.USAGE
     except click.Abort:
         return Exit.INTERRUPTED
-    except (BrokenPipeError, PipeClosedError):
-        _let_go_of_stdout()
-        return Exit.OK
+    except (BrokenPipeError, standard_streams.PipeError) as error:
+        if standard_streams.nobody_reads():
+            standard_streams.let_go_of_stdout()
+            return Exit.OK
+        return failures.report(error.__cause__ or error, debug=debug)
     except SystemExit as done:  # click's own way out of completion
         return done.code if isinstance(done.code, int) else Exit.OK
     # The outermost frame: whatever is left becomes an exit code of the contract.
@@ -134,11 +147,14 @@ def run(arguments: list[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the `kseg` script."""
+    if not standard_streams.ready():
+        failures.complain("kseg: standard output is closed")
+        sys.exit(Exit.FILES)
     code = run()
     try:
         sys.stdout.flush()
     except OSError:
-        _let_go_of_stdout()
+        standard_streams.let_go_of_stdout()
     sys.exit(code)
 
 
@@ -151,15 +167,6 @@ def _take_debug(words: list[str]) -> tuple[list[str], bool]:
 
 def _explain_usage(error: click.UsageError) -> None:
     path = error.ctx.command_path if error.ctx is not None else "kseg"
-    failures.complain(f"kseg: {error.format_message()} Try '{path} --help'.")
-
-
-def _let_go_of_stdout() -> None:
-    """Send what the interpreter still wants to flush at exit to nowhere."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
+    message = printable(" ".join(error.format_message().split()))
+    stop = "" if message.endswith((".", "?", "!")) else "."
+    failures.complain(f"kseg: {message}{stop} Try '{path} --help'.")

@@ -82,6 +82,11 @@ def iso_time(time_ms: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 file`, `2 files`, `3 batches`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def human_bytes(count: int) -> str:
     """`1.5 MiB`."""
     size = float(count)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from kseg.cli.options import Selection
 from kseg.errors import NotALogError
 from kseg.files.names import (
@@ -53,9 +55,12 @@ def known_path(path: str) -> KnownPath:
     """What a path is.
 
     Raises:
+        UsageError: standard input, which most verbs have no use for.
         NotALogError: nothing of Kafka's, or a segment's extension after what is no offset.
         OSError: missing, or not to be listed.
     """
+    if path == "-":
+        raise click.UsageError("- is standard input, which only dump and convert take for a PATH.")
     known = classify_path(path)
     if known.kind is PathKind.FILE and known.file is not None and known.file.base_offset is None:
         # The library is lenient with hand-made names; here a wrong one is told.

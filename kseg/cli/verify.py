@@ -84,13 +84,11 @@ def _print(report: Report) -> None:
     errors = sum(finding.severity == "error" for finding in report.findings)
     warnings = len(report.findings) - errors
     output.write_line(
-        f"{report.files} files, {output.human_bytes(report.bytes)}, {report.batches} batches, "
-        f"{report.records} records: {_number(errors, 'error')}, {_number(warnings, 'warning')}"
+        f"{output.counted(report.files, 'file')}, {output.human_bytes(report.bytes)}, "
+        f"{output.counted(report.batches, 'batch', 'batches')}, "
+        f"{output.counted(report.records, 'record')}: "
+        f"{output.counted(errors, 'error')}, {output.counted(warnings, 'warning')}"
     )
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _line(finding: Finding) -> str:

@@ -215,3 +215,12 @@ def test_a_log_that_was_not_shut_down_cleanly_wants_recover(kseg: Kseg, orders: 
     assert "kseg recover" in ran.err
     assert {path.name: path.read_bytes() for path in orders.iterdir()} == before
     assert lock.holder(orders.parent) is None
+
+
+def test_a_name_that_is_no_partitions_is_refused_with_the_path_that_was_given(
+    kseg: Kseg, tmp_path: Path
+) -> None:
+    ran = kseg("append", tmp_path / "data" / "orders", stdin=b'{"value": "AA=="}\n')
+    assert ran.code == 3
+    assert ran.err.startswith(f"kseg: {tmp_path}/data/orders: not a partition directory's name")
+    assert not (tmp_path / "data").exists()

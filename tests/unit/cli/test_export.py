@@ -148,3 +148,13 @@ def damage(orders: Path) -> Path:
     data[-1] ^= 1
     path.write_bytes(data)
     return path
+
+
+def test_a_dash_for_an_output_makes_no_directory_of_that_name(
+    kseg: Kseg, orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(orders)
+    ran = kseg("export", orders, "-o", "-")
+    assert ran.code == 2
+    assert "'kseg read' has standard output" in ran.err
+    assert not (orders / "-").exists()

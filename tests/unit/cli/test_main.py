@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ from kseg.errors import (
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 
+DEMO = Path(main.__file__).parents[1] / "demo_data"
 KSEG = [sys.executable, "-W", "error", "-c", "from kseg.cli.main import main; main()"]
 
 CODES: list[tuple[BaseException, Exit]] = [
@@ -221,3 +224,94 @@ def test_help_loads_neither_rich_nor_pyarrow(words: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, timeout=60)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "words", "code"),
+    [(0, ["dump", "-"], Exit.FILES), (1, ["info", "DIR"], Exit.FILES), (2, ["info", "/none"], 3)],
+    ids=["stdin", "stdout", "stderr"],
+)
+def test_a_stream_that_is_closed_from_the_start_is_no_bug(
+    tmp_path: Path, descriptor: int, words: list[str], code: int
+) -> None:
+    write_segment(tmp_path / "orders-0", 0, batch([record(b"v")]))
+    ran = subprocess.run(
+        [*KSEG, *(str(tmp_path / "orders-0") if word == "DIR" else word for word in words)],
+        preexec_fn=lambda: os.close(descriptor),
+        stdin=subprocess.DEVNULL if descriptor == 0 else None,
+        capture_output=True,
+        check=False,
+    )
+    assert ran.returncode == code
+    assert ran.stderr.count(b"\n") == (0 if descriptor == 2 else 1)
+
+
+def test_an_error_that_cannot_be_said_keeps_its_exit_code() -> None:
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run([*KSEG, "info", "/none"], stderr=full, check=False)
+    assert ran.returncode == Exit.FILES
+
+
+def test_a_pipe_that_breaks_elsewhere_does_not_pass_for_a_reader_who_has_enough(
+    kseg: Kseg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_words: object, **_more: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("kseg.analysis.verify.verify", broken)
+    ran = kseg("verify", DEMO)
+    assert (ran.code, ran.err) == (Exit.FILES, "kseg: Broken pipe\n")
+
+
+def test_a_process_that_dies_while_it_shares_the_work_is_no_bug(
+    kseg: Kseg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_words: object, **_more: object) -> None:
+        raise BrokenProcessPool("A child process terminated abruptly")
+
+    monkeypatch.setattr("kseg.analysis.verify.verify", lost)
+    ran = kseg("verify", "--jobs", "2", DEMO)
+    assert ran.code == Exit.FILES
+    assert ran.err == "kseg: a process that shared the work ended abruptly; --jobs 1 needs none\n"
+
+
+def test_a_verb_that_is_misspelt_is_answered_with_the_nearest(kseg: Kseg) -> None:
+    ran = kseg("verfy")
+    assert ran.code == Exit.USAGE
+    assert ran.err == "kseg: No such verb 'verfy'. Did you mean 'verify'? Try 'kseg --help'.\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info", "--partition", "x", "."],
+        ["lookup", ".", "--time", "noon"],
+        ["completion"],
+        ["append", ".", "--config", "x"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_wrong_with_a_command_line_is_one_sentence_on_one_line(
+    kseg: Kseg, words: list[str]
+) -> None:
+    ran = kseg(*words)
+    assert ran.code == Exit.USAGE
+    assert ran.err.endswith(f". Try 'kseg {words[0]} --help'.\n")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["info", "verify", "stats", "read", "bench", "recover", "lookup"])
+def test_a_verb_that_reads_no_standard_input_says_which_do(kseg: Kseg, verb: str) -> None:
+    ran = kseg(verb, "-", *(["--offset", "1"] if verb == "lookup" else []))
+    assert ran.code == Exit.USAGE
+    assert "- is standard input, which only dump and convert take for a PATH" in ran.err
+
+
+def test_the_answer_to_a_log_that_was_not_closed_names_the_data_directory(
+    kseg: Kseg, orders: Path
+) -> None:
+    ran = kseg("append", orders, stdin=b'{"value": "AA=="}\n')
+    assert ran.code == Exit.FOUND
+    assert f"; 'kseg recover {orders.parent}' tells what is to be done" in ran.err
+    assert kseg("recover", orders.parent, "--apply").code == Exit.OK
+    assert kseg("append", orders, stdin=b'{"value": "AA=="}\n').code == Exit.OK

@@ -1,0 +1,67 @@
+"""The three streams that a program is given: whether they are there, and whether anybody reads.
+
+A program may be started with any of them closed, or lose its reader on the way.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from contextlib import suppress
+
+
+class PipeError(Exception):
+    """A pipe without its other end: standard output, or one to a process that shares the work."""
+
+
+def ready() -> bool:
+    """Take what is missing from `/dev/null`; false if it was standard output.
+
+    Else the next file that is opened would have the number of a stream, and get what is written
+    there. Standard input is opened so that reading from it fails, as it does when it is closed.
+    """
+    found = (sys.stdin, sys.stdout, sys.stderr)
+    for number in range(3):
+        if found[number] is None and not _is_open(number):
+            nowhere = os.open(os.devnull, os.O_WRONLY)  # the lowest number that is free
+            assert nowhere == number
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+    if sys.stdout is not None:
+        return True
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    return False
+
+
+def nobody_reads() -> bool:
+    """Whether standard output is a pipe whose reader has gone."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return False
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+def let_go_of_stdout() -> None:
+    """Send what the interpreter still wants to flush at exit to nowhere."""
+    with suppress(OSError, ValueError):
+        descriptor = sys.stdout.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+__all__ = ["PipeError", "let_go_of_stdout", "nobody_reads", "ready"]
