@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -80,6 +80,17 @@ def local_path(path: str | os.PathLike[str]) -> str:
         )
     parts = urlsplit(text)
     return unquote(parts.path) if parts.scheme == "file" else text
+
+
+def local_paths(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+) -> list[str]:
+    """One path or several, each as `local_path` has it.
+
+    Raises:
+        ValueError: one is the URL of something in a store.
+    """
+    return list(map(local_path, [paths] if isinstance(paths, (str, os.PathLike)) else paths))
 
 
 def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:

@@ -217,7 +217,10 @@ def test_the_command_line_chooses_partitions_of_a_store(s3: Any, large: Path) ->
 URL = f"{BUCKET}/data"
 #: What asks a store for what only a disk has.
 REFUSED: dict[str, Callable[[Any, Path], object]] = {
+    "verify": lambda spark, here: jobs.verify(spark, [here, URL]),
+    "stats": lambda spark, here: jobs.stats(spark, URL),
     "reindex": lambda spark, here: jobs.reindex(spark, URL),
+    "export into one": lambda spark, here: jobs.export(spark, here, URL),
     "a job's notes": lambda spark, here: jobs.compaction(spark, here, job=URL),
     "a report": lambda spark, here: jobs.compaction(
         spark, here, options={"onCorrupt": "skip", "reportPath": URL}

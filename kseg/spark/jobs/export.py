@@ -33,6 +33,7 @@ from kseg.spark.jobs.compaction import source_options
 from kseg.spark.jobs.job_directory import make_directories, open_job
 from kseg.spark.jobs.parquet_files import ExportedFile, FileOptions, ParquetFiles
 from kseg.spark.jobs.running import run, splits_of
+from kseg.spark.listing import local_path
 from kseg.spark.options import SourceOptions
 from kseg.spark.reading import read_split
 
@@ -145,13 +146,13 @@ def export(
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
-        ValueError: an argument or option is none of its values.
+        ValueError: an argument or option is none of its values, or `out` is in a store.
         FileExistsError: `out` is there, and not to be replaced.
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read or written, here or by a worker.
         KsegError: a log is damaged: names file, position and code; or `job` is of another job.
     """
-    target = Path(out).absolute()
+    target = Path(local_path(out)).absolute()
     look = _look(tuple(fields), by, compression, row_group_rows)
     chosen = source_options(paths, options)
     _check_target(target, overwrite=overwrite)

@@ -28,7 +28,7 @@ from kseg.log.reindexing import KINDS, LogFault, ReindexPlan, apply_reindex, pla
 from kseg.log.scene import Action, look_at
 from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.running import run
-from kseg.spark.listing import local_path
+from kseg.spark.listing import local_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +124,7 @@ def reindex(
         KsegError: `job` is of another job.
     """
     chosen = options or ReindexOptions()
-    places = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
+    places = local_paths(paths)
     partitions = list(dict.fromkeys(path for place in places for path in _partitions(place)))
     directory = None if job is None else open_job(job, "reindex", chosen)
     items = [_item(path, marked=directory is not None) for path in partitions]
@@ -141,7 +141,7 @@ def reindex(
 
 
 def _partitions(path: str | PathLike[str]) -> Iterator[Path]:
-    known = classify_path(local_path(path))
+    known = classify_path(path)
     if known.kind is PathKind.FILE:
         raise NotALogError("a file; this job wants a directory", path=path)
     if known.kind is PathKind.PARTITION:

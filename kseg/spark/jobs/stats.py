@@ -19,6 +19,7 @@ from kseg.analysis.stats import (
 from kseg.analysis.stats import report as report_of
 from kseg.analysis.units import Unit, plan
 from kseg.spark.jobs import running
+from kseg.spark.listing import local_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +79,7 @@ def stats(
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
+        ValueError: a path is in a store.
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read, here or by a worker.
         KsegError: `job` is of another job.
@@ -85,7 +87,7 @@ def stats(
     chosen = options or StatsOptions()
     ran = running.examine(
         spark,
-        countable(plan(paths)),
+        countable(plan(local_paths(paths))),
         partial(_examine, options=chosen),
         name="stats",
         options=chosen,

@@ -13,6 +13,7 @@ from kseg.analysis.values import Examined, Report
 from kseg.analysis.verify import VerifyOptions, examine, merge_all
 from kseg.analysis.verify import report as report_of
 from kseg.spark.jobs import running
+from kseg.spark.listing import local_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +63,7 @@ def verify(
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
+        ValueError: a path is in a store.
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read, here or by a worker.
         KsegError: `job` is of another job.
@@ -69,7 +71,7 @@ def verify(
     chosen = options or VerifyOptions()
     ran = running.examine(
         spark,
-        plan(paths),
+        plan(local_paths(paths)),
         partial(_examine, options=chosen),
         name="verify",
         options=chosen,
