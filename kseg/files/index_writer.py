@@ -128,7 +128,7 @@ class OffsetIndexWriter(IndexSlots):
             self._check_room(count)
         if count:
             self._dirty = True
-            file.write_at(used * 8, data)
+            file.write_parts(used * 8, (data,), len(data))
             self._count = used + count
             self._last_offset = last_offset
 
@@ -268,7 +268,7 @@ class TimeIndexWriter(IndexSlots):
             self._check_room(count)
         if count:
             self._dirty = True
-            file.write_at(used * 12, data)
+            file.write_parts(used * 12, (data,), len(data))
             self._count = used + count
             self._last = last
 

@@ -424,7 +424,7 @@ def _commit(state: LogState, segment: SegmentWriter, update: ProducerUpdate, end
     place = OffsetMetadata(end, segment.base_offset, segment.size)
     if update is NOTHING:
         producers.map_end_offset = end
-        state.advance(place)
+        state.advance(place, state.foresee(place))
         return
     state.log_end = place
     for decided in producers.commit(update):

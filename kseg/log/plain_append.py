@@ -18,6 +18,10 @@ from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.validation import plain_in_place
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kseg.files import io
+    from kseg.log.runway import Runway
     from kseg.log.state import LogState
 
 #: The first byte of the producer id of a batch; its highest bit says that there is none.
@@ -44,19 +48,10 @@ def follow_plain(
     if found is None:
         return None
     first, last, records, latest, latest_offset = found
-    size, end = len(view), last + 1
-    try:
-        runway.write((view,), size)
-        _offset, base, position = state.log_end
-        state.producers.map_end_offset = end
-        state.advance(_tuple(OffsetMetadata, (end, base, position + size)))
-    except BaseException as error:
-        give_up(state, error)
-        raise
-    flush_if_due(state, end)
-    start = state.log_start_offset
+    size, start = len(view), state.log_start_offset
     none, cost = NO_TIMESTAMP, NOTHING_CONVERTED
     told = first, last, records, size, latest, latest_offset, none, start, epoch, False, cost
+    _write(state, runway, (view,), size, last + 1, None)
     return _tuple(AppendResult, told)
 
 
@@ -80,35 +75,58 @@ def lead_plain(
     if found is None:
         return None
     head, records, last, latest = found
-    end = last + 1
     if not runway.places.place(size, last, latest):
         return None
-    try:
-        runway.write((head, view[len(head) :]), size)
-        _offset, base, position = state.log_end
-        state.producers.map_end_offset = end
-        state.advance(_tuple(OffsetMetadata, (end, base, position + size)))
-    except BaseException as error:
-        give_up(state, error)
-        raise
-    flush_if_due(state, end, now_ms)
     log_append = rules.is_log_append
     latest_offset = last if log_append or latest > NO_TIMESTAMP else -1
     appended_ms, start = now_ms if log_append else NO_TIMESTAMP, state.log_start_offset
     cost = NOTHING_CONVERTED
     told = first, last, records, size, latest, latest_offset, appended_ms, start, -1, False, cost
+    _write(state, runway, (head, view[len(head) :]), size, last + 1, now_ms)
     return _tuple(AppendResult, told)
 
 
-def flush_if_due(state: LogState, end: int, now_ms: int | None = None) -> None:
+def _write(
+    state: LogState,
+    runway: Runway,
+    parts: Sequence[io.Bytes],
+    size: int,
+    end: int,
+    now_ms: int | None,
+) -> None:
+    """Write, let readers see it, and flush if that is due.
+
+    What can be done in front of the write is: behind it, little is left in the processor's caches.
+    """
+    _offset, base, position = state.log_end
+    place = _tuple(OffsetMetadata, (end, base, position + size))
+    foreseen = state.foresee(place)
+    producers, due = state.producers, _is_due(state, end, now_ms)
+    try:
+        runway.write(parts, size)
+        producers.map_end_offset = end
+        state.advance(place, foreseen)
+    except BaseException as error:
+        give_up(state, error)
+        raise
+    if due:
+        flush(state)
+
+
+def flush_if_due(state: LogState, end: int, now_ms: int) -> None:
     """Flush where the settings ask for it behind so many messages, or so much time."""
+    if _is_due(state, end, now_ms):
+        flush(state)
+
+
+def _is_due(state: LogState, end: int, now_ms: int | None) -> bool:
     config = state.config
     if end - state.recovery_point >= config.flush_messages:
-        flush(state)
-    elif config.flush_ms < INT64_MAX:
-        now_ms = state.now_ms() if now_ms is None else now_ms
-        if now_ms - state.last_flush_ms >= config.flush_ms:
-            flush(state)
+        return True
+    if config.flush_ms == INT64_MAX:
+        return False
+    now_ms = state.now_ms() if now_ms is None else now_ms
+    return now_ms - state.last_flush_ms >= config.flush_ms
 
 
 def give_up(state: LogState, error: BaseException) -> None:

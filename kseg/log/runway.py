@@ -83,17 +83,17 @@ class Runway:
             PoisonedFileError: an error before could not be undone.
             OSError: the disk refuses.
         """
-        places, count = self.places, -1
+        places, index = self.places, self._index
+        offsets, times, count = places.offsets, places.times, index.count
+        last = _tuple(TimeIndexEntry, places.indexed_time)
         try:
             self._log.append_parts(parts, size)
-            if places.offsets:
-                count = self._index.count
-                self._index.append_packed(places.offsets, places.indexed)
-                if places.times:
-                    last = _tuple(TimeIndexEntry, places.indexed_time)
-                    self._times.append_packed(places.times, last)
+            if offsets:
+                index.append_packed(offsets, places.indexed)
+                if times:
+                    self._times.append_packed(times, last)
         except BaseException as error:
-            undo(self._log, self._index, places.position, count, error)
+            undo(self._log, index, places.position, count, error)
             raise
         places.settle()
 

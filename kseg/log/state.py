@@ -352,23 +352,27 @@ class LogState:
             if self.changed.waiting:
                 self.changed.notify_all()
 
-    def advance(self, end: OffsetMetadata) -> None:
-        """Move the end and publish, after an append that no producer has a part in; under the lock.
+    def foresee(self, end: OffsetMetadata) -> Published | None:
+        """What readers see once the log ends there, after an append that no transaction is part of.
 
         Where nothing is undecided and nobody holds the high watermark back, all three offsets are
-        the new end, and the rest is as before.
+        the new end, and the rest is as before; else None, and `publish` finds out.
         """
         seen = self.published
-        self.log_end = end
         if not self.follows_end or seen.last_stable is not seen.log_end:
+            return None
+        start, flushed = self.log_start_offset, self.recovery_point
+        all_of_it = (self.sealed, self._active_files, start, end, end, end, flushed, self.cuts)
+        return _tuple(Published, all_of_it)
+
+    def advance(self, end: OffsetMetadata, foreseen: Published | None) -> None:
+        """Move the end and publish what was foreseen for it; under the lock."""
+        self.log_end = end
+        if foreseen is None:
             self.publish()
             return
         self.high_watermark = end
-        start, flushed = self.log_start_offset, self.recovery_point
-        self.published = _tuple(
-            Published,
-            (self.sealed, self._active_files, start, end, end, end, flushed, self.cuts),
-        )
+        self.published = foreseen
         if self.changed.waiting:
             self.changed.notify_all()
 
