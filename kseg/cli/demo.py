@@ -1,4 +1,4 @@
-"""`kseg demo`: the path on a small real log: verify, show, decode, and the same through Spark."""
+"""`kseg demo`: the path on a small real log: verify, show, decode, Spark; break it, repair it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ _TOUR = (
     ),
     ("Decode into Parquet, one file a partition:", f"export {_DATA} -o parquet"),
 )
+_BROKEN = f"{_DATA}/clicks-1"
+_LOST_BYTES = 40
+_REPAIR = (
+    ("What is wrong with it:", f"verify {_BROKEN}"),
+    ("What would be done about that:", f"recover {_BROKEN}"),
+    ("Do it:", f"recover {_BROKEN} --apply"),
+    ("And every byte is right again:", f"verify {_BROKEN}"),
+)
 
 
 @click.command()
@@ -41,13 +49,14 @@ def demo(no_spark: bool) -> int:
     """Take the tour, on a small log that a Kafka 4.2 broker wrote and that comes with kseg.
 
     Works on a copy in a temporary directory. Exits 1 if results differ between files, Arrow and
-    Spark.
+    Spark, or a log that was broken is not whole again.
     """
     with _copy() as place, chdir(place):
         for title, command in _TOUR:
             _run(title, command)
         same = _arrow_and_parquet()
         same &= _side_by_side(no_spark=no_spark)
+        same &= _break_and_repair()
     return Exit.OK if same else Exit.FOUND
 
 
@@ -57,17 +66,20 @@ def _copy() -> Iterator[Path]:
         as_file(files("kseg") / "demo_data") as shipped,
         tempfile.TemporaryDirectory(prefix="kseg-demo-") as place,
     ):
-        shutil.copytree(shipped, Path(place) / _DATA, ignore=shutil.ignore_patterns("*.md"))
+        shutil.copytree(
+            shipped, Path(place) / _DATA, ignore=shutil.ignore_patterns("*.md", ".git*")
+        )
         yield Path(place)
 
 
-def _run(title: str, command: str) -> None:
+def _run(title: str, command: str) -> int:
     from kseg.cli.main import cli
 
     output.write_line(title)
     output.write_line(f"$ kseg {command}")
-    cli.main(command.split(), prog_name="kseg", standalone_mode=False)
+    code: int = cli.main(command.split(), prog_name="kseg", standalone_mode=False)
     output.write_line()
+    return code
 
 
 def _arrow_and_parquet() -> bool:
@@ -107,6 +119,20 @@ def _side_by_side(*, no_spark: bool) -> bool:
     same = summaries["kseg"].same_answer(summaries["spark"])
     output.write_line("Equal." if same else "DIFFERENT.")
     return same
+
+
+def _break_and_repair() -> bool:
+    """Lose the end of a log, as in a crash, and have it recovered; whether it is whole then."""
+    from kseg.files.io import WriteFile
+
+    (log,) = Path(_BROKEN).glob("*.log")
+    output.write_line()
+    output.write_line(f"Break a log, as a crash may: the last {_LOST_BYTES} bytes are gone.")
+    output.write_line()
+    with WriteFile.open(log) as file:
+        file.truncate(file.size - _LOST_BYTES)
+    codes = [_run(title, command) for title, command in _REPAIR]
+    return codes[-1] == Exit.OK
 
 
 def _print(summaries: dict[str, Summary]) -> None:

@@ -32,7 +32,7 @@ VERBS = {
     "stats": "What fills the disk: counts, bytes, times, codecs, record sizes, top keys.",
     "spark": "Jobs over many logs through Spark: verify, export, stats, compaction, reindex.",
     "bench": "This machine's rates on a file of yours.",
-    "demo": "The tour, on a small real log: verify, show, decode, the same through Spark.",
+    "demo": "The tour, on a small real log: verify, show, decode, Spark; break it, repair it.",
     "completion": "Shell completion for bash, zsh or fish.",
 }
 

@@ -108,6 +108,15 @@ def test_demo_takes_the_tour(kseg: Kseg) -> None:
     assert "Parquet holds the same" in ran.text
 
 
+def test_demo_breaks_a_log_and_repairs_it(kseg: Kseg) -> None:
+    ran = kseg("demo", "--no-spark")
+    assert ran.code == 0
+    broken = ran.text.index("Break a log")
+    torn = ran.text.index("the last batch is incomplete", broken)
+    cut = ran.text.index("$ kseg recover kafka-logs/clicks-1 --apply", torn)
+    assert "0 errors, 0 warnings" in ran.text[cut:]
+
+
 @pytest.mark.spark
 def test_demo_gives_equal_results_here_and_through_spark(kseg: Kseg) -> None:
     ran = kseg("demo")
