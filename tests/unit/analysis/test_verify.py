@@ -83,6 +83,11 @@ def test_inner_messages_are_checked_too(tmp_path: Path) -> None:
 # Asked in other ways.
 
 
+def test_one_path_is_as_good_as_a_list_of_it(data: Data) -> None:
+    for path in (data.root, str(data.root), os.fspath(data.root / "orders-0")):
+        assert plan(path) == plan([path, path]) == plan(iter([path])) != []
+
+
 def test_order_of_units_does_not_matter(data: Data) -> None:
     for name in ("a bit of a batch", "offsets beyond the next segment", "epochs of another log"):
         BREAKS[name].do(data)
