@@ -31,9 +31,10 @@ test: machine $(VENV)/.built $(VENV)/.with-test
 test-all: machine $(VENV)/.built $(VENV)/.with-test
 	$(PYTEST) -m 'not cluster' $(ARGS)
 
-# One at a time: each of them keeps several processes busy.
+# Side by side: much of the time of either goes into waiting for what it has started.
+CLUSTERS := tests/spark/test_cluster.py tests/spark/test_sink.py
 clusters: machine $(VENV)/.built $(VENV)/.with-test
-	$(PY) -m pytest -p no:benchmark -m cluster tests/spark $(ARGS)
+	$(PYTEST) -m cluster $(CLUSTERS) $(ARGS)
 
 build: $(VENV)/.built $(VENV)/.with-speed
 
@@ -60,7 +61,7 @@ asan: $(VENV)/.with-test
 
 soak: $(VENV)/.built $(VENV)/.with-test
 	$(PYTEST) tests/property tests/fuzz -m '' --hypothesis-profile long $(ARGS)
-	KSEG_KILLS=20 $(PY) -m pytest -p no:benchmark -m cluster tests/spark/test_sink.py $(ARGS)
+	KSEG_KILLS=20 $(PY) -m pytest -p no:benchmark -m cluster -rP tests/spark/test_sink.py $(ARGS)
 	$(PY) -m tests.fuzz.fuzz_read --seconds 600
 	$(PY) -m tests.interop.differential --cases 20000 --seed $(SEED)
 	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 4.2.0
