@@ -237,7 +237,7 @@ class Stream:
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_a_stream_that_is_killed_again_and_again_delivers_each_record_once(tmp_path: Path) -> None:
     """Twenty kills with KSEG_KILLS=20, others with another KSEG_SEED."""
     kills, seed = int(os.environ.get("KSEG_KILLS", "3")), int(os.environ.get("KSEG_SEED", "7"))
