@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,19 @@ from tests.builders import ABORT
 from tests.crash.checks import Checker
 from tests.crash.faults import Fault, Faulty
 from tests.crash.history import History, ViolationError
+from tests.crash.kills import calls_of
 from tests.crash.knowledge import check_producers
 from tests.crash.oplog import Name, Recorder
 from tests.crash.reading import found_in
+from tests.crash.runs import Tally, faults, fresh
 from tests.crash.states import Contents, materialise, points, snapshot
 from tests.crash.stories import (
     CONFIG,
     Append,
     DeleteRecords,
+    Flush,
     NewEpoch,
+    Roll,
     Step,
     Story,
     Teller,
@@ -125,6 +130,16 @@ def test_a_directory_that_was_made_but_not_flushed_is_flushed_by_the_next(tmp_pa
         teller.close()
     last = points(recorder.before, recorder.ops)[-1]
     assert [op for op in last.open if isinstance(op, Name) and op.is_directory] == []
+
+
+def test_what_a_full_disk_has_left_of_a_segment_is_not_the_logs_end(tmp_path: Path) -> None:
+    steps = (Append((plain(1), plain(2))), Roll(), Truncate(1), Flush())
+    story = Story("short of room", steps, replace(CONFIG, preallocate=True))
+    names = calls_of(story.run, fresh(tmp_path / "run"))
+    tally = Tally()
+    full = [Fault(at, "ENOSPC") for at, name in enumerate(names) if name in ("open", "ftruncate")]
+    faults(story, tmp_path, full, "found", tally)
+    assert (tally.faults, tally.violations) == (len(full), [])
 
 
 def closed_well(root: Path, *steps: Step) -> History:
