@@ -32,6 +32,8 @@ Where it differs from Kafka 4.2.0 (which `broker_loader` follows to the letter):
     names: `12.log`, `abc.log`       an empty segment beside it,    renamed, left alone
                                      fails
     half-written `.tmp` files        stay                           go
+    no segment, `preallocate`        room for one is taken          an empty one; room is taken from
+                                                                    the next one on
 
 Source: Kafka `LogLoader`.
 """
