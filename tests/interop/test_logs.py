@@ -39,6 +39,7 @@ PINNED = {
     "entries of what was cut off, in an index that the other began": ("kafka-first", "5", 17),
     "zeros that make no whole entry behind an index": ("kseg-damaged", "ci", 52),
     "a garbled snapshot beside an index made anew": ("damaged", "5", 60),
+    "damage in front of the recovery point": ("damaged", "5", 168),
 }
 
 
