@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import struct
 from os import PathLike, fspath
-from typing import Final
+from typing import ClassVar, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from kseg.errors import CorruptIndexError, CorruptRecordError
+from kseg.files.closing import Closing
 from kseg.files.mapping import MappedFile, Mapping
+from kseg.files.names import OFFSET_MAX
 
 #: Kafka maps an index through a 32-bit length.
 INDEX_BYTES_MAX: Final = 2**31 - 1
@@ -199,3 +202,77 @@ class IndexFile:
         if file.mapped:
             return self.data[position : position + self._entry.itemsize]
         return file.read(position, self._entry.itemsize)
+
+
+class EntryFile(Closing):
+    """What an offset index and a time index share: an open file, and what its entries go from.
+
+    Attributes:
+        base_offset: the segment's, which stored offsets are relative to.
+    """
+
+    __slots__ = ("_entries", "_file", "base_offset")
+    _layout: ClassVar[np.dtype[np.void]]
+
+    def __init__(self, file: IndexFile, base_offset: int) -> None:
+        """Take over an open file; use `open` instead."""
+        self._file = file
+        self.base_offset: Final = base_offset
+        self._entries = (file.data, file.count)
+
+    @classmethod
+    def open(
+        cls, path: str | PathLike[str], base_offset: int, *, mapping: Mapping = "auto"
+    ) -> Self:
+        """Open the index of the segment at `base_offset`; a missing file has no entries.
+
+        Raises:
+            CorruptIndexError: the file is longer than any index.
+            OSError: there is a file, but it cannot be read.
+        """
+        return cls(IndexFile.open(path, cls._layout, mapping), base_offset)
+
+    @property
+    def path(self) -> str:
+        """The file, whether it exists or not."""
+        return self._file.path
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no such file."""
+        return self._file.missing
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in use."""
+        self._file.check_open()
+        return self._file.count
+
+    @property
+    def slots(self) -> int:
+        """Entries that the file has room for; what Kafka takes for their number when it opens."""
+        return self._file.slots
+
+    def refresh(self) -> int:
+        """Look again at a file that another process writes; answers the entries in use."""
+        self._file.refresh()
+        self._entries = (self._file.data, self._file.count)
+        return self._file.count
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing, any other use is a ValueError."""
+        self._file.close()
+        self._entries = (self._file.data, CLOSED)
+
+    def _offsets(self, raw: np.ndarray[tuple[int], np.dtype[np.void]]) -> npt.NDArray[np.int64]:
+        """The offsets of entries, int64[n].
+
+        Raises:
+            CorruptIndexError: one does not fit in 64 bits.
+        """
+        relative = raw["relative"].astype(np.int64)
+        if len(relative) and self.base_offset + int(relative.max()) > OFFSET_MAX:
+            slot = int(relative.argmax())
+            raise self._file.error(slot, f"offset {self.base_offset} + {relative[slot]} overflows")
+        offsets: npt.NDArray[np.int64] = relative + self.base_offset
+        return offsets

@@ -17,17 +17,13 @@ Source: Kafka `OffsetIndex`, `OffsetPosition`.
 from __future__ import annotations
 
 import struct
-from os import PathLike
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kseg._index import bisect_entries, bisect_entries_many
-from kseg.files.closing import Closing
-from kseg.files.index_file import CLOSED, IndexFile
-from kseg.files.mapping import Mapping
-from kseg.files.names import OFFSET_MAX
+from kseg.files.index_file import EntryFile
 
 ENTRY_BYTES: Final = 8
 
@@ -55,49 +51,11 @@ class OffsetEntries(NamedTuple):
     positions: npt.NDArray[np.int64]
 
 
-class OffsetIndex(Closing):
+class OffsetIndex(EntryFile):
     """One `.index` file, read-only, searched in place. Any thread may look things up."""
 
-    __slots__ = ("_entries", "_file", "base_offset")
-
-    def __init__(self, file: IndexFile, base_offset: int) -> None:
-        """Take over an open file; use `open` instead."""
-        self._file = file
-        self.base_offset: Final = base_offset
-        self._entries = (file.data, file.count)
-
-    @classmethod
-    def open(
-        cls, path: str | PathLike[str], base_offset: int, *, mapping: Mapping = "auto"
-    ) -> OffsetIndex:
-        """Open the index of the segment at `base_offset`; a missing file has no entries.
-
-        Raises:
-            CorruptIndexError: the file is longer than any index.
-            OSError: there is a file, but it cannot be read.
-        """
-        return cls(IndexFile.open(path, LAYOUT, mapping), base_offset)
-
-    @property
-    def path(self) -> str:
-        """The file, whether it exists or not."""
-        return self._file.path
-
-    @property
-    def missing(self) -> bool:
-        """Whether there is no such file."""
-        return self._file.missing
-
-    @property
-    def entry_count(self) -> int:
-        """Entries in use."""
-        self._file.check_open()
-        return self._file.count
-
-    @property
-    def slots(self) -> int:
-        """Entries that the file has room for; what Kafka takes for their number when it opens."""
-        return self._file.slots
+    __slots__ = ()
+    _layout = LAYOUT
 
     @property
     def last_offset(self) -> int:
@@ -181,11 +139,8 @@ class OffsetIndex(Closing):
             CorruptIndexError: an offset does not fit in 64 bits.
         """
         raw = self._file.entries(all_slots=all_slots)
-        relative = raw["relative"].astype(np.int64)
-        if len(relative) and self.base_offset + int(relative.max()) > OFFSET_MAX:
-            slot = int(relative.argmax())
-            raise self._file.error(slot, f"offset {self.base_offset} + {relative[slot]} overflows")
-        return OffsetEntries(relative + self.base_offset, raw["position"].astype(np.int64))
+        offsets = self._offsets(raw)
+        return OffsetEntries(offsets, raw["position"].astype(np.int64))
 
     def check(self) -> None:
         """Check what can be told without the log.
@@ -212,17 +167,6 @@ class OffsetIndex(Closing):
                 f"entry (offset {offsets[slot]}, position {positions[slot]}) does not lie past "
                 f"the one before, (offset {offsets[slot - 1]}, position {positions[slot - 1]})",
             )
-
-    def refresh(self) -> int:
-        """Look again at a file that another process writes; answers the entries in use."""
-        self._file.refresh()
-        self._entries = (self._file.data, self._file.count)
-        return self._file.count
-
-    def close(self) -> None:
-        """Release the file; a second call does nothing, any other use is a ValueError."""
-        self._file.close()
-        self._entries = (self._file.data, CLOSED)
 
 
 def _negative(relative: int, position: int) -> str:

@@ -17,7 +17,6 @@ Source: Kafka `TimeIndex`, `TimestampOffset`.
 from __future__ import annotations
 
 import struct
-from os import PathLike
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,9 +24,7 @@ import numpy.typing as npt
 
 from kseg._index import bisect_entries, bisect_entries_many
 from kseg.constants import NO_TIMESTAMP
-from kseg.files.closing import Closing
-from kseg.files.index_file import CLOSED, IndexFile
-from kseg.files.mapping import Mapping
+from kseg.files.index_file import EntryFile
 from kseg.files.names import OFFSET_MAX
 
 ENTRY_BYTES: Final = 12
@@ -53,49 +50,11 @@ class TimeEntries(NamedTuple):
     offsets: npt.NDArray[np.int64]
 
 
-class TimeIndex(Closing):
+class TimeIndex(EntryFile):
     """One `.timeindex` file, read-only, searched in place. Any thread may look things up."""
 
-    __slots__ = ("_entries", "_file", "base_offset")
-
-    def __init__(self, file: IndexFile, base_offset: int) -> None:
-        """Take over an open file; use `open` instead."""
-        self._file = file
-        self.base_offset: Final = base_offset
-        self._entries = (file.data, file.count)
-
-    @classmethod
-    def open(
-        cls, path: str | PathLike[str], base_offset: int, *, mapping: Mapping = "auto"
-    ) -> TimeIndex:
-        """Open the time index of the segment at `base_offset`; a missing file has no entries.
-
-        Raises:
-            CorruptIndexError: the file is longer than any index.
-            OSError: there is a file, but it cannot be read.
-        """
-        return cls(IndexFile.open(path, LAYOUT, mapping), base_offset)
-
-    @property
-    def path(self) -> str:
-        """The file, whether it exists or not."""
-        return self._file.path
-
-    @property
-    def missing(self) -> bool:
-        """Whether there is no such file."""
-        return self._file.missing
-
-    @property
-    def entry_count(self) -> int:
-        """Entries in use."""
-        self._file.check_open()
-        return self._file.count
-
-    @property
-    def slots(self) -> int:
-        """Entries that the file has room for; what Kafka takes for their number when it opens."""
-        return self._file.slots
+    __slots__ = ()
+    _layout = LAYOUT
 
     @property
     def last_entry(self) -> TimeIndexEntry:
@@ -163,11 +122,8 @@ class TimeIndex(Closing):
             CorruptIndexError: an offset does not fit in 64 bits.
         """
         raw = self._file.entries(all_slots=all_slots)
-        relative = raw["relative"].astype(np.int64)
-        if len(relative) and self.base_offset + int(relative.max()) > OFFSET_MAX:
-            slot = int(relative.argmax())
-            raise self._file.error(slot, f"offset {self.base_offset} + {relative[slot]} overflows")
-        return TimeEntries(raw["timestamp"].astype(np.int64), relative + self.base_offset)
+        offsets = self._offsets(raw)
+        return TimeEntries(raw["timestamp"].astype(np.int64), offsets)
 
     def check(self) -> None:
         """Check what can be told without the log.
@@ -194,14 +150,3 @@ class TimeIndex(Closing):
                 f"entry (timestamp {timestamps[slot]}, offset {offsets[slot]}) does not lie past "
                 f"the one before, (timestamp {timestamps[slot - 1]}, offset {offsets[slot - 1]})",
             )
-
-    def refresh(self) -> int:
-        """Look again at a file that another process writes; answers the entries in use."""
-        self._file.refresh()
-        self._entries = (self._file.data, self._file.count)
-        return self._file.count
-
-    def close(self) -> None:
-        """Release the file; a second call does nothing, any other use is a ValueError."""
-        self._file.close()
-        self._entries = (self._file.data, CLOSED)
