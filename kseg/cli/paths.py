@@ -68,7 +68,7 @@ def known_path(path: str) -> KnownPath:
             parse_name(known.path.name)
         except NotALogError as error:
             raise NotALogError(
-                f"{error.reason}; 'kseg dump -' reads it anyway", path=path
+                f"{error.reason}; on standard input, as -, dump and convert take any", path=path
             ) from None
     return known
 

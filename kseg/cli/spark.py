@@ -79,7 +79,17 @@ def job_options(function: _F) -> _F:
     )(function)
 
 
-@click.group()
+class Jobs(click.Group):
+    """A group that lists its verbs with the whole first line of each."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the jobs."""
+        with formatter.section("Verbs"):
+            named = sorted(self.commands.items())
+            formatter.write_dl([(name, one.get_short_help_str(limit=200)) for name, one in named])
+
+
+@click.group(cls=Jobs, subcommand_metavar="VERB ...")
 def spark() -> None:
     """Jobs over many logs through Spark, on the cores of this machine.
 

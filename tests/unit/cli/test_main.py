@@ -315,3 +315,8 @@ def test_the_answer_to_a_log_that_was_not_closed_names_the_data_directory(
     assert f"; 'kseg recover {orders.parent}' tells what is to be done" in ran.err
     assert kseg("recover", orders.parent, "--apply").code == Exit.OK
     assert kseg("append", orders, stdin=b'{"value": "AA=="}\n').code == Exit.OK
+
+
+def test_help_shows_the_whole_line_of_each_job(kseg: Kseg) -> None:
+    shown = " ".join(kseg("spark", "--help").text.split())
+    assert "how many records are not the last of their key. export" in shown
