@@ -158,7 +158,7 @@ def write(
 
     Raises:
         LimitExceededError, ValueError: as `to_bytes`; nothing has changed.
-        OSError: the disk refuses.
+        OSError: the disk refuses; there is none then, or the old one.
     """
     data = to_bytes(entries)
     if sync:
@@ -167,8 +167,14 @@ def write(
     # Never over the bytes of another: a longer one would show behind, and a copy may share them.
     with suppress(FileNotFoundError):
         io.unlink(path)
-    with io.WriteFile.open(path, exclusive=True) as file:
-        file.write_at(0, data)
+    try:
+        with io.WriteFile.open(path, exclusive=True) as file:
+            file.write_at(0, data)
+    except OSError:
+        # Half of one would lie there until somebody looks.
+        with suppress(OSError):
+            io.unlink(path)
+        raise
 
 
 def flush(path: str | PathLike[str]) -> None:

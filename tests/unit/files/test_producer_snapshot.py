@@ -22,6 +22,7 @@ from kseg.files.producer_snapshot import (
     to_bytes,
     write,
 )
+from tests.crash.faults import Fault, Faulty
 
 ENTRY = struct.Struct(">qhiqiqiq")
 OPEN = ProducerSnapshotEntry(1, 2, 1, 2, 3, -1, 3, 100)
@@ -172,6 +173,16 @@ def test_only_what_is_to_last_is_flushed(tmp_path: Path) -> None:
     assert calls_of(lambda: flush(path)) == ["open", "fdatasync", "fsync"]
     flushed = ["open", "pwritev", "fdatasync", "rename", "fsync"]
     assert calls_of(lambda: write(tmp_path / "10.snapshot", [OPEN])) == flushed
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_half_a_snapshot_does_not_stay(tmp_path: Path, sync: bool) -> None:
+    path = tmp_path / f"{7:020d}.snapshot"
+    full = Faulty(Fault(2, "ENOSPC"))
+    with io.calls_replaced(full.calls), pytest.raises(OSError, match="No space"):
+        write(path, [OPEN], sync=sync)
+    assert full.hits
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_without_a_directory_is_one_in_this_one(
