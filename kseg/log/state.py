@@ -376,11 +376,12 @@ class LogState:
         if self.changed.waiting:
             self.changed.notify_all()
 
-    def note_offsets(self, *, write: bool = False) -> None:
+    def note_offsets(self, *, write: bool = False, all_go: bool = False) -> None:
         """Tell the keeper recovery point, log start and high watermark.
 
         Args:
             write: let it write them down at once, as what is cut asks for.
+            all_go: no segment may be left for a while whose name tells where the log starts.
 
         Raises:
             OSError: the checkpoints could not be written; the old ones are there.
@@ -391,7 +392,7 @@ class LogState:
             self.partition,
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
-            first_offset=self.first_base_offset,
+            first_offset=0 if all_go else self.first_base_offset,
             high_watermark=self.high_watermark.offset,
         )
         if write:

@@ -325,7 +325,7 @@ def truncate_fully_and_start_at(
         state.high_watermark = end
         _show_end(state, (), last, end, start)
         # Should all segments be gone after a crash, the log begins where this says.
-        state.note_offsets(write=True)
+        state.note_offsets(write=True, all_go=True)
         state.epochs.clear()
         state.epochs.flush()
         gone = state.segments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from dataclasses import fields
@@ -455,6 +456,31 @@ def test_an_end_at_any_call_leaves_a_log_without_a_hole(
                 range(start, again.log_end_offset, 3)
             )[: len(left)]
             fill(again, [1])
+    assert calls > 10
+
+
+def test_an_empty_log_that_begins_anew_where_it_stands_is_there_at_any_call(
+    log: Log, tmp_path: Path
+) -> None:
+    log.truncate_fully_and_start_at(100)
+    log.close()
+    for calls in itertools.count(1):
+        copy = tmp_path / f"copy-{calls}"
+        os.mkdir(copy)
+        _copy(log.path.parent, copy)
+        broken = open_log(copy / "t-0")
+        with io.calls_replaced(failing_from(calls, [0])):
+            try:
+                broken.truncate_fully_and_start_at(100)
+                break
+            except DiskError:
+                pass
+        broken.state.active.close(trim=False)
+        moved = tmp_path / f"moved-{calls}"
+        os.mkdir(moved)
+        _copy(copy, moved)
+        with open_log(moved / "t-0", recover=True) as again:
+            assert (again.log_start_offset, again.log_end_offset) == (100, 100)
     assert calls > 10
 
 
