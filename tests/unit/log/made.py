@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
 from tests import reference
 from tests.builders import batch, record
 
 NOW_MS = 1_700_000_000_000
+LOG_START = "log-start-offset-checkpoint"
 
 
 def new_log(root: Path, **settings: Any) -> Log:
@@ -86,3 +88,20 @@ def told(path: Path) -> list[Told]:
 def offsets_of(columns: Iterable[Any]) -> list[int]:
     """The offsets of all pieces."""
     return [int(offset) for piece in columns for offset in piece["offset"]]
+
+
+def thirty_records(root: Path) -> Log:
+    """Thirty records in ten batches in four segments: 0, 9, 18 and 27."""
+    log = new_log(root, segment_bytes=500)
+    fill(log, [3] * 10)
+    assert [info.base_offset for info in log.segments] == [0, 9, 18, 27]
+    log.flush()
+    return log
+
+
+def checkpoint(log: Log, name: str) -> int | None:
+    """What a checkpoint of the data directory says of a log, if anything."""
+    try:
+        return read_offset_checkpoint(log.path.parent / name).offsets.get(TopicPartition("t", 0))
+    except FileNotFoundError:
+        return None
