@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,17 @@ from tests.crash.controls import CONTROLS
 from tests.crash.faults import every_fault
 from tests.crash.kills import calls_of, every_kill
 from tests.crash.runs import Tally, faults, fresh, kills, power_cuts, scratch
-from tests.crash.stories import Abandon, Append, Author, Roll, Story, plain
+from tests.crash.stories import (
+    CONFIG,
+    Abandon,
+    Append,
+    Author,
+    Flush,
+    Retain,
+    Roll,
+    Story,
+    plain,
+)
 
 #: Batches that reach over several blocks, so that most cuts tear one.
 LARGE = Story("large", tuple(Append((plain(number, records=1, size=900),)) for number in range(4)))
@@ -29,7 +40,13 @@ DYING = Story(
         Append((plain(4),)),
     ),
 )
-MADE = {"large": LARGE, "dying": DYING}
+#: Several segments go at once, and their names are not flushed one by one.
+RETIRING = Story(
+    "retiring",
+    (*(Append((plain(number, records=1, size=900),)) for number in range(6)), Flush(), Retain()),
+    replace(CONFIG, retention_bytes=1000, file_delete_delay_ms=60_000),
+)
+MADE = {"large": LARGE, "dying": DYING, "retiring": RETIRING}
 
 #: So many stories are tried until one shows the mistake.
 STORIES = 12
