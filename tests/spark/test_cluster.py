@@ -207,13 +207,16 @@ def load(spark: SparkSession, path: Any, **options: str) -> DataFrame:
     return spark.read.format("kseg").options(**options).load(path)
 
 
+VALUE = b"%06d" + b"." * 1_000
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of forty segments, each record's value its offset."""
+    """A log of forty segments of 100 KiB, each record's value its offset and a filling."""
     path = tmp_path_factory.mktemp("source") / "orders-0"
     for base in range(0, 4_000, 100):
         ones = [
-            batch([record(b"%06d" % n) for n in range(start, start + 10)], base_offset=start)
+            batch([record(VALUE % n) for n in range(start, start + 10)], base_offset=start)
             for start in range(base, base + 100, 10)
         ]
         write_segment(path, base, *ones)
@@ -221,7 +224,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def slowed(frame: DataFrame, sign: Path) -> DataFrame:
-    """The same rows, slowly; each attempt leaves a sign that says which executor has begun it."""
+    """The same rows, slowly; each attempt leaves a sign that says where it is half done."""
 
     def pause(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -231,9 +234,11 @@ def slowed(frame: DataFrame, sign: Path) -> DataFrame:
         # An executor starts a daemon, which starts us.
         status = Path(f"/proc/{os.getppid()}/stat").read_text()
         executor = status.rpartition(")")[2].split()[1]
-        (sign / f"{executor}-{context.taskAttemptId()}").touch()
-        time.sleep(0.2)
-        yield from batches
+        for number, one in enumerate(batches):
+            if number == 6:  # what came before, Spark has handed on
+                (sign / f"{executor}-{context.taskAttemptId()}").touch()
+            time.sleep(0.05)
+            yield one
 
     return frame.mapInArrow(pause, frame.schema)
 
@@ -317,7 +322,8 @@ def test_a_worker_killed_in_the_middle_of_a_write_leaves_each_record_once(
 ) -> None:
     cluster.mend()
     (sign := tmp_path / "sign").mkdir()
-    frame = load(cluster.spark, str(source), targetPartitionBytes="8k")
+    cluster.spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+    frame = load(cluster.spark, str(source), targetPartitionBytes="420k")
     killing = Killing(sign, 2, "{victim}-*")  # one task staged, the next under way
     target = tmp_path / "data"
     writer = slowed(frame, sign).write.format("kseg").mode("append")
@@ -329,7 +335,7 @@ def test_a_worker_killed_in_the_middle_of_a_write_leaves_each_record_once(
         for columns in scan(target / "orders-0", fields=("offset", "value"))
         for offset, value in zip(columns["offset"], columns["value"], strict=True)
     ]
-    assert written == [(n, b"%06d" % n) for n in range(4_000)]
+    assert written == [(n, VALUE % n) for n in range(4_000)]
     assert verify(target, deep=True).findings == ()
     left = SinkPaths.of(parse_sink_options({"path": str(target)})).root
     assert [path.name for path in left.glob("jobs/*")] == []
