@@ -27,6 +27,8 @@ _REPLICA = "restore the partition from a replica; `kseg dump` shows what can sti
 _LOST = "the log was longer once: take what is missing from a replica, else a broker mends it"
 _NOTHING = "nothing to do: a broker mends it when it starts"
 _RESTART = "a broker mends it when it starts after a crash; `kseg recover` does the same"
+_SNAPSHOT = "rebuild with `kseg reindex`; a broker that starts after a crash does so itself"
+_EPOCHS = "take it from a replica; after a crash, brokers mend what they recover"
 _WRITER = "find out who wrote the batch; consumers may refuse it"
 
 CODES: dict[str, Code] = {
@@ -75,15 +77,15 @@ CODES: dict[str, Code] = {
     "txn-index-points-nowhere": Code("error", "an entry's offset is no abort marker", _REINDEX),
     "orphan-index": Code("warning", "an index without its log", _NOTHING),
     # Beside the log.
-    "snapshot-crc": Code("error", "a producer snapshot does not match its checksum", _RESTART),
-    "snapshot-format": Code("error", "a producer snapshot is cut short or not one", _RESTART),
-    "snapshot-offset": Code("error", "a snapshot tells of offsets beyond its own", _RESTART),
+    "snapshot-crc": Code("error", "a producer snapshot does not match its checksum", _SNAPSHOT),
+    "snapshot-format": Code("error", "a producer snapshot is cut short or not one", _SNAPSHOT),
+    "snapshot-offset": Code("error", "a snapshot tells of offsets beyond its own", _SNAPSHOT),
     "snapshot-ahead": Code("error", "a snapshot lies beyond the end of the log", _LOST),
     "epochs-format": Code("error", "leader-epoch-checkpoint cannot be read", _REPLICA),
     "epochs-missing": Code("error", "leader-epoch-checkpoint is gone", _RESTART),
-    "epochs-order": Code("warning", "leader epochs in the checkpoint do not ascend", _RESTART),
+    "epochs-order": Code("warning", "leader epochs in the checkpoint do not ascend", _EPOCHS),
     "epochs-ahead": Code("error", "leader epochs beyond the end of the log", _LOST),
-    "epochs-wrong": Code("error", "leader epochs contradict the log's batches", _RESTART),
+    "epochs-wrong": Code("error", "leader epochs contradict the log's batches", _EPOCHS),
     "metadata-format": Code("error", "partition.metadata cannot be read", _REPLICA),
     "properties-format": Code("error", "meta.properties cannot be read", "restore the file"),
     "checkpoint-format": Code(
