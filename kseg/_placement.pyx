@@ -1,10 +1,11 @@
-"""Which batches get index entries: the rule of `kseg.log.placement`, over a table of headers or over
-the batches of an append that is sound.
+"""Which batches get index entries: the rule of `kseg.log.placement`, over a table of headers or
+over the batches of an append that is sound.
 
 The contract is that of `_core`. Every batch is looked at once, in order. Entries come out as they
 lie in the index files: big-endian, 8 bytes and 12.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -167,6 +168,7 @@ cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t lea
     return kept.batches > 0
 
 
+@cython.auto_pickle(False)
 cdef class Places:
     """Where a segment and its indexes stand, for appends that are sound and need no roll.
 
