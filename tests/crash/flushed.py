@@ -43,12 +43,16 @@ def check_flushed(contents: Contents, partition: str, history: History) -> None:
     if not any(map(is_there, history.allowed)):
         raise ViolationError(f"the recovery point is {point}, and of the log there is {found}")
     start = max(found.start, *(version.start for version in history.allowed))
-    _check_snapshots(contents, partition, start, point)
+    # Of a log that begins anew nobody is to be known who wrote before.
+    anew = any(not version.batches for version in history.allowed)
+    _check_snapshots(contents, partition, start, point, needs_first=not anew)
 
 
-def _check_snapshots(contents: Contents, partition: str, start: int, point: int) -> None:
+def _check_snapshots(
+    contents: Contents, partition: str, start: int, point: int, *, needs_first: bool
+) -> None:
     """Those that were flushed before the recovery point was moved, and before segments went."""
-    bases = list(logs_of(contents, partition))
+    bases = list(logs_of(contents, partition)) if needs_first else []
     first = bases[0] if bases and bases[0] and not any(base <= start for base in bases[1:]) else -1
     prefix = f"{partition}/"
     for path, data in contents.items():

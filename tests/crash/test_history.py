@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.crash.flushed import check_flushed
 from tests.crash.history import Found, History, Ident, Told, Version, ViolationError
 
 A, B, C, D = (Ident(base, base + 1, 100 + base) for base in (0, 2, 4, 4))
@@ -91,3 +92,13 @@ def test_each_log_has_a_history_of_its_own() -> None:
     told = [Told("lasting", TWO, "a-0"), Told("lasting", ONE, "a-1")]
     History.of(told, log="a-0").check(found(A, B))
     History.of(told, log="a-1").check(found(A))
+
+
+def test_producers_of_what_is_gone_must_last_unless_the_log_begins_anew() -> None:
+    file = "data/a-0/00000000000000000004.{}".format
+    left = {"data": None, "data/a-0": None, file("log"): b"", file("snapshot"): b"half"}
+    gone = [Told("lasting", TWO.started_at(4), "a-0")]
+    with pytest.raises(ViolationError, match="the snapshot at 4 is not sound"):
+        check_flushed(left, "data/a-0", History.of(gone, log="a-0"))
+    anew = [*gone, Told("try", EMPTY.emptied_at(4), "a-0")]
+    check_flushed(left, "data/a-0", History.of(anew, log="a-0"))
