@@ -63,7 +63,7 @@ from kseg.log.clean_end import WHY_CUT, cut_clean_end
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.leftovers import clear
 from kseg.log.recovery_plan import CutPlace, RecoveryFinding, code_of
-from kseg.log.snapshots import SnapshotFiles, feed_segment, rebuild
+from kseg.log.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
 from kseg.log.sweep import Swept, sweep_segment
 from kseg.log.workbench import (
     DELETE_SUFFIX,
@@ -281,6 +281,7 @@ class _Loading:
             magic=self.inputs.config.message_format_magic,
             on_error=_pass_over,
             feed=self._feed,
+            bare_first=False,
         )
 
     def _feed(
@@ -305,11 +306,14 @@ class _Loading:
     def _keep_snapshot(self, state: ProducerState) -> None:
         """Write a snapshot of what a reload would make of what is known, and go on from that.
 
-        So whoever begins with that snapshot another time writes the same ones behind it.
+        So whoever begins with that snapshot another time writes the same ones behind it. Where the
+        first segment begins none is made that names nobody: after a good end none is made there
+        either, and a recovery that is killed takes the mark of that end away.
         """
         offset = state.map_end_offset
         state.load(state.snapshot_entries(), offset, now_ms=self.inputs.now_ms)
-        if offset > self.inputs.log_start_offset:
+        bare = is_bare_first(state, self.snapshots, self.bench.bases[0])
+        if offset > self.inputs.log_start_offset and not bare:
             state.last_snapshot_offset = -1
             self.snapshots.take(state)
 

@@ -265,6 +265,7 @@ def rebuild(
     magic: int = 2,
     on_error: OnError | None = None,
     feed: Feed | None = None,
+    bare_first: bool = True,
 ) -> None:
     """Bring `state` to `end_offset`, from the newest sound snapshot and the log behind it.
 
@@ -284,6 +285,8 @@ def rebuild(
         on_error: see `ProducerState.feed`.
         feed: how a segment is taken in, from `map_end_offset` on; by its index, as far as that can
             be believed, if None.
+        bare_first: take a snapshot where the first segment begins even if it names no producer, as
+            Kafka does; see `is_bare_first`.
 
     Raises:
         InvalidTxnStateError, InvalidRecordError: see `on_error`.
@@ -303,12 +306,25 @@ def rebuild(
     if end_offset > state.map_end_offset and not no_walk:
         for source in _reaching(segments, state.map_end_offset, end_offset):
             state.map_end_offset = max(source.base_offset, state.map_end_offset, log_start_offset)
-            if source.base_offset in taken_at:
+            bare = is_bare_first(state, snapshots, segments[0].base_offset)
+            if source.base_offset in taken_at and (bare_first or not bare):
                 snapshots.take(state)
             with source.open() as segment:
                 (feed or feed_segment)(state, segment, end_offset, on_error)
     state.map_end_offset = end_offset
     snapshots.take(state)
+
+
+def is_bare_first(state: ProducerState, snapshots: SnapshotFiles, first: int) -> bool:
+    """Whether a snapshot of `state` would say no more than that the log begins there.
+
+    Args:
+        state: what is known.
+        snapshots: of the same directory; one that is there already is not bare.
+        first: where the first segment begins.
+    """
+    offset = state.map_end_offset
+    return offset == first and state.is_empty and snapshots.path(offset) is None
 
 
 def _reaching(segments: Sequence[SegmentSource], start: int, end: int) -> Sequence[SegmentSource]:
@@ -341,4 +357,12 @@ def feed_segment(
         raise fault
 
 
-__all__ = ["DELETED", "SegmentSource", "SnapshotFiles", "SoundSnapshot", "feed_segment", "rebuild"]
+__all__ = [
+    "DELETED",
+    "SegmentSource",
+    "SnapshotFiles",
+    "SoundSnapshot",
+    "feed_segment",
+    "is_bare_first",
+    "rebuild",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.crash.kills import calls_of
 from tests.crash.knowledge import check_producers
 from tests.crash.oplog import Name, Recorder
 from tests.crash.reading import found_in
-from tests.crash.runs import Tally, faults, fresh
+from tests.crash.runs import Tally, faults, fresh, kills_in_recovery
 from tests.crash.states import Contents, materialise, points, snapshot
 from tests.crash.stories import (
     CONFIG,
@@ -27,6 +28,7 @@ from tests.crash.stories import (
     DeleteRecords,
     Flush,
     NewEpoch,
+    Restart,
     Roll,
     Step,
     Story,
@@ -157,11 +159,34 @@ def test_a_log_that_starts_in_a_gap_at_its_end_was_closed_well(tmp_path: Path) -
     assert (found.batches, found.start, found.end) == ((), 1, 1)
 
 
+def test_a_log_that_starts_in_a_gap_behind_older_records_was_closed_well(tmp_path: Path) -> None:
+    steps = Append((plain(1), plain(2, records=3))), Truncate(1, inside=True), DeleteRecords(0)
+    history = closed_well(tmp_path, *steps)
+    found = found_in(Checker(tmp_path, CONFIG).check(history), "data/orders-0")
+    assert (found.batches, found.start, found.end) == ((), 3, 3)
+
+
 def test_a_mark_beside_a_log_with_records_that_begins_anew_is_seen(tmp_path: Path) -> None:
     history = closed_well(tmp_path, Append((plain(1),)))
     (tmp_path / "data" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 9\n")
     with pytest.raises(ViolationError, match="mark of a clean stop"):
         Checker(tmp_path, CONFIG).check(history)
+
+
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_a_log_that_begins_anew_is_recovered_the_same_though_the_first_recovery_is_killed(
+    tmp_path: Path, snapshots: bool
+) -> None:
+    closed_well(tmp_path, Append((plain(1),)), Restart(0), Append((produced(2, 8, 0),)))
+    closed = snapshot(tmp_path)
+    if not snapshots:
+        closed = {path: data for path, data in closed.items() if not path.endswith("snapshot")}
+    closed["data/orders-0/" + "0" * 20 + ".log.deleted"] = b""
+    tally = Tally()
+    rng = random.Random("found")
+    kills_in_recovery(Checker(tmp_path, CONFIG), closed, rng, 1000, tally, "begun anew")
+    assert tally.second_kills > 10
+    assert tally.violations == []
 
 
 def aborted_over_the_start(root: Path) -> History:
