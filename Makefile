@@ -4,8 +4,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 SOURCES := setup.py $(wildcard kseg/*.pyx kseg/*.pxd kseg/csrc/*.[ch])
 KERNELS = $(patsubst kseg/%.pyx,kseg.%,$(wildcard kseg/*.pyx))
-# By file: Spark is then started in one process only.
-PYTEST = $(PY) -m pytest -p no:benchmark -n 2 --dist loadfile
+# By file, so that a process starts Spark once at most; three on two cores, since Spark waits a lot.
+PYTEST = $(PY) -m pytest -p no:benchmark -n 3 --dist loadfile
 SECONDS ?= 60
 SEED ?= 1
 ARGS ?=

@@ -137,18 +137,18 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module", params=["local", *CLUSTERS])
+@pytest.fixture(scope="module", params=CLUSTERS)
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """Threads of one process, or two executors that are processes of their own."""
+    """Two executors that are processes of their own."""
     assert SparkSession.getActiveSession() is None, "another Spark runs in this process"
     path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     os.environ |= {"PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
     with ExitStack() as stack:
         under, workers = tmp_path_factory.mktemp("spark"), None
-        master = {"local": "local[2]", "local-cluster": "local-cluster[2,1,1024]"}
+        master = {"local-cluster": "local-cluster[2,1,1024]"}
         if request.param == "standalone":
             workers = Standalone(under)
             stack.callback(workers.stop)

@@ -337,7 +337,7 @@ def test_an_interrupt_between_the_bytes_and_the_telling_fails_the_log(
 ) -> None:
     log.append(one())
 
-    def interrupted(_state: object, _end: object) -> None:
+    def interrupted(*_of: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LogState, "advance", interrupted)
