@@ -2,7 +2,7 @@
 
 The files are looked at again first, and all of it is worked out anew on the way: a plan holds
 decisions, not bytes. At whichever call the process dies, another plan and another application come
-to the same bytes in the end.
+to the same bytes in the end; to those of a log without the mark of a clean stop, once that is gone.
 """
 
 from __future__ import annotations
