@@ -1,4 +1,4 @@
-"""`python -m bench.report RESULTS`: a result file as tables, printed or put into a page."""
+"""`python -m bench.report RESULTS ...`: result files as tables, printed or put into a page."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ TITLES = {
     "encode": "Batches written and checked",
     "arrow": "Arrow tables",
     "index": "Index lookups",
+    "append": "Appending to a log",
+    "fetch": "Fetching from a log",
+    "recover": "Recovery",
+    "open": "Opening a log",
 }
 
 
@@ -29,10 +33,10 @@ MARK = "## What came out\n"
 def main() -> None:
     """Print Markdown, or put it into a page."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="+", help="one run each, in this order")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="replace what follows its mark")
     given = parser.parse_args()
-    text = tables(json.loads(given.results.read_text()))
+    text = "\n".join(tables(json.loads(path.read_text())) for path in given.results)
     if given.into is None:
         print(text, end="")
         return
