@@ -42,8 +42,7 @@ def replace_file(
     """
     target = Path(path)
     beside = target.with_name(target.name + SUFFIX)
-    with suppress(FileNotFoundError):
-        io.unlink(beside)
+    io.unlink(beside, missing_ok=True)
     try:
         with io.WriteFile.open(beside, exclusive=True) as file:
             file.write_at(0, data)

@@ -385,9 +385,18 @@ def link(source: StrPath, target: StrPath) -> None:
     _calls.link(source, target)
 
 
-def unlink(path: StrPath) -> None:
-    """Take a name away; the bytes stay for whoever has them open."""
-    _calls.unlink(path)
+def unlink(path: StrPath, *, missing_ok: bool = False) -> None:
+    """Take a name away; the bytes stay for whoever has them open.
+
+    Args:
+        path: what to take away.
+        missing_ok: not to raise FileNotFoundError where there is no such name.
+    """
+    try:
+        _calls.unlink(path)
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
 
 
 def make_directory(path: StrPath, mode: int = 0o755) -> None:

@@ -165,8 +165,7 @@ def write(
         atomic.replace_file(path, data)
         return
     # Never over the bytes of another: a longer one would show behind, and a copy may share them.
-    with suppress(FileNotFoundError):
-        io.unlink(path)
+    io.unlink(path, missing_ok=True)
     try:
         with io.WriteFile.open(path, exclusive=True) as file:
             file.write_at(0, data)

@@ -22,7 +22,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -127,7 +126,7 @@ def adopt(
                 log.truncate_fully_and_start_at(begin)
             start, end = log.log_start_offset, log.log_end_offset
         if start < end:  # what a broker would remove: of a log's start there is nothing to know
-            _unlink(directory / f"{start:020d}.{FileKind.SNAPSHOT.value}")
+            io.unlink(directory / f"{start:020d}.{FileKind.SNAPSHOT.value}", missing_ok=True)
         return end
 
     make_directories(directory.parent)
@@ -248,7 +247,7 @@ def _move(one: StagedSegment, directory: Path, base: int) -> None:
         with io.WriteFile.open(index) as file:
             file.flush()
         target = directory / f"{base:020d}.{kind.value}"
-        _unlink(target)  # of an empty segment, or of a try that was interrupted
+        io.unlink(target, missing_ok=True)  # of an empty segment, or of a try that was interrupted
         io.link(index, target)
     io.flush_directory(directory)
     target = directory / f"{base:020d}.{FileKind.LOG.value}"
@@ -256,11 +255,6 @@ def _move(one: StagedSegment, directory: Path, base: int) -> None:
         raise OffsetsOutOfOrderError("a segment is in the place of the new one", path=target)
     io.rename(one.path(FileKind.LOG), target)
     io.flush_directory(directory)
-
-
-def _unlink(path: Path) -> None:
-    with suppress(FileNotFoundError):
-        io.unlink(path)
 
 
 __all__ = ["Adopted", "StagedSegment", "adopt", "check_adoptable"]

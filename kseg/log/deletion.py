@@ -11,7 +11,6 @@ Source: Kafka `LocalLog.deleteSegmentFiles`, `LogSegment.changeFileSuffixes`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -81,8 +80,7 @@ class Deletions:
         """
         due = [path for path, time_ms in self._due.items() if time_ms <= now_ms]
         for path in due:
-            with suppress(FileNotFoundError):
-                io.unlink(path)
+            io.unlink(path, missing_ok=True)
             del self._due[path]
         return tuple(due)
 
@@ -115,6 +113,16 @@ def give_up_segments(
             renamed.append(marked)
     state.deletions.remove_due(now_ms)
     return tuple(renamed)
+
+
+def remove_segment(files: SegmentFiles) -> None:
+    """Remove at once what may be there of a segment that is none of the log's.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    for path in files_of_segment(files):
+        io.unlink(path, missing_ok=True)
 
 
 def files_of_segment(files: SegmentFiles) -> tuple[Path, ...]:

@@ -444,6 +444,5 @@ def _remove_tree(path: Path) -> None:
         if entry.is_dir(follow_symlinks=False):
             _remove_tree(Path(entry.path))
         else:
-            with suppress(FileNotFoundError):
-                io.unlink(entry.path)
+            io.unlink(entry.path, missing_ok=True)
     io.remove_directory(path)

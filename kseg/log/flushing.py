@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from kseg.errors import KsegError
 from kseg.files import io, producer_snapshot
-from kseg.log.deletion import files_of_segment
+from kseg.log.deletion import remove_segment
 from kseg.log.segment_writer import SegmentWriter
 from kseg.log.written_files import attempt
 
@@ -84,7 +84,7 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
 
 def _seal_and_follow(state: LogState, base: int) -> None:
     """Finish the active segment and append to a new one at `base`."""
-    _remove_files(state, base)
+    remove_segment(state.files_of(base))
     active = state.active
     active.become_inactive()
     # Nothing that follows may reach the disk before it: a power cut would leave a hole in the log.
@@ -109,15 +109,8 @@ def _begin(state: LogState, base: int) -> SegmentWriter:
         )
     except BaseException:
         with state.all_or_poison():
-            _remove_files(state, base)
+            remove_segment(state.files_of(base))
         raise
-
-
-def _remove_files(state: LogState, base: int) -> None:
-    """Remove what may be there of a segment that is none of the log's."""
-    for path in files_of_segment(state.files_of(base)):
-        with suppress(FileNotFoundError):
-            io.unlink(path)
 
 
 def flush(state: LogState, offset: int | None = None, *, whole: bool = False) -> int:

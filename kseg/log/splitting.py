@@ -274,8 +274,7 @@ def _write(
     """Make the `.cleaned` files of a new segment."""
     directory = plan.path.parent
     for name in _names(directory, piece.base_offset, CLEANED):
-        with suppress(FileNotFoundError):
-            io.unlink(name)
+        io.unlink(name, missing_ok=True)
     log = next(_names(directory, piece.base_offset, CLEANED))
     with io.WriteFile.open(log, exclusive=True) as target:
         fd = io.open_read(plan.path)
@@ -326,8 +325,7 @@ def _delete_old(plan: SplitPlan) -> None:
     for kind in kinds:
         old = plan.path.with_name(stem + kind)
         if not old.with_name(old.name + SWAP).exists():
-            with suppress(FileNotFoundError):
-                io.unlink(old)
+            io.unlink(old, missing_ok=True)
 
 
 __all__ = ["SplitPiece", "SplitPlan", "apply_split", "plan_split", "split_overflowed"]

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
 from kseg.files.mapping import cutting
-from kseg.log.deletion import files_of_segment, give_up_segments
+from kseg.log.deletion import give_up_segments, remove_segment
 from kseg.log.finding import find_batch
 from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.published import Published, SegmentInfo
@@ -332,9 +331,7 @@ def truncate_fully_and_start_at(
         state.active.close(trim=False)
         state.replace_segments({info.base_offset for info in gone})
         _give_up(state, gone, snapshots=False)
-        for path in files_of_segment(last.files):
-            with suppress(FileNotFoundError):
-                io.unlink(path)
+        remove_segment(last.files)
         writer = SegmentWriter.open(
             state.path, offset, state.config, create=True, now_ms=state.now_ms()
         )

@@ -133,7 +133,6 @@ def attempt(*steps: Callable[[], None]) -> None:
 
 def _removal(path: str) -> Callable[[], None]:
     def remove() -> None:
-        with suppress(FileNotFoundError):
-            io.unlink(path)
+        io.unlink(path, missing_ok=True)
 
     return remove

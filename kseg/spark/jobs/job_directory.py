@@ -250,8 +250,7 @@ class FileSink:
         if not self.closed:
             self.closed = True
             self._file.close()
-        with suppress(FileNotFoundError):
-            io.unlink(self._path)
+        io.unlink(self._path, missing_ok=True)
 
     def __enter__(self) -> FileSink:
         """Itself."""
