@@ -166,9 +166,11 @@ def kills_in_recovery(
     def recovering(_root: Path, _remark: object) -> None:
         checker.recovered()
 
-    unmarked = {path: data for path, data in contents.items() if path != MARK}
-    materialise(unmarked, checker.root)
-    wholes = [_of_data(checker.recovered())]
+    wholes = []
+    if MARK in contents:
+        unmarked = {path: data for path, data in contents.items() if path != MARK}
+        materialise(unmarked, checker.root)
+        wholes.append(_of_data(checker.recovered()))
     materialise(contents, checker.root)
     names = calls_of(recovering, checker.root)
     wholes.append(_of_data(snapshot(checker.root)))
