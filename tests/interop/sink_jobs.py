@@ -9,10 +9,11 @@ in several micro-batches. A process of its own: the Spark of other tests is none
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from tests.spark.streaming import own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +90,7 @@ def expected(name: str) -> dict[str, list[Written]]:
 
 def main(home: Path) -> None:
     """Run all jobs in one Spark."""
-    spark = _session()
+    spark = own_session()
     for codec, rows in zip(CODECS, jobs_assigned(), strict=True):
         _save(_frame(spark, rows).drop("offset"), home / "assigned", codec=codec)
     for codec, rows in zip(("lz4", "zstd"), jobs_kept(), strict=True):
@@ -107,24 +108,6 @@ def main(home: Path) -> None:
     )
     query.awaitTermination()
     spark.stop()
-
-
-def _session() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    spark: SparkSession = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def _frame(spark: SparkSession, rows: list[Written]) -> DataFrame:

@@ -2,7 +2,8 @@
 
 python -m tests.spark.streaming SOURCE TARGET CHECKPOINT
 
-Says `started` when Spark is there, and `done` at the end. And who dies with a program.
+Says `started` when Spark is there, and `done` at the end. And who dies with a program, and the
+Spark of one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def processes() -> dict[int, tuple[int, str]]:
@@ -41,12 +46,13 @@ def descendants(ancestor: int, word: str = "") -> set[int]:
     }
 
 
-def main(source: str, target: str, checkpoint: str) -> None:
+def own_session() -> SparkSession:
+    """A Spark of this program alone, on two cores of this machine."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    spark = (
+    spark: SparkSession = (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -56,6 +62,11 @@ def main(source: str, target: str, checkpoint: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main(source: str, target: str, checkpoint: str) -> None:
+    spark = own_session()
     print("started", flush=True)
     query = (
         spark.readStream.format("kseg")
