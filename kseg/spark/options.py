@@ -149,8 +149,17 @@ class SourceOptions:
         """Refuse what only a batch query can do.
 
         Raises:
-            ValueError: a path is in a store, which tells nobody what is new.
+            ValueError: reading is to end somewhere, or to give no records; or a path is in a store,
+                which tells nobody what is new.
         """
+        ends = self.ending_offsets
+        for name, given in (
+            ("endingOffsets", ends.every is not None or bool(ends.each)),
+            ("endingTimestamp", self.ending_timestamp is not None),
+            ("mode", self.mode != "records"),
+        ):
+            if given:
+                raise ValueError(f"kseg: option {name} has no meaning for a stream")
         for path in self.paths:
             if is_remote(path):
                 raise ValueError(f"kseg: {path}: a stream needs local files; use spark.read")

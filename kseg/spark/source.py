@@ -81,15 +81,18 @@ class KsegDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader of what is there and of what comes.
 
-        Raises:
-            ValueError: the schema has a column that kseg does not, or of another type; or an option
-                has no meaning for a stream.
+        Where the schema has a column that kseg does not, or of another type, or an option has no
+        meaning for a stream, it is one that raises ValueError when it is asked anything.
         """
-        from kseg.spark.stream import stream_reader
+        from kseg.spark.stream import RefusedStream, stream_reader
 
-        options = parse_options(self.options)
-        options.check_stream()
-        return stream_reader(options, project(schema, options))
+        try:
+            options = parse_options(self.options)
+            options.check_stream()
+            projection = project(schema, options)
+        except ValueError as error:
+            return RefusedStream(error)
+        return stream_reader(options, projection)
 
     def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:
         """A writer of a DataFrame's rows.

@@ -37,19 +37,8 @@ else:
     SupportsTriggerAvailableNow = object
 
 
-def stream_reader(options: SourceOptions, projection: Projection) -> DataSourceStreamReader:
-    """A reader for a stream; before Spark 4.2 each micro-batch takes all that is there.
-
-    Raises:
-        ValueError: an option has no meaning for a stream.
-    """
-    for name, value in (
-        ("endingOffsets", options.ending_offsets.every is not None or options.ending_offsets.each),
-        ("endingTimestamp", options.ending_timestamp is not None),
-        ("mode", options.mode != "records"),
-    ):
-        if value:
-            raise ValueError(f"kseg: option {name} has no meaning for a stream")
+def stream_reader(options: SourceOptions, projection: Projection) -> StreamReader:
+    """A reader for a stream; before Spark 4.2 each micro-batch takes all that is there."""
     if not _ADMITS and not _limit_of(options).is_unlimited:
         message = "kseg: this Spark has no admission control; limits per trigger are ignored"
         warnings.warn(message, UserWarning, stacklevel=2)
@@ -62,6 +51,52 @@ def _limit_of(options: SourceOptions) -> Amount:
         options.max_bytes_per_trigger,
         options.max_segments_per_trigger,
     )
+
+
+class RefusedStream(DataSourceStreamReader):
+    """What a stream is given that cannot be: says why when Spark first asks it anything.
+
+    Where making a reader fails, Spark goes on to stop the reader that it does not have, and tells
+    of that instead.
+    """
+
+    def __init__(self, error: ValueError) -> None:
+        """Keep what is to be said."""
+        self._error: Final = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Asked of a new query.
+
+        Raises:
+            ValueError: always.
+        """
+        raise self._error
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """Asked of one that goes on.
+
+        Raises:
+            ValueError: always.
+        """
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Asked of one that died within a micro-batch.
+
+        Raises:
+            ValueError: always.
+        """
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Never asked: there are no partitions.
+
+        Raises:
+            ValueError: always.
+        """
+        raise self._error
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

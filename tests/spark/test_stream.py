@@ -117,9 +117,8 @@ def reader(path: Path, **options: str) -> StreamReader:
     chosen = parse_options({"path": str(path), **options})
     name = "offset" if chosen.mode == "records" else "lastOffset"
     fields = StructType([StructField(name, LongType())])
-    made = stream_reader(chosen, schema.project(fields, chosen))
-    assert isinstance(made, StreamReader)
-    return made
+    chosen.check_stream()
+    return stream_reader(chosen, schema.project(fields, chosen))
 
 
 def read(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
@@ -191,6 +190,16 @@ def test_what_has_no_meaning_for_a_stream_is_refused(log: Path, options: dict[st
 def test_a_mistake_is_told_when_the_stream_starts(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises((PySparkException, StreamingQueryException), match="no path"):
         spark.readStream.format("kseg").load().writeStream.format("noop").start()
+
+
+def test_a_refused_option_is_all_that_spark_tells_of(
+    spark: SparkSession, log: Path, tmp_path: Path
+) -> None:
+    sink = Sink(spark, log, tmp_path / "checkpoint", endingOffsets="5")
+    with pytest.raises(StreamingQueryException) as refused:
+        sink.run()
+    assert "option endingOffsets has no meaning for a stream" in str(refused.value)
+    assert "UnboundLocalError" not in str(refused.value)
 
 
 def test_a_copied_checkpoint_of_something_else_is_refused(log: Path, tmp_path: Path) -> None:
