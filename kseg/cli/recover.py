@@ -12,7 +12,7 @@ import click
 
 from kseg.cli import changing, output
 from kseg.cli.changing import Action, Change
-from kseg.cli.failures import Exit
+from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
     Selection,
     clock_of,
@@ -181,6 +181,8 @@ class _Run:
             as_json=as_json,
             **fields,
         )
+        if self.change.is_plan:
+            _say_of_homes(plans)
         failed = any(plan.error is not None for plan in plans)
         return Exit.FOUND if failed else code
 
@@ -200,6 +202,17 @@ def _in_order(home: Path, plans: list[RecoveryPlan]) -> bool:
     """Whether nothing is to be done in a data directory, nor the mark to be brought back."""
     here = [plan for plan in plans if Path(plan.path).resolve().parent == home]
     return all(plan.is_noop for plan in here) and read_clean_shutdown(home) is not None
+
+
+def _say_of_homes(plans: list[RecoveryPlan]) -> None:
+    """Tell what no action says: who is writing meanwhile, and that a mark would come."""
+    for home in sorted({Path(plan.path).resolve().parent for plan in plans}):
+        holder = lock.holder(home)
+        if holder is not None:
+            who = f"process {holder}" if holder > 0 else "another process"
+            complain(f"kseg: {home}: {who} holds the directory and may be writing to it")
+        elif all(plan.is_noop for plan in plans) and not _in_order(home, plans):
+            complain(f"kseg: {home}: no mark of a clean stop; --apply writes it")
 
 
 def _raise_first(plans: list[RecoveryPlan]) -> None:

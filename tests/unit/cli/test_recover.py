@@ -72,6 +72,22 @@ def test_the_document_has_the_fields_of_the_contract(kseg: Kseg, data: Path) -> 
     ]
 
 
+def test_a_dry_run_tells_of_a_writer(kseg: Kseg, data: Path) -> None:
+    with holding(data) as process:
+        ran = kseg("recover", data / "t-0", *HOW)
+    assert ran.code == 1
+    assert f"process {process} holds the directory and may be writing to it" in ran.err
+
+
+def test_a_mark_that_is_all_that_is_missing_is_told_of(kseg: Kseg, data: Path) -> None:
+    assert kseg("recover", data, *HOW, "--apply").code == 0
+    assert kseg("recover", data, *HOW).err == ""
+    (data / ".kafka_cleanshutdown").unlink()
+    ran = kseg("recover", data, *HOW)
+    assert (ran.code, ran.text.splitlines()[-1]) == (0, "nothing to do")
+    assert f"{data}: no mark of a clean stop; --apply writes it" in ran.err
+
+
 def test_apply_does_it_and_keeps_what_goes(kseg: Kseg, data: Path) -> None:
     torn = logs(data / "t-0")[-1].read_bytes()
     ran = kseg("recover", data / "t-0", *HOW, "--apply")
