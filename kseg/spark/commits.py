@@ -9,7 +9,8 @@ Everything lies in `<data-dir>.kseg-sink/`, beside the data directory and never 
     intent, lasting     from here on the write will happen
     adopt               partition by partition; a staged segment moves into its log
     record, lasting     from here on it has happened
-    clean mark          as it was before; then what is staged goes, and the intent
+    clean mark          as it was before; then what is staged goes, and the intent; and what jobs
+                        have staged that have not written for a week: they were killed
 
 Before the intent a write leaves nothing behind that anybody reads. A driver that dies after it has
 begun something that whoever commits next brings to its end first. A commit whose record is there
@@ -20,7 +21,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +41,8 @@ from kseg.spark.staging import StagedTask
 
 _VERSION: Final = 1
 _INTENT: Final = ".intent.json"
+#: No job goes on for so long without writing: what it has staged is nobody's any more.
+_ABANDONED_S: Final = 7 * 24 * 3600
 #: Of a stream, Spark repeats the last micro-batch at most.
 _RECORDS_KEPT: Final = 100
 
@@ -108,6 +113,7 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
         # goes when the mark is back.
         for path in _intents(paths):
             _clear(paths, path)
+        _sweep_abandoned(paths, time.time() - _ABANDONED_S)
     if not done:
         sweep(job, options)
     return done
@@ -153,6 +159,23 @@ def sweep(job: str, options: SinkOptions) -> None:
         OSError: something cannot be removed.
     """
     _remove(SinkPaths.of(options).job(job))
+
+
+def _sweep_abandoned(paths: SinkPaths, since: float) -> None:
+    """Remove what jobs have staged that were killed: nothing of it was written after `since`."""
+    for job in sorted(paths.root.glob("jobs/*")):
+        with suppress(FileNotFoundError):  # it lives: it has just removed something itself
+            if _newest(job) < since:
+                _remove(job)
+
+
+def _newest(directory: Path) -> float:
+    """When something in a tree was last written, in seconds."""
+    newest = directory.lstat().st_mtime
+    for place, _directories, files in os.walk(directory):
+        for name in (".", *files):
+            newest = max(newest, os.lstat(os.path.join(place, name)).st_mtime)
+    return newest
 
 
 def _finish_begun(paths: SinkPaths) -> None:

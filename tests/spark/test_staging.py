@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -178,6 +180,20 @@ def test_old_records_of_a_stream_go(tmp_path: Path) -> None:
         (commits / f"q-batch-{number}.json").write_text(json.dumps({"version": 1}))
     commit([], "a", "q-batch-102", chosen)
     assert {path.name for path in commits.iterdir()} == {"q-batch-2.json", "q-batch-102.json"}
+
+
+def test_what_a_killed_job_staged_goes_when_it_is_a_week_old(tmp_path: Path) -> None:
+    chosen = options(tmp_path)
+    jobs = tmp_path / "data.kseg-sink" / "jobs"
+    for name in ("dead", "slow", "new"):
+        staged(chosen, name, [rows(0, 5)], [rows(5, 5)])
+    old = time.time() - 8 * 24 * 3600
+    for path in [*jobs.rglob("dead/**/*"), *jobs.rglob("slow/**/*"), jobs / "dead", jobs / "slow"]:
+        os.utime(path, (old, old))
+    os.utime(next(jobs.rglob("slow/1-11/**/*.log")))  # its second task is still writing
+    commit(staged(chosen, "a", [rows(0, 5)]), "a", "a", chosen)
+    assert {path.name for path in jobs.iterdir()} == {"slow", "new"}
+    assert len([*jobs.rglob("*.log")]) == 4
 
 
 def test_a_held_data_directory_is_refused(tmp_path: Path) -> None:
