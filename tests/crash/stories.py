@@ -218,8 +218,15 @@ class Teller:
         with io.calls_replaced(DEAD), suppress(OSError, KsegError):
             log.close()
         self.open(recover=True)
+        self._settle_start()
         if had_failed:
             self._look()
+
+    def _settle_start(self) -> None:
+        """A start that moved, but not for good, may have died with the process that moved it."""
+        start = self._log.log_start_offset
+        if self.low_start is not None and self.low_start <= start < self.version.start:
+            self.version = replace(self.version, start=start)
 
     def take(self, step: Step) -> None:
         """Take one step."""

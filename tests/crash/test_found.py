@@ -24,6 +24,7 @@ from tests.crash.runs import Tally, faults, fresh, kills_in_recovery
 from tests.crash.states import Contents, materialise, points, snapshot
 from tests.crash.stories import (
     CONFIG,
+    Abandon,
     Append,
     DeleteRecords,
     Flush,
@@ -132,6 +133,18 @@ def test_a_directory_that_was_made_but_not_flushed_is_flushed_by_the_next(tmp_pa
         teller.close()
     last = points(recorder.before, recorder.ops)[-1]
     assert [op for op in last.open if isinstance(op, Name) and op.is_directory] == []
+
+
+def test_a_start_that_was_not_written_down_may_go_back_when_the_process_dies(
+    tmp_path: Path,
+) -> None:
+    steps = (Append((plain(1), plain(2)), durable=True), DeleteRecords(1), Flush(), Abandon())
+    story = Story("no room for a checkpoint", steps)
+    names = calls_of(story.run, fresh(tmp_path / "run"))
+    tally = Tally()
+    full = [Fault(at, "ENOSPC") for at, name in enumerate(names) if name == "open"]
+    faults(story, tmp_path, full, "found", tally)
+    assert (tally.faults, tally.violations) == (len(full), [])
 
 
 def test_what_a_full_disk_has_left_of_a_segment_is_not_the_logs_end(tmp_path: Path) -> None:
