@@ -112,6 +112,22 @@ def test_the_recovery_point_is_written_down_once_a_minute_and_at_the_end(tmp_pat
     assert read_offset_checkpoint(path).offsets == {PARTITION: 3}
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_recovery_point_behind_an_end_that_was_lost_is_taken_back_at_once(
+    tmp_path: Path, clean: bool
+) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    with open_log(tmp_path / "t-0") as log:
+        log.append([one(), one()])
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"")
+    if not clean:
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    assert read_offset_checkpoint(path).offsets == {PARTITION: 2}
+    with open_log(tmp_path / "t-0", recover=True) as log:
+        assert (log.log_end_offset, log.recovery_point) == (0, 0)
+        assert read_offset_checkpoint(path).offsets == {PARTITION: 0}
+
+
 @pytest.mark.parametrize("at", range(6))
 def test_whatever_flush_fails_the_log_takes_nothing_more(tmp_path: Path, at: int) -> None:
     log = open_log(tmp_path / "t-0", segment_bytes=2 * ONE, index_interval_bytes=0)
