@@ -28,6 +28,7 @@ from kseg.cli.paths import known_path
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.cli.selected import RowSink, equal_to
+from kseg.cli.standard_streams import ReaderGone
 from kseg.errors import NotALogError
 from kseg.files.names import PathKind
 from kseg.log.partition import Log
@@ -161,8 +162,8 @@ class Reader:
                 begin = self._end_of(log)
             begin = max(begin, asked.offsets[0] or 0)
             self._out.flush()
-            names = _fields(kafka07=False)
-            for columns in log.follow(begin, isolation=asked.isolation, fields=names):
+            names, gone = _fields(kafka07=False), ReaderGone()
+            for columns in log.follow(begin, isolation=asked.isolation, stop=gone, fields=names):
                 self._put(columns, name, asked.mask(columns))
                 self._out.flush()
                 if sink.full or (end is not None and int(columns["offset"][-1]) >= end - 1):

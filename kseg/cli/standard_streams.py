@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+import threading
 from contextlib import suppress
 
 
@@ -47,6 +48,14 @@ def nobody_reads() -> bool:
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
+class ReaderGone(threading.Event):
+    """Set, by whoever sets it, or because nobody reads standard output any more."""
+
+    def is_set(self) -> bool:
+        """Whether there is nothing more to be written."""
+        return super().is_set() or nobody_reads()
+
+
 def let_go_of_stdout() -> None:
     """Send what the interpreter still wants to flush at exit to nowhere."""
     with suppress(OSError, ValueError):
@@ -64,4 +73,4 @@ def _is_open(number: int) -> bool:
     return True
 
 
-__all__ = ["PipeError", "let_go_of_stdout", "nobody_reads", "ready"]
+__all__ = ["PipeError", "ReaderGone", "let_go_of_stdout", "nobody_reads", "ready"]
