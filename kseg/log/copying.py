@@ -6,6 +6,7 @@ Source: nothing of Kafka's; what is copied is what its loader looks at.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,8 @@ def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
     Raises:
         LogLockedError: another process holds one of the data directories.
         FileExistsError: there is a partition of that name already.
-        OSError: the disk refuses; what was copied is marked as not closed in good order.
+        OSError: the disk refuses. What was copied is removed again; where that fails, too, it is
+            marked as not closed in good order.
     """
     origin = Path(source).resolve()
     holder = lock.holder(origin.parent)
@@ -48,24 +50,43 @@ def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
         io.flush_directory(home_path.parent)
     clean = metadata.read_clean_shutdown(origin.parent) is not None
     home = residence.enter(home_path)
-    sound = False
+    target, in_order = home_path / origin.name, True
     try:
-        target = home_path / origin.name
-        io.make_directory(target)
         home.claim(origin.name)
+        io.make_directory(target)
         home.mark_loaded()
-        with os.scandir(origin) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_file())
-        for name in names:
-            _copy_file(origin / name, target / name)
-        io.dress_like(target, os.stat(origin))
-        io.flush_directory(target)
-        io.flush_directory(home_path)
-        _copy_offsets(origin, home)
-        sound = True
+        in_order = clean
+        try:
+            _fill(origin, target, home)
+        except BaseException:
+            in_order = _discard(target)
+            raise
     finally:
-        home.leave(clean=clean and sound)
+        home.leave(clean=in_order)
     return target
+
+
+def _fill(origin: Path, target: Path, home: residence.Residence) -> None:
+    """Copy what is in a partition's directory into a new one, lasting."""
+    with os.scandir(origin) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_file())
+    for name in names:
+        _copy_file(origin / name, target / name)
+    io.dress_like(target, os.stat(origin))
+    io.flush_directory(target)
+    io.flush_directory(target.parent)
+    _copy_offsets(origin, home)
+
+
+def _discard(target: Path) -> bool:
+    """Remove what was copied; whether nothing of it is left."""
+    with suppress(OSError):
+        with os.scandir(target) as entries:
+            copied = [entry.path for entry in entries]
+        for path in copied:
+            io.unlink(path)
+        io.remove_directory(target)
+    return not target.exists()
 
 
 def _copy_file(source: Path, target: Path) -> None:

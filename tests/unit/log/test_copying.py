@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from kseg.errors import LogLockedError
 from kseg.log.copying import copy_partition
 from tests.unit.files.foreign import holding
+from tests.unit.log.logs import failing
 
 LOG = f"{0:020d}.log"
 MARK = ".kafka_cleanshutdown"
@@ -60,6 +62,31 @@ def test_nothing_is_copied_over(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         copy_partition(source, tmp_path / "copies")
     assert (copy / LOG).read_bytes() == b""
+    assert (copy.parent / MARK).exists()
+
+
+@pytest.mark.parametrize("after", range(2))
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_nothing_is_left_of_a_copy_that_is_interrupted(
+    tmp_path: Path, error: BaseException, after: int
+) -> None:
+    copies, source = tmp_path / "copies", origin(tmp_path)
+    other = copies / "clicks-0"
+    other.mkdir(parents=True)
+    (copies / MARK).touch()
+    with failing("pwritev", ends=LOG, error=error, after=after), pytest.raises(type(error)):
+        copy_partition(source, copies)
+    assert set(copies.iterdir()) == {other, copies / MARK}
+
+
+def test_a_copy_that_cannot_be_removed_again_is_not_called_clean(tmp_path: Path) -> None:
+    copies, source = tmp_path / "copies", origin(tmp_path)
+    broken = OSError(errno.EIO, "Input/output error")
+    failures = failing("pwritev", "unlink", ends=LOG, error=broken)
+    with failures, pytest.raises(OSError, match="Input/output"):
+        copy_partition(source, copies)
+    assert (copies / "orders-3" / LOG).exists()
+    assert not (copies / MARK).exists()
 
 
 def test_what_another_process_writes_to_is_not_copied(tmp_path: Path) -> None:
