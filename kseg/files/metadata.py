@@ -23,6 +23,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Final
@@ -165,8 +166,25 @@ def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
     """
     if not topic_id.int:
         raise ValueError("the topic id is zero, which is nobody's")
-    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    text = _id_text(topic_id)
     atomic.replace_file(path, f"version: 0\ntopic_id: {text}".encode())
+
+
+def has_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
+    """Whether a `partition.metadata` file says a topic's id; false if there is no such file.
+
+    Raises:
+        InconsistentTopicIdError: it says another.
+        CorruptIndexError: it is malformed.
+        OSError: it cannot be read.
+    """
+    try:
+        known = read_partition_metadata(path).uuid
+    except FileNotFoundError:
+        return False
+    if known != topic_id:
+        raise InconsistentTopicIdError(f"the topic's id is {known}, not {topic_id}", path=path)
+    return True
 
 
 def record_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
@@ -179,14 +197,10 @@ def record_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
 
     Source: Kafka `PartitionMetadataFile.record`.
     """
-    try:
-        known = read_partition_metadata(path).uuid
-    except FileNotFoundError:
-        write_partition_metadata(path, topic_id)
-        return True
-    if known != topic_id:
-        raise InconsistentTopicIdError(f"the topic's id is {known}, not {topic_id}", path=path)
-    return False
+    if has_topic_id(path, topic_id):
+        return False
+    write_partition_metadata(path, topic_id)
+    return True
 
 
 def write_clean_shutdown(
@@ -271,6 +285,26 @@ def _integer(text: str) -> int | None:
         return None
     number = int(text)
     return number if number in _INT32 else None
+
+
+def parse_topic_id(text: str) -> UUID:
+    """A topic's id as Kafka prints it: 16 bytes in URL-safe base64 without padding.
+
+    >>> parse_topic_id("AAAAAAAAAAAAAAAAAAAAAQ").int
+    1
+
+    Raises:
+        ValueError: it is none, or zero, which is nobody's.
+    """
+    with suppress(ValueError):
+        found = UUID(bytes=_id_bytes(text))
+        if found.int and _id_text(found) == text:
+            return found
+    raise ValueError(f"{text!r} is no id of a topic: 22 characters of base64")
+
+
+def _id_text(one: UUID) -> str:
+    return base64.urlsafe_b64encode(one.bytes).decode().rstrip("=")
 
 
 def _id_bytes(text: str) -> bytes:

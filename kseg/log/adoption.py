@@ -25,12 +25,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from uuid import UUID
 
 import numpy as np
 
 from kseg.constants import LOG_OVERHEAD
 from kseg.errors import AppendError, OffsetsOutOfOrderError
-from kseg.files import io
+from kseg.files import io, metadata
 from kseg.files.names import FileKind
 from kseg.log import residence
 from kseg.log.config import LogConfig
@@ -93,6 +94,7 @@ def adopt(
     *,
     keep_offsets: bool = False,
     leader_epoch: int | None = None,
+    topic_id: UUID | None = None,
     recover: bool = False,
     config: LogConfig | None = None,
     now_ms: Callable[[], int] | None = None,
@@ -104,6 +106,7 @@ def adopt(
         staged: in the order of their offsets; those that are not waiting any more are passed over.
         keep_offsets: they keep the offsets they have, which must not lie before the log's end.
         leader_epoch: of their batches, at least the log's latest; that one, or 0, if None.
+        topic_id: to be recorded, or compared with what is; None to leave that alone.
         recover: recover the log if it was not closed in good order, as after an interrupted try.
         config: of the log.
         now_ms: the clock.
@@ -111,6 +114,7 @@ def adopt(
     Raises:
         OffsetsOutOfOrderError: offsets to be kept lie before the log's end; nothing has changed.
         AppendError: the leader epoch is older than the log's latest; nothing has changed.
+        InconsistentTopicIdError: the topic has another id; nothing has changed.
         UncleanShutdownError: the log was not closed in good order, and is not to be recovered.
         LogLockedError: another process, or another log of this one, writes there.
         OSError: the disk refuses.
@@ -120,7 +124,13 @@ def adopt(
 
     def visit(begin: int = 0) -> int:
         with Log.open(
-            directory, mode="append", create=True, recover=recover, config=config, now_ms=now_ms
+            directory,
+            mode="append",
+            create=True,
+            recover=recover,
+            config=config,
+            now_ms=now_ms,
+            topic_id=topic_id,
         ) as log:
             if begin:
                 log.truncate_fully_and_start_at(begin)
@@ -136,7 +146,7 @@ def adopt(
     try:
         end = visit()
         if waiting:
-            check_adoptable(directory, end, waiting, keep_offsets, leader_epoch)
+            check_adoptable(directory, end, waiting, keep_offsets, leader_epoch, topic_id)
             first = waiting[0].first_offset if keep_offsets else end
             if end == 0 < first:  # nothing was ever there, so a gap in front would be none
                 end = visit(begin=first)
@@ -161,6 +171,7 @@ def check_adoptable(
     waiting: Sequence[StagedSegment],
     keep_offsets: bool,
     leader_epoch: int | None,
+    topic_id: UUID | None,
 ) -> None:
     """Refuse what cannot become the end of a log.
 
@@ -170,11 +181,15 @@ def check_adoptable(
         waiting: in the order of their offsets.
         keep_offsets: they keep the offsets they have.
         leader_epoch: of their batches.
+        topic_id: of the topic; None if that does not matter.
 
     Raises:
         OffsetsOutOfOrderError: offsets to be kept overlap, or lie before the log's end.
         AppendError: the leader epoch is older than the log's latest.
+        InconsistentTopicIdError: the topic has another id.
     """
+    if topic_id is not None:
+        metadata.has_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
     latest = LeaderEpochs.load(directory / EPOCHS_NAME).latest
     if leader_epoch is not None and latest is not None and leader_epoch < latest.epoch:
         raise AppendError(

@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from kseg.errors import AppendError
 from kseg.files import atomic, io, lock
@@ -99,7 +100,8 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
 
     Raises:
         AppendError: offsets to be kept overlap, or lie before a log's end; or the leader epoch is
-            older than a log's latest; or a log is on another file system. Nothing has changed.
+            older than a log's latest; or a topic has another id; or a log is on another file
+            system. Nothing has changed.
         UncleanShutdownError: a log was not closed in good order.
         LogLockedError: another process holds the data directory.
         OSError: the disk refuses; the same commit again goes on.
@@ -206,7 +208,7 @@ def _check(paths: SinkPaths, intent: dict[str, Any]) -> None:
             with Log.open(directory) as log:
                 end = log.log_end_offset
         keep, epoch = intent["keep_offsets"], intent["leader_epoch"]
-        check_adoptable(directory, end, _segments(each), keep, epoch)
+        check_adoptable(directory, end, _segments(each), keep, epoch, _topic_id(each))
 
 
 def _check_movable(paths: SinkPaths, directory: Path) -> None:
@@ -226,6 +228,11 @@ def _device(path: Path) -> int:
 
 def _directory(paths: SinkPaths, partition: dict[str, Any]) -> Path:
     return paths.data / f"{partition['topic']}-{partition['partition']}"
+
+
+def _topic_id(partition: dict[str, Any]) -> UUID | None:
+    known = partition.get("topic_id")
+    return None if known is None else UUID(known)
 
 
 def _segments(partition: dict[str, Any]) -> list[StagedSegment]:
@@ -251,6 +258,7 @@ def _intent(tasks: Iterable[StagedTask], job: str, options: SinkOptions) -> dict
             {
                 "topic": topic,
                 "partition": partition,
+                "topic_id": None if (known := options.topic_id(topic)) is None else str(known),
                 "segments": [asdict(one) for one in segments],
             }
             for (topic, partition), segments in sorted(logs.items())
@@ -269,6 +277,7 @@ def _finish(paths: SinkPaths, name: str, intent: dict[str, Any]) -> None:
             segments,
             keep_offsets=intent["keep_offsets"],
             leader_epoch=intent["leader_epoch"],
+            topic_id=_topic_id(each),
             config=config,
         )
         rows.append(

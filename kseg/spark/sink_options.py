@@ -8,6 +8,7 @@
     batchRecords        nor has it more records than this
     segmentBytes        1g: a log file closes before it would be larger
     leaderEpoch         of the batches; the log's latest if it is not given
+    topicIds            JSON, {"orders": "the id of the topic"}: for partition.metadata
     jobId               of a batch write: the same id again changes nothing
     queryId             of a stream, if its checkpoint does not say
 
@@ -17,12 +18,15 @@ Nothing here imports pyspark or touches a file.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from kseg.constants import Compression
+from kseg.files.metadata import parse_topic_id
 from kseg.spark.options import OFFSET_MAX, parse_integer, parse_size, parse_word
 from kseg.spark.remote import is_remote
 from kseg.spark.topics import PARTITION_MAX, check_topic_name
@@ -44,9 +48,14 @@ class SinkOptions:
     batch_records: int | None = None
     segment_bytes: int = 1 << 30
     leader_epoch: int | None = None
+    topic_ids: tuple[tuple[str, UUID], ...] = ()
     job_id: str | None = None
     query_id: str | None = None
     checkpoint: str | None = None
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic, where one is given."""
+        return dict(self.topic_ids).get(topic)
 
     @property
     def keeps_offsets(self) -> bool:
@@ -91,6 +100,14 @@ def _topic(text: str) -> str:
     return check_topic_name(text.strip())
 
 
+def _topic_ids(text: str) -> tuple[tuple[str, UUID], ...]:
+    try:
+        given = json.loads(text)
+        return tuple((check_topic_name(name), parse_topic_id(one)) for name, one in given.items())
+    except (TypeError, AttributeError, RecursionError, json.JSONDecodeError):
+        raise ValueError('JSON such as {"orders": "vVAkKxRlRnqTPUlbLjTmmQ"} is expected') from None
+
+
 def _codec(text: str) -> Compression:
     return Compression[parse_word(*(codec.label for codec in Compression))(text).upper()]
 
@@ -128,6 +145,7 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "batchRecords": ("batch_records", _within(1, OFFSET_MAX)),
     "segmentBytes": ("segment_bytes", _segment_bytes),
     "leaderEpoch": ("leader_epoch", _within(0, PARTITION_MAX)),
+    "topicIds": ("topic_ids", _topic_ids),
     "jobId": ("job_id", _id),
     "queryId": ("query_id", _id),
     "checkpointLocation": ("checkpoint", str),

@@ -16,7 +16,12 @@ import pyarrow as pa
 import pytest
 
 from kseg.analysis.verify import verify
-from kseg.errors import AppendError, LogLockedError, OffsetsOutOfOrderError
+from kseg.errors import (
+    AppendError,
+    InconsistentTopicIdError,
+    LogLockedError,
+    OffsetsOutOfOrderError,
+)
 from kseg.log.partition import Log
 from kseg.log.scan import scan
 from kseg.spark import commits
@@ -194,6 +199,34 @@ def test_what_a_killed_job_staged_goes_when_it_is_a_week_old(tmp_path: Path) -> 
     commit(staged(chosen, "a", [rows(0, 5)]), "a", "a", chosen)
     assert {path.name for path in jobs.iterdir()} == {"slow", "new"}
     assert len([*jobs.rglob("*.log")]) == 4
+
+
+IDS = '{"orders": "vVAkKxRlRnqTPUlbLjTmmQ"}'
+
+
+def test_the_ids_of_topics_are_written_down_and_compared(tmp_path: Path) -> None:
+    chosen = options(tmp_path, topicIds=IDS)
+    tasks = staged(chosen, "a", [rows(0, 5), rows(0, 5, topic=["other"] * 5)])
+    commit(tasks, "a", "a", chosen)
+    metadata = tmp_path / "data" / "orders-0" / "partition.metadata"
+    assert metadata.read_text() == "version: 0\ntopic_id: vVAkKxRlRnqTPUlbLjTmmQ"
+    assert not (tmp_path / "data" / "other-0" / "partition.metadata").exists()
+    commit(staged(chosen, "b", [rows(5, 5)]), "b", "b", chosen)
+    other = options(tmp_path, topicIds=IDS.replace("vVA", "vVB"))
+    with pytest.raises(InconsistentTopicIdError, match="the topic's id is"):
+        commit(staged(other, "c", [rows(10, 5)]), "c", "c", other)
+    assert len(values(tmp_path / "data" / "orders-0")) == 10
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    assert list((tmp_path / "data.kseg-sink" / "commits").glob("*.intent.json")) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "[]", '{"orders": 5}', '{"orders": "AAAA"}', '{"orders": "' + "A" * 22 + '"}',
+             '{"orders": "vVAkKxRlRnqTPUlbLjTmm$"}', '{"no/topic": "vVAkKxRlRnqTPUlbLjTmmQ"}']
+)  # fmt: skip
+def test_what_is_no_id_of_a_topic_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match="option topicIds"):
+        options(tmp_path, topicIds=text)
 
 
 def test_a_held_data_directory_is_refused(tmp_path: Path) -> None:
