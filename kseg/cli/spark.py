@@ -127,6 +127,7 @@ def chosen_paths(
         NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
         OSError: a store says no.
     """
+    from kseg.spark.listing import local_path
     from kseg.spark.remote import is_remote
 
     if not stores:
@@ -134,7 +135,7 @@ def chosen_paths(
     found: list[str] = []
     for path in paths:
         if not is_remote(path):
-            found += places((path,), selection)
+            found += places((local_path(path),), selection)
         else:
             found += _chosen_there(path, selection) if selection else [path]
     return found

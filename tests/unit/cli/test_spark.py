@@ -105,7 +105,7 @@ def test_compaction_is_a_table_and_a_document(kseg: Kseg, started: list[int]) ->
     assert ran.document["schema"] == "kseg.compaction/1"
     first = ran.document["partitions"][0]
     assert (first["records"], first["keys"]) == (254, 69)
-    table = kseg("spark", "compaction", "--topic", "orders", DEMO)
+    table = kseg("spark", "compaction", "--topic", "orders", DEMO.resolve().as_uri())
     assert table.text.splitlines()[1].split()[:4] == ["orders-0", "56127", "254", "69"]
 
 
