@@ -104,6 +104,7 @@ def give_up_segments(
     """
     now_ms, delay_ms = state.now_ms(), state.config.file_delete_delay_ms
     renamed: list[Path] = []
+    state.gone_in_doubt = True  # until the names are flushed
     for info in segments:
         files = files_of_segment(info.files)
         renamed += state.deletions.give_up(files, now_ms=now_ms, delay_ms=delay_ms)

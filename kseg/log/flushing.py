@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kseg.errors import KsegError
-from kseg.files import io, producer_snapshot
+from kseg.files import producer_snapshot
 from kseg.log.deletion import remove_segment
 from kseg.log.segment_writer import SegmentWriter
 from kseg.log.written_files import attempt
@@ -91,7 +91,7 @@ def _seal_and_follow(state: LogState, base: int) -> None:
     with state.all_or_poison():
         active.flush()
         if state.names_changed:
-            io.flush_directory(state.path)
+            state.flush_names()
             state.names_changed = False
     writer = _begin(state, base)
     with state.all_or_poison():
@@ -156,7 +156,7 @@ def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
         with suppress(FileNotFoundError):  # given up since
             producer_snapshot.flush(path)
     state.unflushed_snapshots.clear()
-    names_changed = state.names_changed
+    names_changed = state.names_changed or state.gone_in_doubt
     for base in _to_flush(state, target, whole=whole):
         with state.segment_writer(base) as segment:
             segment.flush()
@@ -165,7 +165,7 @@ def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
             done.close()
         names_changed |= base >= state.recovery_point
     if names_changed:
-        io.flush_directory(state.path)
+        state.flush_names()
         state.names_changed = False
 
 
@@ -215,7 +215,7 @@ def _finish(state: LogState) -> None:
     state.epochs.flush()
     state.snapshots.take(state.producers)
     state.active.close()
-    io.flush_directory(state.path)
+    state.flush_names()
     state.recovery_point = state.log_end.offset
     state.publish()
     state.note_offsets()

@@ -344,14 +344,14 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
 def _give_up(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
     if state.keeper is not None and state.partition is not None:
         files = deletion.give_up_segments(state, gone)
-        io.flush_directory(state.path)
+        state.flush_names()
         return files
     # Nothing but the first segment says where this log starts, so none may outlive a later one.
     io.flush_directory(state.path)
     renamed: list[Path] = []
     for info in gone:
         renamed += deletion.give_up_segments(state, (info,))
-        io.flush_directory(state.path)
+        state.flush_names()
     return tuple(renamed)
 
 

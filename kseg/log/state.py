@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kseg.errors import KsegError, PoisonedFileError
+from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, SegmentFiles, segment_name
@@ -91,6 +92,7 @@ class LogState:
         unflushed: writers of sealed segments that are not flushed yet, by base offset.
         unflushed_snapshots: of producers, taken since the last flush.
         names_changed: whether the directory has names that may not last yet, or lacks some.
+        gone_in_doubt: whether segments were given up whose names a power cut may bring back.
         epochs, producers, snapshots: as their classes say.
         deletions: files that are given up, and removed some time later.
         log_start_offset: the first offset to be read.
@@ -119,6 +121,7 @@ class LogState:
         "deletions",
         "epochs",
         "follows_end",
+        "gone_in_doubt",
         "high_watermark",
         "keeper",
         "last_checkpoint_ms",
@@ -173,6 +176,7 @@ class LogState:
         self.unflushed: dict[int, SegmentWriter] = {}
         self.unflushed_snapshots: list[Path] = []
         self.names_changed = True
+        self.gone_in_doubt = False
         self.epochs: Final = epochs
         self.producers: Final = producers
         self.snapshots: Final = snapshots
@@ -392,13 +396,22 @@ class LogState:
             self.partition,
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
-            first_offset=0 if all_go else self.first_base_offset,
+            first_offset=0 if all_go or self.gone_in_doubt else self.first_base_offset,
             high_watermark=self.high_watermark.offset,
         )
         if write:
             self.keeper.write_checkpoints()
 
     # ---- segments --------------------------------------------------------------------------------
+
+    def flush_names(self) -> None:
+        """Let the directory have the names on the disk that it has now.
+
+        Raises:
+            OSError: the flush failed.
+        """
+        io.flush_directory(self.path)
+        self.gone_in_doubt = False
 
     @property
     def segments(self) -> tuple[SegmentInfo, ...]:

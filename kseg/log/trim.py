@@ -219,7 +219,7 @@ def _truncate(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> None:
     state.active.flush()
     state.move_end(offset)
     _reload_producers(state)
-    io.flush_directory(state.path)
+    state.flush_names()
     state.publish()
     state.note_offsets()
 
@@ -271,7 +271,7 @@ def _give_up(state: LogState, segments: Sequence[SegmentInfo], *, snapshots: boo
     """Take the names of segments away, the newest first; each lasting before the next."""
     for info in sorted(segments, key=lambda info: -info.base_offset):
         give_up_segments(state, [info], snapshots=snapshots)
-        io.flush_directory(state.path)
+        state.flush_names()
 
 
 def _reload_producers(state: LogState) -> None:
@@ -339,7 +339,7 @@ def truncate_fully_and_start_at(
         writer.flush()
         state.producers.truncate_fully_and_start_at(state.snapshots, offset)
         state.producers.on_log_start_incremented(state.snapshots, start)
-        io.flush_directory(state.path)
+        state.flush_names()
         state.move_end(offset)
         state.publish()
         state.note_offsets(write=True)

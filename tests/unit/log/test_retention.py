@@ -331,6 +331,35 @@ def test_what_cannot_be_renamed_stays_a_part_of_the_log(tmp_path: Path) -> None:
         assert log.append(one()).first_offset == 4
 
 
+def test_the_log_start_stays_written_down_until_the_names_are_gone_for_good(tmp_path: Path) -> None:
+    """Where a rename fails, those before it were not flushed: a power cut brings some back."""
+    checkpoint = tmp_path / "data" / "log-start-offset-checkpoint"
+    written = []
+
+    def rename(source: Any, target: Any) -> None:
+        if os.fspath(target).endswith("2.index.deleted"):
+            raise OSError(5, "I/O error", os.fspath(source))
+        os.replace(source, target)
+
+    def fsync(descriptor: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).name == "t-0":
+            written.append(checkpoint.read_text())
+        os.fsync(descriptor)
+
+    with opened(tmp_path / "data" / "t-0", CONFIG.with_changes(retention_bytes=0), count=4) as log:
+        log.update_high_watermark(3)
+        with io.calls_replaced(io.Calls(rename=rename)), pytest.raises(OSError, match="I/O"):
+            log.delete_old_segments()
+        assert log.first_offset == 3
+        log.state.note_offsets(write=True)
+        assert checkpoint.read_text() == "0\n1\nt 0 3\n"
+        with io.calls_replaced(io.Calls(fsync=fsync)):
+            log.append(one(), durable=True)
+        log.state.note_offsets(write=True)
+        assert written[0] == "0\n1\nt 0 3\n"
+        assert checkpoint.read_text() == "0\n0\n"
+
+
 def test_a_log_open_for_reading_deletes_nothing(tmp_path: Path) -> None:
     with opened(tmp_path / "data" / "t-0", count=3) as log:
         path = log.path
