@@ -188,6 +188,9 @@ class Teller:
         end = self.log.log_end_offset
         kept = tuple(one for one in found.batches if one.last_offset < end)
         start = self.log.log_start_offset
+        # What lies before a start that is not for good may come back with it.
+        first = kept[0].base_offset if kept else start
+        kept = (*(one for one in self.version.batches if one.last_offset < first), *kept)
         if start > self.version.start:  # it has moved, but maybe not for good
             self.low_start = self.version.start if self.low_start is None else self.low_start
         self.version = Version(kept, start, end)
