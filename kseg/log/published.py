@@ -1,11 +1,12 @@
 """What readers of a log see: one value that never changes, and is replaced whole.
 
 A reader loads it once and needs no lock: the segments, how much of each is there, and the offsets
-that bound what may be read, all of one moment.
+that bound what may be read, all of one moment. And by what readers wait for the next one.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,4 +121,21 @@ class Published(NamedTuple):
         return (*self.sealed[max(at - 1, 0) :], self.active_info)
 
 
-__all__ = ["Cuts", "Published", "SegmentInfo"]
+class Changes(threading.Condition):
+    """A condition that knows whether anybody waits, so that telling nobody costs nothing."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        """Wait and tell under `lock`."""
+        super().__init__(lock)
+        self.waiting = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """As of any condition; the lock is held."""
+        self.waiting += 1
+        try:
+            return super().wait(timeout)
+        finally:
+            self.waiting -= 1
+
+
+__all__ = ["Changes", "Cuts", "Published", "SegmentInfo"]

@@ -31,7 +31,7 @@ from kseg.log.deletion import Deletions
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.producers import ProducerState
-from kseg.log.published import Cuts, Published, SegmentInfo
+from kseg.log.published import Changes, Cuts, Published, SegmentInfo
 from kseg.log.segment_writer import SegmentWriter
 from kseg.log.snapshots import SnapshotFiles
 
@@ -55,23 +55,6 @@ class OffsetKeeper(Protocol):
 
     def write_checkpoints(self) -> None:
         """Write what was noted; lasting when this returns."""
-
-
-class Changes(threading.Condition):
-    """A condition that knows whether anybody waits, so that telling nobody costs nothing."""
-
-    def __init__(self, lock: threading.RLock) -> None:
-        """Wait and tell under `lock`."""
-        super().__init__(lock)
-        self.waiting = 0
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """As of any condition; the lock is held."""
-        self.waiting += 1
-        try:
-            return super().wait(timeout)
-        finally:
-            self.waiting -= 1
 
 
 class LogState:
