@@ -409,6 +409,24 @@ def remove_directory(path: StrPath) -> None:
     _calls.rmdir(path)
 
 
+def remove_tree(path: StrPath) -> None:
+    """Remove a directory with all that is in it; what is gone already is no matter.
+
+    Links in it are removed and not followed.
+    """
+    try:
+        with os.scandir(path) as found:
+            entries = list(found)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            remove_tree(entry.path)
+        else:
+            unlink(entry.path, missing_ok=True)
+    remove_directory(path)
+
+
 def flush_directory(path: StrPath) -> None:
     """Make the names in a directory lasting: new ones, other ones, and those that are gone."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

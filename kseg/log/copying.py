@@ -81,11 +81,7 @@ def _fill(origin: Path, target: Path, home: residence.Residence) -> None:
 def _discard(target: Path) -> bool:
     """Remove what was copied; whether nothing of it is left."""
     with suppress(OSError):
-        with os.scandir(target) as entries:
-            copied = [entry.path for entry in entries]
-        for path in copied:
-            io.unlink(path)
-        io.remove_directory(target)
+        io.remove_tree(target)
     return not target.exists()
 
 

@@ -245,7 +245,7 @@ class LogDirectory(Closing):
             now = self._now_ms() if now_ms is None else now_ms
             due = [path for path, time_ms in self._doomed.items() if time_ms <= now]
             for path in due:
-                _remove_tree(path)
+                io.remove_tree(path)
                 io.flush_directory(self.path)
                 del self._doomed[path]
             return tuple(due)
@@ -431,18 +431,3 @@ def _read_meta(path: Path) -> MetaProperties | None:
         return metadata.read_meta_properties(path / FileKind.META_PROPERTIES.value)
     except FileNotFoundError:
         return None
-
-
-def _remove_tree(path: Path) -> None:
-    """Remove a directory with all that is in it; what is gone already is no matter."""
-    try:
-        with os.scandir(path) as found:
-            entries = list(found)
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            _remove_tree(Path(entry.path))
-        else:
-            io.unlink(entry.path, missing_ok=True)
-    io.remove_directory(path)

@@ -326,16 +326,8 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _remove(directory: Path) -> None:
     """Remove a tree of our own; no link is followed."""
-    if not directory.is_dir() or directory.is_symlink():
-        return
-    with os.scandir(directory) as entries:
-        found = list(entries)
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            _remove(Path(entry.path))
-        else:
-            io.unlink(entry.path)
-    io.remove_directory(directory)
+    if directory.is_dir() and not directory.is_symlink():
+        io.remove_tree(directory)
 
 
 __all__ = ["SinkPaths", "abort", "commit", "sweep"]
