@@ -23,6 +23,7 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from uuid import UUID
@@ -121,41 +122,33 @@ def adopt(
     """
     directory = Path(path).resolve()
     waiting = [one for one in staged if one.is_waiting]
-
-    def visit(begin: int = 0) -> int:
-        with Log.open(
-            directory,
-            mode="append",
-            create=True,
-            recover=recover,
-            config=config,
-            now_ms=now_ms,
-            topic_id=topic_id,
-        ) as log:
-            if begin:
-                log.truncate_fully_and_start_at(begin)
-            start, end = log.log_start_offset, log.log_end_offset
-        if start < end:  # what a broker would remove: of a log's start there is nothing to know
-            io.unlink(directory / f"{start:020d}.{FileKind.SNAPSHOT.value}", missing_ok=True)
-        return end
-
+    open_log = partial(
+        Log.open,
+        directory,
+        mode="append",
+        create=True,
+        recover=recover,
+        config=config,
+        now_ms=now_ms,
+        topic_id=topic_id,
+    )
     make_directories(directory.parent)
     # One life around all of it: nobody gets in between, and no mark is left on the way.
     resident = residence.enter(directory.parent)
     clean = False
     try:
-        end = visit()
+        end = _visit(open_log)
         if waiting:
             check_adoptable(directory, end, waiting, keep_offsets, leader_epoch, topic_id)
             first = waiting[0].first_offset if keep_offsets else end
             if end == 0 < first:  # nothing was ever there, so a gap in front would be none
-                end = visit(begin=first)
+                end = _visit(open_log, begin=first)
             epoch = _begin_epoch(directory, leader_epoch, first)
             for one in waiting:
                 base = one.first_offset if keep_offsets else end
                 end = _renumber(one, None if keep_offsets else end, epoch)
                 _move(one, directory, base)
-            end = visit()
+            end = _visit(open_log)
         clean = True
     except AppendError:
         clean = True  # refused, with nothing changed
@@ -163,6 +156,22 @@ def adopt(
     finally:
         resident.leave(clean=clean)
     return Adopted(end, len(waiting))
+
+
+def _visit(open_log: Callable[[], Log], begin: int = 0) -> int:
+    """Open and close the log, which brings it into order; its end.
+
+    Args:
+        open_log: for appending.
+        begin: where it is to begin anew; 0 to leave it as it is.
+    """
+    with open_log() as log:
+        if begin:
+            log.truncate_fully_and_start_at(begin)
+        start, end = log.log_start_offset, log.log_end_offset
+    if start < end:  # what a broker would remove: of a log's start there is nothing to know
+        io.unlink(log.path / f"{start:020d}.{FileKind.SNAPSHOT.value}", missing_ok=True)
+    return end
 
 
 def check_adoptable(
