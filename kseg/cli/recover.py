@@ -117,7 +117,7 @@ class _Run:
                 _raise_first(plans)
                 self._check_room(plans)
                 if self.change.apply:  # one life for all, so that the last one brings the mark
-                    for home in sorted({Path(plan.path).resolve().parent for plan in plans}):
+                    for home in _homes_of(plans):
                         if not _in_order(home, plans):
                             stack.callback(residence.enter(home).leave)
                 plans = [self._change(plan) for plan in plans]
@@ -130,7 +130,7 @@ class _Run:
     def _check_room(self, plans: list[RecoveryPlan]) -> None:
         homes: dict[Path, int] = {}
         for plan in plans:
-            home = Path(plan.path).resolve().parent
+            home = _home_of(plan)
             homes[home] = homes.get(home, 0) + plan.truncated_bytes
         for home, size in homes.items():
             keeper = self.change.kept_aside(home, self.asked["now_ms"])
@@ -190,7 +190,7 @@ class _Run:
         """One for each place where something was kept."""
         keepers: dict[Path, KeptAside | None] = {}
         for report in self.reports:
-            home = Path(report.plan.path).resolve().parent
+            home = _home_of(report.plan)
             keeper = self.change.kept_aside(home, self.asked["now_ms"])
             if keeper is not None and report.kept:
                 keeper.kept.extend(report.kept)
@@ -198,20 +198,29 @@ class _Run:
         return list(keepers.values())
 
 
+def _home_of(plan: RecoveryPlan) -> Path:
+    """The data directory."""
+    return Path(plan.path).resolve().parent
+
+
+def _homes_of(plans: list[RecoveryPlan]) -> list[Path]:
+    return sorted({_home_of(plan) for plan in plans})
+
+
 def _in_order(home: Path, plans: list[RecoveryPlan]) -> bool:
     """Whether nothing is to be done in a data directory, nor the mark to be brought back."""
-    here = [plan for plan in plans if Path(plan.path).resolve().parent == home]
+    here = [plan for plan in plans if _home_of(plan) == home]
     return all(plan.is_noop for plan in here) and read_clean_shutdown(home) is not None
 
 
 def _say_of_homes(plans: list[RecoveryPlan]) -> None:
     """Tell what no action says: who is writing meanwhile, and that a mark would come."""
-    for home in sorted({Path(plan.path).resolve().parent for plan in plans}):
+    for home in _homes_of(plans):
         holder = lock.holder(home)
         if holder is not None:
             who = f"process {holder}" if holder > 0 else "another process"
             complain(f"kseg: {home}: {who} holds the directory and may be writing to it")
-        elif all(plan.is_noop for plan in plans) and not _in_order(home, plans):
+        elif all(plan.is_noop for plan in plans) and read_clean_shutdown(home) is None:
             complain(f"kseg: {home}: no mark of a clean stop; --apply writes it")
 
 
