@@ -390,6 +390,8 @@ class LogState:
     def flush_names(self) -> None:
         """Let the directory have the names on the disk that it has now.
 
+        Others may be lacking still, so `names_changed` is for those to take back who know.
+
         Raises:
             OSError: the flush failed.
         """

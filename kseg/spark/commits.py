@@ -20,6 +20,7 @@ changes nothing. Needs no pyspark.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -172,12 +173,13 @@ def _sweep_abandoned(paths: SinkPaths, since: float) -> None:
 
 
 def _newest(directory: Path) -> float:
-    """When something in a tree was last written, in seconds."""
-    newest = directory.lstat().st_mtime
-    for place, _directories, files in os.walk(directory):
-        for name in (".", *files):
-            newest = max(newest, os.lstat(os.path.join(place, name)).st_mtime)
-    return newest
+    """When something in a tree was last written, in seconds; infinity if it is no tree."""
+    times = (
+        os.lstat(os.path.join(place, name)).st_mtime
+        for place, _directories, files in os.walk(directory)
+        for name in (".", *files)
+    )
+    return max(times, default=math.inf)
 
 
 def _finish_begun(paths: SinkPaths) -> None:
