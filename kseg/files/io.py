@@ -25,6 +25,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files.closing import Closing
+from kseg.files.fallocate import fallocate
 
 StrPath = str | PathLike[str]
 Bytes = bytes | bytearray | memoryview
@@ -142,17 +143,22 @@ if sys.platform == "darwin":
 else:
     _flush_disk, _flush_data = os.fsync, os.fdatasync
 
+#: Blocks are taken for bytes to come as long as the disk has so many times as much left.
+_FREE_TIMES: Final = 256
+
 
 @dataclass(frozen=True, slots=True)
 class Calls:
     """The system calls that change what a disk holds; each takes what its namesake in `os` takes.
 
     `fsync` and `fdatasync` reach the disk itself, also where the system has another call for that.
+    `fallocate` takes a descriptor, a position and a size, and leaves the file's size as it is.
     """
 
     open: Callable[..., int] = os.open
     pwritev: Callable[[int, Sequence[Bytes], int], int] = os.pwritev
     ftruncate: Callable[[int, int], None] = os.ftruncate
+    fallocate: Callable[[int, int, int], None] = fallocate
     fsync: Callable[[int], None] = _flush_disk
     fdatasync: Callable[[int], None] = _flush_data
     rename: Callable[[StrPath, StrPath], None] = os.replace
@@ -310,6 +316,40 @@ class WriteFile(Closing):
         """
         self._check()
         _calls.ftruncate(self._fd, size)
+
+    @property
+    def blocks_bytes(self) -> int:
+        """Bytes of the blocks that the file has; more than its size where some are reserved."""
+        return os.fstat(self._fd).st_blocks * 512
+
+    def reserve(self, position: int, size: int) -> bool:
+        """Take blocks for bytes to come; neither a byte nor the size changes.
+
+        Answers whether that was done. It is not where the disk is nearly full, since others may
+        need the blocks, nor where the file system knows no such thing; some of the blocks may be
+        taken all the same. `release` gives back what is not used.
+        """
+        try:
+            disk = os.fstatvfs(self._fd)
+            if disk.f_bavail * disk.f_frsize < _FREE_TIMES * size:
+                return False
+            _calls.fallocate(self._fd, position, size)
+        except OSError:
+            return False
+        return True
+
+    def release(self, size: int) -> None:
+        """Give back blocks behind the end of a file of `size` bytes, which keeps its times.
+
+        Raises:
+            PoisonedFileError: a flush has failed before.
+            OSError: the file system refuses.
+        """
+        self._check()
+        status = os.fstat(self._fd)
+        _calls.ftruncate(self._fd, size)
+        with suppress(PermissionError):  # who may write a file need not own it
+            _calls.utime(self._fd, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def flush(self) -> None:
         """Make all bytes, and the size, lasting.

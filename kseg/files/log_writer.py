@@ -4,6 +4,11 @@ Owns where the log ends, which in a preallocated file is not where the file ends
 written whole or not at all: after an error the file is cut back to where it ended before. If that
 fails too, nobody knows what follows the end, and the writer refuses to go on.
 
+A log that has become large takes blocks from the file system in large pieces, ahead of what is
+written: one by one they cost a third of an append. They lie behind the end of the file, where
+nobody sees them, and go back when the segment is finished; those of a process that was killed, when
+the log is closed the next time.
+
 Source: Kafka `FileRecords`.
 """
 
@@ -17,6 +22,11 @@ from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files import io
 from kseg.files.closing import Closing
 
+#: A log that is so large takes blocks for as much again.
+RESERVED_BYTES: Final = 4 * 2**20
+#: More of a file's blocks than that behind its end are somebody's who was killed.
+_LEFT_BYTES: Final = 2**16
+
 
 class LogWriter(Closing):
     """A `.log` file under one writer. Not for several threads at once.
@@ -27,7 +37,7 @@ class LogWriter(Closing):
         file: the open file, for reading at positions.
     """
 
-    __slots__ = ("_dirty", "_failure", "_file_bytes", "_size", "file")
+    __slots__ = ("_dirty", "_failure", "_file_bytes", "_reserves", "_room", "_size", "file")
 
     def __init__(self, file: io.WriteFile, size: int, file_bytes: int) -> None:
         """Take over an open file; use `open` instead."""
@@ -37,6 +47,9 @@ class LogWriter(Closing):
         self._failure: BaseException | None = None
         # What is in an existing file may be in the page cache alone.
         self._dirty = True
+        # Whether blocks may lie behind the end of the file, and up to where none are asked for.
+        self._reserves = file.blocks_bytes - file_bytes > _LEFT_BYTES
+        self._room = max(file_bytes, RESERVED_BYTES)
 
     @classmethod
     def open(
@@ -120,6 +133,8 @@ class LogWriter(Closing):
                 position=position,
             )
         self._dirty = True
+        if end > self._room:
+            self._reserve(position, end)
         try:
             self.file.write_parts(position, parts, size)
         except PoisonedFileError:
@@ -132,18 +147,28 @@ class LogWriter(Closing):
             self._file_bytes = end
         return position
 
+    def _reserve(self, position: int, end: int) -> None:
+        """Take blocks for an append from `position` to `end`, and for some that follow."""
+        self._reserves = True
+        room = end + RESERVED_BYTES
+        taken = self.file.reserve(position, room - position)
+        self._room = room if taken else SEGMENT_BYTES_MAX
+
     def cut_back(self, size: int, cause: BaseException) -> None:
         """Undo what followed `size` because of `cause`; where that fails, never write again.
 
-        What was preallocated goes too, since bytes may lie there by now.
+        What was preallocated goes too, since bytes may lie there by now. Blocks are not reserved
+        any more: the disk may have none for others.
         """
         self._dirty = True
+        self._room = SEGMENT_BYTES_MAX
         try:
             self.file.truncate(size)
         except BaseException:
             self._failure = cause
             raise
         self._size = self._file_bytes = size
+        self._reserves = False
 
     def truncate(self, size: int) -> int:
         """Cut the log to `size` bytes; a file that is no longer is not touched.
@@ -167,11 +192,20 @@ class LogWriter(Closing):
             self._dirty = True
             self.file.truncate(size)
             self._size = self._file_bytes = size
+            self._reserves, self._room = False, max(size, RESERVED_BYTES)
         return removed
 
     def trim(self) -> None:
-        """Cut off what was preallocated and is not used."""
+        """Cut off what was preallocated and is not used, and give back blocks.
+
+        Raises:
+            PoisonedFileError: an error before could not be undone.
+            OSError: the disk refuses.
+        """
         self.truncate(self._size)
+        if self._reserves:
+            self.file.release(self._size)
+            self._reserves, self._room = False, max(self._size, RESERVED_BYTES)
 
     def flush(self) -> None:
         """Make all bytes lasting; nothing is done where nothing has changed since the last time.

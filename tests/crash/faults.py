@@ -15,7 +15,10 @@ What = Literal["EIO", "ENOSPC", "short", "EINTR"]
 
 #: What can happen to which calls. Names cannot be flushed apart, a flush has no short form.
 _FLUSHES = ("fsync", "fdatasync")
-_GROWING = ("open", "pwritev", "ftruncate", "mkdir", "link", "rename", "fsync", "fdatasync")
+_GROWING = (
+    *("open", "pwritev", "ftruncate", "fallocate", "mkdir", "link", "rename"),
+    *("fsync", "fdatasync"),
+)
 APPLIES: dict[What, tuple[str, ...]] = {
     "EIO": NAMES,
     "ENOSPC": _GROWING,

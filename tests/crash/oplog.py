@@ -37,6 +37,13 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """Blocks for bytes to come: no crash state depends on them."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sync:
     """A flush of a file.
 
@@ -90,7 +97,7 @@ class SyncNames:
 class Dress:
     """Owner, permissions, times: no crash state depends on them."""
 
-    path: str
+    path: str | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,7 @@ class Remark:
 
 Data = Write | Resize
 Naming = Name | Unname | Rename
-Op = Data | Naming | Sync | SyncNames | Dress | Remark
+Op = Data | Naming | Reserve | Sync | SyncNames | Dress | Remark
 
 
 @dataclass(slots=True)
@@ -277,6 +284,10 @@ class Recorder:
         inner(fd, size)
         self._note(Resize(self._node(fd), size))
 
+    def _fallocate(self, inner: Callable[..., None], fd: int, position: int, size: int) -> None:
+        inner(fd, position, size)
+        self._note(Reserve(self._node(fd)))
+
     def _fsync(self, inner: Callable[..., None], fd: int) -> None:
         node = self._node(fd)
         is_directory = node in self._now.names
@@ -326,9 +337,9 @@ class Recorder:
         inner(path, mode)
         self._note(Name(*self._place(path), self._new(os.fspath(path)), is_directory=True))
 
-    def _utime(self, inner: Callable[..., None], path: io.StrPath, **times: Any) -> None:
+    def _utime(self, inner: Callable[..., None], path: io.StrPath | int, **times: Any) -> None:
         inner(path, **times)
-        self._note(Dress(os.fspath(path)))
+        self._note(Dress(path if isinstance(path, int) else os.fspath(path)))
 
     def _chown(self, inner: Callable[..., None], path: io.StrPath, *owner: int) -> None:
         inner(path, *owner)

@@ -24,6 +24,7 @@ from tests.crash.household import HouseChecker, HouseStory
 from tests.crash.kills import Kill, calls_of, every_kill, run_killed
 from tests.crash.oplog import Recorder
 from tests.crash.states import Contents, CrashState, Sampler, killed, materialise, snapshot
+from tests.crash.steps import Abandon, Reopen
 from tests.crash.stories import Story
 
 
@@ -223,7 +224,8 @@ def faults(
         tally.faults += 1
         again = bool(fault.call % 2)
         # Whoever opens the log again reads what the disk has: the pages were dropped.
-        drop = again or bool(fault.call % 3)
+        opened = again or any(isinstance(step, Abandon | Reopen) for step in story.steps)
+        drop = opened or bool(fault.call % 3)
         recorder = Recorder(fresh(root / "run"), Faulty(fault).calls, drop=drop)
         with io.calls_replaced(recorder.calls):
             story.run_on(root / "run", recorder.remark, again=again)

@@ -19,7 +19,7 @@ from typing import NoReturn
 from unittest.mock import patch
 
 from kseg.errors import KsegError
-from kseg.files import io
+from kseg.files import io, log_writer
 from kseg.log import trim
 from kseg.log.append_rules import AppendOrigin
 from kseg.log.config import LogConfig
@@ -58,6 +58,9 @@ CONFIG = LogConfig(
 )
 
 
+#: Small logs, too, take blocks in advance.
+RESERVING = patch.object(log_writer, "RESERVED_BYTES", 300)
+
 #: How far the clock goes with each step: a few steps and the checkpoints are due again.
 STEP_MS = 25_000
 
@@ -78,10 +81,11 @@ class Story:
     def run(self, root: Path, remark: Remarks) -> None:
         """The workload: from an empty directory to a log that is closed."""
         teller = Teller(root, remark, self.config)
-        teller.open()
-        for step in self.steps:
-            teller.take(step)
-        teller.close()
+        with RESERVING:
+            teller.open()
+            for step in self.steps:
+                teller.take(step)
+            teller.close()
 
     def run_on(self, root: Path, remark: Remarks, *, again: bool = False) -> list[BaseException]:
         """The same where calls fail: each step is tried, whatever became of those before it.
@@ -96,15 +100,16 @@ class Story:
         """
         teller = Teller(root, remark, self.config)
         errors: list[BaseException] = []
-        for step in (teller.open, *(partial(teller.take, step) for step in self.steps)):
-            try:
-                step()
-            except (OSError, KsegError) as error:
-                errors.append(error)
-                with suppress(OSError, KsegError):
-                    teller.look_again(reopen=again)
-        with suppress(OSError, KsegError):
-            teller.close()
+        with RESERVING:
+            for step in (teller.open, *(partial(teller.take, step) for step in self.steps)):
+                try:
+                    step()
+                except (OSError, KsegError) as error:
+                    errors.append(error)
+                    with suppress(OSError, KsegError):
+                        teller.look_again(reopen=again)
+            with suppress(OSError, KsegError):
+                teller.close()
         return errors
 
 

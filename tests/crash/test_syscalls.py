@@ -15,7 +15,8 @@ import pytest
 #: System call -> what it is called here.
 CALLS = {
     **dict.fromkeys(("write", "pwrite64", "writev", "pwritev", "pwritev2"), "write"),
-    **dict.fromkeys(("copy_file_range", "sendfile", "splice", "fallocate"), "write"),
+    **dict.fromkeys(("copy_file_range", "sendfile", "splice"), "write"),
+    "fallocate": "reserve",
     **dict.fromkeys(("truncate", "ftruncate"), "truncate"),
     **dict.fromkeys(("fsync", "fdatasync", "sync_file_range", "syncfs", "sync"), "flush"),
     **dict.fromkeys(("rename", "renameat", "renameat2"), "rename"),
