@@ -147,6 +147,18 @@ def test_a_start_that_was_not_written_down_may_go_back_when_the_process_dies(
     assert (tally.faults, tally.violations) == (len(full), [])
 
 
+def test_a_log_whose_flush_failed_is_opened_again_with_what_the_disk_has(tmp_path: Path) -> None:
+    end = (Flush(), Abandon(), Append((plain(20),), durable=True), Roll())
+    tally, tried = Tally(), 0
+    for count in range(1, 6):  # so that each flush has each number that makes a difference
+        story = Story("a failed flush", (*(Append((plain(n),)) for n in range(count)), *end))
+        names = calls_of(story.run, fresh(tmp_path / "run"))
+        flushes = [at for at, name in enumerate(names) if name == "fdatasync" and at % 6 == 0]
+        faults(story, tmp_path, [Fault(at, "EIO") for at in flushes], "found", tally)
+        tried += len(flushes)
+    assert (tally.faults, tally.violations) == (tried, [])
+
+
 def test_what_a_full_disk_has_left_of_a_segment_is_not_the_logs_end(tmp_path: Path) -> None:
     steps = (Append((plain(1), plain(2))), Roll(), Truncate(1), Flush())
     story = Story("short of room", steps, replace(CONFIG, preallocate=True))

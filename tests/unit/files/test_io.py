@@ -150,3 +150,57 @@ def test_truncating_cuts_or_adds_zeros(tmp_path: Path) -> None:
         file.truncate(4)
         assert file.size == 4
     assert (tmp_path / "x").read_bytes() == b"ab\0\0"
+
+
+def test_reserved_blocks_change_neither_bytes_nor_size(tmp_path: Path) -> None:
+    with io.WriteFile.open(tmp_path / "x", create=True) as file:
+        file.write_at(0, b"abc")
+        before = file.blocks_bytes
+        reserved = file.reserve(3, 2**20)
+        assert (file.blocks_bytes >= before + 2**20) is reserved
+        assert (file.size, file.read_at(0, 9)) == (3, b"abc")
+        file.release(3)
+        assert file.blocks_bytes == before
+        assert (file.size, file.read_at(0, 9)) == (3, b"abc")
+
+
+def test_nothing_is_reserved_on_a_disk_that_is_nearly_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    calls = io.Calls(fallocate=lambda _fd, _position, size: asked.append(size))
+    with io.calls_replaced(calls), io.WriteFile.open(tmp_path / "x", create=True) as file:
+        free = [*os.fstatvfs(file.fd)]
+        for blocks, given in ((255, []), (256, [4096])):
+            free[0:2], free[4] = (4096, 4096), blocks  # f_bsize and f_frsize; f_bavail
+            monkeypatch.setattr(os, "fstatvfs", lambda _fd: os.statvfs_result(free))
+            assert file.reserve(0, 4096) is bool(given)
+            assert asked == given
+
+
+def test_who_does_not_own_a_file_releases_blocks_all_the_same(tmp_path: Path) -> None:
+    def utime(*_path: object, **_times: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with (
+        io.calls_replaced(io.Calls(utime=utime)),
+        io.WriteFile.open(tmp_path / "x", create=True) as file,
+    ):
+        file.write_at(0, b"abc")
+        file.release(3)
+        assert file.size == 3
+
+
+def test_a_poisoned_file_releases_nothing(tmp_path: Path) -> None:
+    def fdatasync(_fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with (
+        io.calls_replaced(io.Calls(fdatasync=fdatasync)),
+        io.WriteFile.open(tmp_path / "x", create=True) as file,
+    ):
+        file.write_at(0, b"abc")
+        with pytest.raises(OSError, match="Input/output error"):
+            file.flush()
+        with pytest.raises(PoisonedFileError):
+            file.release(3)
