@@ -218,8 +218,7 @@ def _say_of_homes(plans: list[RecoveryPlan]) -> None:
     for home in _homes_of(plans):
         holder = lock.holder(home)
         if holder is not None:
-            who = f"process {holder}" if holder > 0 else "another process"
-            complain(f"kseg: {home}: {who} holds the directory and may be writing to it")
+            complain(f"kseg: {home}: {lock.who_holds(holder)} and may be writing to it")
         elif all(plan.is_noop for plan in plans) and read_clean_shutdown(home) is None:
             complain(f"kseg: {home}: no mark of a clean stop; --apply writes it")
 

@@ -151,7 +151,9 @@ def acquire(data_directory: str | PathLike[str]) -> DirectoryLock:
             except (BlockingIOError, PermissionError):
                 process = _conflicting_process(file.fd)
                 file.close()
-                raise LogLockedError(_locked_by(process), path=path) from None
+                raise LogLockedError(
+                    f"{who_holds(process)}: a running broker, or another kseg", path=path
+                ) from None
             # Whoever held it may have deleted the file while we opened it.
             status = os.fstat(file.fd)
             inode = (status.st_dev, status.st_ino)
@@ -162,9 +164,10 @@ def acquire(data_directory: str | PathLike[str]) -> DirectoryLock:
             file.close()
 
 
-def _locked_by(process: int | None) -> str:
+def who_holds(process: int | None) -> str:
+    """What `holder` answered, as the beginning of a sentence; None where that is not known."""
     who = f"process {process}" if process is not None and process > 0 else "another process"
-    return f"{who} holds the directory: a running broker, or another kseg"
+    return f"{who} holds the directory"
 
 
 def _share(path: str) -> DirectoryLock | None:

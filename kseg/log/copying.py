@@ -41,7 +41,7 @@ def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
     holder = lock.holder(origin.parent)
     if holder is not None:
         raise LogLockedError(
-            f"process {holder} holds the directory, so a copy would be of no one moment",
+            f"{lock.who_holds(holder)}, so a copy would be of no one moment",
             path=origin.parent,
         )
     home_path = Path(data_directory)

@@ -107,3 +107,11 @@ def test_a_child_after_a_fork_does_not_take_the_parent_s_lock_away(tmp_path: Pat
 def test_a_lock_that_cannot_be_made_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         lock.acquire(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("process", "who"), [(12, "process 12"), (0, "another process"), (-1, "another process")]
+)
+def test_a_holder_that_the_kernel_does_not_tell_has_no_number(process: int, who: str) -> None:
+    assert lock.who_holds(process) == f"{who} holds the directory"
+    assert lock.who_holds(None) == "another process holds the directory"
