@@ -106,6 +106,7 @@ def open_state(
             raise error
         if topic_id is not None:
             metadata.record_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
+        resident.settle_offsets()
         untouched = False
         resident.mark_loaded()
         loaded = _load(directory, resident.offsets_of(partition), known, config, clean, now_ms())

@@ -28,7 +28,7 @@ from os import PathLike, fspath
 from typing import Final
 
 from kseg.errors import KsegError, LogLockedError
-from kseg.files import checkpoints, lock, metadata
+from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import CleanShutdown
 from kseg.files.names import FileKind, list_data_directory
@@ -89,12 +89,13 @@ class Residence:
     It may be used from several threads.
     """
 
-    __slots__ = ("_life", "_name", "_present")
+    __slots__ = ("_life", "_loaded", "_name", "_present")
 
     def __init__(self, life: _Life) -> None:
         """Take over one part; use `enter` instead."""
         self._life: Final = life
         self._name: str | None = None
+        self._loaded = False
         self._present = True
 
     # ---- what was found --------------------------------------------------------------------------
@@ -158,10 +159,24 @@ class Residence:
             self._life.claimed.add(name)
             self._name = name
 
+    def settle_offsets(self) -> None:
+        """Let what `offsets_of` says of the claimed directory be lasting: files go on its word.
+
+        What a log of this life noted before it failed may not have been written.
+
+        Raises:
+            OSError: a checkpoint could not be written.
+        """
+        with _guard:
+            failed = self._name is not None and self._life.loaded.get(self._name) is False
+        if failed:
+            self.write_checkpoints()
+
     def mark_loaded(self) -> None:
-        """Say that the claimed directory has been loaded; from here on only `leave` cleans it."""
+        """Say that the claimed directory is loaded now; from here on only `leave` cleans it."""
         with _guard:
             if self._name is not None:
+                self._loaded = True
                 self._life.loaded[self._name] = False
 
     # ---- checkpoints -----------------------------------------------------------------------------
@@ -253,7 +268,8 @@ class Residence:
             life = self._life
             if self._name is not None:
                 life.claimed.discard(self._name)
-                if self._name in life.loaded or not clean:
+                # Who was refused in front of loading knows nothing of a log that failed before.
+                if self._loaded or not clean:
                     life.loaded[self._name] = clean
             elif not clean:
                 life.spoilt = True
@@ -302,6 +318,9 @@ def _begin(path: str, key: tuple[int, int]) -> _Life:
         offsets = {kind: _read(path, kind, findings) for kind in _CHECKPOINTS}
         was_clean = mark is not None or not _marked_for(path)
         metadata.remove_clean_shutdown(path)
+        if not was_clean:
+            # Whoever died may not have come to it, and on the word of a checkpoint files go.
+            io.flush_directory(path)
     except BaseException:
         held.release()
         raise
