@@ -12,11 +12,13 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kseg.errors import KsegError
 from kseg.files import io
+from kseg.log import residence
 from tests.crash.checks import MARK, Checker, differing
 from tests.crash.faults import Fault, Faulty, every_fault
 from tests.crash.history import History, ViolationError
@@ -227,7 +229,7 @@ def faults(
         opened = again or any(isinstance(step, Abandon | Reopen) for step in story.steps)
         drop = opened or bool(fault.call % 3)
         recorder = Recorder(fresh(root / "run"), Faulty(fault).calls, drop=drop)
-        with io.calls_replaced(recorder.calls):
+        with io.calls_replaced(recorder.calls), _others(root / "run", live_on=fault.call % 4 < 2):
             story.run_on(root / "run", recorder.remark, again=again)
         judge = Judge(story, recorder, root / "state", tally)
         sampler = Sampler(recorder.before, recorder.ops, f"{seed} {fault}")
@@ -236,6 +238,21 @@ def faults(
         judge.judge(killed(rng.choice(sampler.points)), what)
         for _ in range(2):
             judge.judge(sampler.draw(), what)
+
+
+@contextmanager
+def _others(root: Path, *, live_on: bool) -> Iterator[None]:
+    """Whether other logs of the process are open there, so that the life in `data` goes on."""
+    home = None
+    if live_on:
+        with suppress(OSError, KsegError):
+            home = residence.enter(root / "data")
+    try:
+        yield
+    finally:
+        if home is not None:
+            with suppress(OSError, KsegError):
+                home.leave()
 
 
 def house_power_cuts(

@@ -18,7 +18,7 @@ from tests.crash.faults import Fault, Faulty
 from tests.crash.history import History, ViolationError
 from tests.crash.kills import calls_of
 from tests.crash.knowledge import check_producers
-from tests.crash.oplog import Name, Recorder
+from tests.crash.oplog import Name, Recorder, Rename, SyncNames, Unname
 from tests.crash.reading import found_in
 from tests.crash.runs import Tally, faults, fresh, kills_in_recovery
 from tests.crash.states import Contents, materialise, points, snapshot
@@ -157,6 +157,28 @@ def test_a_log_whose_flush_failed_is_opened_again_with_what_the_disk_has(tmp_pat
         faults(story, tmp_path, [Fault(at, "EIO") for at in flushes], "found", tally)
         tried += len(flushes)
     assert (tally.faults, tally.violations) == (tried, [])
+
+
+def test_files_go_on_the_word_of_a_checkpoint_that_is_lasting(tmp_path: Path) -> None:
+    begun = (Append((plain(1),)), Flush(), Roll(), Append((plain(2), plain(3))))
+    story = Story("a start beyond the end", (*begun, Restart(7), Abandon(), Flush()))
+    names = calls_of(story.run, fresh(tmp_path / "run"))
+    gone = 0
+    for fault in [Fault(at, "ENOSPC") for at, name in enumerate(names) if name == "fsync"]:
+        recorder = Recorder(fresh(tmp_path / "run"), Faulty(fault).calls, drop=True)
+        with io.calls_replaced(recorder.calls):
+            story.run_on(tmp_path / "run", recorder.remark)
+        in_memory = set()
+        for op in recorder.ops:
+            match op:
+                case Rename(to_directory=directory, to_name="log-start-offset-checkpoint"):
+                    in_memory.add(directory)
+                case SyncNames(directory):
+                    in_memory.discard(directory)
+                case Unname(name=name) if name.endswith(".log"):
+                    assert not in_memory, fault
+                    gone += 1
+    assert gone
 
 
 def test_what_a_full_disk_has_left_of_a_segment_is_not_the_logs_end(tmp_path: Path) -> None:

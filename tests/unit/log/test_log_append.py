@@ -17,6 +17,7 @@ from kseg.errors import (
     NotALogError,
     UncleanShutdownError,
 )
+from kseg.files import io
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.opening import Known
 from kseg.log.partition import Log
@@ -78,6 +79,22 @@ def test_a_log_that_was_not_closed_well_is_refused_until_it_is_recovered(tmp_pat
         assert offsets(log) == list(range(SIX))
     with open_log(path) as log:
         assert log.append(one()).first_offset == SIX
+
+
+def test_a_log_that_failed_is_refused_each_time_while_others_live_on(tmp_path: Path) -> None:
+    def refuse(_fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with open_log(tmp_path / "u-0"):
+        log = open_log(tmp_path / "t-0")
+        log.append(one())
+        with io.calls_replaced(io.Calls(fdatasync=refuse)), pytest.raises(OSError, match="Input"):
+            log.flush()
+        log.close()
+        for _ in range(2):
+            with pytest.raises(UncleanShutdownError):
+                open_log(tmp_path / "t-0")
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_an_empty_directory_has_nothing_to_recover(tmp_path: Path) -> None:

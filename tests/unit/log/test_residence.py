@@ -370,3 +370,61 @@ def test_who_has_left_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(KsegError, match="no longer"):
         home.write_checkpoints()
     assert not (tmp_path / RECOVERY_POINTS).exists()
+
+
+def test_who_is_refused_before_loading_does_not_vouch_for_a_log_that_failed(
+    tmp_path: Path,
+) -> None:
+    partition(tmp_path, "orders-0")
+    (tmp_path / MARK).touch()
+    others = residence.enter(tmp_path)
+    worked_in(tmp_path, "orders-0", clean=False)
+    refused = residence.enter(tmp_path)
+    refused.claim("orders-0")
+    refused.leave()
+    assert not others.is_clean("orders-0")
+    others.leave()
+    assert not (tmp_path / MARK).exists()
+
+
+# What files go on the word of
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_checkpoints_are_lasting_before_anybody_is_let_in(tmp_path: Path, clean: bool) -> None:
+    partition(tmp_path, "orders-0")
+    if clean:
+        (tmp_path / MARK).touch()
+    flushed: list[bool] = []
+
+    def fsync(fd: int) -> None:
+        flushed.append(os.path.samestat(os.fstat(fd), os.stat(tmp_path)))
+
+    with io.calls_replaced(io.Calls(fsync=fsync)):
+        home = residence.enter(tmp_path)
+    assert flushed == [True]
+    home.leave()
+
+
+def test_what_a_log_noted_before_it_failed_is_written_before_it_is_loaded(tmp_path: Path) -> None:
+    partition(tmp_path, "orders-0")
+    others = residence.enter(tmp_path)
+    failed = residence.enter(tmp_path)
+    failed.claim("orders-0")
+    failed.settle_offsets()
+    failed.mark_loaded()
+    failed.note(ORDERS, log_start_offset=16)
+    failed.leave(clean=False)
+    assert not (tmp_path / LOG_STARTS).exists()
+    again = residence.enter(tmp_path)
+    again.claim("orders-0")
+
+    def refuse(*_arguments: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with io.calls_replaced(io.Calls(pwritev=refuse)), pytest.raises(OSError, match="No space"):
+        again.settle_offsets()
+    again.settle_offsets()
+    assert (tmp_path / LOG_STARTS).read_text() == "0\n1\norders 0 16\n"
+    again.leave()
+    others.leave()
