@@ -109,6 +109,8 @@ class _Loading:
         #: Epochs of the checkpoint, and those in the logs that were walked.
         self.stored: LeaderEpochs | None = None
         self.walked_epochs = LeaderEpochs(None)
+        #: Which file of a segment is the reason to walk it.
+        self.doubtful: dict[int, str] = {}
         self.snapshots = SnapshotFiles(bench.scene.directory)
 
     def run(self) -> LoadedLog:
@@ -160,6 +162,7 @@ class _Loading:
         doubt = looks.doubt_of(self.bench, base)
         if doubt is None:
             return False
+        self.doubtful[base] = doubt.kind
         path = self.bench.path(base, doubt.kind)
         self._note(doubt.code, path, f"{doubt.message}; made anew", doubt.position)
         return True
@@ -186,7 +189,7 @@ class _Loading:
             message = f"{WHY_CUT[swept.stop]}; the log and its indexes are left as they are"
             self._note(code, bench.path(base), message, swept.valid_bytes, swept.next_offset)
             return
-        bench.install(swept, "it does not fit its log")
+        bench.install(swept, "it does not fit its log", last=self.doubtful.get(base, INDEX))
 
     def _find_lost_transactions(self, walked: set[int]) -> None:
         """Segments whose index of aborted transactions is gone get it back."""
@@ -199,7 +202,7 @@ class _Loading:
             if swept.aborted and not swept.truncated_bytes:
                 message = f"{len(swept.aborted)} aborted transactions in no index; made anew"
                 self._note("txn-index-incomplete", bench.path(base, TXNINDEX), message)
-                bench.install(swept, "its transaction index is gone")
+                bench.install(swept, "its transaction index is gone", last=TXNINDEX)
 
     def _recover_unflushed(self, todo: list[int]) -> int:
         """Every segment from the recovery point on; answers the log's end."""

@@ -218,13 +218,20 @@ class Bench:
 
     # ---- changes ---------------------------------------------------------------------------------
 
-    def install(self, swept: Swept, why: str) -> None:
-        """Give a segment the indexes that follow from its log; the offset index last."""
+    def install(self, swept: Swept, why: str, *, last: str = INDEX) -> None:
+        """Give a segment the indexes that follow from its log.
+
+        Args:
+            swept: what a walk has found.
+            why: there was a walk.
+            last: what is made last: whoever dies on the way leaves the reason to walk again.
+        """
         base = swept.base_offset
         aborted = b"" if swept.aborted is None else pack_entries(swept.aborted)
         wanted = [(TIMEINDEX, swept.time_entries), (INDEX, swept.offset_entries)]
         if aborted or file_of(base, TXNINDEX) in self.scene.files:
             wanted.insert(0, (TXNINDEX, aborted))
+        wanted.sort(key=lambda one: one[0] == last)
         for kind, data in wanted:
             name = file_of(base, kind)
             if not (swept.valid_bytes or name in self.scene.files or self.inputs.as_broker):
