@@ -13,7 +13,7 @@ from kseg.files import io, producer_snapshot
 from kseg.log.partition import Log
 from kseg.log.recovering import recover
 from tests.builders import ABORT
-from tests.crash.checks import Checker
+from tests.crash.checks import MARK, Checker
 from tests.crash.faults import Fault, Faulty
 from tests.crash.history import History, ViolationError
 from tests.crash.kills import calls_of
@@ -267,3 +267,26 @@ def test_a_transaction_that_began_before_the_start_has_to_be_indexed(
     closed["data/orders-0/" + "0" * 20 + ".txnindex"] = entry
     with pytest.raises(ViolationError, match="not indexed"):
         check_producers(closed, "data/orders-0", found_in(closed, "data/orders-0"))
+
+
+@pytest.mark.parametrize("missing", ["timeindex", "txnindex"])
+def test_what_made_a_recovery_walk_a_segment_is_mended_last(tmp_path: Path, missing: str) -> None:
+    aborted = produced(1, 8, 0, records=1, transactional=True)
+    closed_well(
+        tmp_path,
+        *(Append((one,)) for one in (aborted, plain(2), plain(3), plain(4))),
+        marker(ABORT, 8),
+        Roll(),
+        Append((plain(5),)),
+    )
+    closed = {path: data for path, data in snapshot(tmp_path).items() if path != MARK}
+    first = "data/orders-0/" + "0" * 20
+    index = closed[f"{first}.index"] or b""
+    assert len(index) >= 16
+    closed[f"{first}.index"] = index[:-8]  # says less, and nothing that is not so
+    assert closed.pop(f"{first}.{missing}")
+    tally = Tally()
+    rng = random.Random("found")
+    kills_in_recovery(Checker(tmp_path, CONFIG), closed, rng, 1000, tally, missing)
+    assert tally.second_kills > 10
+    assert tally.violations == []
