@@ -394,7 +394,6 @@ class Author:
         self._sequences: dict[int, int] = {}
         self._open: set[int] = set()
         self._batches = 0
-        self._starts_inside = False
 
     def story(self, length: int = 14) -> Story:
         """One of so many steps."""
@@ -433,11 +432,8 @@ class Author:
         if way in (12, 13, 14):
             return [Flush()]
         if way == 15:
-            if rng.random() >= 0.5:
-                return [Reopen()]
-            if self._starts_inside:
-                self._forget()
-            return [Abandon(loose=rng.random() < 0.5)]
+            died = rng.random() < 0.5
+            return [Abandon(loose=rng.random() < 0.5) if died else Reopen()]
         return self._trimming(way)
 
     def _trimming(self, way: int) -> Iterable[Step]:
@@ -448,8 +444,8 @@ class Author:
             self._forget()
             return [Truncate(gone, inside=rng.random() < 0.3)]
         if way == 18 and self._batches:
-            # What producers did in segments in front is then no recovery's to find: see durability.
-            self._starts_inside = True
+            # A start inside a segment, or at the end, costs the next opening what was before it.
+            self._sequences.clear()
             return [DeleteRecords(rng.randrange(min(self._batches, 4))), Retain()]
         if way == 19 and rng.random() < 0.2:
             self._batches = 0
@@ -458,7 +454,7 @@ class Author:
         return [Retain()]
 
     def _forget(self) -> None:
-        """Where a cut or a crash costs sequences, producers begin anew, with other ids."""
+        """After a cut producers begin anew, with other ids."""
         self._sequences.clear()
         self._open.clear()
 
