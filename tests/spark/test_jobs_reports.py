@@ -105,6 +105,21 @@ def test_relative_paths_count_from_the_drivers_directory(
     assert jobs.verify(spark, ["t-0", "t-1"]).report == verify_here(["t-0", "t-1"])
 
 
+def test_a_task_may_begin_in_a_directory_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with running._where(str(tmp_path)):
+        assert Path.cwd() == tmp_path
+    monkeypatch.chdir(tmp_path.parent)
+    with running._where(str(tmp_path)):
+        assert Path.cwd() == tmp_path
+    assert Path.cwd() == tmp_path.parent
+
+
 def test_a_path_of_nothing_is_told_before_spark_works(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("none")
     with pytest.raises(NotALogError):

@@ -21,7 +21,7 @@ import threading
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import chdir, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -270,9 +270,22 @@ def _unpacked(task: bytes) -> Any:
     return pickle.loads(zlib.decompress(task))
 
 
-def _where(place: str) -> Any:
+@contextmanager
+def _where(place: str) -> Iterator[None]:
     """In the driver's directory, if it is here too: paths are as the caller spelled them."""
-    return chdir(place) if os.path.isdir(place) else nullcontext()
+    if not os.path.isdir(place):
+        yield
+        return
+    try:
+        before = os.getcwd()
+    except FileNotFoundError:  # Spark's Python goes on where its JVM began, be that gone or not
+        before = None
+    os.chdir(place)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.chdir(before)
 
 
 # ---- progress ------------------------------------------------------------------------------------
