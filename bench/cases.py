@@ -12,6 +12,7 @@ from bench import datagen, peers, records
 from bench.append_cases import append_cases
 from bench.case import JAVA, Case, java, made, per_record
 from bench.fetch_cases import fetch_cases
+from bench.growth_cases import growth_cases
 from bench.open_cases import open_cases
 from bench.pairs import Contest, Versus
 from bench.recover_cases import recover_cases
@@ -33,6 +34,7 @@ GROUPS = (
     "append",
     "fetch",
     "recover",
+    "growth",
 )
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
@@ -60,6 +62,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "append": append_cases,
         "fetch": fetch_cases,
         "recover": recover_cases,
+        "growth": growth_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]
 

@@ -23,6 +23,7 @@ TITLES = {
     "fetch": "Fetching from a log",
     "recover": "Recovery",
     "open": "Opening a log",
+    "growth": "Twice as much",
 }
 
 
