@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kseg.errors import CorruptIndexError
+from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
 from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
@@ -287,7 +287,8 @@ class Scene:
         """
         path = self.path(name)
         if self._before.get(name) == len(data) and self._is_as_before(name):
-            with suppress(FileNotFoundError):
+            # Another one may have taken its name since: a `.swap` whose index is longer.
+            with suppress(FileNotFoundError, LimitExceededError):
                 if io.read_file(path, bytes_max=len(data)) == data:
                     self.files[name] = SceneFile(path, len(data))
                     if self.hands is not None:

@@ -40,6 +40,9 @@ PINNED = {
     "zeros that make no whole entry behind an index": ("kseg-damaged", "ci", 52),
     "a garbled snapshot beside an index made anew": ("damaged", "5", 60),
     "damage in front of the recovery point": ("damaged", "5", 168),
+    "a finished file with a longer index": ("damaged", "5", 1220),
+    "a finished file with another index, the log changed behind it": ("damaged", "5", 1660),
+    "a sound batch that lies over the next segment": ("damaged", "5", 1508),
 }
 
 

@@ -125,6 +125,35 @@ def test_a_finished_log_without_its_index_gets_one_without_room_from_a_broker(
     assert log.with_suffix(".index").read_bytes() == bytes(8 * room)
 
 
+@pytest.mark.parametrize("as_broker", [False, True])
+def test_a_finished_index_that_is_longer_than_the_one_it_replaces_is_mended(
+    partition: Path, as_broker: bool
+) -> None:
+    log = sorted(partition.glob("*.log"))[-1]
+    index = log.with_suffix(".index")
+    apply_recovery(plan(partition, clean=False, as_broker=as_broker), keep_cut=False)
+    right = index.read_bytes()
+    log.rename(f"{log}.swap")
+    index.with_name(f"{index.name}.swap").write_bytes(right + b"\1" * 80)
+    made = plan(partition, clean=False, as_broker=as_broker)
+    apply_recovery(made, keep_cut=False)
+    assert log.exists()
+    assert index.read_bytes() == right
+
+
+def test_a_sound_batch_over_the_next_segment_stays_and_is_told_of(partition: Path) -> None:
+    first, second, *_ = logs(partition)
+    late = batch([record(b"late", timestamp=NOW)], base_offset=int(second.stem) + 500)
+    first.write_bytes(first.read_bytes() + late)
+    before = [path.read_bytes() for path in logs(partition)]
+    made = plan(partition, clean=False, recovery_point=0)
+    (found,) = (one for one in made.findings if one.code == "offset-order")
+    assert found.path == str(first)
+    assert found.offset == int(second.stem)
+    apply_recovery(made, keep_cut=False)
+    assert [path.read_bytes() for path in logs(partition)] == before
+
+
 def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         plan(tmp_path / "t-0")
