@@ -8,7 +8,6 @@ anew for each call, which counts; those of many pieces all at once, so that it c
 from __future__ import annotations
 
 import os
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench import datagen, pairs
-from bench.case import Case, made
+from bench.case import Case, made, scratch
 from bench.pairs import Contest, Versus
 from bench.write_cases import batches
 
@@ -55,7 +54,7 @@ def _prepare_pieces(stack: ExitStack, *, times: int) -> Contest:
             start = end
         end += size
     work = sum(map(len, pieces))
-    root = _root(stack)
+    root = scratch(stack)
     subject = _follow_pieces(stack, root / "t-0", data, pieces, work)
     return Contest(subject, (Versus("bare pwrite", bare(stack, root, pieces, work)),), work)
 
@@ -91,7 +90,7 @@ def _prepare_one(stack: ExitStack, *, leads: bool) -> Contest:
 
     size = 2**16
     given = [bytearray(subjects.batch_of(size)) for _ in range(4 * 2**20 // size)]
-    root, count = _root(stack), len(given)
+    root, count = scratch(stack), len(given)
     written = bare(stack, root, given, count)
     if leads:
         subject = subjects.lead(stack, root / "t-0", given, count)
@@ -109,10 +108,6 @@ def _and_some(calls: Sequence[Callable[[], int]], extra_ns: int) -> Callable[[],
         return sum(pairs.turn(call).cpu_ns for call in calls) + extra_ns
 
     return timed
-
-
-def _root(stack: ExitStack) -> Path:
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(dir=datagen.DATA)))
 
 
 def bare(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from bench import datagen, peers
@@ -37,6 +39,12 @@ class Case:
 def made(name: str, mib: int | None = None) -> datagen.Corpus:
     """A corpus, made once per run."""
     return datagen.corpus(name, mib=mib)
+
+
+def scratch(stack: ExitStack) -> Path:
+    """An empty directory on the disk of the logs, which goes with the stack."""
+    datagen.DATA.mkdir(parents=True, exist_ok=True)
+    return Path(stack.enter_context(TemporaryDirectory(dir=datagen.DATA)))
 
 
 def java(command: str, log: datagen.Corpus, units: int, **options: object) -> Versus:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench import datagen
-from bench.case import Case, made
+from bench.case import Case, made, scratch
 from bench.pairs import Contest, Versus
 from bench.records import SEED
 from bench.write_cases import batches
@@ -46,13 +46,10 @@ def fetch_cases() -> list[Case]:
 
 def _log(stack: ExitStack, times: int) -> Log:
     """A log of some segments, the corpus so many times over, open for appending."""
-    import tempfile
-    from pathlib import Path
-
     from kseg.log.config import LogConfig
     from kseg.log.partition import Log
 
-    root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=datagen.DATA)))
+    root = scratch(stack)
     config = LogConfig(segment_bytes=SEGMENT_BYTES, retention_ms=-1)
     log = Log.open(root / "t-0", mode="append", create=True, config=config)
     stack.callback(log.close)

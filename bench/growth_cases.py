@@ -7,18 +7,17 @@ is 1; t(2n)/t(n) is two divided by it. Both logs lie in segments of 4 MiB.
 from __future__ import annotations
 
 import itertools
-import tempfile
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import datagen, open_cases
-from bench.case import Case
+from bench import open_cases
+from bench.case import Case, scratch
 from bench.pairs import Contest, Versus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import ExitStack
+    from pathlib import Path
 
     from kseg.log.config import LogConfig
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES = 4 << 20
 BATCH_BYTES, BATCHES = 64 << 10, 512
+SEGMENTS = open_cases.COUNT
 
 
 def growth_cases() -> list[Case]:
@@ -33,7 +33,7 @@ def growth_cases() -> list[Case]:
     return [
         Case("growth", "append twice as much", "byte", partial(_prepare, appending, BATCHES)),
         Case("growth", "recover twice as much", "byte", partial(_prepare, recovering, BATCHES)),
-        Case("growth", "open twice as much", "segment", partial(_prepare, opening, 1000)),
+        Case("growth", "open twice as much", "segment", partial(_prepare, opening, SEGMENTS)),
         Case("growth", "read twice as much", "record", partial(_prepare, reading, BATCHES)),
     ]
 
@@ -47,10 +47,6 @@ def _config() -> LogConfig:
     from kseg.log.config import LogConfig
 
     return LogConfig(segment_bytes=SEGMENT_BYTES, retention_ms=-1)
-
-
-def _root(stack: ExitStack) -> Path:
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(dir=datagen.DATA)))
 
 
 def _written(path: Path, batch: bytes, count: int) -> int:
@@ -69,7 +65,7 @@ def appending(stack: ExitStack, count: int) -> Callable[[], int]:
     """Append so many batches to a new log, and close it; answers bytes."""
     from bench import subjects
 
-    root, batch, numbers = _root(stack), subjects.batch_of(BATCH_BYTES), itertools.count()
+    root, batch, numbers = scratch(stack), subjects.batch_of(BATCH_BYTES), itertools.count()
 
     def append() -> int:
         return _written(root / f"t-{next(numbers)}", batch, count)
@@ -83,7 +79,7 @@ def recovering(stack: ExitStack, count: int) -> Callable[[], int]:
     from kseg.files.grammar import FileKind
     from kseg.log.recovering import recover
 
-    root = _root(stack)
+    root = scratch(stack)
     size = _written(root / "t-0", subjects.batch_of(BATCH_BYTES), count)
 
     def walk() -> int:
@@ -107,7 +103,7 @@ def reading(stack: ExitStack, count: int) -> Callable[[], int]:
     import kseg
     from bench import subjects
 
-    path = _root(stack) / "t-0"
+    path = scratch(stack) / "t-0"
     _written(path, subjects.batch_of(BATCH_BYTES), count)
 
     def read() -> int:
