@@ -21,7 +21,7 @@ import threading
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -270,22 +270,15 @@ def _unpacked(task: bytes) -> Any:
     return pickle.loads(zlib.decompress(task))
 
 
-@contextmanager
-def _where(place: str) -> Iterator[None]:
+def _where(place: str) -> Any:
     """In the driver's directory, if it is here too: paths are as the caller spelled them."""
     if not os.path.isdir(place):
-        yield
-        return
+        return nullcontext()
     try:
-        before = os.getcwd()
+        os.getcwd()
     except FileNotFoundError:  # Spark's Python goes on where its JVM began, be that gone or not
-        before = None
-    os.chdir(place)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.chdir(before)
+        os.chdir(place)
+    return chdir(place)
 
 
 # ---- progress ------------------------------------------------------------------------------------
