@@ -223,10 +223,10 @@ class _Loading:
             dropped = bool(swept.truncated_bytes) and self._cut(swept, later)
             # Lasting before what is written behind it: a batch that is lost whole leaves no trace.
             bench.scene.assure(file_of(base, LOG))
-            if not dropped and later and swept.next_offset > later[0]:
+            following = later[:1] if not dropped else []
+            if following and swept.next_offset > later[0]:
                 message = f"it ends at {swept.next_offset}, {later[0]} begins before; both stay"
                 self._note("offset-order", bench.path(base), message, offset=later[0])
-            following = later[:1] if not dropped else []
             state.map_end_offset = max([*following, swept.next_offset])
             self._keep_snapshot(state)
             bench.install(swept, WALKED)
