@@ -224,6 +224,7 @@ class LogDirectory(Closing):
             )
             if not log.path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(log.path))
+            home.forget_broker_epoch()
             io.rename(log.path, renamed)
             io.flush_directory(self.path)
             home.forget(key)

@@ -54,6 +54,7 @@ class Loaded:
         producers: at the log's end.
         snapshots: that are there.
         findings: what was found and mended, or left as it is.
+        mended: whether files were changed for it.
     """
 
     segments: tuple[LoadedSegment, ...]
@@ -64,6 +65,7 @@ class Loaded:
     producers: ProducerState
     snapshots: SnapshotFiles
     findings: tuple[RecoveryFinding, ...] = ()
+    mended: bool = False
 
 
 def load(
@@ -119,6 +121,7 @@ def load(
             directory, ((offset, _path(log.snapshots, offset)) for offset in log.snapshots.offsets)
         ),
         tuple(bench.findings),
+        mended=bench.scene.hands is not None and bench.scene.hands.mended,
     )
 
 

@@ -110,6 +110,8 @@ def open_state(
         untouched = False
         resident.mark_loaded()
         loaded = _load(directory, resident.offsets_of(partition), known, config, clean, now_ms())
+        if loaded.mended:
+            resident.forget_broker_epoch()
         state = _state_of(directory, loaded, config, now_ms, mapping, partition, resident)
     except BaseException:
         # Who was refused has changed nothing, and does not spoil the mark of those who live here.

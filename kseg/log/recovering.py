@@ -101,6 +101,7 @@ def apply_recovery(
             resident.claim(directory.resolve().name)
             resident.mark_loaded()
             if not plan.is_noop:
+                resident.forget_broker_epoch()
                 io.flush_directory(home)  # checkpoints, on whose word files go
                 do(directory, plan.inputs, keeper, derived=True, progress=progress)
             _flush(directory, plan.inputs.recovery_point)

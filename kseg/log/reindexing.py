@@ -72,6 +72,8 @@ from kseg.log.snapshots import SnapshotFiles
 from kseg.log.sweep import Swept, sweep_segment
 
 if TYPE_CHECKING:
+    from kseg.log.residence import Residence
+
     #: `progress(done, total)`: bytes of log looked at so far, and in all.
     Progress = Callable[[int, int], None]
 
@@ -154,12 +156,14 @@ def apply_reindex(
     if keeper is None and keep:
         now_ms = time_ns() // 1_000_000 if plan.now_ms is None else plan.now_ms
         keeper = KeptAside(home.parent, backup_directory, now_ms=now_ms)
-    with _alone_in(home):
+    with _alone_in(home) as resident:
         if look_at(directory) != plan.seen:
             raise StalePlanError("files have changed since the plan was made", path=directory)
         if keeper is not None:
             keeper.check_room(sum(file.bytes for file in plan.files))
         before = 0 if keeper is None else len(keeper.kept)
+        if plan.files:
+            resident.forget_broker_epoch()
         how = (plan.config, plan.kinds, plan.now_ms)
         run = _Run(directory, *how, exact=plan.exact, progress=progress)
         run.hands = _Hands(directory, keeper)
@@ -169,13 +173,13 @@ def apply_reindex(
 
 
 @contextmanager
-def _alone_in(home: Path) -> Iterator[None]:
+def _alone_in(home: Path) -> Iterator[Residence]:
     """Hold the data directory, as the only one who writes to the partition."""
     resident = residence.enter(home.parent)
     sound = False
     try:
         resident.claim(home.name)
-        yield
+        yield resident
         sound = True
     except (StalePlanError, LogLockedError):
         sound = True  # nothing has been changed

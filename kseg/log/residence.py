@@ -13,6 +13,11 @@ The mark comes back if it was there before, or once every partition in the direc
 loaded and closed well in this life; never after one was closed badly. Checkpoints hold entries of
 partitions that are none of ours, maybe a broker's: those stay as they are, in their order.
 
+The mark that comes back has the epoch of the broker that left it, unless records went from the end
+of a log in this life, or anything in a log was repaired: `forget_broker_epoch`. By an equal epoch a
+controller knows that the broker has all it had (KIP-966), and lets its replicas stay in sync. What
+retention takes from the front is no loss of this kind; brokers take it, each when it comes to it.
+
 A directory without the mark was not shut down cleanly, unless there is no partition in it at all.
 
 Source: Kafka `LogManager.loadLogs`, `LogManager.shutdown`, `LogManager.checkpointLogsInDir`.
@@ -221,6 +226,12 @@ class Residence:
             self._life.loaded.pop(f"{partition.topic}-{partition.partition}", None)
             for kind in _CHECKPOINTS:
                 self._drop(kind, partition)
+
+    def forget_broker_epoch(self) -> None:
+        """Let the mark have no broker's epoch: not all is there any more that the broker had."""
+        with _guard:
+            if self._life.mark is not None:
+                self._life.mark = CleanShutdown(None)
 
     def write_checkpoints(self) -> None:
         """Write the checkpoints that have changed, lasting when this returns.

@@ -22,6 +22,7 @@ from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
 from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
+from kseg.log.deletion import DELETED
 from kseg.log.segment import Segment
 from kseg.log.segment_part import EmptySegment, SegmentPart
 
@@ -101,15 +102,18 @@ class Hands:
         keeper: keeps what is cut or removed; None for nothing.
         derived: whether indexes, snapshots and checkpoints are kept, too, that can be had again
             from the log.
+        mended: whether something was changed by now. An empty log that is begun is no change, nor
+            is it one to remove what waits under `.deleted`.
     """
 
-    __slots__ = ("_doomed", "_unflushed", "derived", "directory", "keeper")
+    __slots__ = ("_doomed", "_unflushed", "derived", "directory", "keeper", "mended")
 
     def __init__(self, directory: Path, keeper: KeptAside | None, *, derived: bool) -> None:
         """Nothing is done yet."""
         self.directory: Final = directory
         self.keeper: Final = keeper
         self.derived: Final = derived
+        self.mended = False
         self._doomed: dict[str, bool] = {}
         self._unflushed = False
 
@@ -130,6 +134,7 @@ class Hands:
                     self.keeper.move_file(self.directory / name)
                 else:
                     io.unlink(self.directory / name)
+            self.mended |= not name.endswith(DELETED)
             self._unflushed = True
         if self._unflushed:
             io.flush_directory(self.directory)
@@ -138,12 +143,14 @@ class Hands:
     def rename(self, name: str, target: str) -> None:
         """Give a file another name, in place of one that has it."""
         self.spare(target)
+        self.mended = True
         io.rename(self.directory / name, self.directory / target)
         self._unflushed = True
 
     def cut(self, name: str, size: int) -> None:
         """Keep a file's end and cut it off; lasting."""
         path = self.directory / name
+        self.mended = True
         if self.keeper is not None:
             self.keeper.keep_tail(path, size)
         with io.WriteFile.open(path) as file:
@@ -153,6 +160,7 @@ class Hands:
     def put(self, name: str, data: bytes) -> None:
         """Give a file these bytes; lasting."""
         path = self.directory / name
+        self.mended = True
         self.spare(name)
         self.keep_derived(name)
         replace_file(path, data)

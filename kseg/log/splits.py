@@ -65,6 +65,7 @@ def _replace(bench: Bench, plan: SplitPlan, base: int, bases: list[int]) -> None
     scene = bench.scene
     bench.known_snapshots = None
     if scene.hands is not None:
+        scene.hands.mended = True
         apply_split(plan, config=bench.inputs.config)
         scene.look_again()
         return

@@ -56,6 +56,9 @@ class OffsetKeeper(Protocol):
     def write_checkpoints(self) -> None:
         """Write what was noted; lasting when this returns."""
 
+    def forget_broker_epoch(self) -> None:
+        """Records go from the log's end, which the mark of a clean shutdown is to tell."""
+
 
 class LogState:
     """One log under one writer.

@@ -236,6 +236,8 @@ def _show_end(
     What is committed is not told before the producers are known again.
     """
     offset = end.offset
+    if state.keeper is not None and state.log_end.offset > min(offset, state.log_start_offset):
+        state.keeper.forget_broker_epoch()
     state.cuts = state.cuts.cut_at(offset)
     state.log_end = end
     state.log_start_offset = log_start_offset
