@@ -26,6 +26,7 @@ from kseg.errors import (
     UnsupportedFormatError,
     at_path,
 )
+from kseg.files import io
 from kseg.files.names import PathKind, parse_name
 from kseg.format.convert import BATCH_BYTES, Converter, Target
 from kseg.format.header import stop_error
@@ -252,7 +253,7 @@ def _opened(target: Path | None) -> Iterator[Callable[[bytes | memoryview], obje
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(target.name + ".part")
     try:
-        with unfinished.open("wb") as file:
+        with io.naming(target), unfinished.open("wb") as file:
             yield file.write
             file.flush()
             os.fsync(file.fileno())

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.extras import require
+from kseg.files import io
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
@@ -60,7 +61,7 @@ def open_target(target: Path, look: Look) -> Iterator[Write]:
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(target.name + ".part")
     try:
-        with _OPENERS[look.form](unfinished, look) as write:
+        with io.naming(target), _OPENERS[look.form](unfinished, look) as write:
             yield write
         os.replace(unfinished, target)
     finally:

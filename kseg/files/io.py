@@ -7,6 +7,8 @@ short writes, which the kernel may answer at any time, are completed here.
 What changes a disk goes through `Calls`, one field a system call. A test puts others in their place
 (`calls_replaced`) that fail, write half, note down what they were asked, or kill the process.
 
+An error of a call that takes a descriptor tells no path; it gets that of the file here (`named`).
+
 A `WriteFile` whose flush failed is poisoned: the kernel has marked its pages clean, so a second
 flush would report success for bytes that are lost. Reopen, and look at what the disk holds.
 """
@@ -51,6 +53,32 @@ class Elsewhere(Protocol):
 
     def open_elsewhere(self) -> Readable:
         """Open the file for reading; OSError if it is missing or cannot be read."""
+
+
+#: What a system answers where a disk, or somebody's share of it, is full.
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a call failed for want of room on the disk."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+def named(error: OSError, path: StrPath) -> OSError:
+    """The error itself, which tells the path from now on if it told none."""
+    if error.filename is None:
+        error.filename = fspath(path)
+    return error
+
+
+@contextmanager
+def naming(path: StrPath) -> Iterator[None]:
+    """Let an OSError of the block that tells no path tell this one."""
+    try:
+        yield
+    except OSError as error:
+        named(error, path)
+        raise
 
 
 #: One read call moves no more than this, as Linux itself has it (0x7ffff000 bytes).
@@ -117,7 +145,8 @@ def read_file(path: StrPath, *, bytes_max: int) -> bytes:
     try:
         size = file_size(fd)
         _check_size(size, bytes_max, path)
-        return read_at(fd, 0, size)
+        with naming(path):
+            return read_at(fd, 0, size)
     finally:
         os.close(fd)
 
@@ -249,7 +278,11 @@ class WriteFile(Closing):
 
     def read_at(self, position: int, size: int) -> bytes:
         """Read `size` bytes from `position`, fewer only where the file ends."""
-        return read_at(self._fd, position, size)
+        try:
+            return read_at(self._fd, position, size)
+        except OSError as error:
+            named(error, self.path)
+            raise
 
     def write_at(self, position: int, *parts: Bytes) -> int:
         """As `write_parts`; answers how many bytes that was."""
@@ -280,6 +313,9 @@ class WriteFile(Closing):
             written = _calls.pwritev(self._fd, some, position)
         except InterruptedError:
             written = 0
+        except OSError as error:
+            named(error, self.path)
+            raise
         else:
             if written == size:
                 return
@@ -300,6 +336,9 @@ class WriteFile(Closing):
             except InterruptedError:
                 written = 0
                 continue
+            except OSError as error:
+                named(error, self.path)
+                raise
             self._some(written)
 
     def _some(self, written: int) -> int:
@@ -315,7 +354,8 @@ class WriteFile(Closing):
             OSError: the file system refuses.
         """
         self._check()
-        _calls.ftruncate(self._fd, size)
+        with naming(self.path):
+            _calls.ftruncate(self._fd, size)
 
     @property
     def blocks_bytes(self) -> int:
@@ -347,9 +387,10 @@ class WriteFile(Closing):
         """
         self._check()
         status = os.fstat(self._fd)
-        _calls.ftruncate(self._fd, size)
-        with suppress(PermissionError):  # who may write a file need not own it
-            _calls.utime(self._fd, ns=(status.st_atime_ns, status.st_mtime_ns))
+        with naming(self.path):
+            _calls.ftruncate(self._fd, size)
+            with suppress(PermissionError):  # who may write a file need not own it
+                _calls.utime(self._fd, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def flush(self) -> None:
         """Make all bytes, and the size, lasting.
@@ -363,7 +404,7 @@ class WriteFile(Closing):
             # The size is among what fdatasync writes; times of modification are not.
             _calls.fdatasync(self._fd)
         except OSError as error:
-            self._failure = error
+            self._failure = named(error, self.path)
             self._forget_pages()
             raise
 
@@ -471,7 +512,8 @@ def flush_directory(path: StrPath) -> None:
     """Make the names in a directory lasting: new ones, other ones, and those that are gone."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _calls.fsync(fd)
+        with naming(path):
+            _calls.fsync(fd)
     finally:
         os.close(fd)
 

@@ -133,7 +133,11 @@ class MappedFile(Closing):
         if position < 0 or size < 0:
             raise ValueError(f"position {position} and size {size} must not be negative")
         wanted = min(size, max(self._size - position, 0))
-        data = io.read_at(self._fd, position, wanted)
+        try:
+            data = io.read_at(self._fd, position, wanted)
+        except OSError as error:
+            io.named(error, self.path)
+            raise
         if len(data) < wanted:
             raise CorruptRecordError(
                 f"the file shrank while it was read: {self._size} bytes when it was opened, "

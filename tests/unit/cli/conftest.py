@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,17 @@ def kseg(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyP
         return Ran(code, captured.out, captured.err.decode())
 
     return go
+
+
+@contextmanager
+def files_no_longer_than(size: int) -> Iterator[None]:
+    """A system that refuses whatever would make a file longer, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.builders import (
     records_of,
     write_segment,
 )
-from tests.unit.cli.conftest import Kseg
+from tests.unit.cli.conftest import Kseg, files_no_longer_than
 
 #: What another format or codec changes.
 CHANGED = {"file", "dir", "position", "base_offset", "magic", "codec", "timestamp_type"}
@@ -203,3 +204,14 @@ def test_control_records_stay_what_they_are(kseg: Kseg, tmp_path: Path, out: Pat
     path = write_segment(tmp_path / "t-0", 0, control_batch(1, producer_id=5))
     assert kseg("convert", path, "-o", out, "--codec", "zstd").code == 0
     assert out.read_bytes() == path.read_bytes()
+
+
+def test_a_disk_that_refuses_is_told_with_the_files_name(
+    kseg: Kseg, tmp_path: Path, out: Path
+) -> None:
+    source = write_segment(tmp_path / "data" / "orders-0", 0, batch([record(os.urandom(200_000))]))
+    with files_no_longer_than(4096):
+        ran = kseg("convert", source, "-o", out, "--codec", "gzip")
+    assert (ran.code, ran.out) == (3, b"")
+    assert ran.err.startswith(f"kseg: {out}: ")
+    assert list(out.parent.iterdir()) == []

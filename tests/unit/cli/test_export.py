@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.builders import batch, record
-from tests.unit.cli.conftest import Kseg
+from tests.builders import batch, record, write_segment
+from tests.unit.cli.conftest import Kseg, files_no_longer_than
 
 
 def decoded(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -158,3 +159,16 @@ def test_a_dash_for_an_output_makes_no_directory_of_that_name(
     assert ran.code == 2
     assert "'kseg read' has standard output" in ran.err
     assert not (orders / "-").exists()
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
+def test_a_disk_that_refuses_is_told_with_the_files_name(
+    kseg: Kseg, tmp_path: Path, form: str
+) -> None:
+    write_segment(tmp_path / "data" / "orders-0", 0, batch([record(os.urandom(200_000))]))
+    target = tmp_path / f"o.{form}"
+    with files_no_longer_than(4096):
+        ran = kseg("export", tmp_path / "data" / "orders-0", "-o", target)
+    assert (ran.code, ran.out) == (3, b"")
+    assert ran.err.startswith(f"kseg: {target}: ")
+    assert list(tmp_path.glob("o.*")) == []

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -204,3 +205,39 @@ def test_a_poisoned_file_releases_nothing(tmp_path: Path) -> None:
             file.flush()
         with pytest.raises(PoisonedFileError):
             file.release(3)
+
+
+def _refusing(number: int) -> io.Calls:
+    """Calls that take a descriptor, and are refused as the system refuses: without a path."""
+
+    def refuse(*_args: object, **_times: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    names = ("pwritev", "ftruncate", "fsync", "fdatasync")
+    return io.Calls(**dict.fromkeys(names, refuse))
+
+
+BY_DESCRIPTOR: dict[str, Callable[[io.WriteFile, Path], object]] = {
+    "write": lambda file, _path: file.write_at(0, b"abc"),
+    "write many": lambda file, _path: file.write_at(0, *[b"a"] * 2000),
+    "truncate": lambda file, _path: file.truncate(9),
+    "release": lambda file, _path: file.release(0),
+    "flush": lambda file, _path: file.flush(),
+    "flush a directory": lambda _file, path: io.flush_directory(path),
+}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("what", BY_DESCRIPTOR)
+def test_an_error_of_a_call_by_descriptor_names_the_file(
+    tmp_path: Path, what: str, number: int
+) -> None:
+    with (
+        io.WriteFile.open(tmp_path / "x", create=True) as file,
+        io.calls_replaced(_refusing(number)),
+        pytest.raises(OSError, match=os.strerror(number)) as refused,
+    ):
+        BY_DESCRIPTOR[what](file, tmp_path)
+    named = tmp_path if what == "flush a directory" else tmp_path / "x"
+    assert (refused.value.errno, refused.value.filename) == (number, str(named))
+    assert io.is_full(refused.value) is (number != errno.EIO)
