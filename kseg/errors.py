@@ -184,7 +184,9 @@ class InconsistentTopicIdError(AppendError):
 
 
 class OffsetOverflowError(AppendError):
-    """An offset lies below its segment's base, or 2^31 and more above it.
+    """An offset lies below its segment's base, 2^31 and more above it, or is the last of all.
+
+    Behind 2^63 - 1 no offset is left to go on at.
 
     Source: Kafka LogSegmentOffsetOverflowException, IndexOffsetOverflowException.
     """

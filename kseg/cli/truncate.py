@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import partitions as partitions_of
 from kseg.files.names import list_partition
-from kseg.log import trim
+from kseg.log import residence, trim
+from kseg.log.config import LogConfig
 from kseg.log.deletion import files_of_segment
 from kseg.log.foreign import snapshot_of
 from kseg.log.kept_aside import KeptAside
@@ -66,14 +69,18 @@ def truncate(
             f"{len(chosen)} partitions here; choose one with --topic and --partition."
         )
     with Log.open(chosen[0].path) as log:
-        plan = trim.plan_truncation(log.path, snapshot_of(log.view).published, offset)
+        seen = snapshot_of(log.view).published
+        plan = trim.plan_truncation(log.path, seen, offset)
     place, kept = chosen[0].path, None
     if plan.changes and not change.is_plan:
         place = change.place_of(place)
-        with Log.open(place, mode="append", config=config, now_ms=clock) as log:
-            plan = trim.plan_truncation(log.path, log.published, offset)
-            kept = _kept(plan, change, clock())
-            trim.truncate_to(log.state, offset)
+        if trim.is_unfollowed(seen):
+            plan, kept = _cut_unfollowed(place, offset, change, config, clock)
+        else:
+            with Log.open(place, mode="append", config=config, now_ms=clock) as log:
+                plan = trim.plan_truncation(log.path, log.published, offset)
+                kept = _keep(plan, change.kept_aside(plan.path.parent, clock()))
+                trim.truncate_to(log.state, offset)
     return changing.report(
         "truncate",
         directory,
@@ -87,16 +94,37 @@ def truncate(
     )
 
 
+def _cut_unfollowed(
+    place: Path, offset: int, change: Change, config: LogConfig, clock: Callable[[], int]
+) -> tuple[TruncationPlan, KeptAside | None]:
+    """Cut a log that cannot be opened, since its last batch ends at 2^63 - 1."""
+    home = residence.enter(place.resolve().parent)
+    try:
+        with Log.open(place) as log:
+            seen = snapshot_of(log.view).published
+        plan = trim.plan_truncation(place, seen, offset)
+        # The last batch first, by itself: what is kept under a second name must not be cut.
+        last = trim.plan_truncation(place, seen, trim.last_offset(seen))
+        kept = _keep(last, change.kept_aside(place.resolve().parent, clock()))
+        trim.cut_unfollowed(last)
+        with Log.open(place, mode="append", recover=True, config=config, now_ms=clock) as log:
+            _keep(trim.plan_truncation(log.path, log.published, offset), kept)
+            trim.truncate_to(log.state, offset)
+            start, end = log.log_start_offset, log.log_end_offset
+    finally:
+        home.leave()
+    return replace(plan, log_start_offset=start, log_end_offset=end), kept
+
+
 def _action(each: TruncationAction, place: Path) -> Action:
     """What is done, to a file of the directory as it was given."""
     return Action(each.action, str(place / each.path.name), each.bytes, each.why)
 
 
-def _kept(plan: TruncationPlan, change: Change, now_ms: int) -> KeptAside | None:
+def _keep(plan: TruncationPlan, kept: KeptAside | None) -> KeptAside | None:
     """Keep what is about to go; there is room for all of it, or nothing is done."""
-    kept = change.kept_aside(plan.path.parent, now_ms)
     if kept is None or not plan.changes:
-        return None
+        return kept
     kept.check_room(sum(each.bytes for each in plan.actions if each.action == CUT))
     files = list_partition(plan.path)
     going = {each.path for each in plan.actions if each.action == trim.DELETE}

@@ -177,8 +177,9 @@ def append_as_follower(
         accepted = _replica(state, view)
         if accepted is None:
             return nothing_appended(state)
+        now_ms = state.now_ms()
         _assign_epochs(state, accepted)
-        return _append(state, accepted, AppendOrigin.REPLICATION, state.now_ms(), None, 0)
+        return _append(state, accepted, AppendOrigin.REPLICATION, now_ms, None, 0)
 
 
 def nothing_appended(state: LogState) -> AppendResult:

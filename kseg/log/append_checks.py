@@ -16,6 +16,7 @@ from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, StopReason
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
+    OffsetOverflowError,
     OffsetsOutOfOrderError,
     RecordTooLargeError,
     UnsupportedFormatError,
@@ -30,7 +31,12 @@ from kseg.format.header import (
     scan,
     stop_error,
 )
-from kseg.log.append_rules import AppendOrigin, AppendRules, ValidationMetrics
+from kseg.log.append_rules import (
+    LAST_OFFSET_MAX,
+    AppendOrigin,
+    AppendRules,
+    ValidationMetrics,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -99,6 +105,19 @@ def check_end(table: BatchTable, size: int) -> None:
     zeros = table.stop is StopReason.ZERO_TAIL and size - table.end_position >= LOG_OVERHEAD
     if zeros or table.stop in (StopReason.BAD_LENGTH, StopReason.BAD_MAGIC):
         raise stop_error(table)
+
+
+def check_last_offset(last_offset: int) -> None:
+    """Refuse an append behind which a log would have no offset left to go on at.
+
+    Raises:
+        OffsetOverflowError: it ends at 2^63 - 1, or would end even further.
+    """
+    if last_offset > LAST_OFFSET_MAX:
+        raise OffsetOverflowError(
+            f"it ends past {LAST_OFFSET_MAX}, the largest offset that another can follow",
+            offset=last_offset,
+        )
 
 
 def analyze(

@@ -16,6 +16,10 @@ from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX
 
 _INT64_MAX = 2**63 - 1
+#: No batch of a log ends past this: the offset behind it has 64 bits, too.
+LAST_OFFSET_MAX = _INT64_MAX - 1
+#: No append brings as many offsets as are left from here on; the short ways stay in front of it.
+NEAR_OFFSET_MAX = 2**63 - 2**33
 
 
 class AppendOrigin(IntEnum):

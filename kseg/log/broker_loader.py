@@ -35,7 +35,7 @@ from kseg.log.leftovers import clear
 from kseg.log.placement import Latest
 from kseg.log.recovery_plan import CutPlace
 from kseg.log.snapshots import rebuild
-from kseg.log.sweep import Swept, sweep_segment
+from kseg.log.sweep import Swept, check_followed, sweep_segment
 from kseg.log.workbench import (
     DELETE_SUFFIX,
     INDEX,
@@ -287,7 +287,9 @@ def _empty(bench: Bench, swept: Swept) -> None:
 def _next_offset(bench: Bench) -> int:
     base = bench.bases[-1]
     with bench.open(base) as segment:
-        return raw_lookups.next_offset(segment, _index(bench, base))
+        end = raw_lookups.next_offset(segment, _index(bench, base))
+    check_followed(end, bench.path(base))
+    return end
 
 
 def _begin_anew(bench: Bench) -> None:

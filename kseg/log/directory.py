@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -28,6 +27,7 @@ from kseg.files.grammar import is_topic_name, suffixed_directory
 from kseg.files.metadata import MetaProperties
 from kseg.files.names import FileKind
 from kseg.log import recovering, residence
+from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
 from kseg.log.residence import Residence
@@ -121,7 +121,7 @@ class LogDirectory(Closing):
         if mode == "append":
             check_entries(entries)
         home = residence.enter(place) if mode == "append" else None
-        clock = now_ms or _machine_clock
+        clock = clock_of(now_ms)
         try:
             meta = _read_meta(place)
             directory = cls(
@@ -410,10 +410,6 @@ class LogDirectory(Closing):
     def __repr__(self) -> str:
         """The path and the number of logs."""
         return f"LogDirectory({str(self.path)!r}, {len(self._logs)} logs)"
-
-
-def _machine_clock() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _checked(topic: str, partition: int) -> TopicPartition:

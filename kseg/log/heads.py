@@ -10,7 +10,7 @@ from struct import Struct
 
 from kseg import _core, _validate
 from kseg.constants import LOG_OVERHEAD
-from kseg.format.header import LOG_APPEND, BatchHeader
+from kseg.format.header import LOG_APPEND, BatchHeader, wrap_int64
 
 #: A batch of magic 2 up to its checksum, then on to the end of its largest time.
 _HEAD, _TIMED_HEAD = Struct(">qiibI"), Struct(">hiqq")
@@ -44,7 +44,12 @@ def batch_head(
     """
     # As it is stored: the last offset of a header that lies may have gone round 64 bits.
     _, delta, base_timestamp, _ = _TIMED_HEAD.unpack_from(view, 21)
-    front = (last_offset - delta, header.size - LOG_OVERHEAD, leader_epoch, header.magic)
+    front = (
+        wrap_int64(last_offset - delta),
+        header.size - LOG_OVERHEAD,
+        leader_epoch,
+        header.magic,
+    )
     same_type = bool(header.attributes & LOG_APPEND) == log_append
     if max_timestamp is None or (same_type and header.max_timestamp == max_timestamp):
         return _HEAD.pack(*front, header.crc)

@@ -53,18 +53,20 @@ from kseg.errors import (
     OffsetOverflowError,
     OffsetsOutOfOrderError,
     UnsupportedFormatError,
+    at_path,
 )
 from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.grammar import offset_from_file_name
 from kseg.log import epochs as leader_epochs
 from kseg.log import looks, splits
+from kseg.log.append_rules import LAST_OFFSET_MAX
 from kseg.log.clean_end import WHY_CUT, cut_clean_end
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.leftovers import clear
 from kseg.log.recovery_plan import CutPlace, RecoveryFinding, code_of
 from kseg.log.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
-from kseg.log.sweep import Swept, sweep_segment
+from kseg.log.sweep import Swept, check_followed, sweep_segment, unfollowed
 from kseg.log.workbench import (
     DELETE_SUFFIX,
     INDEX,
@@ -142,6 +144,7 @@ class _Loading:
         if inputs.clean:
             found = looks.end_of(bench, last)
             end = found.next_offset
+            check_followed(end, bench.path(last))
             if found.cut_reason is not None:
                 cut = cut_clean_end(bench, found)
                 end = cut.next_offset
@@ -259,6 +262,8 @@ class _Loading:
         error = swept.error
         if isinstance(error, OffsetsOutOfOrderError) or error is None:
             return swept
+        if error.offset == LAST_OFFSET_MAX + 1:
+            raise at_path(unfollowed(error.position), bench.path(base))
         if isinstance(error, OffsetOverflowError) and not splits.overflows(bench, base):
             return swept
         raise error

@@ -7,7 +7,6 @@ published last. What is done to it stands in the modules named by each method.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -16,6 +15,7 @@ from kseg.errors import KsegError
 from kseg.files.mapping import Mapping
 from kseg.format.encoded import EncodedBatch
 from kseg.log.append_rules import AppendOrigin
+from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
 from kseg.log.published import Published, SegmentInfo
 from kseg.log.reading import LogReading
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 
 Mode = Literal["read", "append"]
 _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
-
-
-def _clock() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _view_of(state: LogState, mapping: Mapping) -> LogView:
@@ -113,7 +109,8 @@ class Log(LogReading):
             create: make a missing directory, for appending.
             config: the settings, for appending; Kafka's defaults if None.
             recover: recover a log that was not closed in good order, which is refused otherwise.
-            now_ms: the clock, for appending; the real one if None.
+            now_ms: the clock, for appending; the machine's if None. One that answers what is no
+                64-bit time makes whatever asks it raise ValueError.
             mapping: "auto" maps files unless another process holds the data directory, or the log
                 is open for appending; "always", "never".
             topic_id: recorded in `partition.metadata` for appending, or compared with it.
@@ -139,7 +136,7 @@ class Log(LogReading):
             create=create,
             recover=recover,
             config=config or LogConfig(),
-            now_ms=now_ms or _clock,
+            now_ms=clock_of(now_ms),
             mapping=mapping,
             topic_id=topic_id,
             known=known or opening.Known(),

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 #: The first byte of the producer id of a batch; its highest bit says that there is none.
 _PRODUCER_ID, _NONE = 43, 0x80
-_OFFSET_MAX: Final = 2**63 - 2**33
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
 
@@ -65,7 +64,7 @@ def lead_plain(
     epoch = entries[-1].epoch
     if leader_epoch is not None and leader_epoch != epoch:
         return None
-    if origin is AppendOrigin.RAFT_LEADER or first > _OFFSET_MAX:
+    if origin is AppendOrigin.RAFT_LEADER:
         return None
     runway = state.active.runway(state.roll_ms)
     if runway is None:

@@ -11,25 +11,30 @@ from typing import Final
 from kseg import _core
 from kseg.constants import NO_TIMESTAMP, Compression, StopReason
 from kseg.format.header import CODEC_MASK, COLUMN, scan
-from kseg.log.append_rules import NOTHING_CONVERTED, ValidatedBatch
+from kseg.log.append_rules import (
+    LAST_OFFSET_MAX,
+    NEAR_OFFSET_MAX,
+    NOTHING_CONVERTED,
+    ValidatedBatch,
+)
 from kseg.log.one_batch import OneBatch
 
 #: Where begins what a checksum covers.
 _COVERED_AT: Final = 21
-_OFFSET_MAX: Final = 2**63 - 2**33
 #: Batches of magic 2 alone, as `BatchTable.magics_seen` says it.
 _MAGIC_2: Final = 1 << 2
 #: So many bytes a batch has on the average, for a table that holds all of them.
 _BATCH_BYTES: Final = 256
-_LAST, _TIME, _COUNT, _EPOCH = (
-    COLUMN[name] for name in ("last_offset", "max_timestamp", "record_count", "leader_epoch")
+_BASE, _LAST, _TIME, _COUNT, _EPOCH = (
+    COLUMN[name]
+    for name in ("base_offset", "last_offset", "max_timestamp", "record_count", "leader_epoch")
 )
 
 
 def take_replica(view: memoryview, batch: OneBatch, next_offset: int) -> ValidatedBatch | None:
     """What a follower asks of one batch; see `kseg.log.validation.validate_replica`."""
     first, delta = batch.base_offset, batch.last_offset_delta
-    if not next_offset <= first <= _OFFSET_MAX or delta < 0:
+    if not next_offset <= first <= NEAR_OFFSET_MAX or delta < 0:
         return None
     if batch.attributes & CODEC_MASK > Compression.ZSTD:
         return None
@@ -62,7 +67,9 @@ def take_replicas(view: memoryview, next_offset: int) -> ValidatedBatch | None:
         return None
     rows = table.rows
     first, last = int(table.base_offset[0]), rows[:, _LAST]
-    if not next_offset <= first <= _OFFSET_MAX or last[0] < 0 or rows[:, _EPOCH].min() < 0:
+    if not next_offset <= first <= NEAR_OFFSET_MAX or last[0] < 0 or last[-1] > LAST_OFFSET_MAX:
+        return None
+    if rows[:, _BASE].min() < 0 or rows[:, _EPOCH].min() < 0:
         return None
     if len(rows) > 1 and not (last[1:] > last[:-1]).all():
         return None

@@ -38,6 +38,7 @@ from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import AbortedTxn
 from kseg.files.txn_index_writer import pack_entries
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
+from kseg.log.append_rules import LAST_OFFSET_MAX
 from kseg.log.derived_entries import DerivedEntries
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def sweep_segment(
 ) -> Swept:
     """Walk a segment once and work out everything that is derived from it.
 
-    Memory is that of the entries: no more than the two indexes of `config` can hold.
+    Memory is that of the entries: no more than the two indexes of `config` can hold. A batch that
+    ends at 2^63 - 1 is an `error`: there is no offset to go on at behind it.
 
     With `as_broker` this is what Kafka's recovery of the segment does. Else, four things differ:
 
@@ -208,6 +210,8 @@ class _Sweep:
         self._as_broker = as_broker
         self._base_offset = base_offset
         self._last_offset = base_offset - 1
+        #: Whether a batch that is in order may have the last offset of all.
+        self._near_end = base_offset >= LAST_OFFSET_MAX - _INT32_MAX
         self._aborted: list[AbortedTxn] = []
         self._findings: list[KsegError] = []
         self._batches = self._records = 0
@@ -225,6 +229,10 @@ class _Sweep:
                 table.take(slice(seen.in_order)),
                 self._offset_error(table, seen.in_order),
             )
+        elif self._near_end and int(table.last_offset.max(initial=-1)) > LAST_OFFSET_MAX:
+            row = int(table.last_offset.argmax())
+            sound, error = table.take(slice(row)), unfollowed(int(table.position[row]))
+            seen = self._survey(sound)
         placed, refusal = self.entries.add(sound)
         if refusal is not None:
             sound, error = sound.take(slice(placed)), refusal
@@ -357,6 +365,26 @@ class _Sweep:
         )
 
 
+def unfollowed(position: int | None = None) -> OffsetOverflowError:
+    """The error for a batch behind which no log goes on."""
+    return OffsetOverflowError(
+        "behind this offset no log goes on, nor is it appended to; kseg truncate takes its batch "
+        "off",
+        position=position,
+        offset=LAST_OFFSET_MAX + 1,
+    )
+
+
+def check_followed(end_offset: int, path: io.StrPath) -> None:
+    """Refuse a log with no offset left to go on at; `path` is that of its last segment.
+
+    Raises:
+        OffsetOverflowError: its last batch ends at 2^63 - 1.
+    """
+    if end_offset > LAST_OFFSET_MAX + 1:
+        raise at_path(unfollowed(), path)
+
+
 # ---- writing -------------------------------------------------------------------------------------
 
 
@@ -444,4 +472,4 @@ def _is_zeros(file: io.WriteFile, start: int, end: int) -> bool:
     return True
 
 
-__all__ = ["Swept", "sweep_segment", "write_indexes"]
+__all__ = ["Swept", "check_followed", "sweep_segment", "unfollowed", "write_indexes"]

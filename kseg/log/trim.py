@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Final
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
 from kseg.files.mapping import cutting
+from kseg.log import residence
+from kseg.log.append_rules import LAST_OFFSET_MAX
 from kseg.log.deletion import give_up_segments, remove_segment
 from kseg.log.finding import find_batch
 from kseg.log.producer_entries import OffsetMetadata
@@ -150,6 +152,50 @@ def _position_of(info: SegmentInfo, offset: int) -> int:
     finally:
         os.close(fd)
     return info.size if found is None else found.position
+
+
+# ---- off the last offset of all ------------------------------------------------------------------
+
+
+def is_unfollowed(seen: Published) -> bool:
+    """Whether the log's last batch ends at 2^63 - 1, so that it cannot be opened for appending."""
+    return seen.log_end.offset > LAST_OFFSET_MAX + 1
+
+
+def last_offset(seen: Published) -> int:
+    """The offset of the last record."""
+    return seen.log_end.offset - 1
+
+
+def cut_unfollowed(plan: TruncationPlan) -> None:
+    """Cut off the batch behind which no log goes on; the log is to be recovered then.
+
+    The caller lives in the data directory before and afterwards (`residence.enter`), so that the
+    mark of a clean shutdown comes back when the log was opened and closed.
+
+    Args:
+        plan: from `plan_truncation`, of the last offset.
+
+    Raises:
+        LogLockedError: another process, or a log of this one, writes there; nothing is changed.
+        SegmentInUseError: this process reads, through a map, what is to be cut.
+        OSError: the disk refuses.
+    """
+    directory = plan.path.resolve()
+    resident = residence.enter(directory.parent)
+    untouched = True
+    try:
+        resident.claim(directory.name)
+        (cut,) = plan.actions
+        assert plan.position is not None
+        untouched = False
+        resident.mark_loaded()
+        resident.forget_broker_epoch()
+        with cutting({cut.path: plan.position}), io.WriteFile.open(cut.path) as file:
+            file.truncate(plan.position)
+            file.flush()
+    finally:
+        resident.leave(clean=untouched)
 
 
 # ---- back to an offset ---------------------------------------------------------------------------
@@ -398,7 +444,10 @@ __all__ = [
     "DELETE",
     "TruncationAction",
     "TruncationPlan",
+    "cut_unfollowed",
     "increment_log_start",
+    "is_unfollowed",
+    "last_offset",
     "plan_truncation",
     "truncate_fully_and_start_at",
     "truncate_to",

@@ -20,6 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kseg import _validate
 from kseg.constants import (
     NO_TIMESTAMP,
@@ -29,6 +31,7 @@ from kseg.constants import (
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
+    OffsetsOutOfOrderError,
     RecordBatchTooLargeError,
     UnexpectedAppendOffsetError,
     UnsupportedFormatError,
@@ -45,6 +48,7 @@ from kseg.log.append_checks import (
     analyze,
     check_batch,
     check_end,
+    check_last_offset,
     check_produce_request,
     check_transaction,
     source_codec,
@@ -52,6 +56,7 @@ from kseg.log.append_checks import (
     walk,
 )
 from kseg.log.append_rules import (
+    NEAR_OFFSET_MAX,
     NOTHING_CONVERTED,
     AppendOrigin,
     AppendRules,
@@ -80,8 +85,7 @@ __all__ = [
 ]
 
 _BYTES_MAX = 2**31 - 1
-#: No append brings as many offsets, nor lies as far, as are left from here on.
-_OFFSET_MAX = 2**63 - 2**33
+_INT64_MAX = 2**63 - 1
 
 
 def validate_append(
@@ -106,6 +110,7 @@ def validate_append(
         What may be written.
 
     Raises:
+        ValueError: `next_offset` or `now_ms` is negative, or has more than 64 bits.
         CorruptRecordError: a size, magic or checksum is wrong.
         InvalidRecordError, InvalidTimestampError: the batch or records in it break a rule;
             `.record_errors` names each record.
@@ -113,10 +118,11 @@ def validate_append(
         DecompressionError, LimitExceededError: the batch cannot be inflated.
         RecordTooLargeError: a batch is larger than allowed, before or after it was built anew.
         RecordBatchTooLargeError: all together are larger than a segment.
+        OffsetOverflowError: no offset would be left behind them.
 
     Source: Kafka UnifiedLog.append.
     """
-    _check_offset(next_offset)
+    _check_given(next_offset, now_ms)
     view = _flat(data.data if isinstance(data, EncodedBatch) else data)
     if rules.origin == AppendOrigin.RAFT_LEADER:
         return validate_replica(view, rules, next_offset=next_offset, metrics=metrics)
@@ -159,10 +165,11 @@ def validate_replica(
         UnexpectedAppendOffsetError: they begin in front of the log's end.
         InvalidRecordError: no batch at all, or of another epoch than the Raft leader's.
         RecordTooLargeError, RecordBatchTooLargeError: as in `validate_append`.
+        OffsetOverflowError: they end at 2^63 - 1, behind which no log goes on.
 
     Source: Kafka UnifiedLog.append.
     """
-    _check_offset(next_offset)
+    _check_given(next_offset, 0)
     view = _flat(data.data if isinstance(data, EncodedBatch) else data)
     follower = rules.origin != AppendOrigin.RAFT_LEADER
     if follower:
@@ -170,12 +177,15 @@ def validate_replica(
     info = analyze(view, rules, keep_offsets=True, ignore_sizes=follower, metrics=metrics)
     if not info.valid_bytes:
         raise InvalidRecordError("no whole batch")
-    first = info.first_offset if info.first_offset >= 0 else info.last_offset_of_first_batch
+    is_told = int(info.table.magic[0]) >= 2
+    first = info.first_offset if is_told else info.last_offset_of_first_batch
     if first < next_offset:
-        told = first if info.first_offset >= 0 else _first_offset_inside(view, info)
+        told = first if is_told else _first_offset_inside(view, info)
         error = UnexpectedAppendOffsetError(f"offset {told} where the log goes on at {next_offset}")
         error.first_offset, error.last_offset = told, info.last_offset
         raise error
+    check_last_offset(info.last_offset)
+    _refuse_negative(info.table)
     counts = info.table.record_count
     taken = ValidatedBatch(
         head=b"",
@@ -193,6 +203,15 @@ def validate_replica(
         table=info.table,
     )
     return _checked_total(taken, rules)
+
+
+def _refuse_negative(table: BatchTable) -> None:
+    """Refuse batches behind the first one that begin in front of all offsets."""
+    found = np.flatnonzero((table.base_offset < 0) & (table.magic >= 2))
+    if len(found):
+        header = table[int(found[0])]
+        reason = f"offsets {header.base_offset} to {header.last_offset} begin below 0"
+        raise at_batch(OffsetsOutOfOrderError(reason), header)
 
 
 def _first_offset_inside(view: memoryview, info: AppendInfo) -> int:
@@ -231,7 +250,7 @@ def validate(
 
     Source: Kafka LogValidator.validateMessagesAndAssignOffsets.
     """
-    _check_offset(next_offset)
+    _check_given(next_offset, now_ms)
     view = _flat(data)
     table = walk(view, verify=False)
     check_end(table, len(view))
@@ -242,9 +261,11 @@ def validate(
     return _choose(append, source or Compression.NONE)
 
 
-def _check_offset(next_offset: int) -> None:
-    if not 0 <= next_offset <= _OFFSET_MAX:
-        raise ValueError(f"next_offset is 0 to 2^63 - 2^33, not {next_offset}")
+def _check_given(next_offset: int, now_ms: int) -> None:
+    if not 0 <= next_offset <= _INT64_MAX:
+        raise ValueError(f"next_offset is 0 to 2^63 - 1, not {next_offset}")
+    if not 0 <= now_ms <= _INT64_MAX:
+        raise ValueError(f"now_ms is 0 to 2^63 - 1, not {now_ms}")
 
 
 def _flat(data: Buffer) -> memoryview:
@@ -275,7 +296,7 @@ def plain_in_place(
     Returns:
         (head, records, last offset, largest timestamp); None if anything is refused or unusual.
     """
-    if rules.compression or rules.magic != 2:
+    if rules.compression or rules.magic != 2 or next_offset > NEAR_OFFSET_MAX:
         return None
     limit = rules.batch_bytes_max
     if limit is None:
@@ -445,6 +466,7 @@ def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflat
     rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
     if first.magic < 2 and not first.codec:
         found = examine_entries(append.view, append.table, rules, now_ms=now_ms, metrics=metrics)
+        check_last_offset(append.next_offset + found.records - 1)
         return Inflated(append.view, append.view, append.table), found
     if first.magic >= 2:
         check_batch(first, rules, metrics)
@@ -454,6 +476,7 @@ def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflat
         found = examine_wrapper(body, first, rules, now_ms=now_ms, metrics=metrics)
     else:
         found = examine_batch(body, first, rules, now_ms=now_ms, skip=skip, metrics=metrics)
+    check_last_offset(append.next_offset + found.records - 1)
     return inflated, found
 
 

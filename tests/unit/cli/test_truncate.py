@@ -9,7 +9,7 @@ import pytest
 from kseg.files import lock
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
-from tests.builders import batch, record
+from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 from tests.unit.cli.test_retain import everything, log_names
 from tests.unit.files.foreign import holding
@@ -177,3 +177,39 @@ def test_the_offset_is_given_and_one(
     kseg: Kseg, partition: Path, words: tuple[object, ...]
 ) -> None:
     assert kseg("truncate", partition, *words).code == 2
+
+
+LAST = 2**63 - 1
+
+
+@pytest.mark.parametrize("first", [LAST - 7, LAST])
+@pytest.mark.parametrize("offset", [LAST, LAST - 3, LAST - 7])
+def test_a_log_that_takes_all_offsets_is_mended(
+    kseg: Kseg, tmp_path: Path, first: int, offset: int
+) -> None:
+    """Two records in front, where there is room, of a batch that ends at 2^63 - 1."""
+    other = tmp_path / "data" / "others-0"
+    with Log.open(other, mode="append", create=True) as log:
+        log.append(batch([record()]))
+    given = [record(timestamp=NOW_MS)]
+    parts = [batch(given * 2, base_offset=first)] if first < LAST else []
+    last = batch(given, base_offset=LAST)
+    partition = write_segment(tmp_path / "data" / "orders-0", first, *parts, last).parent
+    before = everything(partition)
+    ran = kseg("recover", partition, "--apply")
+    assert (ran.code, ran.err.count("kseg truncate")) == (1, 1)
+    assert everything(partition) == before
+    planned = kseg("truncate", partition, "--to", offset, "--json").document
+    ran = kseg("truncate", partition, "--to", offset, "--apply", "--json")
+    assert (ran.code, ran.document["applied"]) == (0, True)
+    assert ran.document["actions"] == planned["actions"]
+    (backup,) = ran.document["backups"]
+    assert any(path.read_bytes().endswith(last) for path in Path(backup).rglob("*.log*"))
+    with Log.open(partition, mode="append", now_ms=lambda: NOW_MS) as log:
+        end = log.log_end_offset
+        assert end == ran.document["log_end_offset"] <= LAST
+        kept = [int(each["offset"][0]) for each in log.read(fields=("offset",))]
+        assert kept == ([first] if parts and offset > first else [])
+    with Log.open(other, mode="append") as log:
+        assert log.log_end_offset == 1
+    assert kseg("verify", partition.parent).code == 0

@@ -17,7 +17,7 @@ from kseg.errors import (
 )
 from kseg.files import io
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
-from kseg.log import directory as directory_module
+from kseg.log.clock import machine_ms
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.partition import Log
@@ -304,7 +304,7 @@ def test_the_mode_is_one_of_two(tmp_path: Path) -> None:
 
 
 def test_the_clock_is_the_machines_unless_told(tmp_path: Path) -> None:
-    before = directory_module._machine_clock()
+    before = machine_ms()
     with LogDirectory.open(tmp_path, mode="append") as directory:
         log = directory.create("orders", 0)
         assert log.state.now_ms() >= before

@@ -1,0 +1,35 @@
+"""The clock of a log: the machine's, or one that was given and is held to 64 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import time_ns
+
+from kseg.log.config import INT64_MAX
+
+
+def machine_ms() -> int:
+    """The machine's time, in ms."""
+    return time_ns() // 1_000_000
+
+
+def clock_of(given: Callable[[], int] | None) -> Callable[[], int]:
+    """A clock in ms: the machine's if None.
+
+    Raises, whenever it is asked:
+        ValueError: the given one answers no time that a record can have.
+    """
+    if given is None:
+        return machine_ms
+    ask = given
+
+    def clock() -> int:
+        now_ms = ask()
+        if not 0 <= now_ms <= INT64_MAX:
+            raise ValueError(f"a clock answers 0 to 2^63 - 1 ms, not {now_ms}")
+        return now_ms
+
+    return clock
+
+
+__all__ = ["clock_of", "machine_ms"]
