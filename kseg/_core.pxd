@@ -237,6 +237,7 @@ cdef struct Sink:
     int64_t *offsets
     int64_t *timestamps
     int32_t *spans
+    uint8_t *valid
     int64_t rows_max
     int64_t bytes_max
     int64_t offset_min
@@ -256,6 +257,7 @@ cdef inline Sink sink_of(const int64_t[::1] bounds, int64_t rows_max, int64_t by
     out.offsets = &offsets[0] if offsets.shape[0] else NULL
     out.timestamps = &timestamps[0] if timestamps.shape[0] else NULL
     out.spans = &spans[0, 0] if spans.shape[0] else NULL
+    out.valid = NULL
     out.rows_max, out.bytes_max = rows_max, bytes_max
     out.offset_min, out.offset_max = bounds[0], last_before(bounds[1])
     out.timestamp_min, out.timestamp_max = bounds[2], last_before(bounds[3])
@@ -284,3 +286,5 @@ cdef inline int check_request(const int64_t[:, ::1] bodies, const int64_t[::1] b
 
 cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil
 cdef uint32_t crc32c_of(const uint8_t *data, size_t size) noexcept nogil
+cdef uint32_t crc_on(bint castagnoli, uint32_t value, const uint8_t *data, size_t size) noexcept nogil
+cdef uint32_t crc_shifted(bint castagnoli, uint32_t value, uint32_t size) noexcept nogil

@@ -12,6 +12,8 @@ from libc.string cimport memcpy, memset
 cdef extern from "crc.h" nogil:
     uint32_t kseg_crc32c(uint32_t value, const uint8_t *data, size_t size) noexcept
     uint32_t kseg_crc32(uint32_t value, const uint8_t *data, size_t size) noexcept
+    uint32_t kseg_crc32c_shifted(uint32_t value, uint32_t size) noexcept
+    uint32_t kseg_crc32_shifted(uint32_t value, uint32_t size) noexcept
     int kseg_crc_variant_count() noexcept
     const char *kseg_crc_variant_name(int i) noexcept
     bint kseg_crc_variant_usable(int i) noexcept
@@ -39,6 +41,19 @@ cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil:
 
 cdef uint32_t crc32c_of(const uint8_t *data, size_t size) noexcept nogil:
     return kseg_crc32c(0, data, size)
+
+
+cdef uint32_t crc_on(bint castagnoli, uint32_t value, const uint8_t *data,
+                     size_t size) noexcept nogil:
+    """Either sum, going on from `value`."""
+    return kseg_crc32c(value, data, size) if castagnoli else kseg_crc32(value, data, size)
+
+
+cdef uint32_t crc_shifted(bint castagnoli, uint32_t value, uint32_t size) noexcept nogil:
+    """What to take from the sum of two stretches to have that of the second, of `size` bytes."""
+    if castagnoli:
+        return kseg_crc32c_shifted(value, size)
+    return kseg_crc32_shifted(value, size)
 
 
 cdef uint32_t _checksum(crc_function function, object data, uint32_t value) except? 0:

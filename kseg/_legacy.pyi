@@ -23,6 +23,7 @@ def locate_messages(
     offsets: _Int64,
     timestamps: _Int64,
     spans: _Int32,
+    valid: npt.NDArray[np.uint8],
     first_row: _Int64,
     first_offsets: _Int64,
     state: _Int64,

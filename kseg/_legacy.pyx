@@ -92,13 +92,18 @@ cdef inline int64_t _timestamp(const uint8_t *p, const int64_t *body) noexcept n
     return body[BODY_MAX_TIMESTAMP] if body[BODY_LOG_APPEND] == 1 else load_i64(p + 18)
 
 
+cdef inline bint _matches(const uint8_t *p, int64_t size) noexcept nogil:
+    """Whether the message of `size` bytes at `p` has the checksum that it says."""
+    return crc32_of(p + 16, size - 16) == load_u32(p + 12)
+
+
 cdef int _message(const uint8_t *p, int64_t size, bint inner, bint check) noexcept nogil:
     """Whether a message may be given at all."""
     if p[16] > 1:
         return MESSAGE_MAGIC
     if inner and p[17] & ATTRIBUTE_CODEC:
         return MESSAGE_NESTED
-    if check and crc32_of(p + 16, size - 16) != load_u32(p + 12):
+    if check and not _matches(p, size):
         return MESSAGE_CRC
     return RECORD_OK
 
@@ -141,6 +146,8 @@ cdef int _locate_body(const uint8_t *start, const uint8_t *end, const int64_t *b
             if out.spans != NULL:
                 for i in range(SPAN_FIELDS):
                     out.spans[rows * SPAN_FIELDS + i] = span[i]
+            if out.valid != NULL:
+                out.valid[rows] = not inner or _matches(p, size)
             state[STATE_KEY_BYTES] += key_size if key_size > 0 else 0
             state[STATE_KEY_NULLS] += key_size < 0
             state[STATE_VALUE_BYTES] += value_size if value_size > 0 else 0
@@ -188,8 +195,8 @@ cdef int _locate(const Lent *lent, int64_t *first_row, int64_t *first_offsets, c
 def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
                     const int64_t[:, ::1] bodies, *, const int64_t[::1] bounds, int64_t rows_max,
                     int64_t bytes_max, bint check_crc, int64_t[::1] offsets,
-                    int64_t[::1] timestamps, int32_t[:, ::1] spans, int64_t[::1] first_row,
-                    int64_t[::1] first_offsets, int64_t[::1] state):
+                    int64_t[::1] timestamps, int32_t[:, ::1] spans, uint8_t[::1] valid,
+                    int64_t[::1] first_row, int64_t[::1] first_offsets, int64_t[::1] state):
     """`_core.locate_records` for magic 0 and 1.
 
     A plain message is a body of its own, its 12 bytes of offset and size included; the body of a
@@ -198,6 +205,8 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
     Args:
         check_crc: compare the checksum of each message inside a wrapper; that of a plain one is
             compared if its body carries it.
+        valid: uint8[rows_max] or empty, written: 0 for a message inside a wrapper whose checksum is
+            wrong, which is given all the same.
         first_offsets: int64[m], written: absolute offset of the first message of each body that was
             entered.
 
@@ -206,8 +215,11 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
     check_request(bodies, bounds, rows_max, offsets, timestamps, spans, first_row, state)
     if first_offsets.shape[0] != bodies.shape[0]:
         raise ValueError("first_offsets has the wrong length")
+    if valid.shape[0] and valid.shape[0] < rows_max:
+        raise ValueError("an output is shorter than rows_max")
     cdef Sink out = sink_of(bounds, rows_max, bytes_max, offsets, timestamps, spans)
     out.check_crc = check_crc
+    out.valid = &valid[0] if valid.shape[0] else NULL
     cdef Lent lent = lend(view, arena, bodies)
     cdef int fault
     if bodies.shape[0] == 0:

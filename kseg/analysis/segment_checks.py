@@ -48,7 +48,7 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         indexes = _Indexes(unit, size, mapping, found)
         stop, kafka07 = StopReason.LIMIT, log.kafka07
         try:
-            for table in _tables(log, checks if deep else None):
+            for table in _tables(log, checks):
                 checks.feed(table)
                 indexes.feed(table)
             stop = table.stop
@@ -80,13 +80,12 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
     )
 
 
-def _tables(log: LogFile, decoder: LogChecks | None) -> Iterator[BatchTable]:
+def _tables(log: LogFile, decoder: LogChecks) -> Iterator[BatchTable]:
     """The tables of the walk, joined: checks cost by the table and hardly by the row."""
     waiting: list[BatchTable] = []
     rows = 0
     for tile in log.walk(on_bad_crc="note"):
-        if decoder is not None:
-            decoder.decode(tile)
+        decoder.decode(tile)
         waiting.append(tile.table)
         rows += len(tile.table)
         if rows >= _ROWS_JOINED:

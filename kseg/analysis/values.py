@@ -77,8 +77,8 @@ class Examined:
         files: how many were read.
         bytes: how long the log files among them are, and the other files.
         batches: walked.
-        records: told by headers, or with `deep` decoded. Without it, compressed messages of
-            magic 0 and 1 count as none, since only inflating tells.
+        records: told by headers, or decoded: with `deep` all, else those of compressed messages of
+            magic 0 and 1, which no header tells.
     """
 
     files: int = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,20 +13,25 @@ import numpy as np
 from kseg.cli.options import Range
 from kseg.cli.rows import UNKNOWN
 from kseg.files.log_file import LogFile
+from kseg.format.bodies import message_error
 from kseg.format.columns import decode
-from kseg.format.header import CODEC_MASK, COLUMN
+from kseg.format.header import COLUMN
 from kseg.format.request import Request
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.errors import KsegError
+    from kseg.errors import CorruptRecordError, KsegError
     from kseg.format.header import BatchTable
+    from kseg.format.values import RecordColumns
 
     Column = npt.NDArray[np.int64]
+    OnError = Callable[[KsegError], None]
 
 
-def complete_wrappers(data: memoryview, base: int, table: BatchTable) -> BatchTable:
+def complete_wrappers(
+    data: memoryview, base: int, table: BatchTable, on_error: OnError
+) -> BatchTable:
     """Fill in `base_offset` and `record_count` of compressed messages, which only inflating tells.
 
     Both become `UNKNOWN` for a message that cannot be inflated.
@@ -35,17 +40,19 @@ def complete_wrappers(data: memoryview, base: int, table: BatchTable) -> BatchTa
         data: bytes of the file from `base` on.
         base: file position of `data[0]`.
         table: headers of batches inside `data`.
+        on_error: told what is wrong inside them.
     """
-    if not len(table) or not (table.kafka07 or table.magics_seen & 3):
-        return table
-    wrapped = (table.magic < 2) & ((table.attributes & CODEC_MASK) != 0)
+    wrapped = table.is_wrapper
     if not wrapped.any():
         return table
     rows = table.rows.copy()
-    request = Request(fields=("position", "base_offset"), control=True, verify_crc=False)
+    fields = ("position", "base_offset", "offset", "valid")
+    request = Request(fields=fields, control=True, verify_crc=False)
     count, first = rows[:, COLUMN["record_count"]], rows[:, COLUMN["base_offset"]]
     count[wrapped] = first[wrapped] = UNKNOWN
-    for columns in decode(data, table.take(wrapped), request, base=base, on_error=_pass_over):
+    for columns in decode(data, table.take(wrapped), request, base=base, on_error=on_error):
+        for error in message_errors(columns, table):
+            on_error(error)
         positions, starts, counts = np.unique(
             columns.position, return_index=True, return_counts=True
         )
@@ -56,8 +63,19 @@ def complete_wrappers(data: memoryview, base: int, table: BatchTable) -> BatchTa
     return replace(table, rows=rows)
 
 
-def _pass_over(_error: KsegError) -> None:
-    """What cannot be inflated is reported where its records are asked for."""
+def message_errors(columns: RecordColumns, table: BatchTable) -> Iterator[CorruptRecordError]:
+    """An error for each message in a sound wrapper whose own checksum is wrong.
+
+    Args:
+        columns: with `position`, `offset` and `valid`.
+        table: the headers that they come from, with what a walk found of their checksums.
+    """
+    rows = np.flatnonzero(~columns.valid)
+    if not len(rows):
+        return
+    outer = np.searchsorted(table.position, columns.position[rows])
+    for row in rows[table.crc_ok[outer] != 0].tolist():
+        yield message_error(int(columns.position[row]), int(columns.offset[row]))
 
 
 def holding(table: BatchTable, offsets: Range, times: Range) -> BatchTable:

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from kseg.cli import output
-from kseg.cli.batches import complete_wrappers, holding, tail_of
+from kseg.cli.batches import complete_wrappers, holding, message_errors, tail_of
 from kseg.cli.entries import dump_entries
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line
@@ -199,7 +199,7 @@ class Dump:
         for tile in tiles:
             self._bad_checksums(tile.table, source)
             if self.asked.batches:
-                self._batches(tile, style)
+                self._batches(tile, style, source)
             else:
                 self._records(tile, style, source)
             if self._sink.full:
@@ -217,14 +217,18 @@ class Dump:
             on_error=lambda error: self._undecoded(error, source),
         )
         for columns in pieces:
+            for error in message_errors(columns, tile.table):
+                self._found(error, source)
             key = self.asked.key
             mask = None if key is None else equal_to(columns["key"], key)
             self._sink.take(record_rows(columns, style), len(columns), mask)
             if self._sink.full:
                 return
 
-    def _batches(self, tile: Tile, style: Style) -> None:
-        table = complete_wrappers(tile.data, tile.base, tile.table)
+    def _batches(self, tile: Tile, style: Style, source: Source) -> None:
+        table = complete_wrappers(
+            tile.data, tile.base, tile.table, lambda error: self._undecoded(error, source)
+        )
         table = holding(table, self.asked.offsets, self.asked.times)
         self._sink.take(batch_rows(table, style), len(table))
 

@@ -25,6 +25,12 @@ void kseg_crc_init(void);
 uint32_t kseg_crc32c(uint32_t value, const uint8_t *data, size_t size);
 uint32_t kseg_crc32(uint32_t value, const uint8_t *data, size_t size);
 
+/* What the sum of `size` bytes before becomes under as many bytes behind: for any a and b,
+ *     crc(0, b) == crc(0, a followed by b) ^ shifted(crc(0, a), size of b)
+ * in constant time, for sizes below 2^32. */
+uint32_t kseg_crc32c_shifted(uint32_t value, uint32_t size);
+uint32_t kseg_crc32_shifted(uint32_t value, uint32_t size);
+
 /* Variants compiled in, slowest first; not all of them run on this CPU. */
 int kseg_crc_variant_count(void);
 const char *kseg_crc_variant_name(int index); /* NULL where there is none */

@@ -341,12 +341,11 @@ def _inner_07(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> I
         raise InvalidRecordError(f"Kafka 0.7 knows no codec {kind}")
     position = arena.used
     codec.decompress_into(kind, entry[10:], arena, magic=0, limit=ceiling - position)
-    end = arena.used
-    whole = False
+    end, seen = arena.used, 0
     while True:
         set_left = arena.view()[position:end]
         table = scan(set_left, base=position, kafka07=True, batches_max=MESSAGES_PIECE)
-        whole = whole or len(table) > 0
+        seen += len(table)
         at = 0
         for index in [*np.flatnonzero(table.attributes).tolist(), len(table)]:
             if index > at:
@@ -359,12 +358,14 @@ def _inner_07(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> I
         if table.stop is not StopReason.LIMIT:
             break
         position = table.end_position
+    # What is wrong inside a set is no end of the walk over the file.
+    if table.stop is StopReason.BAD_CRC:
+        raise CorruptRecordError(_RECORD_TEXT[_MESSAGE_MISMATCH], record_index=seen)
     if table.stop.value > StopReason.TORN_TAIL.value:
-        raise stop_error(table)
-    if not whole and table.stop is StopReason.TORN_TAIL:
-        raise CorruptRecordError(
-            "compressed message whose set is cut before its first message ends"
-        )
+        raise CorruptRecordError(stop_error(table).reason, record_index=seen)
+    if not seen and table.stop is StopReason.TORN_TAIL:
+        reason = "compressed message whose set is cut before its first message ends"
+        raise CorruptRecordError(reason, record_index=0)
 
 
 # ---- what a kernel found wrong -------------------------------------------------------------------
@@ -400,6 +401,12 @@ def record_error(status: int, header: BatchHeader, record_index: int) -> FormatE
     kind = CorruptRecordError if status in _CORRUPT else InvalidRecordError
     reason = _RECORD_TEXT[status]
     return at_batch(kind(reason, record_index=record_index), header)
+
+
+def message_error(position: int, offset: int) -> CorruptRecordError:
+    """The error for a message inside a sound wrapper that was given with a wrong checksum."""
+    reason = _RECORD_TEXT[_MESSAGE_MISMATCH]
+    return CorruptRecordError(reason, position=position, offset=offset)
 
 
 def at_batch(error: _ErrorT, header: BatchHeader) -> _ErrorT:

@@ -69,6 +69,7 @@ class _Plan:
         "binary",
         "bounds",
         "bytes_max",
+        "notes_valid",
         "request",
         "wants_headers",
         "wants_offset",
@@ -83,6 +84,8 @@ class _Plan:
         self.wants_offset = not fields.isdisjoint(("offset", "sequence"))
         self.wants_timestamp = "timestamp" in fields
         self.wants_headers = "headers" in fields
+        #: Checksums that are not refused are noted where somebody asks for them.
+        self.notes_valid = "valid" in fields and not request.verify_crc
         self.binary = tuple(name for name in ("key", "value") if name in fields)
 
 
@@ -175,12 +178,14 @@ class _Located:
     offsets: Array
     timestamps: Array
     spans: Array
+    valid: Array  # uint8 a row: whether a message inside a wrapper matches its checksum; or empty
     state: list[int]
     columns: dict[str, tuple[Array, Array, Array]]  # keys and values that are copied already
 
 
 _EMPTY = np.empty(0, np.int64)
 _NO_SPANS = np.empty((0, _SPAN_FIELDS), np.int32)
+_NO_VALID = np.empty(0, np.uint8)
 
 
 def _decode_bodies(
@@ -240,6 +245,7 @@ def _locate(
     spans = workspace.spans_for(rows_max) if wants_spans else _NO_SPANS
     first_row = np.empty(len(bodies.rows) + 1, np.int64)
     first_offsets: Array | None = None
+    valid = _NO_VALID
     arguments: dict[str, Any] = {
         "bounds": plan.bounds,
         "rows_max": rows_max,
@@ -252,11 +258,14 @@ def _locate(
     }
     if bodies.legacy:
         first_offsets = bodies.rows[:, BASE_OFFSET].copy()
+        if plan.notes_valid:
+            valid = np.empty(rows_max, np.uint8)
         _legacy.locate_messages(
             data,
             arena,
             bodies.rows,
             check_crc=plan.request.verify_crc,
+            valid=valid,
             first_offsets=first_offsets,
             **arguments,
         )
@@ -264,7 +273,9 @@ def _locate(
         keys, values = columns.get("key"), columns.get("value")
         _core.locate_records(data, arena, bodies.rows, keys=keys, values=values, **arguments)
     found = state.tolist()
-    return _Located(found[5], first_row, first_offsets, offsets, timestamps, spans, found, columns)
+    return _Located(
+        found[5], first_row, first_offsets, offsets, timestamps, spans, valid, found, columns
+    )
 
 
 def _columns(
@@ -315,7 +326,7 @@ def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
     found[0], found[5] = begin + taken, count
     found[8], found[9] = count, int(spans[:, 3].sum())
     times = np.full(count, -1, np.int64)
-    return _Located(count, first_row, None, offsets, times, spans, found, {})
+    return _Located(count, first_row, None, offsets, times, spans, _NO_VALID, found, {})
 
 
 # ---- building the columns ------------------------------------------------------------------------
@@ -344,6 +355,8 @@ def _build(
         else:
             shared = shared or _share(table, bodies, located)
             column = shared.column(name)
+            if name == "valid" and len(located.valid):
+                column &= located.valid[: located.rows].view(np.bool_)
         freeze(column)
         arrays[name] = column
     return arrays

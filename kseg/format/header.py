@@ -266,6 +266,14 @@ class BatchTable:
         return np.where(self.magic == 0, np.int64(-1), kinds)
 
     @property
+    def is_wrapper(self) -> npt.NDArray[np.bool_]:
+        """bool[n]: compressed messages of magic 0, 1 and Kafka 0.7, which hold messages."""
+        if not self.attributes_seen & CODEC_MASK or not (self.kafka07 or self.magics_seen & 3):
+            return np.zeros(len(self), np.bool_)
+        has: npt.NDArray[np.bool_] = (self.magic < 2) & (self.codec != 0)
+        return has
+
+    @property
     def is_transactional(self) -> npt.NDArray[np.bool_]:
         """bool[n]."""
         return self._has(TRANSACTIONAL)

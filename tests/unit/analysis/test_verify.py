@@ -24,7 +24,8 @@ from kseg.analysis.verify import (
     verify,
 )
 from kseg.errors import KsegError, NotALogError
-from tests.builders import GZIP, batch, message, record, wrapper, write_segment
+from tests.builders import GZIP, batch, record, wrapper, write_segment
+from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.analysis.breaks import BREAKS, LAST_SIZE, SIZE, patch
 from tests.unit.analysis.healthy import (
     FIRST,
@@ -72,12 +73,19 @@ def test_every_code_has_a_break() -> None:
     assert {case.code for case in BREAKS.values()} | set(ELSEWHERE) == set(CODES)
 
 
-def test_inner_messages_are_checked_too(tmp_path: Path) -> None:
-    inner = message(record(b"abc"), magic=1)[:-1] + b"X"
-    outer = wrapper([record(b"a")], magic=1, codec=GZIP, inner=inner)
-    log = write_segment(tmp_path / "t-0", 0, outer)
-    assert [f.code for f in verify(log).findings] == []
-    assert [f.code for f in verify(log, deep=True).findings] == ["record-crc"]
+@pytest.mark.parametrize("era", ERAS)
+def test_inner_messages_are_checked_with_and_without_deep(tmp_path: Path, era: str) -> None:
+    for deep in (False, True):
+        report = verify(wrong_inner_message(tmp_path / "t-0", era), deep=deep)
+        assert [(f.code, f.severity, f.position) for f in report.findings] == [
+            ("record-crc", "error", 0)
+        ]
+        assert not report.ok
+
+
+def test_messages_in_compressed_ones_are_counted(tmp_path: Path) -> None:
+    outer = wrapper([record(b"a"), record(b"b")], magic=1, codec=GZIP)
+    assert verify(write_segment(tmp_path / "t-0", 0, outer)).records == 2
 
 
 # Asked in other ways.

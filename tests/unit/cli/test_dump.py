@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import GZIP, batch, message, messages07, record, wrapper, write_segment
+from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.cli.conftest import Kseg
 
 LOG = "00000000000000000000.log"
@@ -122,6 +123,23 @@ def test_batches_are_chosen_by_what_they_can_hold(
 ) -> None:
     ran = kseg("dump", "--batches", "--format", "jsonl", *words, orders)
     assert [row["base_offset"] for row in ran.rows] == bases
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("rows", ["--records", "--batches"])
+def test_a_wrong_checksum_inside_a_sound_wrapper_is_found(
+    kseg: Kseg, tmp_path: Path, era: str, rows: str
+) -> None:
+    ran = kseg("dump", rows, "--format", "jsonl", wrong_inner_message(tmp_path, era))
+    assert ran.code == 1
+    assert len(ran.err.splitlines()) == 1
+    assert "a message inside does not match its checksum" in ran.err
+    if rows == "--records" and era != "Kafka 0.7":  # that format's offsets lie in no message
+        assert [(row["offset"], row["valid"]) for row in ran.rows] == [
+            (0, True),
+            (1, False),
+            (2, True),
+        ]
 
 
 def test_wrappers_are_looked_into_for_their_count(kseg: Kseg, tmp_path: Path) -> None:
