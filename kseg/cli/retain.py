@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -37,6 +37,7 @@ from kseg.log.sub_directories import EntryKind, entry_of
 
 if TYPE_CHECKING:
     from kseg.log.config import LogConfig
+    from kseg.log.published import HighWatermark
 
 
 @click.command()
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
 @selection_options
 @changing.change_options
 @config_options
+@click.option(
+    "--high-watermark",
+    type=click.Choice(["end"]),
+    help="This is the only copy: what lies above a broker's high watermark goes, too.",
+)
 @json_option
 def retain(
     directory: str,
@@ -51,6 +57,7 @@ def retain(
     partitions: tuple[tuple[int, int], ...],
     settings: tuple[tuple[str, str], ...],
     now_ms: int | None,
+    high_watermark: Literal["end"] | None,
     as_json: bool,
     **how: Any,
 ) -> int:
@@ -58,10 +65,11 @@ def retain(
 
     DIR is a partition directory, or a data directory with all its partitions. Old segments go by
     the settings retention.ms, retention.bytes and cleanup.policy, which are Kafka's defaults unless
-    --config says otherwise. Deletes nothing without --apply.
+    --config says otherwise. Where DIR is a broker's, nothing at or above the high watermark of
+    replication-offset-checkpoint goes. Deletes nothing without --apply.
     """
     change = changing.change_of(**how)
-    run = _Run(change, config_of(settings), clock_of(now_ms))
+    run = _Run(change, config_of(settings), clock_of(now_ms), high_watermark)
     found = list(partitions_of((directory,), Selection(topics, partitions)))
     # What is empty, deleted, in the making or astray has none, unless it is asked for by name.
     chosen = [each for each in found if _has_retention(each.path)] if len(found) > 1 else found
@@ -79,10 +87,17 @@ def _has_retention(path: Path) -> bool:
 class _Run:
     """One partition after the other, and what became of them."""
 
-    def __init__(self, change: Change, config: LogConfig, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        change: Change,
+        config: LogConfig,
+        clock: Callable[[], int],
+        high_watermark: Literal["end"] | None,
+    ) -> None:
         self.change = change
         self.config = config
         self.clock = clock
+        self.high_watermark = high_watermark
         self.now_ms = clock()
         self.plans: dict[Partition, RetentionPlan] = {}
         #: Where each is changed: as it was given, or its copy.
@@ -92,7 +107,12 @@ class _Run:
     def look(self, partition: Partition) -> None:
         """Plan, and change nothing."""
         with Log.open(partition.path) as log:
-            self.plans[partition] = plan_retention(log, config=self.config, now_ms=self.now_ms)
+            self.plans[partition] = plan_retention(
+                log,
+                config=self.config,
+                now_ms=self.now_ms,
+                high_watermark=self.high_watermark,
+            )
         self.places[partition] = partition.path
 
     def change_all(self) -> None:
@@ -107,7 +127,16 @@ class _Run:
 
     def _change(self, partition: Partition) -> None:
         place = self.change.place_of(partition.path)
-        with Log.open(place, mode="append", config=self.config, now_ms=self.clock) as log:
+        high_watermark: HighWatermark | None = self.high_watermark
+        if high_watermark is None and place != partition.path:
+            high_watermark = self.plans[partition].high_watermark  # a copy is in nobody's directory
+        with Log.open(
+            place,
+            mode="append",
+            config=self.config,
+            now_ms=self.clock,
+            high_watermark=high_watermark,
+        ) as log:
             plan = plan_retention(log, now_ms=self.now_ms)
             self._keep(plan)
             apply_retention(log, plan)
@@ -125,6 +154,11 @@ class _Run:
     def report(self, directory: str, *, as_json: bool) -> int:
         """Print it; answers the exit code."""
         plans = self.plans.values()
+        if not as_json:
+            for partition, plan in self.plans.items():
+                if plan.held_bytes:
+                    how = "--high-watermark end says that this is the only copy"
+                    output.write_line(f"{partition.path}: {plan.why_held}; {how}")
         return changing.report(
             "retain",
             directory,
@@ -148,6 +182,8 @@ class _Run:
                     "deleted_segments": len(plan.segments),
                     "deleted_bytes": plan.deleted_bytes,
                     "kept_bytes": plan.kept_bytes,
+                    "high_watermark": plan.high_watermark,
+                    "held_bytes": plan.held_bytes,
                 }
                 for partition, plan in self.plans.items()
             ],

@@ -137,6 +137,11 @@ def read_meta_properties(path: str | PathLike[str]) -> MetaProperties:
     return MetaProperties(version, cluster_id, node_id, directory_id, properties)
 
 
+def is_of_broker(data_directory: str | PathLike[str]) -> bool:
+    """Whether a data directory is a broker's: `meta.properties` lies in it, whatever it says."""
+    return os.path.lexists(os.path.join(data_directory, FileKind.META_PROPERTIES.value))
+
+
 def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | None:
     """Look for the mark of a clean shutdown; None where there is none.
 

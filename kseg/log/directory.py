@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID, uuid4
 
 from kseg.errors import KsegError, NotALogError, UncleanShutdownError
@@ -66,6 +66,7 @@ class LogDirectory(Closing):
         now_ms: Callable[[], int],
         recover: bool,
         meta: MetaProperties | None,
+        high_watermark: Literal["end"] | None = None,
     ) -> None:
         """Take over a residence; use `open` instead."""
         self.path: Final = path
@@ -75,6 +76,7 @@ class LogDirectory(Closing):
         self._config: Final = config
         self._now_ms: Final = now_ms
         self._recover: Final = recover
+        self._high_watermark: Final = high_watermark
         self._lock: Final = threading.RLock()
         self._logs: dict[TopicPartition, Log] = {}
         self._doomed: dict[Path, int] = {}
@@ -91,6 +93,7 @@ class LogDirectory(Closing):
         jobs: int | None = None,
         progress: Progress | None = None,
         now_ms: Callable[[], int] | None = None,
+        high_watermark: Literal["end"] | None = None,
     ) -> LogDirectory:
         """Open all logs of a data directory.
 
@@ -105,6 +108,7 @@ class LogDirectory(Closing):
             jobs: how many logs are loaded at a time; as many as there are processors if None.
             progress: called after each log.
             now_ms: the clock; the machine's if None.
+            high_watermark: "end" says that no other replica has these logs; see `Log.open`.
 
         Raises:
             NotALogError: a sub-directory is none that a broker would start with, or two are of one
@@ -125,7 +129,14 @@ class LogDirectory(Closing):
         try:
             meta = _read_meta(place)
             directory = cls(
-                place, mode, home, config=config, now_ms=clock, recover=recover, meta=meta
+                place,
+                mode,
+                home,
+                config=config,
+                now_ms=clock,
+                recover=recover,
+                meta=meta,
+                high_watermark=high_watermark,
             )
         except BaseException:
             if home is not None:
@@ -392,6 +403,7 @@ class LogDirectory(Closing):
             config=self._config_of(key),
             recover=self._recover,
             now_ms=self._now_ms,
+            high_watermark=self._high_watermark,
         )
 
     def _config_of(self, key: TopicPartition) -> LogConfig:

@@ -26,7 +26,7 @@ from kseg.files.names import FileKind, parse_partition_dir
 from kseg.log import loading, residence
 from kseg.log.config import LogConfig
 from kseg.log.loading import Loaded
-from kseg.log.published import SegmentInfo
+from kseg.log.published import END, HighWatermark, SegmentInfo
 from kseg.log.residence import PartitionOffsets, Residence
 from kseg.log.segment_writer import SegmentWriter
 from kseg.log.state import LogState
@@ -57,6 +57,7 @@ def open_state(
     mapping: Mapping = "auto",
     topic_id: UUID | None = None,
     known: Known = Known(),
+    high_watermark: HighWatermark | None = None,
 ) -> tuple[LogState, Residence]:
     """Open a log for appending; whoever closes it leaves the residence.
 
@@ -69,6 +70,7 @@ def open_state(
         mapping: how its readers open files.
         topic_id: to be recorded, or compared with what is; None to leave that alone.
         known: instead of what the data directory says.
+        high_watermark: see `Log.open`.
 
     Raises:
         UncleanShutdownError: it was not closed in good order, and is not to be recovered.
@@ -112,7 +114,10 @@ def open_state(
         loaded = _load(directory, resident.offsets_of(partition), known, config, clean, now_ms())
         if loaded.mended:
             resident.forget_broker_epoch()
-        state = _state_of(directory, loaded, config, now_ms, mapping, partition, resident)
+        replicated = _replicated(high_watermark, resident, partition)
+        state = _state_of(
+            directory, loaded, config, now_ms, mapping, partition, resident, replicated
+        )
     except BaseException:
         # Who was refused has changed nothing, and does not spoil the mark of those who live here.
         resident.leave(clean=untouched)
@@ -154,6 +159,15 @@ def _load(
     )
 
 
+def _replicated(
+    told: HighWatermark | None, resident: Residence, partition: TopicPartition
+) -> int | None:
+    """See `LogState.replicated`; without a line a broker takes the log's start, and no less."""
+    if told is None and metadata.is_of_broker(resident.path):
+        return resident.offsets_of(partition).high_watermark or 0
+    return None if told == END else told
+
+
 def _state_of(
     directory: Path,
     loaded: Loaded,
@@ -162,6 +176,7 @@ def _state_of(
     mapping: Mapping,
     partition: TopicPartition,
     resident: Residence,
+    replicated: int | None,
 ) -> LogState:
     """The log as it was loaded, its last segment open."""
     last = loaded.segments[-1]
@@ -192,6 +207,7 @@ def _state_of(
             partition=partition,
             keeper=resident,
             mapping=mapping,
+            replicated=replicated,
         )
         state.replace_segments(
             (),

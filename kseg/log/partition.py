@@ -17,7 +17,7 @@ from kseg.format.encoded import EncodedBatch
 from kseg.log.append_rules import AppendOrigin
 from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
-from kseg.log.published import Published, SegmentInfo
+from kseg.log.published import HighWatermark, Published, SegmentInfo
 from kseg.log.reading import LogReading
 from kseg.log.view import ISOLATIONS, LogView
 
@@ -99,6 +99,7 @@ class Log(LogReading):
         mapping: Mapping = "auto",
         topic_id: UUID | None = None,
         known: Known | None = None,
+        high_watermark: HighWatermark | None = None,
     ) -> Self:
         """Open a partition directory.
 
@@ -115,6 +116,10 @@ class Log(LogReading):
                 is open for appending; "always", "never".
             topic_id: recorded in `partition.metadata` for appending, or compared with it.
             known: how the log was left, where that is not to be taken from the data directory.
+            high_watermark: for appending: up to where replicas have the log, so that nothing above
+                goes; "end" says that there are none. None for what a broker's data directory (one
+                with `meta.properties`) has in its checkpoint, without a line the log's start; in
+                any other directory it is the log's end.
 
         Raises:
             NotALogError: no segment is in it; for appending, not the name of a partition.
@@ -140,6 +145,7 @@ class Log(LogReading):
             mapping=mapping,
             topic_id=topic_id,
             known=known or opening.Known(),
+            high_watermark=high_watermark,
         )
         return cls(_view_of(state, mapping), mapping, state, residence)
 
@@ -191,10 +197,22 @@ class Log(LogReading):
 
     @property
     def high_watermark(self) -> int:
-        """What lies below may be shown: all, unless `update_high_watermark` has said otherwise."""
+        """What lies below may be shown: all, unless `update_high_watermark` has said otherwise.
+
+        What may go is another question in a broker's data directory: `replicated_offset`.
+        """
         if self._state is None:
             return self.view.log_end_offset
         return self._state.published.high_watermark.offset
+
+    @property
+    def replicated_offset(self) -> int:
+        """Nothing at or above it goes by retention, nor by `delete_records_before`.
+
+        The high watermark; in a broker's data directory that of the checkpoint, until
+        `update_high_watermark` says another. KsegError for a log open for reading.
+        """
+        return self.state.replicated_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -307,7 +325,7 @@ class Log(LogReading):
         return flushing.roll(self.state, expected_next_offset)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Say what may be shown; from then on the high watermark does not follow the log's end.
+        """Say what may be shown, and may go; from then on it does not follow the log's end.
 
         Args:
             offset: brought into the log's range.

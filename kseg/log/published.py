@@ -10,13 +10,16 @@ import threading
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from kseg.files.names import SegmentFiles
 
 if TYPE_CHECKING:
     from kseg.log.producer_entries import OffsetMetadata
 
+#: In place of a high watermark: this is the only copy, so that all of the log is replicated.
+END: Final = "end"
+HighWatermark = int | Literal["end"]
 #: Cuts that are told apart; readers that missed more go back further than they need.
 _CUTS_KEPT: Final = 32
 
@@ -138,4 +141,4 @@ class Changes(threading.Condition):
             self.waiting -= 1
 
 
-__all__ = ["Changes", "Cuts", "Published", "SegmentInfo"]
+__all__ = ["END", "Changes", "Cuts", "HighWatermark", "Published", "SegmentInfo"]

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kseg.errors import CorruptIndexError, KsegError, NotALogError
 from kseg.files import checkpoints, metadata
@@ -152,8 +152,13 @@ class Told:
     """What a data directory says about one of its partitions."""
 
     clean: bool
-    recovery_point: int
-    log_start_offset: int
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+
+
+#: The checkpoints, in the order of `Told`.
+_TOLD: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
 
 
 def told_by_data_directory(directory: Path) -> Told:
@@ -163,11 +168,11 @@ def told_by_data_directory(directory: Path) -> Told:
     clean = False
     with suppress(OSError, KsegError):
         clean = metadata.read_clean_shutdown(home) is not None
-    offsets = [0, 0]
+    offsets = [0] * len(_TOLD)
     with suppress(NotALogError):
         name = parse_partition_dir(resolved.name)
         partition = TopicPartition(name.topic, name.partition)
-        for number, kind in enumerate((FileKind.RECOVERY_POINT, FileKind.LOG_START)):
+        for number, kind in enumerate(_TOLD):
             with suppress(OSError, CorruptIndexError):
                 read = checkpoints.read_offset_checkpoint(home / kind.value)
                 offsets[number] = read.offsets.get(partition, 0)

@@ -6,9 +6,12 @@ Three rules, one after the other, each from the oldest segment on, ending at the
     size        the log has `retention_bytes` without it; where old segments are deleted
     time        its newest record is older than `retention_ms`; where old segments are deleted
 
-Nothing at or above the high watermark goes, and an empty last segment never does. If all others
-and a last one with records are to go, the log gets a new segment first. A segment without
-timestamps counts by the age of its file; one whose records are of the future keeps all behind it.
+Nothing at or above the high watermark goes, and an empty last segment never does. The high
+watermark of a log in a broker's data directory is what the broker left in its checkpoint, or the
+log's start where it left none; of any other log it is the end, unless somebody has said otherwise.
+If all others and a last one with records are to go, the log gets a new segment first. A segment
+without timestamps counts by the age of its file; one whose records are of the future keeps all
+behind it.
 
 Source: Kafka `UnifiedLog.deleteOldSegments`.
 """
@@ -18,16 +21,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg.errors import StalePlanError, UnsupportedFormatError
-from kseg.files import io
+from kseg.files import io, metadata
 from kseg.files.time_index import TimeIndex
 from kseg.log import deletion, flushing
 from kseg.log.config import LogConfig
+from kseg.log.published import END, HighWatermark
+from kseg.log.recovery import told_by_data_directory
 from kseg.log.segment import Segment
 from kseg.log.segment_walks import latest_from
 from kseg.log.segment_writer import Latest
@@ -75,6 +81,8 @@ class RetentionPlan:
         new_log_start_offset: where it starts then.
         log_end_offset: where the log ends.
         kept_bytes: of the logs of the segments that stay.
+        high_watermark: nothing at or above it goes.
+        held_bytes: of the logs of those segments that would go, too, but for the high watermark.
     """
 
     path: Path
@@ -85,6 +93,8 @@ class RetentionPlan:
     new_log_start_offset: int
     log_end_offset: int
     kept_bytes: int
+    high_watermark: int
+    held_bytes: int = 0
 
     @property
     def is_noop(self) -> bool:
@@ -96,13 +106,22 @@ class RetentionPlan:
         """Bytes of the logs that go."""
         return sum(segment.bytes for segment in self.segments)
 
+    @property
+    def why_held(self) -> str:
+        """Why `held_bytes` stay."""
+        return (
+            f"{self.held_bytes} bytes stay that reach above the high watermark "
+            f"{self.high_watermark}, to which other replicas are known to have the log"
+        )
+
     def __str__(self) -> str:
-        """One line a segment, and one for the log's start."""
+        """A line a segment, one for the log's start, and one for what the high watermark holds."""
+        held = [f"{self.path}: {self.why_held}"] if self.held_bytes else []
         if self.is_noop:
-            return f"{self.path}: nothing to delete"
+            return "\n".join([f"{self.path}: nothing to delete", *held])
         lines = [f"delete {each.path} ({each.bytes} bytes): {each.why}" for each in self.segments]
         start = f"{self.path}: log start {self.log_start_offset} -> {self.new_log_start_offset}"
-        return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines])
+        return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines, *held])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +143,7 @@ class RetentionReport:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """Where a log starts and ends, and up to where its records are settled."""
+    """Where a log starts and ends, and up to where replicas have it."""
 
     log_start_offset: int
     log_end_offset: int
@@ -189,7 +208,11 @@ def choose(
 
 
 def plan_retention(
-    log: Log, *, config: LogConfig | None = None, now_ms: int | None = None
+    log: Log,
+    *,
+    config: LogConfig | None = None,
+    now_ms: int | None = None,
+    high_watermark: HighWatermark | None = None,
 ) -> RetentionPlan:
     """Say what retention would do to a log, open for reading or for appending; nothing is changed.
 
@@ -198,27 +221,33 @@ def plan_retention(
         config: the settings to go by; the log's own if None, or Kafka's defaults for a log that is
             open for reading.
         now_ms: the time that counts; the log's clock, or the machine's, if None.
+        high_watermark: as for `Log.open`; a log that is open for appending was told then.
 
     Raises:
+        ValueError: a high watermark for a log that is open for appending.
         CorruptIndexError, FormatError: a segment's times cannot be told.
         UnsupportedFormatError: the log is one of Kafka 0.7.
         OSError: a file cannot be read.
     """
     if log.mode == "append":
+        if high_watermark is not None:
+            raise ValueError("a log open for appending was told its high watermark at its opening")
         return plan_state(log.state, config=config, now_ms=now_ms)
     view = log.view
     if any(info.files.kafka07 for info in view.segments):
         raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=log.path)
-    bounds = LogBounds(view.log_start_offset, view.log_end_offset, view.log_end_offset)
+    start, end = view.log_start_offset, view.log_end_offset
+    bounds = LogBounds(start, end, _high_watermark(log.path, start, end, high_watermark))
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    retired = choose(
-        view.segments,
-        bounds,
-        config=config or LogConfig(),
-        now_ms=now,
-        largest_timestamp=_largest_timestamp,
-    )
-    return _plan(log.path, view.segments, bounds, now, retired)
+    rules = config or LogConfig()
+    return _plan(log.path, view.segments, bounds, rules, now, _largest_timestamp)
+
+
+def _high_watermark(path: Path, start: int, end: int, told: HighWatermark | None) -> int:
+    """Of a log that is open for reading, in its range."""
+    if told is None and metadata.is_of_broker(path.resolve().parent):
+        told = told_by_data_directory(path).high_watermark
+    return end if told is None or told == END else min(max(told, start), end)
 
 
 def plan_state(
@@ -233,24 +262,27 @@ def plan_state(
             writer = state.unflushed.get(info.base_offset)
             return _largest_timestamp(info) if writer is None else writer.largest_timestamp
 
-        bounds = LogBounds(
-            state.log_start_offset, state.log_end_offset, state.high_watermark.offset
-        )
+        bounds = LogBounds(state.log_start_offset, state.log_end_offset, state.replicated_offset)
         now = state.now_ms() if now_ms is None else now_ms
-        segments, rules = state.segments, config or state.config
-        retired = choose(
-            segments, bounds, config=rules, now_ms=now, largest_timestamp=largest_timestamp
-        )
-        return _plan(state.path, segments, bounds, now, retired)
+        rules = config or state.config
+        return _plan(state.path, state.segments, bounds, rules, now, largest_timestamp)
 
 
 def _plan(
     path: Path,
     segments: Sequence[SegmentInfo],
     bounds: LogBounds,
+    config: LogConfig,
     now_ms: int,
-    retired: tuple[RetiredSegment, ...],
+    largest_timestamp: Callable[[SegmentInfo], int],
 ) -> RetentionPlan:
+    chosen = partial(
+        choose, segments, config=config, now_ms=now_ms, largest_timestamp=largest_timestamp
+    )
+    retired = chosen(bounds)
+    held: tuple[RetiredSegment, ...] = ()
+    if bounds.high_watermark < bounds.log_end_offset:
+        held = chosen(replace(bounds, high_watermark=bounds.log_end_offset))[len(retired) :]
     count = len(retired)
     rolls = count == len(segments) > 0
     survivor = bounds.log_end_offset if rolls or not segments else segments[count].base_offset
@@ -264,6 +296,8 @@ def _plan(
         new_log_start_offset=max(start, survivor) if count else start,
         log_end_offset=bounds.log_end_offset,
         kept_bytes=sum(info.size for info in segments[count:]),
+        high_watermark=bounds.high_watermark,
+        held_bytes=sum(each.bytes for each in held),
     )
 
 
@@ -371,9 +405,9 @@ def _check_fresh(state: LogState, plan: RetentionPlan) -> None:
             "plan, which takes all of it",
             path=state.path,
         )
-    if plan.segments and state.high_watermark.offset < plan.new_log_start_offset:
+    if plan.segments and state.replicated_offset < plan.new_log_start_offset:
         raise StalePlanError(
-            f"the high watermark is {state.high_watermark.offset}, and the log is to start at "
+            f"the high watermark is {state.replicated_offset}, and the log is to start at "
             f"{plan.new_log_start_offset}",
             path=state.path,
         )

@@ -85,6 +85,8 @@ class LogState:
         log_end: the next offset, the base of the active segment, its size.
         high_watermark: an offset, with its place where that is known.
         follows_end: whether the high watermark is the log's end, as long as nobody has set it.
+        replicated: the high watermark that a broker left, which what is shown does not go by; None
+            where there was none, or somebody has said since what it is.
         recovery_point: what lies below is flushed.
         last_flush_ms: when that was last moved.
         last_checkpoint_ms: when a flush last had the checkpoints written.
@@ -123,6 +125,7 @@ class LogState:
         "producers",
         "published",
         "recovery_point",
+        "replicated",
         "roll_ms",
         "sealed",
         "snapshots",
@@ -147,6 +150,7 @@ class LogState:
         partition: TopicPartition | None = None,
         keeper: OffsetKeeper | None = None,
         mapping: Mapping = "auto",
+        replicated: int | None = None,
     ) -> None:
         """Take over what loading has found; the active segment is open already."""
         self.path: Final = path
@@ -171,6 +175,7 @@ class LogState:
         self.recovery_point = max(recovery_point, log_start_offset)
         self.follows_end = True
         self.high_watermark = OffsetMetadata(log_start_offset)
+        self.replicated = None if replicated is None else min(replicated, log_end_offset)
         self._opened_ms: Final = now_ms()
         self._created: dict[int, int] = {}
         self.last_flush_ms = self.last_checkpoint_ms = self._opened_ms
@@ -278,6 +283,16 @@ class LogState:
         """The next offset to be given."""
         return self.log_end.offset
 
+    @property
+    def replicated_offset(self) -> int:
+        """What lies below is where it has to be: nothing above may go, and the checkpoint says it.
+
+        The high watermark; of a broker's log that which it left, until somebody says another.
+        """
+        if self.replicated is None:
+            return self.high_watermark.offset
+        return max(self.replicated, self.log_start_offset)
+
     def move_end(self, offset: int) -> None:
         """The log ends at `offset`, and the active segment where it ends now.
 
@@ -307,7 +322,7 @@ class LogState:
         Source: Kafka `UnifiedLog.updateHighWatermark`.
         """
         with self.changing():
-            self.follows_end = False
+            self.follows_end, self.replicated = False, None
             offset = max(offset, self.log_start_offset)
             at_end = offset >= self.log_end.offset
             if at_end or offset != self.high_watermark.offset:
@@ -383,7 +398,7 @@ class LogState:
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
             first_offset=0 if all_go or self.gone_in_doubt else self.first_base_offset,
-            high_watermark=self.high_watermark.offset,
+            high_watermark=self.replicated_offset,
         )
         if write:
             self.keeper.write_checkpoints()

@@ -290,6 +290,8 @@ def _show_end(
     state.recovery_point = min(state.recovery_point, offset)
     if state.high_watermark.offset >= offset:
         state.high_watermark = end
+    if state.replicated is not None:
+        state.replicated = min(state.replicated, offset)
     state.published = Published(
         sealed,
         last.files,
@@ -370,6 +372,7 @@ def truncate_fully_and_start_at(
         last = SegmentInfo(state.files_of(offset), 0, is_last=True)
         end = OffsetMetadata(offset, offset, 0)
         state.high_watermark = end
+        state.replicated = None if state.replicated is None else offset
         _show_end(state, (), last, end, start)
         # Should all segments be gone after a crash, the log begins where this says.
         state.note_offsets(write=True, all_go=True)
@@ -417,9 +420,9 @@ def increment_log_start(state: LogState, offset: int) -> bool:
     Source: Kafka `UnifiedLog.maybeIncrementLogStartOffset`.
     """
     with state.changing():
-        if not 0 <= offset <= state.high_watermark.offset:
+        if not 0 <= offset <= state.replicated_offset:
             raise OffsetOutOfRangeError(
-                f"a log whose high watermark is {state.high_watermark.offset} cannot start there",
+                f"a log whose high watermark is {state.replicated_offset} cannot start there",
                 path=state.path,
                 offset=offset,
             )

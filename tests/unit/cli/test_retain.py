@@ -19,6 +19,9 @@ DAY_MS = 86_400_000
 NOW_MS = 1_760_000_000_000
 NOW = "2025-10-09T08:53:20Z"
 CONFIG = LogConfig(segment_bytes=400)
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+#: What is assumed of no broker's topic.
+RETENTION = ("--config", "retention.ms=604800000")
 
 
 @pytest.fixture
@@ -166,6 +169,42 @@ def test_backups_go_where_they_are_told_or_nowhere(kseg: Kseg, data: Path, tmp_p
     assert ran.document["backups"] == []
     assert log_names(place / "orders-0") == [0, 1]
     assert not Path(f"{data}.kseg-backup").exists()
+
+
+@pytest.fixture
+def of_broker(data: Path) -> Path:
+    """The same, as a broker's, whose replicas have the first record of `orders-0`."""
+    (data / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    (data / HIGH_WATERMARKS).write_text("0\n2\nclicks 3 0\norders 0 1\n")
+    return data
+
+
+@pytest.mark.parametrize(
+    ("how", "start"), [(("--apply",), 1), (("--apply", "--high-watermark", "end"), 2)]
+)
+def test_in_a_brokers_directory_nothing_above_the_high_watermark_goes(
+    kseg: Kseg, of_broker: Path, how: tuple[str, ...], start: int
+) -> None:
+    command = ("retain", of_broker / "orders-0", "--now", NOW, *RETENTION)
+    planned = kseg(*command, *how[1:], "--json").document
+    (row,) = planned["partitions"]
+    assert row["high_watermark"] == (1 if start == 1 else 4)
+    assert (row["new_log_start_offset"], bool(row["held_bytes"])) == (start, start == 1)
+    ran = kseg(*command, *how)
+    assert ran.code == 0
+    assert ("--high-watermark end" in ran.text) is (start == 1)
+    with Log.open(of_broker / "orders-0") as log:
+        assert (log.log_start_offset, log.log_end_offset) == (start, 4)
+    assert f"orders 0 {1 if start == 1 else 4}\n" in (of_broker / HIGH_WATERMARKS).read_text()
+
+
+def test_a_copy_goes_by_the_high_watermark_of_the_original(kseg: Kseg, of_broker: Path) -> None:
+    out = of_broker.parent / "out"
+    ran = kseg("retain", of_broker / "orders-0", "--now", NOW, *RETENTION, "-o", out)
+    assert ran.code == 0
+    with Log.open(out / "orders-0") as log:
+        assert log.log_start_offset == 1
+    assert (out / HIGH_WATERMARKS).read_text() == "0\n1\norders 0 1\n"
 
 
 def test_partitions_are_chosen(kseg: Kseg, data: Path) -> None:
