@@ -21,7 +21,7 @@
       NotALogError                 the path holds no Kafka files that kseg can name
       LogLockedError               another process, or another writer, holds the directory
       UncleanShutdownError         the log was not closed in good order; recover it first
-      SegmentInUseError            what is to be cut is being read through a map
+      SegmentInUseError            what is to be cut is read through a map, with no room for a copy
       StalePlanError               what was planned for has changed since
       PoisonedFileError            a flush failed before, so what is on the disk is not known
       MissingExtraError(ImportError)  an optional package is not installed; names the pip command
@@ -237,7 +237,10 @@ class UncleanShutdownError(KsegError):
 
 
 class SegmentInUseError(KsegError):
-    """A segment that is to be cut is being read through a map; try again when that is over."""
+    """What is to be cut is read through a map, and there is no room for a new file of what stays.
+
+    Try again when its readers are done.
+    """
 
 
 class StalePlanError(KsegError):

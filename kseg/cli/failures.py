@@ -15,6 +15,7 @@ from kseg.errors import (
     MissingExtraError,
     NotALogError,
     OffsetOutOfRangeError,
+    SegmentInUseError,
     UncleanShutdownError,
 )
 
@@ -31,11 +32,17 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+#: Somebody else has it now.
+_IN_USE = (LogLockedError, SegmentInUseError)
+
+
 def exit_code(error: BaseException) -> Exit:
     """The code for an exception that ended a verb."""
     if isinstance(error, (MissingExtraError, OffsetOutOfRangeError)):
         return Exit.USAGE
-    if isinstance(error, (NotALogError, LogLockedError, OSError)) or _is_lost_process(error):
+    if isinstance(
+        error, (NotALogError, LogLockedError, SegmentInUseError, OSError)
+    ) or _is_lost_process(error):
         return Exit.FILES
     if isinstance(error, (LimitExceededError, MemoryError)):
         return Exit.LIMIT

@@ -74,7 +74,7 @@ class IndexFile:
             OSError: there is a file, but it cannot be read.
         """
         try:
-            file = MappedFile.open(path, mapping)
+            file = MappedFile.open(path, mapping, index=True)
         except FileNotFoundError:
             return cls(fspath(path), None, entry)
         index = cls(fspath(path), file, entry)

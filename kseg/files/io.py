@@ -19,13 +19,15 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from kseg.errors import LimitExceededError, PoisonedFileError
+from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
+from kseg.files import record_locks
 from kseg.files.closing import Closing
 from kseg.files.fallocate import fallocate
 
@@ -109,6 +111,16 @@ def open_read(path: StrPath) -> int:
 def file_size(fd: int) -> int:
     """Bytes that the open file has now."""
     return os.fstat(fd).st_size
+
+
+def has_holes(fd: int, status: os.stat_result) -> bool:
+    """Whether parts of an open file have no blocks, as far as its file system tells.
+
+    Fewer blocks than bytes may also mean that the file system compresses, hence the second look.
+    """
+    if status.st_blocks * 512 >= status.st_size:
+        return False
+    return os.lseek(fd, 0, os.SEEK_HOLE) < status.st_size
 
 
 def read_at(fd: int, position: int, size: int) -> bytes:
@@ -214,6 +226,10 @@ def calls_replaced(calls: Calls) -> Iterator[None]:
         _calls = before
 
 
+#: What a file is called that is about to take the place of another.
+_BESIDE: Final = ".tmp"
+#: Bytes that are copied at a time.
+_COPIED_BYTES: Final = 1 << 20
 #: Buffers that one call takes (IOV_MAX of Linux and Darwin).
 _BUFFERS_MAX: Final = 1024
 
@@ -349,13 +365,68 @@ class WriteFile(Closing):
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, or add zeros up to there.
 
+        Where somebody has mapped what goes, a new file with the bytes that stay takes the name,
+        lasting when this returns; who reads the old one keeps it.
+
         Raises:
+            SegmentInUseError: that, and the disk has no room for a new file; nothing has changed.
             PoisonedFileError: a flush has failed before.
             OSError: the file system refuses.
         """
         self._check()
         with naming(self.path):
+            if size >= self.size:
+                _calls.ftruncate(self._fd, size)
+            else:
+                self._shorten(size)
+
+    def _shorten(self, size: int) -> None:
+        try:
+            record_locks.exclude(self._fd, size)
+        except BlockingIOError:
+            self._begin_anew(size)
+        except OSError:  # there are no such locks here, so nobody maps unasked
             _calls.ftruncate(self._fd, size)
+        else:
+            try:
+                _calls.ftruncate(self._fd, size)
+            finally:
+                record_locks.release(self._fd)
+
+    def _begin_anew(self, size: int) -> None:
+        """Let a new file with the first `size` bytes have the name, and be what is open here."""
+        if not os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
+            raise _in_use(self._fd, self.path, size, "the file has lost its name meanwhile")
+        _check_room(self._fd, self.path, size, size)
+        beside = self.path + _BESIDE
+        unlink(beside, missing_ok=True)
+        try:
+            with WriteFile.open(beside, exclusive=True) as made:
+                self._copy_to(made, size)
+                dress_like(beside, os.fstat(self._fd))
+                made.flush()
+                rename(beside, self.path)
+                os.dup2(made.fd, self._fd, inheritable=False)
+                _written[self._fd] = _written[made.fd]
+        except OSError as error:
+            with suppress(OSError):
+                unlink(beside, missing_ok=True)
+            if is_full(error):
+                raise _in_use(self._fd, self.path, size, "the disk is full") from error
+            raise
+        try:
+            flush_directory(os.path.dirname(self.path) or ".")
+        except OSError as error:
+            self._failure = named(error, self.path)  # either file may have the name after a crash
+            raise
+
+    def _copy_to(self, target: WriteFile, size: int) -> None:
+        position = 0
+        while position < size:
+            part = self.read_at(position, min(size - position, _COPIED_BYTES))
+            if not part:
+                raise OSError(errno.EIO, "the file ended early while it was copied", self.path)
+            position += target.write_at(position, part)
 
     @property
     def blocks_bytes(self) -> int:
@@ -427,6 +498,45 @@ class WriteFile(Closing):
         fd, self._fd = self._fd, -1
         if fd >= 0:
             close_written(fd)
+
+
+def check_cuts(kept_bytes: Mapping[Path, int]) -> None:
+    """Make sure, before anything is changed, that `WriteFile.truncate` will not refuse a cut.
+
+    Args:
+        kept_bytes: the files that get shorter, and how much of each will stay at least; those that
+            are missing are no matter.
+
+    Raises:
+        SegmentInUseError: somebody has mapped what goes, and the disk has no room for a new file.
+        OSError: one of them cannot be opened.
+    """
+    for path, size in kept_bytes.items():
+        with suppress(FileNotFoundError):
+            fd = open_read(path)
+            try:
+                if record_locks.is_shared(fd, size):
+                    _check_room(fd, path, size, size)
+            finally:
+                os.close(fd)
+
+
+def _check_room(fd: int, path: StrPath, position: int, size: int) -> None:
+    disk = os.fstatvfs(fd)
+    free = disk.f_bavail * disk.f_frsize
+    if free < size:
+        raise _in_use(fd, path, position, f"the disk has {free} bytes left")
+
+
+def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
+    readers = record_locks.sharing_processes(fd)
+    who = f"process {', '.join(map(str, readers))}" if readers else "a process"
+    return SegmentInUseError(
+        f"{who} reads the file through a map, so it cannot be cut in place, and a new file of "
+        f"{size} bytes cannot take its name ({why}): close its readers first",
+        path=path,
+        position=size,
+    )
 
 
 #: Device and inode of each file that a `WriteFile` has open, by its descriptor.

@@ -3,13 +3,6 @@
 A broker takes a POSIX record lock over the whole of `<data directory>/.lock` and keeps it for as
 long as it lives (Java's `FileChannel.tryLock`). `flock` knows nothing of such locks; `fcntl` does.
 
-    F_GETLK, Linux                 macOS
-    int16  l_type                  int64  l_start
-    int16  l_whence                int64  l_len
-    int64  l_start                 int32  l_pid
-    int64  l_len                   int16  l_type
-    int32  l_pid                   int16  l_whence
-
 Two traps shape this module. A process that closes *any* descriptor of a file drops *all* its POSIX
 locks on it, so a directory that this process holds is asked through the descriptor that holds it,
 and that descriptor is found in one registry. And the kernel never reports a process's own locks, so
@@ -25,8 +18,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import struct
-import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,6 +26,7 @@ from types import TracebackType
 
 from kseg.errors import LogLockedError
 from kseg.files import io
+from kseg.files.record_locks import conflicting_process
 
 LOCK_NAME = ".lock"
 
@@ -76,13 +68,13 @@ def holder(data_directory: str | PathLike[str]) -> int | None:
         return None
     held = _held.get((status.st_dev, status.st_ino))
     if held is not None:
-        return _conflicting_process(held.fd)
+        return conflicting_process(held.fd)
     try:
         fd = io.open_read(path)
     except FileNotFoundError:  # an orderly shutdown deleted it just now
         return None
     try:
-        return _conflicting_process(fd)
+        return conflicting_process(fd)
     finally:
         os.close(fd)
 
@@ -149,7 +141,7 @@ def acquire(data_directory: str | PathLike[str]) -> DirectoryLock:
             try:
                 fcntl.lockf(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
-                process = _conflicting_process(file.fd)
+                process = conflicting_process(file.fd)
                 file.close()
                 raise LogLockedError(
                     f"{who_holds(process)}: a running broker, or another kseg", path=path
@@ -180,29 +172,3 @@ def _share(path: str) -> DirectoryLock | None:
             held.holders += 1
             return DirectoryLock(path, inode)
     return None
-
-
-def _conflicting_process(fd: int) -> int | None:
-    """The process whose lock would refuse us a lock over the whole file."""
-    answer = fcntl.fcntl(fd, fcntl.F_GETLK, _pack(fcntl.F_WRLCK))
-    kind, process = _unpack(answer)
-    return None if kind == fcntl.F_UNLCK else process
-
-
-if sys.platform == "darwin":
-
-    def _pack(kind: int) -> bytes:
-        return struct.pack("@qqihh", 0, 0, 0, kind, os.SEEK_SET)
-
-    def _unpack(answer: bytes) -> tuple[int, int]:
-        _start, _length, process, kind, _whence = struct.unpack("@qqihh", answer)
-        return kind, process
-
-else:
-
-    def _pack(kind: int) -> bytes:
-        return struct.pack("@hhqqi0q", kind, os.SEEK_SET, 0, 0, 0)
-
-    def _unpack(answer: bytes) -> tuple[int, int]:
-        kind, _whence, _start, _length, process = struct.unpack("@hhqqi0q", answer)
-        return kind, process

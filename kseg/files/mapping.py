@@ -1,10 +1,16 @@
 """Bytes of a file for reading: a map where that is safe, owned copies where it is not.
 
-This is the only module that maps. Touching a page of a map past the end of a file that somebody
-shortened kills the process with SIGBUS, which Python cannot catch. So `mapping="auto"` maps only
-where nobody else will shorten: while another process holds the data directory's lock (a live
-broker), bytes come through `pread`, which merely answers less. `"always"` and `"never"` are for
-those who know.
+This is the only module that maps. Touching a page of a map that the disk cannot bring kills the
+process with SIGBUS, which Python cannot catch: a page past the end of a file that somebody
+shortened, a hole for which a full tmpfs has no memory, a bad sector. So `mapping="auto"` maps only
+
+- while no other process holds the data directory's lock: a live broker shortens without asking;
+- what it can lock, shared (`record_locks`): whoever shortens a file in kseg asks for that lock, and
+  leaves the bytes in their place where it is refused; the lock goes with the last view of the map;
+- files without holes, and of indexes those that are large and lie on a disk.
+
+Otherwise bytes come through `pread`, which merely answers less, or an error. `"always"` maps
+unasked, for those who know that nobody shortens; `"never"` is the way round bad sectors.
 
 A view of the map is lent, inside a `with`, and never stored. Bytes from `read` are owned.
 """
@@ -13,21 +19,21 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
-import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Final, Literal
 
-from kseg.errors import CorruptRecordError, SegmentInUseError
-from kseg.files import io, lock
+from kseg.errors import CorruptRecordError
+from kseg.files import io, lock, record_locks
 from kseg.files.closing import Closing
 
 Mapping = Literal["auto", "always", "never"]
 
 _MODES: Final = ("auto", "always", "never")
+
+#: An index that is no larger is read sooner than it is mapped.
+INDEX_BYTES_READ: Final = 1 << 17
 
 
 class MappedFile(Closing):
@@ -36,25 +42,31 @@ class MappedFile(Closing):
     `open` acquires; `close`, or leaving a `with`, releases. Any thread may read.
     """
 
-    __slots__ = ("_fd", "_map", "_mapped", "_size", "path")
+    __slots__ = ("_fd", "_index", "_map", "_mapped", "_mapping", "_size", "path")
 
-    def __init__(self, path: str, fd: int, size: int, *, mapped: bool) -> None:
+    def __init__(self, path: str, fd: int, mapping: Mapping, *, index: bool = False) -> None:
         """Take over `fd`; use `open` instead."""
         self.path: Final = path
         self._fd = fd
-        self._size = size
-        self._mapped = mapped
+        self._size = 0
+        self._mapping: Final = mapping
+        self._mapped = mapping != "never"
+        self._index: Final = index
         self._map: mmap.mmap | None = None
 
     @classmethod
-    def open(cls, path: str | PathLike[str], mapping: Mapping = "auto") -> MappedFile:
+    def open(
+        cls, path: str | PathLike[str], mapping: Mapping = "auto", *, index: bool = False
+    ) -> MappedFile:
         """Open a regular file read-only.
 
         Args:
             path: a file of a partition directory.
-            mapping: `"auto"` maps unless another process holds the data directory, which is the
-                parent of the file's directory; `"always"` and `"never"` do not ask. A file that
-                this process has open for writing, or is cutting just now, is not mapped.
+            mapping: `"auto"` maps where that is safe, see the module; the data directory, which
+                another process may hold, is the parent of the file's directory. `"always"` and
+                `"never"` do not ask. A file that this process has open for writing, or that
+                somebody is shortening just now, is not mapped.
+            index: the file is an index, of which little is looked at.
 
         Raises:
             ValueError: `mapping` is none of the three.
@@ -68,12 +80,8 @@ class MappedFile(Closing):
             return elsewhere
         name = fspath(path)
         fd = io.open_read(name)
-        try:
-            mapped = mapping == "always" or (mapping == "auto" and not held_by_another(name))
-        except BaseException:
-            os.close(fd)
-            raise
-        opened = cls(name, fd, 0, mapped=mapped)
+        opened = cls(name, fd, mapping, index=index)
+        opened._mapped = mapping == "always" or (mapping == "auto" and not held_by_another(name))
         opened.refresh()
         return opened
 
@@ -161,13 +169,44 @@ class MappedFile(Closing):
         return size
 
     def _map_whole(self, size: int) -> mmap.mmap | None:
+        """A map of the file, which holds a lock of it; None where it is not safe to have one."""
+        if not self._may_map(size):
+            return None
         try:
-            return _map(self._fd, size)
+            return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ)
         except ValueError as error:  # Python compares with the size, which has changed since
             raise CorruptRecordError(
                 f"the file shrank below {size} bytes while it was mapped; open it again",
                 path=self.path,
             ) from error
+
+    def _may_map(self, size: int) -> bool:
+        """Whether a map of so many bytes is safe; they are locked then for as long as it lives.
+
+        Whoever writes also shortens: what was preallocated goes when a segment is finished.
+        """
+        status = os.fstat(self._fd)
+        if io.is_written((status.st_dev, status.st_ino)):
+            return False
+        if self._mapping == "auto" and self._is_to_be_read(status):
+            return False
+        try:
+            record_locks.share(self._fd, size)
+        except BlockingIOError:
+            return False
+        except OSError:  # there are no such locks here
+            return self._mapping == "always"
+        return True
+
+    def _is_to_be_read(self, status: os.stat_result) -> bool:
+        """Whether a page of the file may fail for want of memory, or is not worth a map.
+
+        Who reads a hole through a map makes tmpfs take a page for it. A tmpfs, and what lies over
+        one, is on no device of its own (major number 0).
+        """
+        if self._index and (status.st_size <= INDEX_BYTES_READ or os.major(status.st_dev) == 0):
+            return True
+        return io.has_holes(self._fd, status)
 
     def close(self) -> None:
         """Release the file; a second call does nothing.
@@ -187,79 +226,6 @@ class MappedFile(Closing):
     def _check_open(self) -> None:
         if self._fd < 0:
             raise ValueError(f"{self.path} is closed")
-
-
-class _Map(mmap.mmap):
-    """A map that says of which file it is; it lives as long as anything looks into it."""
-
-    inode: tuple[int, int]
-
-
-#: The maps of this process, and the files that it is about to cut.
-_maps: weakref.WeakSet[_Map] = weakref.WeakSet()
-_being_cut: set[tuple[int, int]] = set()
-_registry: Final = threading.Lock()
-
-
-def _inode(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
-def _map(fd: int, size: int) -> _Map | None:
-    """A map of a file; None while this process writes to it, or cuts it.
-
-    Whoever writes also shortens: what was preallocated goes when a segment is finished.
-    """
-    inode = _inode(os.fstat(fd))
-    with _registry:
-        if inode in _being_cut or io.is_written(inode):
-            return None
-        made = _Map(fd, size, access=mmap.ACCESS_READ)
-        made.inode = inode
-        _maps.add(made)
-        return made
-
-
-@contextmanager
-def cutting(kept_bytes: dict[Path, int]) -> Iterator[None]:
-    """Let nobody in this process map files that are cut inside of the `with`.
-
-    Touching a map behind the end of its file kills the process. Other processes that read beside a
-    writer do not map.
-
-    Args:
-        kept_bytes: the files, and how much of each will stay; those that are missing are no matter.
-
-    Raises:
-        SegmentInUseError: one of them is mapped further than that.
-    """
-    kept = {}
-    for path, size in kept_bytes.items():
-        with suppress(FileNotFoundError):
-            kept[_inode(os.stat(path))] = (path, size)
-    with _registry:
-        used = _used_beyond(kept)
-        if used is not None:
-            path, size = used
-            raise SegmentInUseError(
-                "the file is read through a map, so it cannot be cut: close its readers first",
-                path=path,
-                position=size,
-            )
-        _being_cut.update(kept)
-    try:
-        yield
-    finally:
-        with _registry:
-            _being_cut.difference_update(kept)
-
-
-def _used_beyond(kept: dict[tuple[int, int], tuple[Path, int]]) -> tuple[Path, int] | None:
-    """A file that is mapped further than it is kept; an error from here would keep the map."""
-    for each in _maps:
-        if each.inode in kept and len(each) > kept[each.inode][1]:
-            return kept[each.inode]
-    return None
 
 
 def held_by_another(path: str | PathLike[str]) -> bool:

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
-from kseg.files.mapping import cutting
 from kseg.log import residence
 from kseg.log.append_rules import LAST_OFFSET_MAX
 from kseg.log.deletion import give_up_segments, remove_segment
@@ -216,7 +215,8 @@ def truncate_to(state: LogState, offset: int) -> bool:
 
     Raises:
         ValueError: the offset is negative.
-        SegmentInUseError: this process reads, through a map, what is to be cut; nothing is changed.
+        SegmentInUseError: what is to be cut is read through a map, and the disk has no room for a
+            new file of what stays; nothing is changed.
         CorruptRecordError: damage lies in front of the offset; nothing is changed.
         OSError: the disk refuses; if that is not so at once, the log has failed.
         PoisonedFileError: the log failed before.
@@ -234,7 +234,8 @@ def truncate_to(state: LogState, offset: int) -> bool:
             truncate_fully_and_start_at(state, offset)
             return True
         last = state.published.segments_from(offset)[0]
-        with cutting(_kept_bytes(last, plan)), state.all_or_poison():
+        io.check_cuts(_kept_bytes(last, plan))
+        with state.all_or_poison():
             _truncate(state, plan, last)
         return True
 

@@ -161,7 +161,8 @@ class RemoteFile(MappedFile):
 
     def __init__(self, url: str, store: Store, size: int) -> None:
         """Look at nothing yet; use `RemotePath.open_elsewhere`."""
-        super().__init__(url, -1, size, mapped=False)
+        super().__init__(url, -1, "never")
+        self._size = size
         self._store: Final = store
         self._lock: Final = Lock()
         self._pool: ThreadPoolExecutor | None = None

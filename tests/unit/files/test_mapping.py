@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import errno
 import gc
 import os
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kseg.errors import CorruptRecordError, SegmentInUseError
-from kseg.files import io, lock
-from kseg.files.mapping import MappedFile, cutting, held_by_another
+from kseg.files import io, lock, record_locks
+from kseg.files.mapping import INDEX_BYTES_READ, MappedFile, held_by_another
 from tests.unit.files.foreign import holding
 
 DATA = bytes(range(256)) * 64
@@ -177,55 +182,186 @@ def test_a_file_that_shrinks_between_asking_and_mapping_is_an_error(
         MappedFile.open(path)
 
 
-def test_a_file_that_is_mapped_further_than_is_kept_is_not_cut(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(bytes(5_000))
-    with MappedFile.open(path, "always"):
-        with cutting({path: 5_000}):
-            pass
-        with pytest.raises(SegmentInUseError) as caught, cutting({path: 4_999}):
-            pass
-        assert (caught.value.path, caught.value.position) == (str(path), 4_999)
-    with cutting({path: 0, tmp_path / "missing": 0}):
-        pass
+def test_a_file_that_is_mapped_further_than_is_kept_goes_on_as_a_new_one(path: Path) -> None:
+    inode = path.stat().st_ino
+    os.chmod(path, 0o640)
+    with MappedFile.open(path) as file, file.view() as view:
+        with io.WriteFile.open(path) as writer:
+            writer.truncate(4_999)
+            writer.flush()
+            assert (writer.size, path.stat().st_size) == (4_999, 4_999)
+            writer.write_at(4_999, b"more")
+            assert not MappedFile.open(path).mapped
+        assert path.read_bytes() == DATA[:4_999] + b"more"
+        assert (path.stat().st_ino != inode, path.stat().st_mode & 0o777) == (True, 0o640)
+        assert view == DATA
+    assert os.listdir(path.parent) == [path.name]
 
 
-def test_a_map_is_in_use_as_long_as_anything_looks_into_it(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(b"abc")
-    file = MappedFile.open(path, "always")
+@pytest.mark.parametrize("kept", [len(DATA), len(DATA) + 1, len(DATA) + 9_999])
+def test_a_file_that_is_kept_as_far_as_it_is_mapped_is_cut_in_its_place(
+    path: Path, kept: int
+) -> None:
+    inode = path.stat().st_ino
+    with MappedFile.open(path) as file, io.WriteFile.open(path) as writer:
+        assert file.mapped
+        writer.truncate(len(DATA) + 10_000)
+        writer.truncate(kept)
+    assert (path.stat().st_ino, path.stat().st_size) == (inode, kept)
+
+
+def test_a_map_is_in_use_as_long_as_anything_looks_into_it(path: Path) -> None:
+    file = MappedFile.open(path)
     view = file.pin()
     file.close()
-    with pytest.raises(SegmentInUseError), cutting({path: 0}):
-        pass
-    assert bytes(view) == b"abc"
+    inode = path.stat().st_ino
+    with io.WriteFile.open(path) as writer:
+        writer.truncate(1_000)
+        assert path.stat().st_ino != inode
+    assert view == DATA
+    del view
+    file = MappedFile.open(path)
+    view = file.pin()
+    file.close()
     view.release()
-    with cutting({path: 0}):
-        pass
+    inode = path.stat().st_ino
+    with io.WriteFile.open(path) as writer:
+        writer.truncate(0)
+    assert path.stat().st_ino == inode
 
 
-def test_nobody_maps_a_file_while_it_is_cut(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(b"abc")
-    with cutting({path: 0}):
-        with MappedFile.open(path, "always") as file:
-            assert not file.mapped
-            assert bytes(file.read(0, 3)) == b"abc"
-        os.truncate(path, 1)
-    with MappedFile.open(path, "always") as file:
-        assert (file.mapped, file.size) == (True, 1)
+def test_nobody_maps_a_file_while_it_is_cut(path: Path) -> None:
+    seen = []
+
+    def cut(fd: int, size: int) -> None:
+        child = [sys.executable, "-c", IS_MAPPED, str(path)]
+        seen.append(subprocess.run(child, capture_output=True, text=True, check=True).stdout)
+        os.ftruncate(fd, size)
+
+    with io.WriteFile.open(path) as writer, io.calls_replaced(io.Calls(ftruncate=cut)):
+        writer.truncate(1)
+    with MappedFile.open(path) as file:
+        assert (file.mapped, file.size, seen) == (True, 1, ["False\n"])
 
 
-def test_a_file_that_is_cut_is_read_on_without_a_map_once_it_is_looked_at_again(
-    tmp_path: Path,
+IS_MAPPED = """
+import sys
+from kseg.files.mapping import MappedFile
+with MappedFile.open(sys.argv[1]) as file:
+    print(file.mapped)
+"""
+
+
+def test_a_child_that_has_a_part_in_a_map_keeps_the_bytes(path: Path) -> None:
+    file = MappedFile.open(path)
+    view = file.pin()
+    asked, asks = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(asks)
+        os.read(asked, 1)
+        os._exit(0 if bytes(view) == DATA else 1)
+    os.close(asked)
+    view.release()
+    file.close()
+    with io.WriteFile.open(path) as writer:
+        writer.truncate(0)
+    os.close(asks)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_cannot_be_locked_is_mapped_by_those_who_insist(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def lacking(_fd: int, _size: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(record_locks, "share", lacking)
+    with MappedFile.open(path) as file, MappedFile.open(path, "always") as insisting:
+        assert (file.mapped, insisting.mapped) == (False, True)
+
+
+def test_a_cut_without_room_beside_a_map_names_bytes_and_reader(path: Path) -> None:
+    def full(fd: int, parts: Any, position: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with MappedFile.open(path) as file, io.WriteFile.open(path) as writer:
+        assert file.mapped
+        with (
+            io.calls_replaced(io.Calls(pwritev=full)),
+            pytest.raises(SegmentInUseError, match=f"process {os.getpid()} .* 999 bytes") as caught,
+        ):
+            writer.truncate(999)
+        assert (caught.value.path, caught.value.position) == (str(path), 999)
+        assert (writer.size, path.read_bytes()) == (len(DATA), DATA)
+        assert os.listdir(path.parent) == [path.name]
+        writer.truncate(998)
+    assert path.read_bytes() == DATA[:998]
+
+
+def test_a_cut_without_room_is_refused_before_anything_is_done(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fstatvfs", lambda _fd: SimpleNamespace(f_bavail=1, f_frsize=512))
+    with MappedFile.open(path) as file:
+        assert file.mapped
+        io.check_cuts({path: len(DATA), path.with_name("missing"): 0})
+        io.check_cuts({path: 512})
+        with pytest.raises(SegmentInUseError, match="the disk has 512 bytes left"):
+            io.check_cuts({path: 513})
+    io.check_cuts({path: 513})
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_a_cut_beside_a_map_that_fails_leaves_the_old_file_or_the_new_one(
+    path: Path, at: int
+) -> None:
+    left = [at]
+
+    def failing(call: Any) -> Any:
+        def fail_once(*args: Any, **kwargs: Any) -> Any:
+            left[0] -= 1
+            if left[0] == -1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return call(*args, **kwargs)
+
+        return fail_once
+
+    plain = io.Calls()
+    names = ("open", "pwritev", "fsync", "fdatasync", "rename", "unlink", "chmod")
+    calls = io.Calls(**{name: failing(getattr(plain, name)) for name in names})
+    os.chmod(path, 0o640)
+    with MappedFile.open(path) as file, file.view() as view, io.WriteFile.open(path) as writer:
+        with io.calls_replaced(calls), suppress(OSError):
+            writer.truncate(5_000)
+        assert path.read_bytes() in (DATA, DATA[:5_000])
+        assert os.path.samestat(path.stat(), os.fstat(writer.fd))
+        assert writer.poisoned == (path.stat().st_size == 5_000 and left[0] < 0)
+        assert view == DATA
+    assert os.listdir(path.parent) == [path.name]
+    assert (left[0] >= 0) == (at > 6)
+
+
+@pytest.mark.parametrize("size", [1, 5_000, 1 << 20])
+def test_a_file_with_holes_is_read(tmp_path: Path, size: int) -> None:
     path = tmp_path / "log"
-    path.write_bytes(b"abc")
-    with MappedFile.open(path, "always") as file:
-        with cutting({path: 3}):
-            path.write_bytes(b"abcdef")
-            assert (file.refresh(), file.mapped) == (6, False)
-        assert bytes(file.read(3, 3)) == b"def"
+    path.touch()
+    os.truncate(path, size)
+    with MappedFile.open(path) as file:
+        assert not file.mapped
+        assert bytes(file.read(0, size)) == bytes(size)
+
+
+@pytest.mark.parametrize(("size", "mapped"), [(INDEX_BYTES_READ, False), (1 << 20, True)])
+def test_an_index_is_mapped_where_it_is_large_and_on_a_disk(
+    tmp_path: Path, size: int, mapped: bool
+) -> None:
+    if os.major(tmp_path.stat().st_dev) == 0:
+        pytest.skip("the temporary directory lies on no disk")
+    path = tmp_path / "index"
+    path.write_bytes(b"1" * size)
+    with MappedFile.open(path, index=True) as index, MappedFile.open(path) as log:
+        assert (index.mapped, log.mapped) == (mapped, True)
 
 
 def test_a_file_that_this_process_writes_to_is_not_mapped(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kseg.analysis.verify import verify
 from kseg.errors import (
     CorruptRecordError,
     OffsetOutOfRangeError,
@@ -257,28 +259,45 @@ def test_snapshots_past_the_cut_are_gone_and_one_is_at_it(log: Log) -> None:
     assert snapshots(log) == [5]
 
 
-def test_what_is_read_through_a_map_is_not_cut(log: Log) -> None:
+def test_what_is_read_through_a_map_stays_for_its_readers(log: Log) -> None:
     before = told(log.path)
     path = log.segments[1].path
     with Segment.open(path, mapping="always") as reader:
         assert len(reader.batches()) == 3
-        with pytest.raises(SegmentInUseError, match="close its readers"):
-            log.truncate_to(13)
+        assert log.truncate_to(18)  # all of that segment stays
+        assert log.truncate_to(13)
+        assert len(reader.batches()) == 3
+    fill(log, [2])
+    kept = [each for each in before if each.last_offset < 13]
+    assert told(log.path)[:-1] == kept
+    assert log.fetch(13).next_offset == 15
+    log.close()
+    assert verify(log.path).ok
+
+
+def test_an_index_that_is_looked_into_through_a_map_stays_for_its_readers(log: Log) -> None:
+    with Log.open(log.path, mapping="always") as other, other.open_segment(other.segments[1]) as s:
+        count = s.offset_index.entry_count
+        assert count
+        assert log.truncate_to(12)
+        assert s.offset_index.entry_count == count
+    log.close()
+    assert verify(log.path).ok
+
+
+def test_what_is_read_through_a_map_is_not_cut_without_room_for_what_stays(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = told(log.path)
+    path = log.segments[1].path
+    with Segment.open(path, mapping="always"):
+        with monkeypatch.context() as full:
+            full.setattr(os, "fstatvfs", lambda _fd: SimpleNamespace(f_bavail=0, f_frsize=512))
+            with pytest.raises(SegmentInUseError, match="the disk has 0 bytes left"):
+                log.truncate_to(13)
         assert told(log.path) == before
         assert log.log_end_offset == 30
-        assert log.truncate_to(18)  # all of that segment stays
-    assert log.truncate_to(13)
-
-
-def test_an_index_that_is_looked_into_through_a_map_is_not_cut(log: Log) -> None:
-    with Segment.open(log.segments[1].path, mapping="never") as reader:
-        index = reader.offset_index
-        assert index.entry_count
-        assert not reader.mapped
-    with Log.open(log.path, mapping="always") as other, other.open_segment(other.segments[1]) as s:
-        assert s.offset_index.entry_count
-        with pytest.raises(SegmentInUseError):
-            log.truncate_to(13)
+        assert log.truncate_to(13)
 
 
 def test_damage_in_front_of_the_cut_stops_it_before_anything_changes(log: Log) -> None:

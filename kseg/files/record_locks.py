@@ -1,0 +1,122 @@
+"""Record locks of a file, as fcntl(2) has them: asked about for a process, taken for an open file.
+
+A broker's lock on `.lock` belongs to its process. That a file is mapped is said by the other kind,
+the open file description lock: it belongs to one opening, a map with its own descriptor keeps it
+alive, a child after a fork has a part in it, and it goes with the last of them. It covers the bytes
+that are mapped, shared; whoever shortens the file asks for those that go, exclusively. Both only
+ever try.
+
+    struct flock, Linux            macOS
+    int16  l_type                  int64  l_start
+    int16  l_whence                int64  l_len
+    int64  l_start                 int32  l_pid
+    int64  l_len                   int16  l_type
+    int32  l_pid                   int16  l_whence
+
+Source: fcntl(2), `F_GETLK` and `F_OFD_SETLK`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+from contextlib import suppress
+from typing import Final
+
+if sys.platform == "darwin":
+    _FLOCK: Final = struct.Struct("@qqihh")
+
+    def _pack(kind: int, start: int = 0, size: int = 0) -> bytes:
+        return _FLOCK.pack(start, size, 0, kind, os.SEEK_SET)
+
+    def _unpack(answer: bytes) -> tuple[int, int]:
+        _start, _length, process, kind, _whence = _FLOCK.unpack(answer)
+        return kind, process
+
+else:
+    _FLOCK: Final = struct.Struct("@hhqqi0q")
+
+    def _pack(kind: int, start: int = 0, size: int = 0) -> bytes:
+        return _FLOCK.pack(kind, os.SEEK_SET, start, size, 0)
+
+    def _unpack(answer: bytes) -> tuple[int, int]:
+        kind, _whence, _start, _length, process = _FLOCK.unpack(answer)
+        return kind, process
+
+
+def conflicting_process(fd: int) -> int | None:
+    """The process whose own lock would refuse us a lock over the whole file; None if none does."""
+    answer = fcntl.fcntl(fd, fcntl.F_GETLK, _pack(fcntl.F_WRLCK))
+    kind, process = _unpack(answer)
+    return None if kind == fcntl.F_UNLCK else process
+
+
+# ---- locks of an open file description -----------------------------------------------------------
+
+
+def share(fd: int, size: int) -> None:
+    """Say that the first `size` bytes of an open file are mapped.
+
+    Raises:
+        BlockingIOError: somebody is about to take some of them away.
+        OSError: the system, or the file system, has no such locks.
+    """
+    _set(fd, fcntl.F_RDLCK, 0, size)
+
+
+def exclude(fd: int, position: int) -> None:
+    """Let nobody map what lies from `position` on, until `release`; `fd` is open for writing.
+
+    Raises:
+        BlockingIOError: somebody has mapped it.
+        OSError: the system, or the file system, has no such locks.
+    """
+    _set(fd, fcntl.F_WRLCK, position, 0)
+
+
+def release(fd: int) -> None:
+    """Let go of what this opening of the file holds."""
+    _set(fd, fcntl.F_UNLCK, 0, 0)
+
+
+def is_shared(fd: int, position: int) -> bool:
+    """Whether somebody has mapped what lies from `position` on, as far as the system tells."""
+    if not hasattr(fcntl, "F_OFD_GETLK"):
+        return False
+    try:
+        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _pack(fcntl.F_WRLCK, position))
+    except OSError:
+        return False
+    return _unpack(answer)[0] != fcntl.F_UNLCK
+
+
+def _set(fd: int, kind: int, start: int, size: int) -> None:
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _pack(kind, start, size))
+
+
+def sharing_processes(fd: int) -> list[int]:
+    """The processes that have locked an open file by `share`, as far as we may look; rising.
+
+    The kernel does not tell whose such a lock is, so every descriptor that is to be seen is asked.
+    """
+    status = os.fstat(fd)
+    found = []
+    with suppress(OSError):
+        found = [name for name in os.listdir("/proc") if name.isdigit() and _shares(name, status)]
+    return sorted(map(int, found))
+
+
+def _shares(process: str, status: os.stat_result) -> bool:
+    with suppress(OSError):
+        for number in os.listdir(f"/proc/{process}/fd"):
+            with suppress(OSError):
+                if os.path.samestat(os.stat(f"/proc/{process}/fd/{number}"), status):
+                    with open(f"/proc/{process}/fdinfo/{number}", encoding="ascii") as told:
+                        if "OFDLCK" in told.read():
+                            return True
+    return False
