@@ -529,7 +529,7 @@ def _check_room(fd: int, path: StrPath, position: int, size: int) -> None:
 
 
 def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
-    readers = record_locks.sharing_processes(fd)
+    readers = _readers(fd)
     who = f"process {', '.join(map(str, readers))}" if readers else "a process"
     return SegmentInUseError(
         f"{who} reads the file through a map, so it cannot be cut in place, and a new file of "
@@ -537,6 +537,33 @@ def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
         path=path,
         position=size,
     )
+
+
+def _readers(fd: int) -> list[int]:
+    """The processes that have mapped an open file, as far as we may look; rising.
+
+    The kernel does not tell whose such a lock is, so every descriptor that is to be seen is asked.
+    """
+    status = os.fstat(fd)
+    found: list[int] = []
+    with suppress(OSError):
+        found += [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return sorted(process for process in found if _has_mapped(process, status))
+
+
+def _has_mapped(process: int, file: os.stat_result) -> bool:
+    with suppress(OSError):
+        for number in os.listdir(f"/proc/{process}/fd"):
+            with suppress(OSError):
+                if not os.path.samestat(os.stat(f"/proc/{process}/fd/{number}"), file):
+                    continue
+                told = open_read(f"/proc/{process}/fdinfo/{number}")
+                try:
+                    if record_locks.TOLD in os.read(told, _COPIED_BYTES):
+                        return True
+                finally:
+                    os.close(told)
+    return False
 
 
 #: Device and inode of each file that a `WriteFile` has open, by its descriptor.

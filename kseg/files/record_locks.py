@@ -23,7 +23,6 @@ import fcntl
 import os
 import struct
 import sys
-from contextlib import suppress
 from typing import Final
 
 if sys.platform == "darwin":
@@ -82,6 +81,10 @@ def release(fd: int) -> None:
     _set(fd, fcntl.F_UNLCK, 0, 0)
 
 
+#: What the kernel's `fdinfo` says of an opening that holds such a lock.
+TOLD: Final = b"OFDLCK"
+
+
 def is_shared(fd: int, position: int) -> bool:
     """Whether somebody has mapped what lies from `position` on, as far as the system tells."""
     if not hasattr(fcntl, "F_OFD_GETLK"):
@@ -97,26 +100,3 @@ def _set(fd: int, kind: int, start: int, size: int) -> None:
     if not hasattr(fcntl, "F_OFD_SETLK"):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _pack(kind, start, size))
-
-
-def sharing_processes(fd: int) -> list[int]:
-    """The processes that have locked an open file by `share`, as far as we may look; rising.
-
-    The kernel does not tell whose such a lock is, so every descriptor that is to be seen is asked.
-    """
-    status = os.fstat(fd)
-    found = []
-    with suppress(OSError):
-        found = [name for name in os.listdir("/proc") if name.isdigit() and _shares(name, status)]
-    return sorted(map(int, found))
-
-
-def _shares(process: str, status: os.stat_result) -> bool:
-    with suppress(OSError):
-        for number in os.listdir(f"/proc/{process}/fd"):
-            with suppress(OSError):
-                if os.path.samestat(os.stat(f"/proc/{process}/fd/{number}"), status):
-                    with open(f"/proc/{process}/fdinfo/{number}", encoding="ascii") as told:
-                        if "OFDLCK" in told.read():
-                            return True
-    return False

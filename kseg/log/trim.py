@@ -177,7 +177,7 @@ def cut_unfollowed(plan: TruncationPlan) -> None:
 
     Raises:
         LogLockedError: another process, or a log of this one, writes there; nothing is changed.
-        SegmentInUseError: this process reads, through a map, what is to be cut.
+        SegmentInUseError: as `truncate_to`; nothing is changed.
         OSError: the disk refuses.
     """
     directory = plan.path.resolve()
@@ -187,10 +187,11 @@ def cut_unfollowed(plan: TruncationPlan) -> None:
         resident.claim(directory.name)
         (cut,) = plan.actions
         assert plan.position is not None
+        io.check_cuts({cut.path: plan.position})
         untouched = False
         resident.mark_loaded()
         resident.forget_broker_epoch()
-        with cutting({cut.path: plan.position}), io.WriteFile.open(cut.path) as file:
+        with io.WriteFile.open(cut.path) as file:
             file.truncate(plan.position)
             file.flush()
     finally:
