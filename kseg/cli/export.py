@@ -26,7 +26,8 @@ from kseg.cli.paths import Partition, known_path, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS
 from kseg.errors import KsegError, NotALogError
-from kseg.files.names import PathKind
+from kseg.files.names import OFFSET_MAX, PathKind
+from kseg.log.overlaps import first_offsets
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
@@ -92,13 +93,13 @@ def export(
 
     OUT is the file if it has one of these extensions and one file is written; else a directory that
     is made as needed: OUT/orders-0.parquet, or with --per segment
-    OUT/orders-0/00000000000000000000.parquet. A file takes its name, and the place of an older one,
-    when it is whole.
+    OUT/orders-0/00000000000000000000.parquet, which holds what the log gives of that segment.
+    A file takes its name, and the place of an older one, when it is whole.
     """
     if out == "-":
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
     form = form or _form_of(out)
-    found = list(_inputs(paths, Selection(topics, partitions), per))
+    found = list(_inputs(paths, Selection(topics, partitions), per, offsets[0]))
     targets = _targets(found, Path(out), form)
     faults: list[KsegError] = []
     look = Look(form, fields, encoding)
@@ -131,6 +132,7 @@ class Input:
         segment: the one segment wanted, else None for all.
         size: bytes of log, for the progress bar.
         directory: name of the partition directory, if one was asked for.
+        first_offset: what the log gives of the segment begins here; None for a file by itself.
     """
 
     partition: Partition
@@ -138,9 +140,12 @@ class Input:
     segment: Path | None
     size: int
     directory: str | None = None
+    first_offset: int | None = None
 
 
-def _inputs(paths: tuple[str, ...], selection: Selection, per: str) -> Iterator[Input]:
+def _inputs(
+    paths: tuple[str, ...], selection: Selection, per: str, start: int | None
+) -> Iterator[Input]:
     for path in paths:
         known = known_path(path)
         if known.kind is PathKind.FILE:
@@ -157,9 +162,18 @@ def _inputs(paths: tuple[str, ...], selection: Selection, per: str) -> Iterator[
                     size = sum(info.size for info in log.segments)
                     yield Input(partition, name, None, size, name.name)
                     continue
+                firsts = _first_offsets(log, start)
                 for info in log.segments:
                     stem = name / info.path.stem
-                    yield Input(partition, stem, info.path, info.size, name.name)
+                    first = firsts.get(info.path, OFFSET_MAX + 1)
+                    yield Input(partition, stem, info.path, info.size, name.name, first)
+
+
+def _first_offsets(log: Log, start: int | None) -> dict[Path, int]:
+    """Where what a log gives of each segment begins, of those that a read from `start` walks."""
+    view = log.view
+    firsts = first_offsets(view, max(view.log_start_offset, start or 0))
+    return {info.path: first for info, first in firsts}
 
 
 def _form_of(out: str) -> str:
@@ -203,6 +217,8 @@ def _pieces(one: Input, look: Look, where: dict[str, Any]) -> Iterator[RecordCol
         raise click.UsageError("--isolation read_committed wants whole partitions.")
     with Segment.open(one.segment) as segment:
         rest = {name: value for name, value in where.items() if name != "isolation"}
+        if one.first_offset is not None:
+            rest["start_offset"] = max(one.first_offset, rest["start_offset"] or 0)
         topic, partition = one.partition.topic, one.partition.partition
         for columns in segment.read(fields=fields, **rest):
             yield replace(columns, topic=topic, partition=partition)

@@ -36,7 +36,8 @@ def info(
     """Show partitions, segments, offsets, times, codecs, formats and sizes.
 
     Only headers and indexes are looked at, so nothing is said about contents; 'kseg verify' does
-    that. Times are those that headers state.
+    that. Times are those that headers state. What lies in the files is counted: an offset that two
+    segments hold counts twice.
     """
     found: list[dict[str, Any]] = []
     faults: list[KsegError] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -31,12 +32,14 @@ from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.standard_streams import ReaderGone
 from kseg.errors import NotALogError
 from kseg.files.names import PathKind
+from kseg.log.overlaps import believed_end
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
     from kseg.cli.selected import Mask
     from kseg.format.values import RecordColumns
+    from kseg.log.published import SegmentInfo
 
 
 @click.command()
@@ -185,17 +188,10 @@ class Reader:
 
     def _of_log(self, log: Log) -> Iterator[RecordColumns]:
         names = _fields(kafka07=any(info.files.kafka07 for info in log.segments))
-        if not self._asked.plain_tail:
-            isolation = self._asked.isolation
-            yield from log.read(fields=names, isolation=isolation, **self._asked.where)
-            return
-        paths = [info.path for info in log.segments]
-        skipped, position = tail_of(paths, self._asked.last or 0, control=False)
-        for info in log.segments[skipped:]:
-            with log.open_segment(info) as segment:
-                start = log.log_start_offset if log.log_start_offset > log.first_offset else None
-                yield from segment.read(fields=names, start_offset=start, start_position=position)
-            position = 0
+        where = self._asked.where
+        if self._asked.plain_tail:
+            where["start_offset"] = _start_of_tail(log, self._asked.last or 0)
+        yield from log.read(fields=names, isolation=self._asked.isolation, **where)
 
     def _write(self, pieces: Iterator[RecordColumns], directory: str | None) -> None:
         for columns in pieces:
@@ -222,6 +218,31 @@ class Reader:
 def _fields(*, kafka07: bool) -> tuple[str, ...]:
     names = (field.name for field in RECORD_FIELDS)
     return tuple(name for name in names if kafka07 or name != "next_offset")
+
+
+def _start_of_tail(log: Log, count: int) -> int | None:
+    """Where at least the last `count` records begin, told from headers; None where they do not."""
+    number, position = tail_of([info.path for info in log.segments], count, control=False)
+    infos = log.segments[number:]
+    if not infos or _overlap(log, infos):
+        return None
+    with log.open_segment(infos[0]) as segment:
+        for tile in segment.walk(start=position, limit=position + 1):
+            table = tile.table
+            if len(table) and table.crc_ok[0] == 1:
+                first = int(table.base_offset[0])
+                return first if first >= 0 else int(table.last_offset[0])
+    return None
+
+
+def _overlap(log: Log, infos: tuple[SegmentInfo, ...]) -> bool:
+    """Whether one of them goes on past the next one's base, so that records are counted twice."""
+    for info, following in pairwise(infos):
+        with log.open_segment(info) as segment:
+            end = believed_end(segment, following.base_offset)
+        if end is not None and end > following.base_offset:
+            return True
+    return False
 
 
 def _one_partition(paths: tuple[str, ...], selection: Selection) -> Path:

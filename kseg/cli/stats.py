@@ -48,7 +48,8 @@ def stats(
 
     Sizes of records are those of key and value before compression. Quantiles are at most a
     sixteenth too large, numbers of different keys are within about 2 %, and the bytes of a top key
-    are exact unless an error is shown.
+    are exact unless an error is shown. What lies in the files is counted: an offset that two
+    segments hold counts twice.
     """
     from kseg.analysis.stats import StatsOptions
     from kseg.analysis.stats import stats as run

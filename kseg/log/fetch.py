@@ -2,7 +2,9 @@
 
 The format on disk is that of the wire, so nothing is decoded, copied twice or changed: an answer is
 a memoryview, or a range of a file for `sendfile`. It is out of one segment, begins with the batch
-that holds the offset, and may end inside a batch, as a fetch of Kafka's does.
+that holds the offset, and may end inside a batch, as a fetch of Kafka's does. So it has records
+before the offset that was asked for where that lies inside a batch, and those of overlapping
+segments as they lie; `Fetched.columns` leaves them out, as consumers do.
 
 A fetch reads by positions, never through a map, and beside the writer as `finding` says.
 

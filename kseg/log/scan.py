@@ -85,7 +85,10 @@ class Scan:
                 yield from log.read(fields=fields, **where)
 
     def batches(self) -> Iterator[BatchTable]:
-        """Headers alone, at most 65,536 a table; checksums are noted, not insisted on."""
+        """Headers alone, at most 65,536 a table; checksums are noted, not insisted on.
+
+        They are those that lie in the files, in segments that overlap all of them.
+        """
         for source in self.sources:
             if source.is_file:
                 with Segment.open(source.path, mapping=self.mapping) as segment:
@@ -135,7 +138,8 @@ def scan(
 
     Args:
         paths: one or several; what each is, is told from its name and contents.
-        offset: `(start, end)`, half open, None for no bound.
+        offset: `(start, end)`, half open, None for no bound. Of a partition each offset comes
+            once, and none before the log's start; a file is read as it is.
         time: the same for timestamps in ms; records need not be in order of time.
         fields: columns to give; offset, timestamp, key, value and headers if None, with topic and
             partition in front where more than one partition is read.

@@ -12,14 +12,16 @@ follows it over the same bytes. Source: Kafka ProducerStateManager, UnifiedLog.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from kseg.constants import ControlType
 from kseg.format.header import COLUMN, BatchTable
+from kseg.log.overlaps import Reached
 from kseg.log.snapshots import SnapshotFiles
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from kseg.log.published import SegmentInfo
     from kseg.log.view import LogView
 
+    Keep = Callable[[BatchTable], BatchTable]
 
 _OFFSET_MAX: Final = 2**63 - 1
 #: What a transaction is followed by.
@@ -151,6 +154,26 @@ class AbortedAhead:
         self._reached = start_offset
         self._end = end_offset
 
+    def beside(self, start_offset: int, next_base_offset: int | None) -> Keep:
+        """What leaves out aborted records of a segment, and of no other one before the next.
+
+        Args:
+            start_offset: where its reading begins.
+            next_base_offset: of the segment behind it; None for the last.
+        """
+        end = _OFFSET_MAX if next_base_offset is None else next_base_offset
+        ranges = self.within(start_offset, end)
+
+        def keep(table: BatchTable) -> BatchTable:
+            nonlocal ranges, end
+            last = int(table.last_offset.max(initial=0))
+            if last >= end:  # the segment goes on past the next one's base
+                end = last + 1
+                ranges = self.within(start_offset, end)
+            return ranges.drop(table)
+
+        return keep
+
     def within(self, start_offset: int, end_offset: int) -> AbortedRanges:
         """Those that touch a stretch, which must not lie in front of the one asked for before."""
         end = min(end_offset, self._end)
@@ -182,14 +205,18 @@ def aborted_ranges(log: LogView, start_offset: int, end_offset: int) -> AbortedR
 
 def _tables_from(log: LogView, offset: int) -> Iterator[BatchTable]:
     """Headers from the batch that holds `offset` to the log's end; checksums are left alone."""
-    for info in log.segments_from(offset):
+    reached = Reached(offset)
+    infos = log.segments_from(offset)
+    for info, following in zip_longest(infos, infos[1:]):
         with log.open_segment(info) as segment:
             start = segment.start_for_offset(offset).position
             for tile in segment.walk(start=start, on_bad_crc="ignore"):
                 table = tile.table
-                if len(table) and int(table.last_offset[0]) < offset:
-                    table = table.take(table.last_offset >= offset)
+                reached.note(table)
+                if len(table) and int(table.last_offset[0]) < reached.offset:
+                    table = table.take(table.last_offset >= reached.offset)
                 yield table
+            reached.leave(segment, None if following is None else following.base_offset)
 
 
 def infos_from(segments: tuple[SegmentInfo, ...], offset: int) -> tuple[SegmentInfo, ...]:

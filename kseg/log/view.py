@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property
+from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,13 +31,16 @@ from kseg.format.request import FIELDS_DEFAULT
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log import transactions
 from kseg.log.locations import BatchLocation, RecordLocation
+from kseg.log.overlaps import Reached, end_of
 from kseg.log.published import Published, SegmentInfo
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
+    from kseg.format.header import BatchTable
     from kseg.log.foreign import Snapshot
 
     OnError = Callable[[KsegError], None]
+    Keep = Callable[[BatchTable], BatchTable]
 
 #: How often a directory is listed whose files go away while it is looked at.
 _LISTINGS_MAX: Final = 8
@@ -166,7 +170,7 @@ class LogView:
             return self.published.log_end_offset
         for info in reversed(self.segments):
             with self.open_segment(info) as segment:
-                end = _end_of(segment)
+                end = end_of(segment)
             if end is not None:
                 return end
         return self.segments[-1].base_offset if self.segments else 0
@@ -253,7 +257,8 @@ class LogView:
 
         Args:
             start_offset, end_offset: records with `start_offset <= offset < end_offset`, none
-                before the log's start.
+                before the log's start. Each offset comes once, rising, also where segments hold
+                the same ones; see `kseg.log.overlaps`.
             isolation: "read_uncommitted", or "read_committed": no records of aborted transactions,
                 and none at or past the last stable offset.
             fields: names out of `kseg.format.columns.FIELDS`.
@@ -284,22 +289,27 @@ class LogView:
         ahead: transactions.AbortedAhead | None,
         where: dict[str, Any],
     ) -> Iterator[RecordColumns]:
+        reached = Reached(start)
         infos = self.segments_from(start)
-        if not infos:
-            return
-        ends = [*(info.base_offset for info in infos[1:]), end]
-        for info, segment_end in zip(infos, ends, strict=True):
-            if info.base_offset >= end:
+        for info, following in zip_longest(infos, infos[1:]):
+            # A segment may hold records below its base: only a gap in front of it leaves room.
+            if min(info.base_offset, reached.offset) >= end:
                 return
-            if ahead is not None:
-                where["keep"] = ahead.within(max(start, info.base_offset), segment_end).drop
+            next_base = None if following is None else following.base_offset
+            hidden = (
+                None if ahead is None else ahead.beside(max(start, info.base_offset), next_base)
+            )
             with self.open_segment(info) as segment:
-                # Segments that lie wholly inside the range need no comparison a record.
-                inner = start if start > info.base_offset else None
-                pieces = segment.read(start_offset=inner, end_offset=end, fields=fields, **where)
+                pieces = segment.read(
+                    start_offset=reached.offset,
+                    end_offset=end,
+                    fields=fields,
+                    **{**where, "keep": _noting(reached, hidden or where.get("keep"))},
+                )
                 for columns in pieces:
-                    self._check_not_cut(segment_end)
+                    self._check_not_cut(end if next_base is None else next_base)
                     yield columns
+                reached.leave(segment, next_base)
 
     def _check_not_cut(self, segment_end: int) -> None:
         """Refuse what was read of a segment that this process has cut meanwhile."""
@@ -322,6 +332,16 @@ class LogView:
         return f"LogView({str(self.path)!r}, {len(self.segments)} segments)"
 
 
+def _noting(reached: Reached, keep: Keep | None) -> Keep:
+    """What is told of every table, and leaves out what `keep` does."""
+
+    def note(table: BatchTable) -> BatchTable:
+        reached.note(table)
+        return table if keep is None else keep(table)
+
+    return note
+
+
 def _list(path: str | PathLike[str]) -> tuple[PartitionFiles, list[int]]:
     """The files and the sizes of the logs; listed again where retention renamed one meanwhile."""
     for _ in range(_LISTINGS_MAX - 1):
@@ -334,18 +354,6 @@ def _list(path: str | PathLike[str]) -> tuple[PartitionFiles, list[int]]:
 
 def _sizes(files: PartitionFiles) -> list[int]:
     return [os.stat(segment.log).st_size for segment in files.segments]
-
-
-def _end_of(segment: Segment) -> int | None:
-    """The offset after a segment's last whole batch, None if it holds none; the index helps."""
-    start = segment.start_for_offset(2**63 - 1).position
-    last = None
-    for tile in segment.walk(start=start, on_bad_crc="ignore"):
-        if len(tile.table):
-            last = tile.table[len(tile.table) - 1]
-    if last is None:
-        return None
-    return segment.base_offset + last.position + last.size if segment.kafka07 else last.next_offset
 
 
 __all__ = ["ISOLATIONS", "LogView"]

@@ -109,3 +109,14 @@ def payments(tmp_path: Path) -> Path:
     )
     write_segment(directory, 0, *parts)
     return directory
+
+
+def overlapping(root: Path) -> Path:
+    """Segments of offsets 0 to 7 and 5 to 9, a batch each."""
+    directory = root / "data" / "orders-0"
+    for base, count in ((0, 8), (5, 5)):
+        given = [record(b"of %d" % base) for _ in range(count)]
+        write_segment(
+            directory, base, *(batch([one], base_offset=base + n) for n, one in enumerate(given))
+        )
+    return directory

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.builders import batch, record, write_segment
-from tests.unit.cli.conftest import Kseg, files_no_longer_than
+from tests.unit.cli.conftest import Kseg, files_no_longer_than, overlapping
 
 
 def decoded(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -172,3 +172,26 @@ def test_a_disk_that_refuses_is_told_with_the_files_name(
     assert (ran.code, ran.out) == (3, b"")
     assert ran.err.startswith(f"kseg: {target}: ")
     assert list(tmp_path.glob("o.*")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], [list(range(8)), [8, 9]]),
+        (["--offset", "3..7"], [[3, 4, 5, 6], []]),
+        (["--offset", "6.."], [[], [6, 7, 8, 9]]),
+    ],
+)
+def test_a_file_a_segment_has_what_the_log_gives_of_it(
+    kseg: Kseg, tmp_path: Path, words: list[str], expected: list[list[int]]
+) -> None:
+    """Segments of offsets 0 to 7 and 5 to 9: together, the files hold each offset once."""
+    directory = overlapping(tmp_path)
+    kseg(
+        "export", "--per", "segment", "-o", tmp_path / "out", "--format", "jsonl", *words, directory
+    )
+    files = sorted((tmp_path / "out").rglob("*.jsonl"))
+    found = [
+        [json.loads(line)["offset"] for line in file.read_text().splitlines()] for file in files
+    ]
+    assert found == expected

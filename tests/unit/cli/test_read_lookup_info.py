@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import GZIP, LZ4, batch, message, record, wrapper, write_segment
-from tests.unit.cli.conftest import Kseg
+from tests.unit.cli.conftest import Kseg, overlapping
 
 START_MS = 1_760_000_000_000
 
@@ -227,3 +227,43 @@ def test_info_takes_log_append_time_from_where_it_is(kseg: Kseg, tmp_path: Path)
     write_segment(tmp_path / "t-0", 0, data)
     (one,) = kseg("info", "--json", tmp_path / "t-0").document["partitions"]
     assert (one["min_timestamp"], one["max_timestamp"]) == (77, 77)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], list(range(10))),
+        (["--offset", "6..9"], [6, 7, 8]),
+        (["--last", "3"], [7, 8, 9]),
+        (["--last", "7"], [3, 4, 5, 6, 7, 8, 9]),
+        (["--follow", "--offset", "2..10"], list(range(2, 10))),
+    ],
+)
+def test_read_of_overlapping_segments_gives_each_offset_once(
+    kseg: Kseg, tmp_path: Path, words: list[str], expected: list[int]
+) -> None:
+    ran = kseg("read", "--format", "jsonl", *words, overlapping(tmp_path))
+    assert ran.code == 0
+    assert [row["offset"] for row in ran.rows] == expected
+
+
+@pytest.mark.parametrize("verb", ["read", "dump"])
+@pytest.mark.parametrize("codec", [0, GZIP])
+@pytest.mark.parametrize("whole", [True, False])
+def test_offsets_below_a_base_stay_out_of_bounds(
+    kseg: Kseg, tmp_path: Path, verb: str, codec: int, whole: bool
+) -> None:
+    given = batch([record(b"x") for _ in range(8)], base_offset=0, codec=codec)
+    path = write_segment(tmp_path / "data" / "orders-0", 5, given)
+    words = (verb, "--format", "jsonl", path.parent if whole else path)
+    assert [row["offset"] for row in kseg(*words, "--offset", "5..7").rows] == [5, 6]
+    assert kseg("lookup", path.parent, "--offset", 4).code == 2
+
+
+def test_the_last_of_a_log_with_records_below_its_base_lie_in_the_log(
+    kseg: Kseg, tmp_path: Path
+) -> None:
+    given = [batch([record(b"x")], base_offset=n) for n in range(8)]
+    path = write_segment(tmp_path / "data" / "orders-0", 5, *given)
+    ran = kseg("read", "--format", "jsonl", "--last", "5", path.parent)
+    assert [row["offset"] for row in ran.rows] == [5, 6, 7]
