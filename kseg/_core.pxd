@@ -193,15 +193,6 @@ cdef inline const uint8_t *body_bytes(const Lent *lent, int64_t index,
     return (lent.arena if body[BODY_SOURCE] else lent.view) + body[BODY_START]
 
 
-cdef inline int64_t last_before(int64_t end) noexcept nogil:
-    """The last value in front of an exclusive end.
-
-    The largest number stands for no end at all, since a timestamp may well be the largest number.
-    Nothing lies in front of the smallest.
-    """
-    return end if end == INT64_MAX or end == INT64_MIN else end - 1
-
-
 # What both walks ask of their arguments, and what both answer.
 cdef inline int check_walk(int64_t data_bytes, int64_t base, int64_t start, int64_t file_end,
                            int64_t[:, ::1] rows, int64_t[::1] walk) except -1:
@@ -248,7 +239,7 @@ cdef struct Sink:
     bint check_crc
 
 
-cdef inline Sink sink_of(const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max,
+cdef inline Sink sink_of(const int64_t[::1] within, int64_t rows_max, int64_t bytes_max,
                          int64_t[::1] offsets, int64_t[::1] timestamps,
                          int32_t[:, ::1] spans) noexcept:
     cdef Sink out
@@ -259,21 +250,21 @@ cdef inline Sink sink_of(const int64_t[::1] bounds, int64_t rows_max, int64_t by
     out.spans = &spans[0, 0] if spans.shape[0] else NULL
     out.valid = NULL
     out.rows_max, out.bytes_max = rows_max, bytes_max
-    out.offset_min, out.offset_max = bounds[0], last_before(bounds[1])
-    out.timestamp_min, out.timestamp_max = bounds[2], last_before(bounds[3])
-    out.filtered = not (bounds[0] == INT64_MIN and bounds[1] == INT64_MAX
-                        and bounds[2] == INT64_MIN and bounds[3] == INT64_MAX)
+    out.offset_min, out.offset_max = within[0], within[1]
+    out.timestamp_min, out.timestamp_max = within[2], within[3]
+    out.filtered = not (within[0] == INT64_MIN and within[1] == INT64_MAX
+                        and within[2] == INT64_MIN and within[3] == INT64_MAX)
     out.check_crc = False
     return out
 
 
-cdef inline int check_request(const int64_t[:, ::1] bodies, const int64_t[::1] bounds,
+cdef inline int check_request(const int64_t[:, ::1] bodies, const int64_t[::1] within,
                               int64_t rows_max, int64_t[::1] offsets, int64_t[::1] timestamps,
                               int32_t[:, ::1] spans, int64_t[::1] first_row,
                               int64_t[::1] state) except -1:
     """Refuse arguments of a locating kernel that do not fit each other."""
-    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or bounds.shape[0] != 4:
-        raise ValueError("bodies, spans or bounds has the wrong width")
+    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or within.shape[0] != 4:
+        raise ValueError("bodies, spans or within has the wrong width")
     if state.shape[0] != STATE_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
         raise ValueError("state or first_row has the wrong length")
     if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0:

@@ -30,7 +30,7 @@ def locate_records(
     arena: Buffer,
     bodies: _Int64,
     *,
-    bounds: _Int64,
+    within: _Int64,
     rows_max: int,
     bytes_max: int,
     offsets: _Int64,

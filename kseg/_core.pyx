@@ -642,7 +642,7 @@ cdef int _take_column(Column *column, const int64_t[:, ::1] bodies, int64_t rows
 
 
 def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int64_t[:, ::1] bodies,
-                   *, const int64_t[::1] bounds, int64_t rows_max, int64_t bytes_max,
+                   *, const int64_t[::1] within, int64_t rows_max, int64_t bytes_max,
                    int64_t[::1] offsets, int64_t[::1] timestamps, int32_t[:, ::1] spans,
                    int64_t[::1] first_row, int64_t[::1] state, tuple keys=None,
                    tuple values=None):
@@ -653,7 +653,7 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
         view: source 0 of the bodies; read only.
         arena: source 1 of the bodies; read only.
         bodies: int64[m, BODY_FIELDS].
-        bounds: int64[4]: least offset, offset end, least timestamp, timestamp end; records outside
+        within: int64[4]: least and last offset, least and last timestamp; records outside
             are passed over.
         rows_max: no more rows than this.
         bytes_max: no more key, value and header bytes than this, but at least one row.
@@ -673,8 +673,8 @@ def locate_records(const uint8_t[::1] view, const uint8_t[::1] arena, const int6
 
     Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator.
     """
-    check_request(bodies, bounds, rows_max, offsets, timestamps, spans, first_row, state)
-    cdef Sink out = sink_of(bounds, rows_max, bytes_max, offsets, timestamps, spans)
+    check_request(bodies, within, rows_max, offsets, timestamps, spans, first_row, state)
+    cdef Sink out = sink_of(within, rows_max, bytes_max, offsets, timestamps, spans)
     if keys is not None:
         _take_column(&out.key, bodies, rows_max, keys)
     if values is not None:

@@ -16,7 +16,7 @@ def locate_messages(
     arena: Buffer,
     bodies: _Int64,
     *,
-    bounds: _Int64,
+    within: _Int64,
     rows_max: int,
     bytes_max: int,
     check_crc: bool,

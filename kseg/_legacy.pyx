@@ -193,7 +193,7 @@ cdef int _locate(const Lent *lent, int64_t *first_row, int64_t *first_offsets, c
 
 
 def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
-                    const int64_t[:, ::1] bodies, *, const int64_t[::1] bounds, int64_t rows_max,
+                    const int64_t[:, ::1] bodies, *, const int64_t[::1] within, int64_t rows_max,
                     int64_t bytes_max, bint check_crc, int64_t[::1] offsets,
                     int64_t[::1] timestamps, int32_t[:, ::1] spans, uint8_t[::1] valid,
                     int64_t[::1] first_row, int64_t[::1] first_offsets, int64_t[::1] state):
@@ -212,12 +212,12 @@ def locate_messages(const uint8_t[::1] view, const uint8_t[::1] arena,
 
     The others are as there. Source: Kafka AbstractLegacyRecordBatch, LegacyRecord.
     """
-    check_request(bodies, bounds, rows_max, offsets, timestamps, spans, first_row, state)
+    check_request(bodies, within, rows_max, offsets, timestamps, spans, first_row, state)
     if first_offsets.shape[0] != bodies.shape[0]:
         raise ValueError("first_offsets has the wrong length")
     if valid.shape[0] and valid.shape[0] < rows_max:
         raise ValueError("an output is shorter than rows_max")
-    cdef Sink out = sink_of(bounds, rows_max, bytes_max, offsets, timestamps, spans)
+    cdef Sink out = sink_of(within, rows_max, bytes_max, offsets, timestamps, spans)
     out.check_crc = check_crc
     out.valid = &valid[0] if valid.shape[0] else NULL
     cdef Lent lent = lend(view, arena, bodies)

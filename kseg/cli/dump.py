@@ -39,7 +39,7 @@ from kseg.files.log_file import LogFile, Tile
 from kseg.files.names import FileKind, FileName
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import crc_error, stop_error
-from kseg.format.request import INT64_MAX, INT64_MIN, Request
+from kseg.format.request import INT64_MIN, NO_END, Request
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
@@ -102,9 +102,9 @@ class Asked:
         return Request(
             fields=tuple(name for name in names if kafka07 or name != "next_offset"),
             offset_start=_or(self.offsets[0], INT64_MIN),
-            offset_end=_or(self.offsets[1], INT64_MAX),
+            offset_end=_or(self.offsets[1], NO_END),
             timestamp_start=_or(self.times[0], INT64_MIN),
-            timestamp_end=_or(self.times[1], INT64_MAX),
+            timestamp_end=_or(self.times[1], NO_END),
             control=True,
             verify_crc=False,
         )
@@ -264,7 +264,7 @@ def _stdin_source() -> Source:
 
 def _overlapping(logs: list[Source], offsets: Range) -> Iterator[Source]:
     """The segments whose base offsets leave room for the range."""
-    first, end = _or(offsets[0], INT64_MIN), _or(offsets[1], INT64_MAX)
+    first, end = _or(offsets[0], INT64_MIN), _or(offsets[1], NO_END)
     bases = [_or(source.name.base_offset, INT64_MIN) for source in logs]
     for number, source in enumerate(logs):
         later = [base for base in bases[number + 1 :] if base > bases[number]]

@@ -67,19 +67,19 @@ class _Plan:
 
     __slots__ = (
         "binary",
-        "bounds",
         "bytes_max",
         "notes_valid",
         "request",
         "wants_headers",
         "wants_offset",
         "wants_timestamp",
+        "within",
     )
 
     def __init__(self, request: Request) -> None:
         fields = set(request.fields)
         self.request = request
-        self.bounds = request.bounds
+        self.within = request.within
         self.bytes_max = min(request.bytes_max, _COLUMN_BYTES_MAX)
         self.wants_offset = not fields.isdisjoint(("offset", "sequence"))
         self.wants_timestamp = "timestamp" in fields
@@ -247,7 +247,7 @@ def _locate(
     first_offsets: Array | None = None
     valid = _NO_VALID
     arguments: dict[str, Any] = {
-        "bounds": plan.bounds,
+        "within": plan.within,
         "rows_max": rows_max,
         "bytes_max": plan.bytes_max,
         "offsets": offsets,
@@ -307,8 +307,8 @@ def _locate_07(bodies: Bodies, request: Request, state: Array) -> _Located:
     begin = int(state[0])
     sizes = rows[begin:, END] - rows[begin:, START]
     starts = rows[begin:, BASE_OFFSET]
-    keep = (starts >= request.offset_start) & (starts < request.offset_end)
-    keep &= request.timestamp_start <= -1 < request.timestamp_end
+    least, last, earliest, latest = request.within.tolist()
+    keep = (starts >= least) & (starts <= last) & (earliest <= -1 <= latest)
     used = np.cumsum(np.where(keep, sizes, 0))
     fits = (np.cumsum(keep) <= request.rows_max) & (used <= request.bytes_max)
     taken = max(1, int(np.searchsorted(~fits, True)))

@@ -37,7 +37,13 @@ from kseg.format import codec
 from kseg.format.bodies import at_batch, record_error
 from kseg.format.columns import Workspace
 from kseg.format.compress import compress
-from kseg.format.down_convert import Converted, down_convert, options_for, runs
+from kseg.format.down_convert import (
+    Converted,
+    down_convert,
+    no_append_time,
+    options_for,
+    runs,
+)
 from kseg.format.encode import encode_batch
 from kseg.format.gather import batch_cuts
 from kseg.format.header import CODEC_MASK, crc_error
@@ -306,7 +312,11 @@ class Converter:
             self._lose_records(whole, table)
             source, ends = self._source(whole.columns), whole.ends.tolist()
             for number, batch in enumerate(whole.batches.tolist()):
-                options = self._options(table[batch])
+                try:
+                    options = self._options(table[batch])
+                except InvalidRecordError as error:
+                    self._fault(error)
+                    continue
                 rows = (ends[number], ends[number + 1])
                 yield from self._encode(source, options, *rows, (table, whole))
             self.tally.converted_batches += len(whole.batches)
@@ -382,6 +392,9 @@ class Converter:
             written_as: tuple[int, ...] = ()
             for first, end in pairwise(cuts):
                 alike = self._alike(int(own[first]), int(kinds[first]), columns, first)
+                if alike[-1] < NO_TIMESTAMP:
+                    self._fault(_refused_row(no_append_time(alike[-1]), first, table, whole))
+                    continue
                 if alike != written_as:
                     options, written_as = self._gathered(*alike), alike
                 start = self.first_offset if table.kafka07 else None

@@ -20,7 +20,7 @@ from kseg.constants import (
     Compression,
     TimestampType,
 )
-from kseg.errors import FormatError, UnsupportedFormatError
+from kseg.errors import FormatError, InvalidRecordError, UnsupportedFormatError
 from kseg.format.bodies import at_batch
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions, overhead_bytes
@@ -210,6 +210,11 @@ def _convert_plain(
         yield encoded.data, ConversionStats(cost, end - first)
 
 
+def no_append_time(timestamp: int) -> InvalidRecordError:
+    """The error for a time of an append that nobody writes."""
+    return InvalidRecordError(f"the time of its append is {timestamp} ms, negative and not -1")
+
+
 def options_for(
     header: BatchHeader, magic: int, compression: Compression | None = None
 ) -> BatchOptions:
@@ -217,12 +222,17 @@ def options_for(
 
     Magic 0 has no times; in a later magic its records are of create time, and have -1 for none.
 
+    Raises:
+        InvalidRecordError: the time of its append is negative and not -1, which nobody writes.
+
     Source: Kafka RecordsUtil.convertRecordBatch.
     """
     kind = header.timestamp_type
     if kind == TimestampType.NO_TIMESTAMP_TYPE:
         kind = TimestampType.CREATE_TIME
     log_append = kind == TimestampType.LOG_APPEND_TIME
+    if log_append and header.max_timestamp < NO_TIMESTAMP:
+        raise at_batch(no_append_time(header.max_timestamp), header)
     return BatchOptions(
         magic=magic,
         compression=header.compression if compression is None else compression,
@@ -236,6 +246,7 @@ __all__ = [
     "Converted",
     "convert_table",
     "down_convert",
+    "no_append_time",
     "options_for",
     "runs",
 ]

@@ -25,7 +25,7 @@ from kseg._core import crc32
 from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, TimestampType
 from kseg.errors import CorruptRecordError, InvalidRecordError, UnsupportedFormatError
 from kseg.format.compress import compress
-from kseg.format.header import CODEC_MASK, LOG_APPEND
+from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
 
 if TYPE_CHECKING:
     from kseg.format.header import Buffer
@@ -163,7 +163,7 @@ class Message:
         inner = [
             part
             for message, offset in zip(given, stored, strict=True)
-            for part in (_entry_head(offset - first, message.size), message.data)
+            for part in (_entry_head(_relative(offset, first), message.size), message.data)
         ]
         value = compress(compression, b"".join(inner), magic=magic, level=level)
         return cls.build(
@@ -434,9 +434,18 @@ def entry(message: Message, offset: int) -> bytes:
 
 
 def _entry_head(offset: int, size: int) -> bytes:
+    return _ENTRY.pack(_fitting(offset), size)
+
+
+def _relative(offset: int, first: int) -> int:
+    """An offset counted from another one, in 64 bits as Java counts."""
+    return wrap_int64(_fitting(offset) - first)
+
+
+def _fitting(offset: int) -> int:
     if not _INT64_MIN <= offset <= _INT64_MAX:
         raise ValueError(f"offset {offset} does not fit 64 bits")
-    return _ENTRY.pack(offset, size)
+    return offset
 
 
 def _sealed(parts: list[Buffer]) -> bytes:

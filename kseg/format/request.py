@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+#: The end that leaves nothing out: an offset, or a time, may be the largest number of 64 bits.
+NO_END = INT64_MAX + 1
 #: Default bounds of one piece.
 ROWS_MAX = 65_536
 BYTES_MAX = 16 << 20
@@ -57,9 +59,9 @@ class Request:
 
     fields: tuple[str, ...] = FIELDS_DEFAULT
     offset_start: int = INT64_MIN
-    offset_end: int = INT64_MAX
+    offset_end: int = NO_END
     timestamp_start: int = INT64_MIN
-    timestamp_end: int = INT64_MAX
+    timestamp_end: int = NO_END
     rows_max: int = ROWS_MAX
     bytes_max: int = BYTES_MAX
     control: bool = False
@@ -75,27 +77,34 @@ class Request:
             raise ValueError("a piece holds at least one row and one byte")
 
     @property
-    def bounds(self) -> npt.NDArray[np.int64]:
-        """int64[4] as the kernels take it; `narrow` has seen to what lies beyond 64 bits."""
-        given = (self.offset_start, self.offset_end, self.timestamp_start, self.timestamp_end)
-        return np.array([min(max(at, INT64_MIN), INT64_MAX) for at in given], np.int64)
+    def within(self) -> npt.NDArray[np.int64]:
+        """int64[4] as the kernels take it: least and last offset, least and last timestamp."""
+        offsets = _closed(self.offset_start, self.offset_end)
+        return np.array(offsets + _closed(self.timestamp_start, self.timestamp_end), np.int64)
 
     @property
     def whole(self) -> bool:
         """Whether no record is passed over for its offset or time."""
-        least = self.offset_start == self.timestamp_start == INT64_MIN
-        return least and self.offset_end == self.timestamp_end == INT64_MAX
+        least = max(self.offset_start, self.timestamp_start) <= INT64_MIN
+        return least and min(self.offset_end, self.timestamp_end) >= NO_END
+
+
+def _closed(start: int, end: int) -> tuple[int, int]:
+    """The least and the last number of a half-open range, within 64 bits."""
+    if end <= INT64_MIN or start > INT64_MAX:
+        return INT64_MAX, INT64_MIN  # nothing lies between
+    return max(start, INT64_MIN), min(end - 1, INT64_MAX)
 
 
 def narrow(table: BatchTable, request: Request) -> BatchTable:
     """The batches that can hold a record of the request, told by their headers."""
     keep: Array | None = None
     if not request.whole:
-        keep = table.last_offset >= request.offset_start
-        if request.offset_end != INT64_MAX:
-            keep &= table.base_offset < request.offset_end
-        if request.timestamp_start != INT64_MIN:
-            keep &= table.max_timestamp >= request.timestamp_start
+        least, last = _closed(request.offset_start, request.offset_end)
+        earliest, _latest = _closed(request.timestamp_start, request.timestamp_end)
+        keep = (table.last_offset >= least) & (table.base_offset <= last)
+        if earliest > INT64_MIN:
+            keep &= table.max_timestamp >= earliest
     if not request.control and table.attributes_seen & 0x20:
         data = ~table.is_control
         keep = data if keep is None else keep & data

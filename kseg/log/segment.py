@@ -33,6 +33,7 @@ from kseg.format.request import (
     INFLATED_BYTES_MAX,
     INT64_MAX,
     INT64_MIN,
+    NO_END,
     ROWS_MAX,
     Request,
 )
@@ -380,9 +381,9 @@ class Segment(Closing):
         request = Request(
             fields=tuple(fields),
             offset_start=INT64_MIN if start_offset is None else start_offset,
-            offset_end=INT64_MAX if end_offset is None else end_offset,
+            offset_end=NO_END if end_offset is None else end_offset,
             timestamp_start=INT64_MIN if start_timestamp is None else start_timestamp,
-            timestamp_end=INT64_MAX if end_timestamp is None else end_timestamp,
+            timestamp_end=NO_END if end_timestamp is None else end_timestamp,
             rows_max=max_rows,
             bytes_max=max_bytes,
             control=control,

@@ -12,6 +12,7 @@ follows it over the same bytes. Source: Kafka ProducerStateManager, UnifiedLog.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -221,8 +222,7 @@ def _tables_from(log: LogView, offset: int) -> Iterator[BatchTable]:
 
 def infos_from(segments: tuple[SegmentInfo, ...], offset: int) -> tuple[SegmentInfo, ...]:
     """Segments from the one that can hold `offset` on."""
-    bases = [info.base_offset for info in segments]
-    first = int(np.searchsorted(np.array(bases, np.int64), offset, side="right")) - 1
+    first = bisect_right(segments, offset, key=lambda info: info.base_offset) - 1
     return segments[max(first, 0) :]
 
 

@@ -27,7 +27,7 @@ from kseg.files.names import (
     list_partition,
     parse_partition_dir,
 )
-from kseg.format.request import FIELDS_DEFAULT
+from kseg.format.request import FIELDS_DEFAULT, NO_END
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log import transactions
 from kseg.log.locations import BatchLocation, RecordLocation
@@ -274,7 +274,7 @@ class LogView:
         if isolation not in ISOLATIONS:
             raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
         start = max(self.log_start_offset, start_offset or 0)
-        end = 2**63 - 1 if end_offset is None else end_offset
+        end = NO_END if end_offset is None else end_offset
         ahead = None
         if isolation == "read_committed":
             end = min(end, self.last_stable_offset)

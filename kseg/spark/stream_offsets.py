@@ -69,8 +69,10 @@ def _place(name: object, given: Any) -> Place:
         numbers = [given[key] for key in ("offset", "segment", "pos")]
     except (KeyError, TypeError):
         numbers = []
+    # The offset behind the last one of all has more than 64 bits.
     if not numbers or not all(
-        type(number) is int and -1 <= number <= _INT64_MAX for number in numbers
+        type(number) is int and -1 <= number <= _INT64_MAX + (not place)
+        for place, number in enumerate(numbers)
     ):
         raise ValueError(f"kseg: the checkpoint's offset of {name!r} is {given!r}")
     return Place(*numbers)

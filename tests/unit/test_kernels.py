@@ -73,7 +73,7 @@ def arguments(data: memoryview) -> tuple[Any, dict[str, Any]]:
     )
     empty = np.empty(0, np.int64)
     return bodies.rows, {
-        "bounds": Request().bounds,
+        "within": Request().within,
         "rows_max": 100,
         "bytes_max": 1 << 20,
         "offsets": empty,
@@ -111,7 +111,7 @@ def test_a_column_without_room_is_refused(
         {"timestamps": np.zeros(99, np.int64)},
         {"spans": np.zeros((99, 6), np.int32)},
         {"spans": np.zeros((0, 5), np.int32)},
-        {"bounds": np.zeros(3, np.int64)},
+        {"within": np.zeros(3, np.int64)},
         {"rows_max": -1},
     ],
     ids=lambda change: f"{next(iter(change))} too small",

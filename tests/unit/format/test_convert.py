@@ -387,3 +387,27 @@ def test_stretches_of_a_file_give_what_the_whole_gives() -> None:
     assert b"".join(made) == convert(data, magic=2).data
     assert [one.value for one in records_in(b"".join(made))] == [b"%d" % n for n in range(9)]
     assert reference.walk(data).batches[0].magic == 0
+
+
+_NEGATIVE_TIME = {
+    "magic 2": batch([record()], log_append=True, max_timestamp=-5),
+    "a wrapper": wrapper([record()], magic=1, codec=1, log_append=True, timestamp=-5),
+    "a message": messages([record(timestamp=-5)], magic=1, log_append=True),
+}
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("data", _NEGATIVE_TIME.values(), ids=_NEGATIVE_TIME)
+def test_no_append_was_at_a_negative_time(data: bytes, magic: int) -> None:
+    own = scan(data)[0].magic
+    if magic == own:
+        magic = 2 if own < 2 else 1
+    with pytest.raises(InvalidRecordError, match="the time of its append is -5 ms"):
+        convert(data, magic=magic)
+    sound = batch([record(b"behind", timestamp=7)], base_offset=9)
+    found: list[KsegError] = []
+    converter = Converter(Target(magic), on_error=found.append)
+    both = memoryview(data + sound)
+    made = b"".join(converter.convert(both, scan(both, on_bad_crc="note")))
+    assert [each.value for each in records_in(made)] == [b"behind"]
+    assert [str(error.reason)[:22] for error in found] == ["the time of its append"]

@@ -389,6 +389,17 @@ def test_a_set_changes_its_format_with_its_offsets(magic: int, codec: Compressio
     assert all(found.message.is_valid for found in turned)
 
 
+def test_offsets_inside_are_counted_as_java_counts_however_far_apart() -> None:
+    offsets = (-(2**63), -1, 0, 2**63 - 1)
+    entries = [
+        builders.message(record(b"%d" % number), magic=0, offset=offset)
+        for number, offset in enumerate(offsets)
+    ]
+    first = builders.wrapper([record(b"first")], magic=0, codec=GZIP, offset=offsets[0])
+    made = MessageSet(first + b"".join(entries[1:])).to_message_format(1)
+    assert [each.offset for each in made.deep(rules="0.10")] == [0, *offsets[1:]]
+
+
 def test_a_set_changes_its_format_by_the_codec_of_its_first_entry() -> None:
     plain = entry(Message.build(b"p"), 3)
     packed = wrapped(inner(0, 1), offset=5)

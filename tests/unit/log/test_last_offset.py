@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from kseg.constants import Compression
-from kseg.errors import AppendError, OffsetOverflowError, UnexpectedAppendOffsetError
+from kseg.errors import (
+    AppendError,
+    OffsetOutOfRangeError,
+    OffsetOverflowError,
+    UnexpectedAppendOffsetError,
+)
 from kseg.files.checkpoints import read_offset_checkpoint
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
@@ -19,7 +24,8 @@ from kseg.log.recovering import apply_recovery, recover
 from kseg.log.recovery import plan_recovery
 from kseg.log.reindexing import plan_reindex
 from kseg.log.validation import validate_append, validate_replica
-from tests.builders import messages, record, write_segment
+from tests.builders import messages, record, records_of, write_segment
+from tests.fuzz.doors import Question, disagreements
 from tests.unit.log.logs import NOW_MS, Clock, one, open_log, stored
 
 LAST = 2**63 - 1
@@ -183,3 +189,34 @@ def test_indexes_of_a_log_that_nothing_can_follow_are_left_alone(
     plan = plan_reindex(unfollowed(tmp_path, first=first))
     assert plan.is_noop
     assert [finding.offset for finding in plan.findings] == [LAST]
+
+
+@pytest.mark.parametrize("first", [LAST - 9, LAST - 2, LAST])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_the_last_offset_comes_out_of_every_door(
+    tmp_path: Path, first: int, magic: int, codec: int
+) -> None:
+    time = -1 if magic == 0 else LAST
+    given = [record(timestamp=time)]
+    bases = sorted({first, LAST})
+    parts = (records_of(given, magic=magic, codec=codec, base_offset=base) for base in bases)
+    directory = write_segment(tmp_path / "orders-0", first, *parts).parent
+    everything = [(base, time) for base in bases]
+    for asked in (
+        Question(),
+        Question((0, None)),
+        Question((None, LAST)),
+        Question((LAST, None)),
+        Question((None, LAST + 1)),
+        Question((None, LAST + 2)),
+        Question(times=(time, None)),
+        Question(times=(None, LAST)),
+    ):
+        wanted = [row for row in everything if asked.holds(*row)]
+        assert list(disagreements(directory, asked, wanted)) == []
+    with Log.open(directory) as log:
+        assert log.log_end_offset == log.last_stable_offset == LAST + 1
+        assert log.lookup(LAST).last_offset == LAST
+        with pytest.raises(OffsetOutOfRangeError):
+            log.lookup(LAST + 1)
