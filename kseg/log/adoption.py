@@ -114,6 +114,7 @@ def adopt(
 
     Raises:
         OffsetsOutOfOrderError: offsets to be kept lie before the log's end; nothing has changed.
+        CorruptRecordError: a staged segment is damaged or cut short; the log has not changed.
         AppendError: the leader epoch is older than the log's latest; nothing has changed.
         InconsistentTopicIdError: the topic has another id; nothing has changed.
         UncleanShutdownError: the log was not closed in good order, and is not to be recovered.
@@ -143,10 +144,14 @@ def adopt(
             first = waiting[0].first_offset if keep_offsets else end
             if end == 0 < first:  # nothing was ever there, so a gap in front would be none
                 end = _visit(open_log, begin=first)
-            epoch = _begin_epoch(directory, leader_epoch, first)
+            epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
+            epoch = _epoch(epochs, leader_epoch)
+            bases = []
             for one in waiting:
-                base = one.first_offset if keep_offsets else end
+                bases.append(one.first_offset if keep_offsets else end)
                 end = _renumber(one, None if keep_offsets else end, epoch)
+            epochs.assign(epoch, first)
+            for one, base in zip(waiting, bases, strict=True):
                 _move(one, directory, base)
             end = _visit(open_log)
         clean = True
@@ -209,13 +214,11 @@ def check_adoptable(
         _check_order(waiting, end)
 
 
-def _begin_epoch(directory: Path, wanted: int | None, first_offset: int) -> int:
-    """Make the leader epoch of what is adopted known, lasting; the epoch."""
-    epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
-    latest = epochs.latest.epoch if epochs.latest is not None else 0
-    epoch = latest if wanted is None else wanted
-    epochs.assign(epoch, first_offset)
-    return epoch
+def _epoch(epochs: LeaderEpochs, wanted: int | None) -> int:
+    """The leader epoch of what is adopted: the one that is wanted, or the log's latest."""
+    if wanted is not None:
+        return wanted
+    return 0 if epochs.latest is None else epochs.latest.epoch
 
 
 def _check_order(waiting: Sequence[StagedSegment], end: int) -> None:
@@ -243,6 +246,9 @@ def _renumber(one: StagedSegment, base: int | None, epoch: int) -> int:
 
     Returns:
         The offset behind the last one.
+
+    Raises:
+        CorruptRecordError: it is no whole batches up to its end.
     """
     path = one.path(FileKind.LOG)
     end = one.first_offset if base is None else base
@@ -260,6 +266,9 @@ def _renumber(one: StagedSegment, base: int | None, epoch: int) -> int:
                 columns = (table.position, offsets, table.size - LOG_OVERHEAD)
                 for position, *numbers in zip(*(c.tolist() for c in columns), strict=True):
                     file.write_at(position, _HEAD.pack(*numbers, epoch))
+                fault = segment.stop_fault(table)
+                if fault is not None:
+                    raise fault
         file.flush()
     return end
 

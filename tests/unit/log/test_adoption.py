@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kseg.analysis.verify import verify
-from kseg.errors import AppendError, OffsetsOutOfOrderError
+from kseg.errors import AppendError, CorruptRecordError, OffsetsOutOfOrderError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.metadata import read_clean_shutdown
 from kseg.format.encode import encode_batches
@@ -192,3 +192,15 @@ def test_an_interruption_anywhere_leaves_a_new_log_that_begins_where_it_should(
         assert not path.joinpath(f"{0:020}.log").exists()
         step += 7
     assert step > 50
+
+
+def test_a_staged_segment_cut_short_is_refused_and_the_log_has_not_changed(
+    log: Path, tmp_path: Path
+) -> None:
+    parts = [staged(tmp_path, "a", 0, 10), staged(tmp_path, "b", 0, 4)]
+    cut = Path(parts[1].directory, f"{0:020d}.log")
+    cut.write_bytes(cut.read_bytes()[:-3])
+    before = {path.name: path.read_bytes() for path in log.iterdir()}
+    with pytest.raises(CorruptRecordError, match="incomplete"):
+        adopt(log, parts, leader_epoch=7, config=CONFIG)
+    assert {path.name: path.read_bytes() for path in log.iterdir()} == before
