@@ -1,11 +1,13 @@
 """Appending to a log, as a leader who gives offsets or as a follower who keeps them.
 
-Each step hands one value to the next: what is given is validated, its epochs are on the disk before
-it, the log rolls if it has to, producers are asked, and then the segment takes the bytes whole or
-not at all. Only then does anything in memory change, and readers see it last.
+Each step hands one value to the next: what is given is validated and producers are asked, before
+anything changes. Then its epochs are on the disk before it, the log rolls if it has to, and the
+segment takes the bytes whole or not at all. Only then does anything in memory change, and readers
+see it last.
 
-Steps stand in Kafka's order, also where that shows: an append that a producer repeats, or that is
-refused for its sequence, may have brought a new epoch and a new segment.
+What is refused leaves no trace, where Kafka has taken the epoch and rolled before it asks the
+producers. An append that a producer repeats is not refused: as in Kafka, it may bring a new epoch
+and a new segment.
 
 Source: Kafka `UnifiedLog.append`.
 """
@@ -14,19 +16,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from kseg.constants import LOG_OVERHEAD
-from kseg.errors import InvalidRecordError, RecordBatchTooLargeError
+from kseg.errors import (
+    InvalidRecordError,
+    KsegError,
+    OffsetOverflowError,
+    RecordBatchTooLargeError,
+)
+from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import CONTROL, BatchHeader, BatchTable, scan
 from kseg.log.append_checks import check_end, walk
 from kseg.log.append_result import AppendResult, merged
 from kseg.log.append_rules import AppendOrigin, ValidatedBatch
-from kseg.log.flushing import roll
+from kseg.log.flushing import base_after, roll
 from kseg.log.one_batch import OneBatch, one_batch
 from kseg.log.plain_append import flush_if_due, follow_plain, give_up, lead_plain
 from kseg.log.producer_entries import BatchDescriptor, OffsetMetadata
@@ -81,8 +90,9 @@ def append_as_leader(
 
     Args:
         state: the log.
-        data: one batch of magic 2, or messages of magic 0 or 1. Nothing is done for nothing. Bytes
-            are numbered from 0, as producers do it; an `EncodedBatch` from wherever.
+        data: one batch of magic 2, or messages of magic 0 or 1, all of them whole. Nothing is done
+            for no bytes. Bytes are numbered from 0, as producers do it; an `EncodedBatch` from
+            wherever.
         leader_epoch: of this leader; the log's latest if None, or else 0.
         origin: who appends.
         guard, transaction_version: see `ProducerState.prepare`.
@@ -90,9 +100,9 @@ def append_as_leader(
 
     Raises:
         ValueError: the epoch is negative, or the origin that of a follower.
-        KsegError: as `validate_append` and `ProducerState.prepare` say; nothing is written.
+        KsegError: as `validate_append` and `ProducerState.prepare` say; nothing has changed.
         RecordBatchTooLargeError: it is larger than a segment.
-        OSError: the disk refuses; the log ends where it did, or has failed.
+        OSError: the disk refuses; the log ends where it did, in the epochs it had, or has failed.
         PoisonedFileError: the log failed before.
 
     Source: Kafka `UnifiedLog.appendAsLeader`.
@@ -110,7 +120,7 @@ def append_as_leader(
         if leader_epoch is None:
             latest = state.epochs.latest
             leader_epoch = 0 if latest is None else latest.epoch
-        if _is_nothing(view):
+        if not len(view):
             return nothing_appended(state)
         rules = state.rules_for(origin, leader_epoch)
         now_ms = state.now_ms()
@@ -118,7 +128,6 @@ def append_as_leader(
             view, rules, next_offset=state.log_end.offset, now_ms=now_ms, metrics=metrics
         )
         accepted = _accepted(batch, view, leader_epoch)
-        _assign_epochs(state, accepted)
         return _append(state, accepted, origin, now_ms, guard, transaction_version)
 
 
@@ -151,22 +160,27 @@ def append_as_follower(
 
     Args:
         state: the log.
-        data: batches, rising; an incomplete one at the end is left out. Nothing is done for
-            nothing.
+        data: batches, rising; an incomplete one at the end, as fetches have it, is left out.
+            Nothing is done for nothing.
         leader_epoch: in which they were asked for: batches from the first one of a later epoch on
-            are left out, in silence. None to take all.
+            are left out. None to take all.
+
+    Returns:
+        What became of it; `trimmed_bytes` says how much was left out.
 
     Raises:
         UnexpectedAppendOffsetError: they begin in front of the log's end.
         InvalidRecordError: a batch of magic 2 has no epoch.
-        KsegError: as `validate_replica` and `ProducerState.prepare` say; nothing is written.
+        OffsetOverflowError: they lie too far apart for one segment.
+        KsegError: as `validate_replica` and `ProducerState.prepare` say; nothing has changed.
         RecordBatchTooLargeError: they are larger than a segment.
-        OSError: the disk refuses; the log ends where it did, or has failed.
+        OSError: the disk refuses; the log ends where it did, in the epochs it had, or has failed.
         PoisonedFileError: the log failed before.
 
     Source: Kafka `UnifiedLog.appendAsFollower`.
     """
     view = _flat(data)
+    given_bytes = len(view)
     with state.lock:
         state.check()
         done = follow_plain(state, view, leader_epoch)
@@ -176,15 +190,16 @@ def append_as_follower(
             view = _up_to_epoch(view, leader_epoch)
         accepted = _replica(state, view)
         if accepted is None:
-            return nothing_appended(state)
+            return nothing_appended(state, given_bytes)
         now_ms = state.now_ms()
-        _assign_epochs(state, accepted)
-        return _append(state, accepted, AppendOrigin.REPLICATION, now_ms, None, 0)
+        done = _append(state, accepted, AppendOrigin.REPLICATION, now_ms, None, 0)
+        left_out = given_bytes - done.valid_bytes
+        return done._replace(trimmed_bytes=left_out) if left_out else done
 
 
-def nothing_appended(state: LogState) -> AppendResult:
-    """The answer where there was nothing to append."""
-    return AppendResult(log_start_offset=state.log_start_offset)
+def nothing_appended(state: LogState, trimmed_bytes: int = 0) -> AppendResult:
+    """The answer where there was nothing to append, but maybe the beginning of something."""
+    return AppendResult(log_start_offset=state.log_start_offset, trimmed_bytes=trimmed_bytes)
 
 
 # ---- what is given -------------------------------------------------------------------------------
@@ -287,38 +302,67 @@ def _accepted(batch: ValidatedBatch, view: memoryview, leader_epoch: int) -> Acc
     return Accepted(batch, header, batch.first_offset, leader_epoch)
 
 
-# ---- epochs, rolls, producers, bytes -------------------------------------------------------------
+# ---- judging -------------------------------------------------------------------------------------
 
 
-def _assign_epochs(state: LogState, accepted: Accepted) -> None:
-    """Take note of each epoch that begins, on disk; a message of magic 0 or 1 makes an end of all.
+def epochs_with(state: LogState, accepted: Accepted) -> tuple[EpochEntry, ...]:
+    """The log's epochs behind this append; a message of magic 0 or 1 makes an end of all.
+
+    Raises:
+        InvalidRecordError: a batch of magic 2 has none.
 
     Source: Kafka `UnifiedLog.assignEpochStartOffset`.
     """
-    table = accepted.table
+    table, entries = accepted.table, state.epochs.entries
     if not isinstance(table, BatchTable):
-        _assign_epoch(state, accepted.leader_epoch, accepted.batch.first_offset)
-        return
-    latest = state.epochs.latest
+        return _with_epoch(entries, accepted.leader_epoch, accepted.batch.first_offset)
     epochs = table.leader_epoch
     if table.magics_seen & 0b11:
         epochs = np.where(table.magic < 2, -1, epochs)
-    elif latest is not None and (epochs == latest.epoch).all():
-        return
+    elif entries and (epochs == entries[-1].epoch).all():
+        return entries
     elif (epochs < 0).any():
         raise InvalidRecordError("a batch of magic 2 that has no leader epoch")
     for row in np.flatnonzero(np.diff(epochs, prepend=-2)).tolist():
-        _assign_epoch(state, int(epochs[row]), int(table.base_offset[row]))
+        entries = _with_epoch(entries, int(epochs[row]), int(table.base_offset[row]))
+    return entries
 
 
-def _assign_epoch(state: LogState, epoch: int, offset: int) -> None:
-    """One epoch; -1 for a message that has none."""
-    entries = state.epochs.entries
+def _with_epoch(entries: tuple[EpochEntry, ...], epoch: int, offset: int) -> tuple[EpochEntry, ...]:
+    """One epoch more; -1 for a message that has none."""
     if epoch < 0:
-        state.epochs.clear()
-        state.epochs.flush()
-    elif not entries or entries[-1].epoch != epoch:
-        state.epochs.assign(epoch, offset)
+        return ()
+    if entries and entries[-1].epoch == epoch:
+        return entries
+    return assign_epochs((*entries, EpochEntry(epoch, offset)))
+
+
+def new_base(state: LogState, accepted: Accepted, size: int, now_ms: int) -> int | None:
+    """Where the segment would begin that the append needs; None if the active one takes it.
+
+    Source: Kafka `UnifiedLog.maybeRoll`.
+    """
+    batch, first = accepted.batch, accepted.first_offset
+    if not state.active.should_roll(
+        now_ms=now_ms,
+        max_timestamp=batch.max_timestamp,
+        messages_bytes=size,
+        largest_offset=batch.last_offset,
+        segment_ms=state.roll_ms,
+    ):
+        return None
+    return base_after(state, first if first >= 0 else batch.last_offset - _INT32_MAX)
+
+
+def _check_extent(state: LogState, accepted: Accepted) -> None:
+    """Refuse batches that no segment can hold together."""
+    batch, first = accepted.batch, accepted.first_offset
+    if first >= 0 and batch.last_offset - first > _INT32_MAX:
+        reason = f"it has no 32-bit form relative to {first}, with which the append begins"
+        raise OffsetOverflowError(reason, path=state.path, offset=batch.last_offset)
+
+
+# ---- epochs, rolls, producers, bytes -------------------------------------------------------------
 
 
 def _append(
@@ -329,27 +373,37 @@ def _append(
     guard: VerificationGuard | None,
     transaction_version: int,
 ) -> AppendResult:
-    """Roll if need be, ask the producers, write, and let readers see it."""
+    """Ask the producers, roll if need be, write, and let readers see it."""
     batch, table = accepted.batch, accepted.table
     size = len(batch.head) + len(batch.tail)
-    segment = _segment_for(state, accepted, size, now_ms)
-    update = NOTHING
-    if table is not None:
-        update = state.producers.prepare(
-            table if isinstance(table, BatchTable) else (table,),
-            origin=origin,
-            segment_base_offset=segment.base_offset,
-            position=segment.size,
-            guard=guard,
-            transaction_version=transaction_version,
-        )
-        if update.duplicate is not None:
-            return _repeated(state, batch, size, update.duplicate)
+    epochs, before = epochs_with(state, accepted), state.epochs.entries
+    if size > state.config.segment_bytes:
+        reason = f"an append of {size} bytes, a segment holds {state.config.segment_bytes}"
+        raise RecordBatchTooLargeError(reason)
+    ask = partial(_ask, state, table, origin, guard, transaction_version)
+    update = ask(state.active.base_offset, state.active.size)
+    _check_extent(state, accepted)
+    base = new_base(state, accepted, size, now_ms)
+    if base is not None:
+        update = ask(base, 0)
+    # Nothing is refused any more.
+    try:
+        if epochs != before:
+            state.epochs.replace(epochs)
+        if base is not None:
+            roll(state, base)
+    except (OSError, KsegError):
+        _take_back(state, before)
+        raise
+    if update.duplicate is not None:
+        return _repeated(state, batch, size, update.duplicate)
+    segment = state.active
     try:
         _write(segment, accepted, size)
         _commit(state, segment, update, batch.next_offset)
     except BaseException as error:
         give_up(state, error)
+        _take_back(state, before)
         raise
     flush_if_due(state, batch.next_offset, now_ms)
     return AppendResult(
@@ -367,26 +421,32 @@ def _append(
     )
 
 
-def _segment_for(state: LogState, accepted: Accepted, size: int, now_ms: int) -> SegmentWriter:
-    """The active segment, or a new one where the append has no place in that.
+def _ask(
+    state: LogState,
+    table: BatchTable | BatchHeader | None,
+    origin: AppendOrigin,
+    guard: VerificationGuard | None,
+    transaction_version: int,
+    base_offset: int,
+    position: int,
+) -> ProducerUpdate:
+    """What the producers make of an append that lies at `position` of a segment, if told."""
+    if table is None:
+        return NOTHING
+    return state.producers.prepare(
+        table if isinstance(table, BatchTable) else (table,),
+        origin=origin,
+        segment_base_offset=base_offset,
+        position=position,
+        guard=guard,
+        transaction_version=transaction_version,
+    )
 
-    Source: Kafka `UnifiedLog.maybeRoll`.
-    """
-    config, batch = state.config, accepted.batch
-    if size > config.segment_bytes:
-        raise RecordBatchTooLargeError(
-            f"an append of {size} bytes, a segment holds {config.segment_bytes}"
-        )
-    if state.active.should_roll(
-        now_ms=now_ms,
-        max_timestamp=batch.max_timestamp,
-        messages_bytes=size,
-        largest_offset=batch.last_offset,
-        segment_ms=state.roll_ms,
-    ):
-        first = accepted.first_offset
-        roll(state, first if first >= 0 else batch.last_offset - _INT32_MAX)
-    return state.active
+
+def _take_back(state: LogState, epochs: tuple[EpochEntry, ...]) -> None:
+    """Have the epochs of before again, unless the log has failed with the append."""
+    if not state.failed and state.epochs.entries is not epochs:
+        state.epochs.restore(epochs)
 
 
 def _repeated(

@@ -14,6 +14,7 @@ import numpy as np
 
 from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, StopReason
 from kseg.errors import (
+    CorruptRecordError,
     InvalidRecordError,
     KsegError,
     OffsetOverflowError,
@@ -118,6 +119,24 @@ def check_last_offset(last_offset: int) -> None:
             f"it ends past {LAST_OFFSET_MAX}, the largest offset that another can follow",
             offset=last_offset,
         )
+
+
+def check_whole(table: BatchTable, size: int) -> None:
+    """Refuse bytes behind the last whole batch, which a leader would have to leave out.
+
+    Kafka cuts them off a leader's append as well, and writes what is in front of them, if anything.
+
+    Args:
+        table: the walk over all of the buffer.
+        size: of the buffer, in bytes.
+
+    Raises:
+        CorruptRecordError: the last batch is cut short, or is none.
+    """
+    left = size - table.end_position
+    if left:
+        reason = f"the last {left} bytes are no whole batch"
+        raise CorruptRecordError(reason, position=table.end_position, stop=table.stop)
 
 
 def analyze(

@@ -24,6 +24,8 @@ class AppendResult(NamedTuple):
         last_leader_epoch: of the last batch, where it was brought and not given.
         duplicate: whether the producer had sent it before, so that nothing was written.
         stats: what validating cost.
+        trimmed_bytes: what a follower's append left out behind the batches that were written: an
+            incomplete one, or those of a later epoch. A leader's leaves nothing out.
     """
 
     first_offset: int = -1
@@ -37,6 +39,7 @@ class AppendResult(NamedTuple):
     last_leader_epoch: int = -1
     duplicate: bool = False
     stats: ConversionStats = NOTHING_CONVERTED
+    trimmed_bytes: int = 0
 
 
 def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
@@ -52,6 +55,7 @@ def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
         offset_of_max_timestamp=(next_one if later else one).offset_of_max_timestamp,
         duplicate=one.duplicate and next_one.duplicate,
         stats=one.stats + next_one.stats,
+        trimmed_bytes=one.trimmed_bytes + next_one.trimmed_bytes,
     )
 
 

@@ -128,9 +128,27 @@ class LeaderEpochs:
         after = assign_epochs([*before, EpochEntry(epoch, start_offset)])
         if after == before:
             return False
-        self._write(after)
-        self.entries = after
+        self.replace(after)
         return True
+
+    def replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        """Have these entries, ascending in both numbers; on disk when this returns.
+
+        Raises:
+            OSError: the checkpoint could not be written; nothing is taken note of.
+        """
+        self._write(entries)
+        self.entries = entries
+
+    def restore(self, entries: tuple[EpochEntry, ...]) -> None:
+        """Have the entries of before again, where what they were replaced for has failed.
+
+        A checkpoint that cannot be written now is written with the next `flush`. Until then it says
+        more than the log has; loading drops epochs that begin at the log's end.
+        """
+        if self._keep(entries):
+            with suppress(OSError):
+                self.flush()
 
     def note(self, entries: Iterable[EpochEntry]) -> bool:
         """As `assign` for each, but on disk at the next `flush`; for what the log says already."""

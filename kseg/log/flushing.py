@@ -59,16 +59,8 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
     Source: Kafka `UnifiedLog.roll`, `LocalLog.roll`.
     """
     with state.changing():
-        end = state.log_end.offset
-        base = max(end, expected_next_offset or 0)
-        active = state.active
-        if base <= active.base_offset:
-            if base < active.base_offset or active.size:
-                raise KsegError(
-                    f"a segment at {base} would not follow that at {active.base_offset}, which has "
-                    f"{active.size} bytes",
-                    path=state.path,
-                )
+        base, active = base_after(state, expected_next_offset), state.active
+        if base == active.base_offset:
             active.resize_indexes(state.config.segment_index_bytes)
             return base
         _seal_and_follow(state, base)
@@ -80,6 +72,22 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
         if len(state.unflushed) > UNFLUSHED_MAX:
             flush(state, sorted(state.unflushed)[1])
         return base
+
+
+def base_after(state: LogState, expected_next_offset: int | None = None) -> int:
+    """The base offset that the active segment has behind `roll`, of which the arguments are.
+
+    Raises:
+        KsegError: as `roll`; nothing has changed.
+    """
+    base, active = max(state.log_end.offset, expected_next_offset or 0), state.active
+    if base < active.base_offset or (base == active.base_offset and active.size):
+        raise KsegError(
+            f"a segment at {base} would not follow that at {active.base_offset}, which has "
+            f"{active.size} bytes",
+            path=state.path,
+        )
+    return base
 
 
 def _seal_and_follow(state: LogState, base: int) -> None:
@@ -229,4 +237,4 @@ def _release(state: LogState) -> None:
     attempt(*(lambda writer=writer: writer.close(trim=False) for writer in writers))
 
 
-__all__ = ["CHECKPOINT_INTERVAL_MS", "UNFLUSHED_MAX", "close", "flush", "roll"]
+__all__ = ["CHECKPOINT_INTERVAL_MS", "UNFLUSHED_MAX", "base_after", "close", "flush", "roll"]

@@ -49,7 +49,7 @@ def follow_plain(
     first, last, records, latest, latest_offset = found
     size, start = len(view), state.log_start_offset
     none, cost = NO_TIMESTAMP, NOTHING_CONVERTED
-    told = first, last, records, size, latest, latest_offset, none, start, epoch, False, cost
+    told = first, last, records, size, latest, latest_offset, none, start, epoch, False, cost, 0
     _write(state, runway, (view,), size, last + 1, None)
     return _tuple(AppendResult, told)
 
@@ -80,7 +80,7 @@ def lead_plain(
     latest_offset = last if log_append or latest > NO_TIMESTAMP else -1
     appended_ms, start = now_ms if log_append else NO_TIMESTAMP, state.log_start_offset
     cost = NOTHING_CONVERTED
-    told = first, last, records, size, latest, latest_offset, appended_ms, start, -1, False, cost
+    told = first, last, records, size, latest, latest_offset, appended_ms, start, -1, False, cost, 0
     _write(state, runway, (head, view[len(head) :]), size, last + 1, now_ms)
     return _tuple(AppendResult, told)
 

@@ -51,6 +51,7 @@ from kseg.log.append_checks import (
     check_last_offset,
     check_produce_request,
     check_transaction,
+    check_whole,
     source_codec,
     too_large,
     walk,
@@ -99,8 +100,8 @@ def validate_append(
     """All that a leader asks of an append: checksums, sizes and records; then it gives offsets.
 
     Args:
-        data: one batch, or several messages of magic 0 or 1; what is incomplete at the end is cut
-            off. The result borrows from it.
+        data: one batch, or several messages of magic 0 or 1, and nothing else. The result borrows
+            from it.
         rules: what is asked. A Raft leader's batches keep their offsets, as in `validate_replica`.
         next_offset: offset of the first record.
         now_ms: the time of the append, in ms.
@@ -111,7 +112,7 @@ def validate_append(
 
     Raises:
         ValueError: `next_offset` or `now_ms` is negative, or has more than 64 bits.
-        CorruptRecordError: a size, magic or checksum is wrong.
+        CorruptRecordError: a size, magic or checksum is wrong, or the last batch is cut short.
         InvalidRecordError, InvalidTimestampError: the batch or records in it break a rule;
             `.record_errors` names each record.
         UnsupportedFormatError: the log's format cannot hold it, or zstd is not allowed.
@@ -130,9 +131,8 @@ def validate_append(
     if taken is not None:
         return taken
     info = analyze(view, rules, metrics=metrics)
-    append = _Append(
-        view[: info.valid_bytes], info.table, rules, next_offset, now_ms, _counted(metrics)
-    )
+    check_whole(info.table, len(view))
+    append = _Append(view, info.table, rules, next_offset, now_ms, _counted(metrics))
     taken = _choose(append, info.source)
     if taken.sizes_maybe_changed and rules.batch_bytes_max is not None:
         for header in walk(taken.head, verify=False):
@@ -151,7 +151,7 @@ def validate_replica(
     """What a follower, or a Raft leader, asks of batches that keep their offsets: no record's word.
 
     Args:
-        data: batches, whole but for the last one.
+        data: batches. A follower's last one may be cut short, as fetches have it; it is left out.
         rules: whether its origin is a Raft leader, and sizes; a follower takes batches of any size.
         next_offset: where the log ends; the batches must not lie before it.
         metrics: counts wrong checksums.
@@ -160,7 +160,8 @@ def validate_replica(
         The bytes as they are. The record count is -1 where only inflating would tell it.
 
     Raises:
-        CorruptRecordError: a size, magic or checksum is wrong.
+        CorruptRecordError: a size, magic or checksum is wrong, or a Raft leader's last batch is
+            cut short.
         OffsetsOutOfOrderError: offsets do not grow.
         UnexpectedAppendOffsetError: they begin in front of the log's end.
         InvalidRecordError: no batch at all, or of another epoch than the Raft leader's.
@@ -175,6 +176,8 @@ def validate_replica(
     if follower:
         rules = replace(rules, origin=AppendOrigin.REPLICATION)
     info = analyze(view, rules, keep_offsets=True, ignore_sizes=follower, metrics=metrics)
+    if not follower:
+        check_whole(info.table, len(view))
     if not info.valid_bytes:
         raise InvalidRecordError("no whole batch")
     is_told = int(info.table.magic[0]) >= 2

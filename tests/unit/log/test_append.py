@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,12 @@ import pytest
 from kseg.constants import TimestampType
 from kseg.errors import (
     CorruptRecordError,
+    InvalidProducerEpochError,
     InvalidRecordError,
+    InvalidTxnStateError,
+    KsegError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
     OutOfOrderSequenceError,
     PoisonedFileError,
     RecordBatchTooLargeError,
@@ -36,6 +44,10 @@ from tests.unit.log.logs import (
 )
 
 COORDINATOR = AppendOrigin.COORDINATOR
+
+
+def from_producer(sequence: int, **fields: Any) -> bytes:
+    return one(**{"producer_id": 9, "producer_epoch": 0, "base_sequence": sequence, **fields})
 
 
 @pytest.fixture
@@ -85,6 +97,7 @@ def test_what_a_follower_brings_is_kept_to_the_byte(log: Log) -> None:
     result = log.append_as_follower(data + stored(10)[:30])
     assert (result.first_offset, result.last_offset, result.record_count) == (3, 9, 5)
     assert (result.valid_bytes, result.last_leader_epoch) == (len(data), 4)
+    assert result.trimmed_bytes == 30
     assert log.segments[0].path.read_bytes() == data
     assert log.leader_epochs == (EpochEntry(1, 3), EpochEntry(4, 9))
     assert log.log_end_offset == 10
@@ -115,6 +128,7 @@ def test_batches_of_a_later_epoch_are_left_out_with_all_behind_them(log: Log) ->
     broken[-1] ^= 1
     result = log.append_as_follower(kept + stored(2, epoch=7) + broken, leader_epoch=5)
     assert (result.last_offset, result.valid_bytes, log.log_end_offset) == (1, len(kept), 2)
+    assert result.trimmed_bytes == len(stored(2, epoch=7)) + len(broken)
     nothing = log.append_as_follower(stored(2, epoch=7), leader_epoch=5)
     assert (nothing.first_offset, nothing.valid_bytes) == (-1, 0)
     assert log.append_as_follower(stored(2, epoch=0), leader_epoch=-1).valid_bytes == 0
@@ -136,11 +150,48 @@ def test_a_follower_names_what_lies_before_the_end(log: Log) -> None:
     assert log.log_end_offset == 3
 
 
-@pytest.mark.parametrize("data", [b"", one()[:16], one()[:40], one()[:-1], bytes(11)])
-def test_nothing_whole_is_nothing_appended(log: Log, data: bytes) -> None:
-    for result in (log.append(data), log.append_as_follower(data), log.append([data])):
+def test_nothing_is_nothing_appended(log: Log) -> None:
+    for result in (log.append(b""), log.append_as_follower(b""), log.append([]), log.append([b""])):
         assert result == AppendResult()
     assert (log.log_end_offset, log.leader_epochs) == (0, ())
+
+
+TORN = [b"x", bytes(11), one()[:16], one()[:40], one()[:-3], one() + b"x", one() + one()[:-1]]
+
+
+@pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, COORDINATOR, AppendOrigin.RAFT_LEADER])
+@pytest.mark.parametrize("data", [*TORN, one(codec=GZIP) + bytes(5), from_producer(0) + b"x"])
+def test_a_leader_refuses_what_it_would_leave_out(
+    log: Log, data: bytes, origin: AppendOrigin
+) -> None:
+    if origin is AppendOrigin.RAFT_LEADER:
+        data = _with_epoch(data)
+    for given in (data, [data], [data, one()], bytearray(data)):
+        with pytest.raises(CorruptRecordError, match="no whole batch"):
+            log.append(given, origin=origin)
+    assert (log.log_end_offset, log.leader_epochs, log.segments[0].size) == (0, (), 0)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_leader_of_an_old_format_refuses_a_message_cut_short(tmp_path: Path, magic: int) -> None:
+    data = messages([record(b"a", timestamp=5), record(b"b", timestamp=6)], magic=magic)
+    with open_log(tmp_path / "t-0", message_format_magic=magic) as log:
+        with pytest.raises(CorruptRecordError, match="the last 3 bytes are no whole batch"):
+            log.append(data + data[:3])
+        assert log.append(data).last_offset == 1
+
+
+@pytest.mark.parametrize("data", TORN)
+def test_a_follower_leaves_out_what_is_cut_short_and_says_how_much(log: Log, data: bytes) -> None:
+    whole = len(one()) if data.startswith(one()) else 0
+    result = log.append_as_follower(_with_epoch(data))
+    assert (result.valid_bytes, result.trimmed_bytes) == (whole, len(data) - whole)
+    assert (log.segments[0].size, log.log_end_offset) == (whole, 1 if whole else 0)
+
+
+def _with_epoch(data: bytes) -> bytes:
+    """The same bytes with leader epoch 0, which no checksum covers."""
+    return data[:12] + bytes(len(data[12:16])) + data[16:]
 
 
 @pytest.mark.parametrize("data", [bytes(17), bytes(70), b"\0" * 8 + b"\xff" * 40])
@@ -180,10 +231,6 @@ def test_of_several_batches_those_before_a_refused_one_stay(log: Log) -> None:
 # ---- producers and transactions ------------------------------------------------------------------
 
 
-def from_producer(sequence: int, **fields: Any) -> bytes:
-    return one(**{"producer_id": 9, "producer_epoch": 0, "base_sequence": sequence, **fields})
-
-
 def test_a_batch_that_comes_again_has_its_old_offsets_and_is_not_written(log: Log) -> None:
     log.append(from_producer(0, count=2))
     log.append(from_producer(2, time=NOW_MS + 1))
@@ -192,14 +239,6 @@ def test_a_batch_that_comes_again_has_its_old_offsets_and_is_not_written(log: Lo
     assert (again.duplicate, again.first_offset, again.last_offset) == (True, 0, 1)
     assert (again.log_append_time, again.valid_bytes) == (NOW_MS, len(from_producer(0, count=2)))
     assert (log.segments[0].size, log.log_end_offset) == (size, 3)
-
-
-def test_a_sequence_that_does_not_follow_changes_nothing_but_the_epoch(log: Log) -> None:
-    log.append(from_producer(0))
-    with pytest.raises(OutOfOrderSequenceError):
-        log.append(from_producer(5), leader_epoch=2)
-    assert (log.log_end_offset, offsets(log)) == (1, [0])
-    assert log.leader_epochs == (EpochEntry(0, 0), EpochEntry(2, 1))
 
 
 def test_a_duplicate_may_bring_a_new_segment(tmp_path: Path) -> None:
@@ -263,11 +302,108 @@ def test_an_old_log_keeps_its_format(tmp_path: Path) -> None:
 # ---- what is refused, and what fails -------------------------------------------------------------
 
 
-def test_an_append_larger_than_a_segment_brings_its_epoch_and_nothing_else(tmp_path: Path) -> None:
-    with open_log(tmp_path / "t-0", segment_bytes=100) as log:
-        with pytest.raises(RecordBatchTooLargeError, match="a segment holds 100"):
-            log.append(one(count=50), leader_epoch=4)
-        assert (log.log_end_offset, log.leader_epochs) == (0, (EpochEntry(4, 0),))
+GAP = 2**31
+LEAD, FOLLOW = Log.append, Log.append_as_follower
+BAD_CRC = stored(9, epoch=7)[:-1] + b"\xff"
+#: How one of the calls is refused: who is asked, with what, the error.
+REFUSED: dict[str, tuple[Callable[..., object], Any, type[KsegError]]] = {
+    "larger than a segment": (LEAD, one(b"x" * 2000), RecordBatchTooLargeError),
+    "many, larger than a segment": (
+        FOLLOW,
+        stored(9, epoch=7, value=b"x" * 900) + stored(10, epoch=7, value=b"x" * 900),
+        RecordBatchTooLargeError,
+    ),
+    "a sequence that leaves a gap": (
+        LEAD,
+        from_producer(5, producer_epoch=1),
+        OutOfOrderSequenceError,
+    ),
+    "a fenced producer": (LEAD, from_producer(1, producer_epoch=0), InvalidProducerEpochError),
+    "a fenced producer, compressed": (
+        LEAD,
+        from_producer(1, producer_epoch=0, codec=GZIP),
+        InvalidProducerEpochError,
+    ),
+    "a marker of a fenced producer": (
+        partial(LEAD, origin=COORDINATOR),
+        marker(COMMIT),
+        InvalidProducerEpochError,
+    ),
+    "a wrong checksum": (FOLLOW, BAD_CRC, CorruptRecordError),
+    "a wrong checksum behind a sound batch": (
+        FOLLOW,
+        stored(8, epoch=7) + BAD_CRC,
+        CorruptRecordError,
+    ),
+    "a leaders wrong checksum": (LEAD, one()[:-1] + b"\xff", CorruptRecordError),
+    "in front of the end": (FOLLOW, stored(1, epoch=7), UnexpectedAppendOffsetError),
+    "out of order": (FOLLOW, stored(9, epoch=7) + stored(8, epoch=7), OffsetsOutOfOrderError),
+    "without an epoch": (FOLLOW, stored(9, epoch=7) + stored(10, epoch=-1), InvalidRecordError),
+    "too far apart": (FOLLOW, stored(9, epoch=7) + stored(9 + GAP, epoch=8), OffsetOverflowError),
+    "cut short": (LEAD, one()[:-3], CorruptRecordError),
+    "a transaction not verified": (LEAD, from_producer(2, attributes=0x10), InvalidTxnStateError),
+}
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_append_changes_nothing_and_rolls_nothing(
+    tmp_path: Path, case: str, rolls: bool
+) -> None:
+    call, data, error = REFUSED[case]
+    clock = Clock()
+    with open_log(tmp_path / "t-0", clock, segment_bytes=1000) as log:
+        log.state.producers.verification_enabled = case.endswith("verified")
+        log.append(from_producer(0, producer_epoch=1, count=2), leader_epoch=5)
+        log.append(one(time=NOW_MS + 1), leader_epoch=6)
+        if rolls:  # what is appended next needs another segment
+            log.update_config(replace(log.config, segment_bytes=1000, segment_ms=1))
+            clock.ms += 10**9
+        before = _all_of(log)
+        with pytest.raises(error):
+            call(log, data, leader_epoch=8)
+        assert _all_of(log) == before
+
+
+def _all_of(log: Log) -> dict[str, object]:
+    """What a log is, in memory and on the disk."""
+    state = log.state
+    files = {path.name: path.read_bytes() for path in sorted(log.path.iterdir())}
+    return files | {
+        "published": log.published,
+        "epochs": (state.epochs.entries, state.epochs.dirty),
+        "producers": dict(state.producers.entries),
+        "map end": state.producers.map_end_offset,
+        "transactions": state.producers.ongoing,
+        "snapshot": state.producers.last_snapshot_offset,
+        "segments": [(info.base_offset, info.size) for info in state.segments],
+        "latest": state.active.latest,
+    }
+
+
+def test_a_full_disk_while_rolling_leaves_epochs_and_segments(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0", segment_bytes=ONE + 20) as log:
+        log.append(one(), leader_epoch=5)
+        before = _all_of(log)
+        error = OSError(errno.ENOSPC, "No space left on device")
+        with failing("open", error=error, ends="1.log"), pytest.raises(OSError, match="No space"):
+            log.append(one(), leader_epoch=6)
+        after = _all_of(log)
+        # What is sealed before the next segment can be made is sound, and will be sealed again.
+        sealed = {name for name in before if name.endswith("index")}
+        assert {name for name in before | after if after.get(name) != before.get(name)} <= sealed
+        assert log.append(one(), leader_epoch=6).first_offset == 1
+        assert log.leader_epochs == (EpochEntry(5, 0), EpochEntry(6, 1))
+
+
+def test_epochs_that_cannot_be_taken_back_at_once_are_with_the_next_flush(tmp_path: Path) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device")
+    with open_log(tmp_path / "t-0", segment_bytes=ONE + 20) as log:
+        log.append(one(), leader_epoch=5)
+        with failing("open", error=error, after=2), pytest.raises(OSError, match="No space"):
+            log.append(one(), leader_epoch=6)
+        assert log.leader_epochs == (EpochEntry(5, 0),)
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n5 0\n"
 
 
 def test_a_follower_is_no_leader(log: Log) -> None:
