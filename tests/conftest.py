@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -86,3 +89,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         folders = case_folders(metafunc.config)
         names = [f"{path.parent.name}/{path.name}" for path in folders]
         metafunc.parametrize("fixture_case", folders, ids=names)
+
+
+@pytest.fixture
+def public_path() -> Iterator[Path]:
+    """A directory that every user can come to, unlike `tmp_path`."""
+    with TemporaryDirectory() as path:
+        os.chmod(path, 0o755)
+        yield Path(path)

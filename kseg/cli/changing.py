@@ -50,6 +50,15 @@ class Change:
     backup_directory: str | None
     keep: bool
 
+    def check_owners(self, partitions: Iterable[Path]) -> None:
+        """Refuse, before anything is changed, where new files would not have the old ones' owner.
+
+        Raises:
+            PermissionError: in one of these directories they would not.
+        """
+        for path in partitions if self.apply else ():
+            io.check_new_files(path)
+
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
         if self.apply and self.output is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,8 +25,8 @@ from kseg.errors import (
     UnsupportedFormatError,
     at_path,
 )
-from kseg.files import io
 from kseg.files.names import PathKind, parse_name
+from kseg.files.whole_file import whole_file
 from kseg.format.convert import BATCH_BYTES, Converter, Target
 from kseg.format.header import stop_error
 from kseg.log.segment import Segment
@@ -250,16 +249,8 @@ def _opened(target: Path | None) -> Iterator[Callable[[bytes | memoryview], obje
         yield stdout.write
         stdout.flush()
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(target.name + ".part")
-    try:
-        with io.naming(target), unfinished.open("wb") as file:
-            yield file.write
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(target) as sink:
+        yield sink.write
 
 
 def _first_offset(given: int | None, target: Path | None) -> int:

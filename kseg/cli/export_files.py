@@ -5,7 +5,6 @@ Each is written beside its final name and renamed when it is whole, so nobody re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.extras import require
-from kseg.files import io
+from kseg.files.whole_file import FileSink, whole_file
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
@@ -58,49 +57,38 @@ class Look:
 @contextmanager
 def open_target(target: Path, look: Look) -> Iterator[Write]:
     """A function that writes pieces; the file takes its name when the block ends well."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(target.name + ".part")
-    try:
-        with io.naming(target), _OPENERS[look.form](unfinished, look) as write:
-            yield write
-        os.replace(unfinished, target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with whole_file(target) as sink, _OPENERS[look.form](sink, look) as write:
+        yield write
 
 
 @contextmanager
-def _parquet(path: Path, look: Look) -> Iterator[Write]:
+def _parquet(sink: FileSink, look: Look) -> Iterator[Write]:
     arrow: Any = require("kseg.arrow", extra="arrow")
     parquet: Any = require("pyarrow.parquet", extra="arrow")
     schema = arrow.schema(look.fields)
-    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+    with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
         yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=look.fields))
 
 
 @contextmanager
-def _arrow(path: Path, look: Look) -> Iterator[Write]:
+def _arrow(sink: FileSink, look: Look) -> Iterator[Write]:
     arrow: Any = require("kseg.arrow", extra="arrow")
     pyarrow: Any = require("pyarrow", extra="arrow")
-    with (
-        pyarrow.OSFile(str(path), "wb") as file,
-        pyarrow.ipc.new_file(file, arrow.schema(look.fields)) as writer,
-    ):
+    with pyarrow.ipc.new_file(sink, arrow.schema(look.fields)) as writer:
         yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=look.fields))
 
 
 @contextmanager
-def _jsonl(path: Path, look: Look) -> Iterator[Write]:
-    with path.open("wb") as file:
-        writer = RowWriter(file.write)
-        yield lambda columns: _write_rows(writer, columns, look)
+def _jsonl(sink: FileSink, look: Look) -> Iterator[Write]:
+    writer = RowWriter(sink.write)
+    yield lambda columns: _write_rows(writer, columns, look)
 
 
 @contextmanager
-def _csv(path: Path, look: Look) -> Iterator[Write]:
-    with path.open("wb") as file:
-        file.write(csv_head(_row_fields(look), _style(look, "")))
-        writer = RowWriter(file.write)
-        yield lambda columns: _write_rows(writer, columns, look)
+def _csv(sink: FileSink, look: Look) -> Iterator[Write]:
+    sink.write(csv_head(_row_fields(look), _style(look, "")))
+    writer = RowWriter(sink.write)
+    yield lambda columns: _write_rows(writer, columns, look)
 
 
 def _write_rows(writer: RowWriter, columns: RecordColumns, look: Look) -> None:
@@ -121,7 +109,7 @@ def _row_fields(look: Look) -> tuple[Field, ...]:
     return tuple(by_name[name] for name in look.fields if name in by_name)
 
 
-_OPENERS: dict[str, Callable[[Path, Look], Any]] = {
+_OPENERS: dict[str, Callable[[FileSink, Look], Any]] = {
     "parquet": _parquet,
     "arrow": _arrow,
     "jsonl": _jsonl,

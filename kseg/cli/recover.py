@@ -108,6 +108,7 @@ class _Run:
 
     def go(self, directory: str, found: list[Path], *, as_json: bool) -> int:
         """Plan, change, print; answers the exit code."""
+        self.change.check_owners(found)
         with ExitStack() as stack:
             if self.change.apply:
                 for home in sorted({path.resolve().parent for path in found}):

@@ -91,6 +91,7 @@ class _Run:
     def change_all(self, asked: dict[str, Any]) -> None:
         """Do it where something differs; nobody else comes into a data directory meanwhile."""
         differing = [partition for partition, plan in self.plans.items() if not plan.is_noop]
+        self.change.check_owners(partition.path for partition in differing)
         with ExitStack() as stack:
             if self.change.apply:
                 for home in sorted({each.path.resolve().parent for each in differing}):

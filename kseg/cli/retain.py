@@ -118,6 +118,7 @@ class _Run:
     def change_all(self) -> None:
         """Do it where something goes; nobody else comes into a data directory meanwhile."""
         going = [partition for partition, plan in self.plans.items() if not plan.is_noop]
+        self.change.check_owners(partition.path for partition in going)
         with ExitStack() as stack:
             if self.change.apply:
                 for home in sorted({each.path.resolve().parent for each in going}):

@@ -27,7 +27,8 @@ def replace_file(
 ) -> None:
     """Give `path` the bytes `data`, lasting when this returns.
 
-    A file that is replaced leaves its owner and permissions to the new one.
+    A file that is replaced leaves its owner and permissions to the new one; a new one has those of
+    the files around it.
 
     Args:
         path: the file, there or not.
@@ -43,16 +44,16 @@ def replace_file(
     target = Path(path)
     beside = target.with_name(target.name + SUFFIX)
     io.unlink(beside, missing_ok=True)
+    replaced: os.stat_result | None = None
+    with suppress(FileNotFoundError):
+        replaced = os.stat(target)
     try:
-        with io.WriteFile.open(beside, exclusive=True) as file:
+        with io.WriteFile.open(beside, exclusive=True, like=replaced) as file:
             file.write_at(0, data)
             if size > len(data):
                 file.truncate(size)
-            with suppress(FileNotFoundError):
-                replaced = os.stat(target)
-                io.dress_like(beside, replaced)
-                if keep_modified:
-                    io.set_modified(beside, replaced.st_mtime_ns)
+            if keep_modified and replaced is not None:
+                io.set_modified(beside, replaced.st_mtime_ns)
             file.flush()
         io.rename(beside, target)
     except OSError:

@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
-from kseg.files import record_locks
+from kseg.files import ownership, record_locks
 from kseg.files.closing import Closing
 from kseg.files.fallocate import fallocate
+from kseg.files.ownership import Look
 
 StrPath = str | PathLike[str]
 Bytes = bytes | bytearray | memoryview
@@ -230,6 +231,9 @@ def calls_replaced(calls: Calls) -> Iterator[None]:
 _BESIDE: Final = ".tmp"
 #: Bytes that are copied at a time.
 _COPIED_BYTES: Final = 1 << 20
+#: Linux alone has files without a name; elsewhere a directory is no file to be written.
+_NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
+_WRITING: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 #: Buffers that one call takes (IOV_MAX of Linux and Darwin).
 _BUFFERS_MAX: Final = 1024
 
@@ -250,7 +254,12 @@ class WriteFile(Closing):
 
     @classmethod
     def open(
-        cls, path: StrPath, *, create: bool = False, exclusive: bool = False, mode: int = 0o644
+        cls,
+        path: StrPath,
+        *,
+        create: bool = False,
+        exclusive: bool = False,
+        like: os.stat_result | None = None,
     ) -> WriteFile:
         """Open a regular file, not following a symbolic link.
 
@@ -258,17 +267,37 @@ class WriteFile(Closing):
             path: the file.
             create: make it if it is missing.
             exclusive: make it, and refuse one that is there.
-            mode: permissions of a file that is made, before the process's mask.
+            like: a file that is made gets the owner, group and permissions of this one; those of
+                the files around it if None.
 
         Raises:
-            OSError: missing, there already, no permission, or no regular file.
+            PermissionError: no permission, also to give a new file its owner; there is none then.
+            OSError: missing, there already, or no regular file.
         """
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
         if create or exclusive:
-            flags |= os.O_CREAT
-        if exclusive:
-            flags |= os.O_EXCL
-        fd = _calls.open(path, flags, mode)
+            try:
+                return cls._made(path, like)
+            except FileExistsError:
+                if exclusive:
+                    raise
+        return cls._opened(path, _calls.open(path, _WRITING, 0))
+
+    @classmethod
+    def _made(cls, path: StrPath, like: os.stat_result | None) -> WriteFile:
+        """A new file with the look of another, or of those around it."""
+        look = Look.of(like) if like is not None else ownership.of_files(_directory_of(path))
+        fd = _calls.open(path, _WRITING | os.O_CREAT | os.O_EXCL, look.mode & 0o666)
+        try:
+            _dress(fd, look, path)
+        except OSError:
+            os.close(fd)
+            with suppress(OSError):
+                _calls.unlink(path)
+            raise
+        return cls._opened(path, fd)
+
+    @classmethod
+    def _opened(cls, path: StrPath, fd: int) -> WriteFile:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(fd)
@@ -401,9 +430,8 @@ class WriteFile(Closing):
         beside = self.path + _BESIDE
         unlink(beside, missing_ok=True)
         try:
-            with WriteFile.open(beside, exclusive=True) as made:
+            with WriteFile.open(beside, exclusive=True, like=os.fstat(self._fd)) as made:
                 self._copy_to(made, size)
-                dress_like(beside, os.fstat(self._fd))
                 made.flush()
                 rename(beside, self.path)
                 os.dup2(made.fd, self._fd, inheritable=False)
@@ -617,9 +645,43 @@ def unlink(path: StrPath, *, missing_ok: bool = False) -> None:
             raise
 
 
-def make_directory(path: StrPath, mode: int = 0o755) -> None:
-    """Make a directory; FileExistsError where there is one."""
-    _calls.mkdir(path, mode)
+def make_directory(path: StrPath, *, like: os.stat_result | None = None) -> None:
+    """Make a directory; FileExistsError where there is one.
+
+    Args:
+        path: the directory.
+        like: it gets the owner, group and permissions of this one; those of the partitions around
+            it, or else the owner of the directory that it is made in, if None.
+    """
+    look = Look.of(like) if like is not None else ownership.of_directories(_directory_of(path))
+    _calls.mkdir(path, look.mode)
+    try:
+        dress_like(path, look)
+    except OSError:
+        with suppress(OSError):
+            _calls.rmdir(path)
+        raise
+
+
+def make_directories(path: StrPath, *, like: os.stat_result | None = None) -> None:
+    """Make a directory and those above it that are missing, each lasting in the one above.
+
+    Others may do the same meanwhile.
+
+    Args:
+        path: the directory.
+        like: as `make_directory` takes it, for each that is made.
+    """
+    if os.path.isdir(path):
+        return
+    above = _directory_of(path)
+    make_directories(above, like=like)
+    try:
+        make_directory(path, like=like)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    flush_directory(above)
 
 
 def remove_directory(path: StrPath) -> None:
@@ -660,10 +722,85 @@ def set_modified(path: StrPath, modified_ns: int) -> None:
     _calls.utime(path, ns=(modified_ns, modified_ns))
 
 
-def dress_like(path: StrPath, model: os.stat_result) -> None:
-    """Give a file the owner and the permissions of another, as far as this process may."""
-    here = os.stat(path)
-    if (here.st_uid, here.st_gid) != (model.st_uid, model.st_gid):
-        _calls.chown(path, model.st_uid, model.st_gid)
-    if stat.S_IMODE(here.st_mode) != stat.S_IMODE(model.st_mode):
-        _calls.chmod(path, stat.S_IMODE(model.st_mode))
+# ---- whose it is ---------------------------------------------------------------------------------
+
+
+def check_new_files(directory: StrPath, *, like: os.stat_result | None = None) -> None:
+    """Refuse a directory where this process's files would not look like those that are there.
+
+    To be asked before anything is changed there. Of a directory that is missing the one is asked
+    that it would be made in.
+
+    Args:
+        directory: where files are to be made.
+        like: what they are to look like, if not like the files that are there.
+
+    Raises:
+        PermissionError: new files cannot be given to the owner of the others.
+        OSError: it cannot be listed.
+    """
+    place = os.path.abspath(directory)
+    while not os.path.isdir(place) and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    look = ownership.of_files(place) if like is None else Look.of(like)
+    if not look.exact or look.is_usual_in(place) or _may_give(place, look):
+        return
+    raise PermissionError(
+        errno.EPERM,
+        f"files here are to belong to user {look.uid} and group {look.gid}, and user "
+        f"{os.geteuid()} cannot make such: nothing was changed; run kseg as that user, or as root",
+        place,
+    )
+
+
+def dress_as_new_in(path: StrPath, directory: StrPath) -> None:
+    """Give a file made elsewhere the look of those of the directory that it is to be moved to."""
+    dress_like(path, ownership.of_files(directory))
+
+
+def dress_like(path: StrPath, model: os.stat_result | Look) -> None:
+    """Give a file or directory the owner, group and permissions of another; follow no link.
+
+    Raises:
+        OSError: this process may not.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        _dress(fd, model if isinstance(model, Look) else Look.of(model), path)
+    finally:
+        os.close(fd)
+
+
+def _directory_of(path: StrPath) -> str:
+    return os.path.dirname(fspath(path).rstrip(os.sep)) or "."
+
+
+def _dress(fd: int, look: Look, path: StrPath) -> None:
+    """By the descriptor: whoever may write to the directory may put a link under the name."""
+    here = os.fstat(fd)
+    with naming(path):
+        if look.exact and stat.S_IMODE(here.st_mode) != look.mode:
+            _calls.chmod(fd, look.mode)
+        if (here.st_uid, here.st_gid) == (look.uid, look.gid):
+            return
+        if look.exact:
+            _calls.chown(fd, look.uid, look.gid)
+        elif os.geteuid() == 0:
+            with suppress(PermissionError):  # only a wish, and root may be no more than called so
+                _calls.chown(fd, look.uid, look.gid)
+
+
+def _may_give(directory: str, look: Look) -> bool:
+    """Whether a file made in a directory can be given away: tried on one that gets no name."""
+    try:
+        fd = _calls.open(directory, os.O_RDWR | os.O_CLOEXEC | _NAMELESS, 0o600)
+    except OSError:  # no such files here, or no room: then by the rule
+        groups = (os.getegid(), *os.getgroups())
+        return os.geteuid() == 0 or (look.uid == os.geteuid() and look.gid in groups)
+    try:
+        _calls.chown(fd, look.uid, look.gid)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True

@@ -25,7 +25,7 @@ from os import PathLike, fspath
 from types import TracebackType
 
 from kseg.errors import LogLockedError
-from kseg.files import io
+from kseg.files import io, ownership
 from kseg.files.record_locks import conflicting_process
 
 LOCK_NAME = ".lock"
@@ -127,16 +127,19 @@ def acquire(data_directory: str | PathLike[str]) -> DirectoryLock:
 
     Raises:
         LogLockedError: another process holds it.
+        PermissionError: this process cannot make files like those that are there.
         OSError: `.lock` cannot be made or opened.
 
     Source: Kafka `LogManager.lockLogDirs`.
     """
     path = os.path.join(fspath(data_directory), LOCK_NAME)
     with _registry:
+        shared = _share(path)
+        if shared is not None:
+            return shared
+        ownership.forget()
+        io.check_new_files(data_directory)
         while True:
-            shared = _share(path)
-            if shared is not None:
-                return shared
             file = io.WriteFile.open(path, create=True)
             try:
                 fcntl.lockf(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

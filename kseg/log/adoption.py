@@ -38,7 +38,6 @@ from kseg.log import residence
 from kseg.log.config import LogConfig
 from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.opening import make_directories
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
@@ -133,7 +132,8 @@ def adopt(
         now_ms=now_ms,
         topic_id=topic_id,
     )
-    make_directories(directory.parent)
+    io.check_new_files(directory)
+    io.make_directories(directory.parent)
     # One life around all of it: nobody gets in between, and no mark is left on the way.
     resident = residence.enter(directory.parent)
     clean = False
@@ -279,6 +279,7 @@ def _move(one: StagedSegment, directory: Path, base: int) -> None:
         index = one.path(kind)
         with io.WriteFile.open(index) as file:
             file.flush()
+        io.dress_as_new_in(index, directory)
         target = directory / f"{base:020d}.{kind.value}"
         io.unlink(target, missing_ok=True)  # of an empty segment, or of a try that was interrupted
         io.link(index, target)
@@ -286,6 +287,7 @@ def _move(one: StagedSegment, directory: Path, base: int) -> None:
     target = directory / f"{base:020d}.{FileKind.LOG.value}"
     if target.exists() and os.stat(target).st_size:
         raise OffsetsOutOfOrderError("a segment is in the place of the new one", path=target)
+    io.dress_as_new_in(one.path(FileKind.LOG), directory)
     io.rename(one.path(FileKind.LOG), target)
     io.flush_directory(directory)
 

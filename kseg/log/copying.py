@@ -34,6 +34,8 @@ def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
     Raises:
         LogLockedError: another process holds one of the data directories.
         FileExistsError: there is a partition of that name already.
+        PermissionError: this process cannot make files for the owner of the original; there is
+            nothing of a copy then.
         OSError: the disk refuses. What was copied is removed again; where that fails, too, it is
             marked as not closed in good order.
     """
@@ -45,8 +47,10 @@ def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
             path=origin.parent,
         )
     home_path = Path(data_directory)
+    for owned in _looks(origin):
+        io.check_new_files(home_path, like=owned)
     if not home_path.is_dir():
-        io.make_directory(home_path)
+        io.make_directory(home_path, like=os.stat(origin.parent))
         io.flush_directory(home_path.parent)
     clean = metadata.read_clean_shutdown(origin.parent) is not None
     home = residence.enter(home_path)
@@ -64,6 +68,13 @@ def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
     finally:
         home.leave(clean=in_order)
     return target
+
+
+def _looks(origin: Path) -> list[os.stat_result]:
+    """The status of a directory and of its files, one for each owner and group."""
+    with os.scandir(origin) as entries:
+        found = [os.stat(origin), *(entry.stat() for entry in entries if entry.is_file())]
+    return list({(status.st_uid, status.st_gid): status for status in found}.values())
 
 
 def _fill(origin: Path, target: Path, home: residence.Residence) -> None:
@@ -89,11 +100,10 @@ def _copy_file(source: Path, target: Path) -> None:
     fd = io.open_read(source)
     try:
         status = os.fstat(fd)
-        with io.WriteFile.open(target, exclusive=True) as file:
+        with io.WriteFile.open(target, exclusive=True, like=status) as file:
             for position in range(0, status.st_size, _COPIED_BYTES):
                 size = min(_COPIED_BYTES, status.st_size - position)
                 file.write_at(position, io.read_at(fd, position, size))
-            io.dress_like(target, status)
             file.flush()
         io.set_modified(target, status.st_mtime_ns)
     finally:

@@ -124,6 +124,8 @@ class LogDirectory(Closing):
         entries = list_entries(place)
         if mode == "append":
             check_entries(entries)
+            for entry in entries:
+                io.check_new_files(entry.path)
         home = residence.enter(place) if mode == "append" else None
         clock = clock_of(now_ms)
         try:

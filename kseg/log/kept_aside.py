@@ -80,10 +80,15 @@ class KeptAside:
             directory: where to keep things; a folder named after the time, in a sibling of the data
                 directory, if None.
             now_ms: the time.
+
+        Raises:
+            OSError: the sibling is a symbolic link.
         """
-        self.directory: Final = (
-            Path(directory) if directory is not None else default_place(data_directory, now_ms)
-        )
+        place = default_place(data_directory, now_ms)
+        self.directory: Final = Path(directory) if directory is not None else place
+        if directory is None:
+            _refuse_link(place.parent)
+            _refuse_link(place)
         self.kept: list[Kept] = []
         self._made: set[Path] = set()
 
@@ -185,7 +190,8 @@ class KeptAside:
         origin = path.parent.resolve()
         place = self.directory / origin.name
         if place not in self._made:
-            _make_directories(place, os.stat(origin))
+            _refuse_link(place)
+            io.make_directories(place, like=os.stat(origin))
             self._made.add(place)
         return place
 
@@ -209,7 +215,7 @@ class KeptAside:
         for name in _names(wanted.name):
             target = wanted.with_name(name)
             try:
-                file = io.WriteFile.open(target, exclusive=True)
+                file = io.WriteFile.open(target, exclusive=True, like=status)
             except FileExistsError:
                 if _has_bytes(target, fd, start, end):
                     return target
@@ -219,7 +225,6 @@ class KeptAside:
                     for position in range(start, end, _COPIED_BYTES):
                         size = min(_COPIED_BYTES, end - position)
                         file.write_at(position - start, io.read_at(fd, position, size))
-                    io.dress_like(target, status)
                     file.flush()
                 io.set_modified(target, status.st_mtime_ns)
             except OSError:
@@ -241,25 +246,22 @@ def default_place(data_directory: io.StrPath, now_ms: int) -> Path:
     return home.with_name((home.name or "root") + _SUFFIX) / name
 
 
+def _refuse_link(path: Path) -> None:
+    """Refuse a place that somebody else chose, where what is kept may be read or changed."""
+    if path.is_symlink():
+        raise OSError(
+            errno.ELOOP,
+            "a symbolic link, which is not followed: nothing was changed; name the place itself "
+            "(--backup-dir)",
+            str(path),
+        )
+
+
 def _names(wanted: str) -> Iterator[str]:
     """The name wanted, and others where that is taken."""
     yield wanted
     for number in range(2, _NAMES_MAX):
         yield f"{wanted}.{number}"
-
-
-def _make_directories(path: Path, model: os.stat_result) -> None:
-    """Make a directory and those above it that are missing, for the owner of `model`."""
-    missing = []
-    place = path
-    while not place.is_dir():
-        missing.append(place)
-        place = place.parent
-    for place in reversed(missing):
-        with suppress(FileExistsError):
-            io.make_directory(place)
-            io.dress_like(place, model)
-        io.flush_directory(place.parent)
 
 
 def _is_zeros(fd: int, start: int, end: int) -> bool:

@@ -79,6 +79,7 @@ def open_state(
         InconsistentTopicIdError: the topic has another id.
         KsegError: the log cannot be loaded.
         FileNotFoundError: there is no such directory, and none is to be made.
+        PermissionError: this process cannot make files like those that are there.
         OSError: the disk refuses.
     """
     directory = Path(path).resolve()
@@ -88,15 +89,16 @@ def open_state(
     if not directory.is_dir() and not create:
         os.stat(directory)  # says best itself that it is missing
         raise NotADirectoryError(20, "not a directory", str(path))
+    io.check_new_files(directory)
     if create:
-        make_directories(directory.parent)
+        io.make_directories(directory.parent)
     partition = TopicPartition(name.topic, name.partition)
     resident = residence.enter(directory.parent)
     untouched = True
     try:
         resident.claim(directory.name)
         if create:
-            make_directories(directory)
+            io.make_directories(directory)
             if not _has_segments(directory):
                 # Whoever made it may have come no further.
                 io.flush_directory(directory.parent)
@@ -123,15 +125,6 @@ def open_state(
         resident.leave(clean=untouched)
         raise
     return state, resident
-
-
-def make_directories(directory: Path) -> None:
-    """Make a directory and those above it, each lasting in the one above."""
-    if directory.is_dir():
-        return
-    make_directories(directory.parent)
-    io.make_directory(directory)
-    io.flush_directory(directory.parent)
 
 
 def _has_segments(directory: Path) -> bool:

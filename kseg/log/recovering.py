@@ -80,12 +80,15 @@ def apply_recovery(
         KsegError: `plan.error`, if the log cannot be loaded; nothing was done.
         LogLockedError: another process holds the data directory, or another log of this one has the
             partition open; nothing was done.
+        PermissionError: this process cannot make files like those that are there; nothing was
+            done.
         OSError: the disk refuses, or is too full to keep what is cut.
     """
     if plan.error is not None:
         raise plan.error
     directory = Path(plan.path)
     home = directory.resolve().parent
+    io.check_new_files(directory)
     with lock.acquire(home):
         if look_at(directory) != plan.seen:
             raise StalePlanError("files have changed since the plan was made", path=directory)
@@ -178,6 +181,7 @@ def recover(
     progress: Progress | None = None,
 ) -> RecoveryReport:
     """`plan_recovery` and `apply_recovery` in one, under the lock of the data directory."""
+    io.check_new_files(path)
     with lock.acquire(Path(path).resolve().parent):
         plan = plan_recovery(
             path,

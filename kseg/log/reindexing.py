@@ -175,6 +175,7 @@ def apply_reindex(
 @contextmanager
 def _alone_in(home: Path) -> Iterator[Residence]:
     """Hold the data directory, as the only one who writes to the partition."""
+    io.check_new_files(home)
     resident = residence.enter(home.parent)
     sound = False
     try:

@@ -105,11 +105,14 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
             system. Nothing has changed.
         UncleanShutdownError: a log was not closed in good order.
         LogLockedError: another process holds the data directory.
+        PermissionError: this process cannot make files like those of a log; nothing has changed.
         OSError: the disk refuses; the same commit again goes on.
     """
-    paths = SinkPaths.of(options)
+    paths, tasks = SinkPaths.of(options), tuple(tasks)
+    for each in sorted({(p.topic, p.partition) for task in tasks for p in task.partitions}):
+        io.check_new_files(paths.data / f"{each[0]}-{each[1]}")
     for directory in (paths.commits, paths.data):
-        directory.mkdir(parents=True, exist_ok=True)
+        io.make_directories(directory)
     with lock.acquire(paths.data):
         done = _commit(paths, tasks, job, name, options)
         # An intent that is still there says that a clean mark may be missing for our sake; so it

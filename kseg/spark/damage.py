@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -27,6 +26,7 @@ from kseg.errors import (
     UnsupportedFormatError,
     at_path,
 )
+from kseg.files.whole_file import whole_file
 
 if TYPE_CHECKING:
     from kseg.log.segment import Segment
@@ -150,10 +150,9 @@ def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None
     if not damages:
         target.unlink(missing_ok=True)
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(f".{os.getpid()}.tmp")
-    part.write_text("".join(json.dumps(asdict(damage)) + "\n" for damage in damages))
-    part.replace(target)
+    with whole_file(target) as sink:
+        for damage in damages:
+            sink.write(json.dumps(asdict(damage)).encode() + b"\n")
 
 
 def read_report(directory: str | PathLike[str]) -> list[Damage]:

@@ -153,7 +153,7 @@ class _PartitionWriter:
 
     def __init__(self, directory: Path, options: SinkOptions) -> None:
         """Make a place for them."""
-        _make(directory)
+        io.make_directories(directory)
         self._directory: Final = directory
         self._options: Final = options
         self._config: Final = LogConfig(segment_bytes=options.segment_bytes)
@@ -224,17 +224,6 @@ class _PartitionWriter:
             self._close(self._writer)
         io.flush_directory(self._directory)
         return tuple(self._done)
-
-
-def _make(directory: Path) -> None:
-    """Make a directory, and those above it."""
-    if not directory.is_dir():
-        _make(directory.parent)
-        try:
-            io.make_directory(directory)
-        except FileExistsError:
-            return  # another task was faster
-        io.flush_directory(directory.parent)
 
 
 def _records(rows: pa.RecordBatch, *, keeps_offsets: bool) -> pa.RecordBatch:

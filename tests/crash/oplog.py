@@ -341,10 +341,10 @@ class Recorder:
         inner(path, **times)
         self._note(Dress(path if isinstance(path, int) else os.fspath(path)))
 
-    def _chown(self, inner: Callable[..., None], path: io.StrPath, *owner: int) -> None:
+    def _chown(self, inner: Callable[..., None], path: io.StrPath | int, *owner: int) -> None:
         inner(path, *owner)
-        self._note(Dress(os.fspath(path)))
+        self._note(Dress(path if isinstance(path, int) else os.fspath(path)))
 
-    def _chmod(self, inner: Callable[..., None], path: io.StrPath, mode: int) -> None:
+    def _chmod(self, inner: Callable[..., None], path: io.StrPath | int, mode: int) -> None:
         inner(path, mode)
-        self._note(Dress(os.fspath(path)))
+        self._note(Dress(path if isinstance(path, int) else os.fspath(path)))

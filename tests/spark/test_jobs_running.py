@@ -10,9 +10,9 @@ import pytest
 
 from kseg.analysis.units import plan
 from kseg.errors import CorruptRecordError, KsegError, NotALogError
+from kseg.files.whole_file import FileSink
 from kseg.spark.jobs import job_directory
 from kseg.spark.jobs.job_directory import (
-    FileSink,
     Item,
     finished,
     finished_rows,

@@ -30,7 +30,7 @@ from kseg.errors import KsegError
 from kseg.files import atomic, io
 from kseg.spark.damage import Damage, passing_over, report
 from kseg.spark.jobs.compaction import source_options
-from kseg.spark.jobs.job_directory import make_directories, open_job
+from kseg.spark.jobs.job_directory import open_job
 from kseg.spark.jobs.parquet_files import ExportedFile, FileOptions, ParquetFiles
 from kseg.spark.jobs.running import run, splits_of
 from kseg.spark.listing import local_path
@@ -161,7 +161,7 @@ def export(
         directory = open_job(job, "export", (str(target), look, options))
     _logs, items = splits_of(chosen, marked=directory is not None)
     beside = _beside(target, directory)
-    make_directories(beside)
+    io.make_directories(beside)
     try:
         ran = run(
             spark,

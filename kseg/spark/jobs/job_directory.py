@@ -18,7 +18,6 @@ import os
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any, Final
 
 from kseg.errors import KsegError
 from kseg.files import atomic, io
+from kseg.files.whole_file import FileSink
 from kseg.spark.listing import local_path
 
 _SCHEMA: Final = "kseg.job/1"
@@ -85,7 +85,7 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
     try:
         known = json.loads((path / _NAME).read_bytes())
     except FileNotFoundError:
-        make_directories(path)
+        io.make_directories(path)
         if os.listdir(path):
             raise KsegError("a job needs a directory of its own", path=path) from None
         atomic.replace_file(path / _NAME, json.dumps(told).encode())
@@ -96,14 +96,6 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
         if not isinstance(known, dict) or known.get(name) != told[name]:
             raise KsegError(f"in here is a job with another {name}; take another", path=path)
     return path
-
-
-def make_directories(path: Path) -> None:
-    """Make a directory and those above it, as far as they are absent."""
-    if not path.is_dir():
-        make_directories(path.parent)
-        with suppress(FileExistsError):  # another worker was faster
-            io.make_directory(path)
 
 
 def keep_answer(directory: Path, marks: Sequence[str], answer: object) -> None:
@@ -195,83 +187,12 @@ def _place(directory: Path, marks: Sequence[str], suffix: str) -> Path:
     return directory / f"{task}-{uuid.uuid4().hex[:8]}{suffix}"
 
 
-class FileSink:
-    """A new file that pyarrow writes from front to back; lasting when it is closed.
-
-    Left by an error, it is removed.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Make the file.
-
-        Raises:
-            FileExistsError: it is there.
-        """
-        self._path: Final = path
-        self._file: Final = io.WriteFile.open(path, exclusive=True)
-        self._position = 0
-        self.closed = False
-
-    def write(self, data: Any) -> int:
-        """Add bytes at the end."""
-        view = memoryview(data).cast("B")
-        self._file.write_at(self._position, view)
-        self._position += len(view)
-        return len(view)
-
-    def tell(self) -> int:
-        """How many bytes there are."""
-        return self._position
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-    def readable(self) -> bool:
-        """Bytes go one way."""
-        return False
-
-    def writable(self) -> bool:
-        """This one."""
-        return True
-
-    def seekable(self) -> bool:
-        """And in order."""
-        return False
-
-    def close(self) -> None:
-        """Flush to the disk, and close."""
-        if not self.closed:
-            self.closed = True
-            self._file.flush()
-            self._file.close()
-
-    def discard(self) -> None:
-        """Close and remove the file."""
-        if not self.closed:
-            self.closed = True
-            self._file.close()
-        io.unlink(self._path, missing_ok=True)
-
-    def __enter__(self) -> FileSink:
-        """Itself."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
-        """Close it; remove it after an error, which may be that nobody wants the rest."""
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
-
-
 __all__ = [
-    "FileSink",
     "Finished",
     "Item",
     "finished",
     "finished_rows",
     "keep_answer",
     "keep_rows",
-    "make_directories",
     "open_job",
 ]

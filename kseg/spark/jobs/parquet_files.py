@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 
 from kseg.arrow import TYPES, schema, to_record_batch
 from kseg.constants import NO_TIMESTAMP
-from kseg.spark.jobs.job_directory import FileSink, make_directories
+from kseg.files import io
+from kseg.files.whole_file import FileSink
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
@@ -216,7 +217,7 @@ class _OpenFile:
         """Open the file, under a name that no other attempt has."""
         name = f"{self._offsets[0]:020}-{uuid.uuid4().hex[:12]}.parquet"
         self._path = "/".join((*self._place, name))
-        make_directories(self._root.joinpath(*self._place))
+        io.make_directories(self._root.joinpath(*self._place))
         self._sink = FileSink(self._root / self._path)
         written = self._options.written
         words = [name for name in written if name in _WORDS]

@@ -15,6 +15,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Final
 
 from kseg.errors import NotALogError
+from kseg.files import io
 from kseg.files.names import (
     FileKind,
     PathKind,
@@ -187,6 +188,8 @@ def _apply(
     kept = []
     now_ms = time_ns() // 1_000_000 if options.now_ms is None else options.now_ms
     for home, plans in homes:
+        for plan in plans:
+            io.check_new_files(plan.path)
         keeper = KeptAside(home, options.backup_directory, now_ms=now_ms) if options.keep else None
         held = residence.enter(home)  # nobody else comes in between two partitions
         try:

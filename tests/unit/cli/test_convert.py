@@ -215,3 +215,15 @@ def test_a_disk_that_refuses_is_told_with_the_files_name(
     assert (ran.code, ran.out) == (3, b"")
     assert ran.err.startswith(f"kseg: {out}: ")
     assert list(out.parent.iterdir()) == []
+
+
+def test_a_link_that_lies_where_out_is_written_is_not_followed(
+    kseg: Kseg, orders: Path, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    (tmp_path / "out.log.part").symlink_to(precious)
+    log = next(orders.glob("*.log"))
+    assert kseg("convert", log, "-o", tmp_path / "out.log").code == 0
+    assert precious.read_bytes() == b"precious"
+    assert (tmp_path / "out.log.part").is_symlink()

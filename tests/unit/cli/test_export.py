@@ -195,3 +195,17 @@ def test_a_file_a_segment_has_what_the_log_gives_of_it(
         [json.loads(line)["offset"] for line in file.read_text().splitlines()] for file in files
     ]
     assert found == expected
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
+def test_a_link_that_lies_where_a_file_is_written_is_not_followed(
+    kseg: Kseg, orders: Path, tmp_path: Path, form: str
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    for name in (f"out.{form}", f"out.{form}.part", f"out.{form}.tmp"):
+        (tmp_path / name).symlink_to(precious)
+    assert kseg("export", orders, "-o", tmp_path / f"out.{form}").code == 0
+    assert precious.read_bytes() == b"precious"
+    assert not (tmp_path / f"out.{form}").is_symlink()
+    assert (tmp_path / f"out.{form}.part").is_symlink()

@@ -1,12 +1,16 @@
-"""Another process that holds a data directory, as a broker does."""
+"""Other processes: one that holds a data directory, as a broker does; one of another user."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 # Answers a line once it holds the lock, and lets go when its input ends.
 HOLD = """
@@ -27,3 +31,28 @@ def holding(data_directory: Path) -> Iterator[int]:
         assert process.stdout.readline() == b"\n"
         yield process.pid
         process.communicate()
+
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+
+
+def as_user(uid: int, work: Callable[[], object], gid: int | None = None) -> str:
+    """Do something in a child process of another user; what it failed of, as text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            os.setgroups([])
+            os.setgid(uid if gid is None else gid)
+            os.setuid(uid)
+            work()
+        except BaseException:
+            os.write(writing, traceback.format_exc()[-4000:].encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        error = pipe.read().decode()
+    os.waitpid(child, 0)
+    return error

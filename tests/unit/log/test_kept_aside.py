@@ -187,3 +187,28 @@ def test_another_place_is_taken_as_it_is(partition: Path, tmp_path: Path) -> Non
     kept = keeper.keep_tail(log, 6)
     assert kept is not None
     assert kept.kept == tmp_path / "there" / "orders-0" / "00000000000000000000.log.from-6"
+
+
+@pytest.mark.parametrize("level", ["", "/20251009T085320.123Z"])
+def test_a_link_in_the_place_of_the_backup_is_refused(partition: Path, level: str) -> None:
+    elsewhere = partition.parent.parent / "elsewhere"
+    elsewhere.mkdir()
+    place = Path(f"{partition.parent}.kseg-backup{level}")
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(elsewhere)
+    with pytest.raises(OSError, match="a symbolic link") as caught:
+        aside(partition)
+    assert caught.value.filename == str(place)
+    KeptAside(partition.parent, elsewhere, now_ms=NOW)
+
+
+def test_a_link_in_the_place_of_a_partitions_backup_is_refused(partition: Path) -> None:
+    chosen, elsewhere = partition.parent.parent / "chosen", partition.parent.parent / "elsewhere"
+    chosen.mkdir()
+    elsewhere.mkdir()
+    (chosen / "orders-0").symlink_to(elsewhere)
+    log = partition / "00000000000000000000.log"
+    log.write_bytes(b"sound")
+    with pytest.raises(OSError, match="a symbolic link"):
+        KeptAside(partition.parent, chosen, now_ms=NOW).keep_file(log)
+    assert os.listdir(elsewhere) == []

@@ -1,0 +1,173 @@
+"""Whose new files and directories are to be: the owner, group and permissions of those around them.
+
+A process of another user, root most of all, that puts files beside those of a broker must leave
+files that the broker can write. So what is made in a directory looks like what is there: like a log
+of the partition, else like another file of Kafka's there, else like those of the data directory and
+its partitions. Where Kafka has no file at all it belongs to the directory's owner, as far as this
+process may, and may be read by all, as far as the process's mask lets it.
+
+Here it is only looked up; `io` gives it to what it makes. What is found out is kept until the next
+lock of a data directory is taken, for as long as the directory itself is the same: a log that rolls
+asks for one status.
+
+Source: nothing of Kafka's, which always runs as one user.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Final
+
+from kseg.errors import NotALogError
+from kseg.files.grammar import FileKind, parse_partition_dir
+
+#: Files that are models besides logs, the best first. Not `.lock`, which comes and goes.
+_MODELS: Final = tuple(
+    kind.value
+    for kind in (
+        *(FileKind.META_PROPERTIES, FileKind.PARTITION_METADATA, FileKind.LEADER_EPOCHS),
+        *(FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION, FileKind.CLEANER),
+        *(FileKind.BOOTSTRAP, FileKind.CLEAN_SHUTDOWN, FileKind.QUORUM_STATE),
+    )
+)
+_LOG: Final = re.compile(rf"[0-9]{{20}}\.({FileKind.LOG.value}|{FileKind.KAFKA07.value})")
+#: Directories that are kept in mind.
+_KNOWN_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What something new is to look like.
+
+    Attributes:
+        uid, gid: its owner and group.
+        mode: its permissions.
+        exact: it is taken from a file or directory of the same kind, and nothing else will do.
+            Otherwise the owner is only a wish, and the process's mask counts.
+    """
+
+    uid: int
+    gid: int
+    mode: int
+    exact: bool = True
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Look:
+        """The look of something that is there."""
+        return cls(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
+
+    def is_usual_in(self, directory: str | PathLike[str]) -> bool:
+        """Whether owner and group are those that this process's files there have by themselves."""
+        if self.uid != os.geteuid():
+            return False
+        around = os.stat(directory)
+        inherits = bool(around.st_mode & stat.S_ISGID) or sys.platform == "darwin"
+        return self.gid == (around.st_gid if inherits else os.getegid())
+
+
+#: By path, what identifies the directory there, and its look.
+_known: dict[tuple[str | int, ...], Look] = {}
+
+
+def forget() -> None:
+    """Look everything up again."""
+    _known.clear()
+
+
+def of_files(directory: str | PathLike[str]) -> Look:
+    """What a new file in a directory is to look like.
+
+    Raises:
+        OSError: the directory is missing, or cannot be listed.
+    """
+    place = fspath(directory) or "."
+    around = os.stat(place)
+    key = (place, around.st_dev, around.st_ino, around.st_uid, around.st_gid, around.st_mode)
+    look = _known.get(key)
+    if look is None:
+        model = _model_for(place, around)
+        if model is None:
+            return Look(around.st_uid, around.st_gid, 0o644, exact=False)
+        if len(_known) >= _KNOWN_MAX:
+            _known.clear()
+        look = _known[key] = Look.of(model)
+    return look
+
+
+def of_directories(directory: str | PathLike[str]) -> Look:
+    """What a new directory in a directory is to look like: like a partition there, else like it.
+
+    Raises:
+        OSError: the directory is missing, or cannot be listed.
+    """
+    place = fspath(directory) or "."
+    around = os.stat(place)
+    if not around.st_mode & stat.S_ISVTX:
+        for partition in _partitions(place):
+            return Look.of(os.stat(partition))
+    return Look(around.st_uid, around.st_gid, 0o755, exact=False)
+
+
+def _model_for(place: str, around: os.stat_result) -> os.stat_result | None:
+    """The status of the file that new ones are to look like; None where there is none."""
+    if around.st_mode & stat.S_ISVTX:
+        return None  # shared by users, each with files of their own
+    model = _model_in(place)
+    if model is not None:
+        return model
+    home = os.path.dirname(os.path.realpath(place)) if _is_partition(place) else place
+    if os.stat(home).st_mode & stat.S_ISVTX:
+        return None
+    model = _model_in(home)
+    for partition in () if model is not None else _partitions(home):
+        with suppress(PermissionError, FileNotFoundError):
+            model = _model_in(partition)
+        if model is not None:
+            break
+    return model
+
+
+def _model_in(place: str) -> os.stat_result | None:
+    """The status of the first log in a directory, or of another file of Kafka's there."""
+    with os.scandir(place) as entries:
+        ranked = [rank for entry in entries if (rank := _rank(entry.name)) is not None]
+    for _place, name in sorted(ranked):
+        with suppress(FileNotFoundError):
+            status = os.lstat(os.path.join(place, name))
+            if stat.S_ISREG(status.st_mode):
+                return status
+    return None
+
+
+def _rank(name: str) -> tuple[int, str] | None:
+    """Where a file stands among the models; None for none of them."""
+    if _LOG.fullmatch(name):
+        return -1, name
+    return (_MODELS.index(name), name) if name in _MODELS else None
+
+
+def _partitions(home: str) -> Iterator[str]:
+    """The partition directories in a directory, by name."""
+    with os.scandir(home) as entries:
+        names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    for name in sorted(names):
+        if _is_partition(name):
+            yield os.path.join(home, name)
+
+
+def _is_partition(path: str) -> bool:
+    try:
+        parse_partition_dir(os.path.basename(os.path.realpath(path)))
+    except NotALogError:
+        return False
+    return True
+
+
+__all__ = ["Look", "forget", "of_directories", "of_files"]

@@ -1,0 +1,176 @@
+"""New files written from front to back, for other programs: whole under their names, or not there.
+
+A file is written beside its name and renamed once it is lasting. Meanwhile it is called
+`.<name>.<16 hex digits>.kseg-part`, which is always new, so nothing is written through a link that
+somebody has put there. Its writer keeps a lock on it (`flock`), which ends with the process;
+whoever writes the same file next removes those that nobody has locked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from kseg.files import io
+
+_SUFFIX: Final = ".kseg-part"
+#: Bytes of a name up to which there is room for more of it.
+_NAME_BYTES_MAX: Final = 200
+
+
+class FileSink:
+    """A new file that is written from front to back, by pyarrow too; lasting when it is closed.
+
+    Left by an error, it is removed.
+    """
+
+    def __init__(self, path: Path, target: Path | None = None) -> None:
+        """Make the file.
+
+        Args:
+            path: the file.
+            target: what errors are to call it; as it is called if None.
+
+        Raises:
+            FileExistsError: it is there.
+        """
+        self._path: Final = path
+        self._file: Final = io.WriteFile.open(path, exclusive=True)
+        self._file.path = os.fspath(path if target is None else target)
+        self._position = 0
+        self._lasting = -1
+        self.closed = False
+
+    @property
+    def fd(self) -> int:
+        """The descriptor; -1 once it is closed."""
+        return self._file.fd
+
+    def write(self, data: Any) -> int:
+        """Add bytes at the end."""
+        view = memoryview(data).cast("B")
+        self._file.write_at(self._position, view)
+        self._position += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """How many bytes there are."""
+        return self._position
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def settle(self) -> None:
+        """Make all that was written lasting."""
+        if self._lasting != self._position:
+            self._file.flush()
+            self._lasting = self._position
+
+    def readable(self) -> bool:
+        """Bytes go one way."""
+        return False
+
+    def writable(self) -> bool:
+        """This one."""
+        return True
+
+    def seekable(self) -> bool:
+        """And in order."""
+        return False
+
+    def close(self) -> None:
+        """Flush to the disk, and close."""
+        if not self.closed:
+            self.closed = True
+            try:
+                self.settle()
+            finally:
+                self._file.close()
+
+    def discard(self) -> None:
+        """Close and remove the file."""
+        if not self.closed:
+            self.closed = True
+            self._file.close()
+        io.unlink(self._path, missing_ok=True)
+
+    def __enter__(self) -> FileSink:
+        """Itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+        """Close it; remove it after an error, which may be that nobody wants the rest."""
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[FileSink]:
+    """A file that takes its name, and the place of one that has it, when the block ends well.
+
+    Its directory is made if it is missing. What a killed run has left of the same file goes.
+
+    Args:
+        target: the file; if it is a link, that is replaced and not followed.
+
+    Raises:
+        PermissionError: this process cannot make files like those that are there.
+        OSError: the disk refuses; what was there before is there. It names the target.
+    """
+    io.check_new_files(target.parent)
+    io.make_directories(target.parent)
+    _remove_leftovers(target)
+    path, sink = _begin(target)
+    try:
+        yield sink
+        sink.settle()
+        io.rename(path, target)
+        sink.close()
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename in (None, path, os.fspath(path)):
+            error.filename = os.fspath(target)
+        with suppress(OSError):  # the first error says more
+            sink.discard()
+        raise
+    io.flush_directory(target.parent)
+
+
+def _begin(target: Path) -> tuple[Path, FileSink]:
+    """A new file beside a target, locked; on a disk without locks nobody takes it for left over."""
+    while True:
+        path = target.with_name(f".{_stem(target)}.{uuid4().hex[:16]}{_SUFFIX}")
+        sink = FileSink(path, target)
+        with suppress(OSError):
+            fcntl.flock(sink.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.lstat(path), os.fstat(sink.fd)):
+                return path, sink
+        sink.close()  # somebody removed it just before it was locked
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what killed runs have left of a file; not what lives, is a link, or is another's."""
+    ours = re.compile(re.escape(f".{_stem(target)}.") + "[0-9a-f]{16}" + re.escape(_SUFFIX))
+    with os.scandir(target.parent) as entries:
+        found = [entry.path for entry in entries if ours.fullmatch(entry.name)]
+    for path in found:
+        with suppress(OSError), io.WriteFile.open(path) as file:
+            fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            io.unlink(path)
+
+
+def _stem(target: Path) -> str:
+    name = os.fsencode(target.name)
+    return target.name if len(name) <= _NAME_BYTES_MAX else sha256(name).hexdigest()
+
+
+__all__ = ["FileSink", "whole_file"]
