@@ -125,42 +125,77 @@ class EndMarker:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """A new leader of a KRaft partition, and who voted; at schema version 0, as Kafka writes it.
+    """A new leader of a KRaft partition, and who voted.
+
+    Version 1, of clusters with `kraft.version` 1, says the metadata directory of each voter, too.
+    Kafka 4.2 reads it as if it were version 0, and fails.
 
     Attributes:
         leader_id: the leader.
         voters: ids of all voters.
         granting_voters: ids of those who voted for the leader.
-        version: of the value, as stored.
+        version: of the value, 0 or 1.
+        voter_directory_ids: one for each of `voters`, in their order; none at version 0.
+        granting_voter_directory_ids: one for each of `granting_voters`; none at version 0.
+
+    Raises:
+        ValueError: another version, or not one directory for each voter.
     """
 
     TYPE: ClassVar = ControlType.LEADER_CHANGE
+    VERSION_MAX: ClassVar = 1
 
     leader_id: int
     voters: tuple[int, ...] = ()
     granting_voters: tuple[int, ...] = ()
     version: int = 0
+    voter_directory_ids: tuple[UUID, ...] = ()
+    granting_voter_directory_ids: tuple[UUID, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what no version has room for."""
+        if not 0 <= self.version <= self.VERSION_MAX:
+            raise ValueError(f"a change of leader has version 0 or 1, not {self.version}")
+        for ids, directories in self._voters():
+            wanted = len(ids) * self.version
+            if len(directories) != wanted:
+                raise ValueError(
+                    f"version {self.version} with {len(ids)} voters names {wanted} directories, "
+                    f"not {len(directories)}"
+                )
+
+    def _voters(self) -> tuple[tuple[tuple[int, ...], tuple[UUID, ...]], ...]:
+        """Ids and directories of all voters, and of those who voted for the leader."""
+        return (
+            (self.voters, self.voter_directory_ids),
+            (self.granting_voters, self.granting_voter_directory_ids),
+        )
 
     def to_bytes(self) -> bytes:
         """The value of the control record."""
-        head = _pack("hi", version=self.version, leader_id=self.leader_id)
-        return head + _pack_voters(self.voters) + _pack_voters(self.granting_voters) + _NO_TAGS
+        parts = [_pack("hi", version=self.version, leader_id=self.leader_id)]
+        parts += [_pack_voters(ids, directories) for ids, directories in self._voters()]
+        return b"".join([*parts, _NO_TAGS])
 
     @classmethod
     def from_bytes(cls, value: Bytes | None) -> LeaderChange:
-        """Read a value.
+        """Read a value by the version that it says.
 
         Raises:
-            InvalidRecordError: it is cut off, or holds more than schema version 0 has.
+            InvalidRecordError: it is cut off, of a version not known, or holds more than its
+                version has.
         """
-        source = _Source(value, cls.TYPE)
+        source = _Source(value, cls.TYPE, cls.VERSION_MAX)
         version, leader = source.numbers("hi")
-        voters = source.array(lambda s: s.structure("i")[0], least=5)
-        granting = source.array(lambda s: s.structure("i")[0], least=5)
+        if not source.is_known:
+            raise source.fail("cannot be read")
+        read, least = (_read_voter_id, 5) if version == 0 else (_read_placed_voter, 21)
+        voters, granting = (source.array(read, least=least) for _ in range(2))
         source.skip_tags()
-        # A value of schema version 1, read as 0, need not break off: it may end early instead.
+        # A value read by the layout of another version need not break off: it may end early.
         source.expect_end()
-        return cls(leader, voters, granting, version)
+        (ids, places), (granted, granted_at) = _apart(voters), _apart(granting)
+        return cls(leader, ids, granted, version, places, granted_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +208,7 @@ class SnapshotHeader:
     """
 
     TYPE: ClassVar = ControlType.SNAPSHOT_HEADER
+    VERSION_MAX: ClassVar = 0
 
     last_contained_log_timestamp: int
     version: int = 0
@@ -185,7 +221,7 @@ class SnapshotHeader:
     @classmethod
     def from_bytes(cls, value: Bytes | None) -> SnapshotHeader:
         """Read a value; InvalidRecordError where it is cut off."""
-        version, timestamp = _Source(value, cls.TYPE).structure("hq")
+        version, timestamp = _Source(value, cls.TYPE, cls.VERSION_MAX).structure("hq")
         return cls(timestamp, version)
 
 
@@ -194,6 +230,7 @@ class SnapshotFooter:
     """The last record of a KRaft snapshot. `version` is that of the value, as stored."""
 
     TYPE: ClassVar = ControlType.SNAPSHOT_FOOTER
+    VERSION_MAX: ClassVar = 0
 
     version: int = 0
 
@@ -204,7 +241,7 @@ class SnapshotFooter:
     @classmethod
     def from_bytes(cls, value: Bytes | None) -> SnapshotFooter:
         """Read a value; InvalidRecordError where it is cut off."""
-        return cls(*_Source(value, cls.TYPE).structure("h"))
+        return cls(*_Source(value, cls.TYPE, cls.VERSION_MAX).structure("h"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +254,7 @@ class KRaftVersion:
     """
 
     TYPE: ClassVar = ControlType.KRAFT_VERSION
+    VERSION_MAX: ClassVar = 0
 
     kraft_version: int
     version: int = 0
@@ -228,7 +266,7 @@ class KRaftVersion:
     @classmethod
     def from_bytes(cls, value: Bytes | None) -> KRaftVersion:
         """Read a value; InvalidRecordError where it is cut off."""
-        version, kraft_version = _Source(value, cls.TYPE).structure("hh")
+        version, kraft_version = _Source(value, cls.TYPE, cls.VERSION_MAX).structure("hh")
         return cls(kraft_version, version)
 
 
@@ -264,6 +302,7 @@ class KRaftVoters:
     """The voters of a KRaft partition from here on. `version` is that of the value, as stored."""
 
     TYPE: ClassVar = ControlType.KRAFT_VOTERS
+    VERSION_MAX: ClassVar = 0
 
     voters: tuple[Voter, ...] = ()
     version: int = 0
@@ -284,7 +323,7 @@ class KRaftVoters:
     @classmethod
     def from_bytes(cls, value: Bytes | None) -> KRaftVoters:
         """Read a value; InvalidRecordError where it is cut off or its text is not UTF-8."""
-        source = _Source(value, cls.TYPE)
+        source = _Source(value, cls.TYPE, cls.VERSION_MAX)
         (version,) = source.numbers("h")
         voters = source.array(_read_voter, least=27)
         source.skip_tags()
@@ -368,8 +407,13 @@ def _pack_text(text: str) -> bytes:
     return _uvarint(len(data) + 1) + data
 
 
-def _pack_voters(voters: Sequence[int]) -> bytes:
-    packed = [_pack("i", voter_id=voter) + _NO_TAGS for voter in voters]
+def _pack_voters(voters: Sequence[int], directories: Sequence[UUID]) -> bytes:
+    """Voters of a change of leader, with their directories where there are any."""
+    placed = [directory.bytes for directory in directories] or [b""] * len(voters)
+    packed = [
+        _pack("i", voter_id=voter) + place + _NO_TAGS
+        for voter, place in zip(voters, placed, strict=True)
+    ]
     return b"".join([_uvarint(len(packed) + 1), *packed])
 
 
@@ -377,18 +421,34 @@ def _pack_voters(voters: Sequence[int]) -> bytes:
 
 
 class _Source:
-    """Bytes of a value and how far they are read; every length is held against what is left."""
+    """Bytes of a value and how far they are read; every length is held against what is left.
 
-    def __init__(self, value: Bytes | None, kind: ControlType) -> None:
+    A value of a version that is not known is read by the highest that is, as Kafka reads it. What
+    is wrong with it then is told with the version.
+    """
+
+    def __init__(self, value: Bytes | None, kind: ControlType, version_max: int) -> None:
         self.kind = kind
         self.data = b"" if value is None else bytes(value)
         self.position = 0
+        self.version_max = version_max
+
+    @property
+    def version(self) -> int:
+        """What the value says of itself; 0 where it is too short for that."""
+        return struct.unpack_from(">h", self.data)[0] if len(self.data) >= 2 else 0
+
+    @property
+    def is_known(self) -> bool:
+        return 0 <= self.version <= self.version_max
 
     @property
     def left(self) -> int:
         return len(self.data) - self.position
 
     def fail(self, what: str) -> InvalidRecordError:
+        if not self.is_known:
+            what = f"has version {self.version}, where {self.version_max} is the last known; {what}"
         return InvalidRecordError(f"the value of a {self.kind.name} record {what}")
 
     def take(self, count: int) -> bytes:
@@ -449,6 +509,25 @@ class _Source:
     def expect_end(self) -> None:
         if self.left:
             raise self.fail(f"has {self.left} bytes more than its schema")
+
+
+def _read_voter_id(source: _Source) -> tuple[int, UUID | None]:
+    return source.structure("i")[0], None
+
+
+def _read_placed_voter(source: _Source) -> tuple[int, UUID | None]:
+    (voter_id,) = source.numbers("i")
+    directory = UUID(bytes=source.take(16))
+    source.skip_tags()
+    return voter_id, directory
+
+
+def _apart(
+    voters: Sequence[tuple[int, UUID | None]],
+) -> tuple[tuple[int, ...], tuple[UUID, ...]]:
+    """Ids, and the directories of those who have one."""
+    ids = tuple(voter_id for voter_id, _directory in voters)
+    return ids, tuple(directory for _id, directory in voters if directory is not None)
 
 
 def _read_endpoint(source: _Source) -> Endpoint:

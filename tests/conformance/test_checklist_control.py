@@ -174,10 +174,14 @@ def test_asking_a_commit_key_for_voters_names_both_types() -> None:
         parse_control_as(KRaftVoters, control_key(ControlType.COMMIT), VOTERS.to_bytes())
 
 
-def test_a_leader_change_of_schema_1_is_an_error() -> None:
-    voter = pack(">i", 2) + UUID(int=2**127 + 5).bytes + b"\0"
-    zeros = pack(">i", 2) + bytes(16) + b"\0"
-    for voters in ([voter], [zeros], [voter, zeros], [zeros, zeros]):
-        listed = bytes([len(voters) + 1]) + b"".join(voters)
+def test_a_leader_change_of_schema_1_is_read_by_it() -> None:
+    # Kafka 4.2 reads it as schema 0, and fails; it writes none.
+    ids = UUID(int=2**127 + 5), UUID(int=0)
+    for places in (ids[:1], ids[1:], ids, ids[1:] * 2):
+        listed = bytes([len(places) + 1]) + b"".join(
+            pack(">i", 2) + at.bytes + b"\0" for at in places
+        )
+        change = LeaderChange.from_bytes(pack(">hi", 1, 5) + listed + listed + b"\0")
+        assert change == LeaderChange(5, *((2,) * len(places),) * 2, 1, places, places)
         with pytest.raises(InvalidRecordError, match="LEADER_CHANGE"):
-            LeaderChange.from_bytes(pack(">hi", 1, 5) + listed + listed + b"\0")
+            LeaderChange.from_bytes(pack(">hi", 0, 5) + listed + listed + b"\0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import example, given
@@ -194,11 +195,24 @@ endpoints = st.builds(control.Endpoint, st.text(), st.text(), st.integers(0, 655
 voters = st.builds(
     control.Voter, ids, st.uuids(), st.lists(endpoints, max_size=2).map(tuple), versions, versions
 )
+placed_voters = st.lists(st.tuples(ids, st.uuids()))
+
+
+def placed(
+    leader: int, voters: list[tuple[int, UUID]], granting: list[tuple[int, UUID]]
+) -> control.LeaderChange:
+    """A change of leader of version 1."""
+    (ids, at), (granted, granted_at) = (
+        (tuple(each for each, _place in some), tuple(place for _each, place in some))
+        for some in (voters, granting)
+    )
+    return control.LeaderChange(leader, ids, granted, 1, at, granted_at)
+
+
 markers = st.one_of(
     st.builds(control.EndMarker, st.sampled_from([ControlType.ABORT, ControlType.COMMIT]), ids),
-    st.builds(
-        control.LeaderChange, ids, st.lists(ids).map(tuple), st.lists(ids).map(tuple), versions
-    ),
+    st.builds(control.LeaderChange, ids, st.lists(ids).map(tuple), st.lists(ids).map(tuple)),
+    st.builds(placed, ids, placed_voters, placed_voters),
     st.builds(control.SnapshotHeader, st.integers(-(2**63), INT64_MAX), versions),
     st.builds(control.SnapshotFooter, versions),
     st.builds(control.KRaftVersion, versions, versions),

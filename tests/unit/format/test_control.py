@@ -26,6 +26,7 @@ from kseg.format.control import (
 from tests.builders import uvarint
 
 DIRECTORY = UUID("00112233-4455-6677-8899-aabbccddeeff")
+FAR = UUID("ffffffff-ffff-ffff-0000-000000000005")
 VOTER = Voter(3, DIRECTORY, (Endpoint("C", "kafka", 9093), Endpoint("", "", 65535)), 0, 1)
 #: Each value with its bytes, field by field.
 WRITTEN = {
@@ -35,6 +36,22 @@ WRITTEN = {
         "0000 00000005 03 0000000200 0000000300 02 0000000300 00",
     ),
     "a leader change without voters": (LeaderChange(-1), "0000 ffffffff 01 01 00"),
+    # Version 1 as Kafka 4.2's LeaderChangeMessage writes it (kafka-clients 4.2.0, MessageUtil).
+    "a leader change with directories": (
+        LeaderChange(5, (5, 6), (5,), 1, (DIRECTORY, FAR), (DIRECTORY,)),
+        "0001 00000005 03 00000005 00112233445566778899aabbccddeeff 00"
+        "00000006 ffffffffffffffff0000000000000005 00"
+        "02 00000005 00112233445566778899aabbccddeeff 00 00",
+    ),
+    "a leader change of version 1 without voters": (
+        LeaderChange(-1, version=1),
+        "0001 ffffffff 01 01 00",
+    ),
+    "a leader change with a directory of zeros": (
+        LeaderChange(2**31 - 1, (0,), (0,), 1, (UUID(int=0),), (UUID(int=0),)),
+        "0001 7fffffff 02 00000000 00000000000000000000000000000000 00"
+        "02 00000000 00000000000000000000000000000000 00 00",
+    ),
     "a snapshot header": (SnapshotHeader(1700000000000), "0000 0000018bcfe56800 00"),
     "a snapshot footer": (SnapshotFooter(), "0000 00"),
     "a version of KRaft": (KRaftVersion(1), "0000 0001 00"),
@@ -117,6 +134,34 @@ def test_a_leader_change_ends_where_its_schema_does() -> None:
     with pytest.raises(InvalidRecordError, match="1 bytes more"):
         LeaderChange.from_bytes(value + b"\0")
     assert SnapshotFooter.from_bytes(SnapshotFooter().to_bytes() + b"\0") == SnapshotFooter()
+
+
+@pytest.mark.parametrize("version", [-(2**15), -1, 2, 2**15 - 1])
+def test_a_leader_change_of_a_version_not_known_says_so(version: int) -> None:
+    for rest in (b"", b"\x01\x01\0", bytes(60)):
+        with pytest.raises(InvalidRecordError, match=f"has version {version}, where 1 is the last"):
+            LeaderChange.from_bytes(pack(">hi", version, 5) + rest)
+
+
+@pytest.mark.parametrize("kind", [SnapshotHeader, SnapshotFooter, KRaftVersion, KRaftVoters])
+def test_what_is_wrong_with_a_version_not_known_is_told_with_the_version(kind: Any) -> None:
+    with pytest.raises(InvalidRecordError, match="has version 7, where 0 is the last known; "):
+        kind.from_bytes(pack(">h", 7))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (5, (1,), (), 1),
+        (5, (1,), (1,), 1, (FAR,)),
+        (5, (1,), (), 0, (FAR,)),
+        (5, (), (), 2),
+        (5, (), (), -1),
+    ],
+)
+def test_a_leader_change_that_no_version_has_is_an_argument_error(fields: tuple[Any, ...]) -> None:
+    with pytest.raises(ValueError, match="version"):
+        LeaderChange(*fields)
 
 
 UNWRITABLE = {
