@@ -95,6 +95,7 @@ _HOMES = {
     "TransactionCoordinatorFencedError": "kseg.errors",
     "UncleanShutdownError": "kseg.errors",
     "UnexpectedAppendOffsetError": "kseg.errors",
+    "UnreadableError": "kseg.errors",
     "UnsupportedFormatError": "kseg.errors",
     "ValidatedBatch": "kseg.log.append_rules",
     "ValidationMetrics": "kseg.log.append_rules",
@@ -193,6 +194,7 @@ __all__ = [
     "TransactionCoordinatorFencedError",
     "UncleanShutdownError",
     "UnexpectedAppendOffsetError",
+    "UnreadableError",
     "UnsupportedFormatError",
     "ValidatedBatch",
     "ValidationMetrics",
@@ -249,6 +251,7 @@ if TYPE_CHECKING:
         TransactionCoordinatorFencedError,
         UncleanShutdownError,
         UnexpectedAppendOffsetError,
+        UnreadableError,
         UnsupportedFormatError,
     )
     from kseg.files.checkpoints import TopicPartition

@@ -21,6 +21,7 @@
       NotALogError                 the path holds no Kafka files that kseg can name
       LogLockedError               another process, or another writer, holds the directory
       UncleanShutdownError         the log was not closed in good order; recover it first
+      UnreadableError              the disk does not give bytes of a file
       SegmentInUseError            what is to be cut is read through a map, with no room for a copy
       StalePlanError               what was planned for has changed since
       PoisonedFileError            a flush failed before, so what is on the disk is not known
@@ -139,6 +140,16 @@ class DecompressionError(FormatError):
 
 class CorruptIndexError(KsegError):
     """An index, snapshot or checkpoint fails its check; it can be rebuilt from the log."""
+
+
+class UnreadableError(KsegError):
+    """The disk does not give bytes of a file (EIO), so nobody knows whether they are sound.
+
+    Attributes:
+        end: where, behind `position`, it gives bytes again; 0 if that is not known.
+    """
+
+    end: int = 0
 
 
 class AppendError(KsegError, ValueError):

@@ -29,6 +29,7 @@ _NOTHING = "nothing to do: a broker mends it when it starts"
 _RESTART = "a broker mends it when it starts after a crash; `kseg recover` does the same"
 _SNAPSHOT = "rebuild with `kseg reindex`; a broker that starts after a crash does so itself"
 _EPOCHS = "take it from a replica; after a crash, brokers mend what they recover"
+_DISK = "look at it; from a bad disk copy what can be read, and restore it from a replica"
 _WRITER = "find out who wrote the batch; consumers may refuse it"
 
 CODES: dict[str, Code] = {
@@ -106,5 +107,9 @@ CODES: dict[str, Code] = {
         "warning", "a folder in a data directory that no broker would start with", "move it away"
     ),
     "changed": Code("warning", "a file went or shrank while it was read", "run verify again"),
-    "unreadable": Code("error", "a file is longer or other than any of its kind", "look at it"),
+    "unreadable": Code(
+        "error",
+        "the disk does not give its bytes, or the file is other than any of its kind",
+        _DISK,
+    ),
 }

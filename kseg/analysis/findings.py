@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from errno import EIO
 from typing import Any
 
 from kseg.analysis.codes import CODES, Severity
+from kseg.errors import UnreadableError
 
 #: Further findings of a code in one file are counted, not kept.
 PER_CODE_MAX = 100
@@ -66,6 +71,23 @@ class Findings:
             severity = severity or known.severity
             place = Finding(code, severity, path, position, offset, message, known.advice)
             self._kept.append(place)
+
+    def add_unreadable(self, error: UnreadableError) -> None:
+        """Note that the disk does not give bytes of a file."""
+        assert error.path is not None
+        self.add("unreadable", error.path, error.reason, position=error.position)
+
+    @contextmanager
+    def noting_unreadable(self) -> Iterator[None]:
+        """Let it be a finding that the disk does not give bytes of a file (EIO)."""
+        try:
+            yield
+        except UnreadableError as error:
+            self.add_unreadable(error)
+        except OSError as error:
+            if error.errno != EIO or error.filename is None:
+                raise
+            self.add("unreadable", os.fsdecode(error.filename), os.strerror(EIO))
 
     def count_more(self, code: str, path: str, number: int) -> None:
         """Note that there are `number` more of a kind than were added one by one."""

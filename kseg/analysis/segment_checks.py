@@ -21,8 +21,8 @@ from kseg.analysis.index_checks import (
 from kseg.analysis.log_checks import LogChecks
 from kseg.analysis.values import Examined, SegmentSummary
 from kseg.constants import StopReason
-from kseg.errors import CorruptRecordError
-from kseg.files.log_file import LogFile
+from kseg.errors import CorruptRecordError, UnreadableError
+from kseg.files.log_file import LogFile, OnUnreadable
 from kseg.files.mapping import held_by_another
 from kseg.format.header import FIELDS, TRANSACTIONAL
 
@@ -47,18 +47,21 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         checks = LogChecks(unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found)
         indexes = _Indexes(unit, size, mapping, found)
         stop, kafka07 = StopReason.LIMIT, log.kafka07
+        unreadable: list[UnreadableError] = []
         try:
-            for table in _tables(log, checks):
+            for table in _tables(log, checks, unreadable.append):
                 checks.feed(table)
-                indexes.feed(table)
-            stop = table.stop
+                indexes.feed(_in_front(table, unreadable[0]) if unreadable else table)
+            stop = StopReason.LIMIT if unreadable else table.stop
             checks.finish(table, size)
             # What lies behind a damaged batch may be its own: nobody knows where it ends.
             missing = indexes.finish(StopReason.BAD_CRC if checks.bad_crc_count else stop)
-            if missing:
+            if missing and not unreadable:
                 _report_missing_aborts(log, missing, unit, found)
         except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
             found.add("changed", unit.path, error.reason, position=error.position)
+        for each in unreadable:
+            found.add_unreadable(each)
     summary = SegmentSummary(
         partition=unit.partition or "",
         path=unit.path,
@@ -80,11 +83,19 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
     )
 
 
-def _tables(log: LogFile, decoder: LogChecks) -> Iterator[BatchTable]:
+def _in_front(table: BatchTable, error: UnreadableError) -> BatchTable:
+    """The batches in front of what the disk does not give: no index is compared behind that."""
+    assert error.position is not None
+    kept = table.take(table.position < error.position)
+    end = int(kept.position[-1] + kept.size[-1]) if len(kept) else 0
+    return replace(kept, end_position=end)
+
+
+def _tables(log: LogFile, decoder: LogChecks, on_unreadable: OnUnreadable) -> Iterator[BatchTable]:
     """The tables of the walk, joined: checks cost by the table and hardly by the row."""
     waiting: list[BatchTable] = []
     rows = 0
-    for tile in log.walk(on_bad_crc="note"):
+    for tile in log.walk(on_bad_crc="note", on_unreadable=on_unreadable):
         decoder.decode(tile)
         waiting.append(tile.table)
         rows += len(tile.table)
@@ -122,7 +133,8 @@ class _Indexes:
         self._live = held_by_another(unit.path)
         log = IndexPlace(unit.path, base, unit.is_last, log_bytes, mapping, self._live)
         if unit.index is not None:
-            self._offset = OffsetIndexChecks(self._place(unit.index), found)
+            with found.noting_unreadable():
+                self._offset = OffsetIndexChecks(self._place(unit.index), found)
         elif unit.partition is not None and log_bytes and not unit.path.endswith(".kafka"):
             found.add(
                 "index-missing",
@@ -131,7 +143,8 @@ class _Indexes:
                 severity="warning" if unit.is_last else "error",
             )
         if unit.time_index is not None:
-            self._time = TimeIndexChecks(self._place(unit.time_index), found)
+            with found.noting_unreadable():
+                self._time = TimeIndexChecks(self._place(unit.time_index), found)
         elif unit.wants_time_index and log_bytes:
             found.add("time-index-missing", unit.path, "there is no time index beside the log")
         txn = None if unit.txn_index is None else self._place(unit.txn_index)

@@ -93,6 +93,14 @@ def examine(unit: Unit, options: VerifyOptions) -> Examined:
     Raises:
         OSError: a file is missing or cannot be read.
     """
+    found = Findings()
+    answers: list[Examined] = []
+    with found.noting_unreadable():
+        answers.append(_examine(unit, options, found))
+    return answers[0] if answers else Examined(findings=found.taken())
+
+
+def _examine(unit: Unit, options: VerifyOptions, found: Findings) -> Examined:
     if unit.kind is UnitKind.PARTITION:
         return examine_partition(unit.path)
     if unit.kind is UnitKind.DATA_DIRECTORY:
@@ -107,7 +115,7 @@ def examine(unit: Unit, options: VerifyOptions) -> Examined:
     except FileNotFoundError:
         if unit.partition is None:
             raise
-        found = Findings()  # it was there when the directory was listed: retention, most likely
+        # It was there when the directory was listed: retention, most likely.
         found.add("changed", unit.path, "the file is gone")
         return Examined(findings=found.taken())
 

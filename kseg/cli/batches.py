@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.errors import CorruptRecordError, KsegError
+    from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
 
@@ -92,7 +93,9 @@ def holding(table: BatchTable, offsets: Range, times: Range) -> BatchTable:
     return table if keep.all() else table.take(keep)
 
 
-def tail_of(paths: Sequence[Path], count: int, *, control: bool = True) -> tuple[int, int]:
+def tail_of(
+    paths: Sequence[Path], count: int, *, control: bool = True, mapping: Mapping = "auto"
+) -> tuple[int, int]:
     """From which file on, and where in it, lie at least the last `count` records.
 
     Compressed messages of magic 0 and 1, which do not say how many they hold, count as one.
@@ -101,10 +104,14 @@ def tail_of(paths: Sequence[Path], count: int, *, control: bool = True) -> tuple
         paths: logs in order.
         count: records wanted.
         control: control records count too.
+        mapping: how to open them.
+
+    Raises:
+        UnreadableError: the disk does not give bytes of one of them.
     """
     needed = count
     for number in range(len(paths) - 1, -1, -1):
-        with LogFile.open(paths[number]) as file:
+        with LogFile.open(paths[number], mapping) as file:
             tables = _last_tables(file, needed, control=control)
         for position, records in reversed(tables):
             from_end = np.cumsum(records[::-1])

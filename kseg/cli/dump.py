@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -24,6 +25,7 @@ from kseg.cli.options import (
     bytes_option,
     check_ranges,
     format_option,
+    mapping_option,
     paths_argument,
     range_options,
     selection_options,
@@ -34,7 +36,7 @@ from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_he
 from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
-from kseg.errors import CorruptIndexError, KsegError, at_path
+from kseg.errors import CorruptIndexError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.names import FileKind, FileName
 from kseg.format.columns import Workspace, decode
@@ -42,6 +44,7 @@ from kseg.format.header import crc_error, stop_error
 from kseg.format.request import INT64_MIN, NO_END, Request
 
 if TYPE_CHECKING:
+    from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
 
 _STDIN = FileName(FileKind.LOG, 0)
@@ -56,6 +59,7 @@ _STDIN = FileName(FileKind.LOG, 0)
 @bytes_option
 @selection_options
 @range_options
+@mapping_option
 def dump(
     paths: tuple[str, ...],
     form: str,
@@ -68,6 +72,7 @@ def dump(
     key: bytes | None,
     limit: int | None,
     last: int | None,
+    mapping: Mapping,
 ) -> int:
     """Print batches and records as they lie in the files, in file order.
 
@@ -79,7 +84,7 @@ def dump(
     if batches and key is not None:
         raise click.UsageError("--key chooses records; it does not go with --batches.")
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
-    asked = Asked(batches, offsets, times, key, limit, last)
+    asked = Asked(batches, offsets, times, key, limit, last, mapping)
     run = Dump(asked, style, output.binary_stdout())
     run.paths(paths, Selection(topics, partitions))
     return Exit.FOUND if run.findings else Exit.OK
@@ -95,6 +100,7 @@ class Asked:
     key: bytes | None = None
     limit: int | None = None
     last: int | None = None
+    mapping: Mapping = "auto"
 
     def request(self, kafka07: bool) -> Request:
         """The same in the words of `kseg.format.columns`."""
@@ -157,15 +163,21 @@ class Dump:
                 return
             if titles and not last:
                 self._title(source.path)
-            with LogFile.open(source.path) as file:
-                tiles = file.walk(start=start if number == 0 else 0, on_bad_crc="note")
+            with LogFile.open(source.path, self.asked.mapping) as file:
+                tiles = file.walk(
+                    start=start if number == 0 else 0,
+                    on_bad_crc="note",
+                    on_unreadable=partial(self._found, source=source),
+                )
                 self._log(source, tiles, number == len(logs) - 1)
         self._sink.finish()
 
     def _narrowed(self, logs: list[Source]) -> tuple[list[Source], int]:
         """The files that can hold what is wanted, and where to begin in the first of them."""
         if self.asked.last is not None and self._plain_tail:
-            skipped, start = tail_of([source.path for source in logs], self.asked.last)
+            skipped, start = tail_of(
+                [source.path for source in logs], self.asked.last, mapping=self.asked.mapping
+            )
             return logs[skipped:], start
         return list(_overlapping(logs, self.asked.offsets)) if len(logs) > 1 else logs, 0
 
@@ -178,7 +190,7 @@ class Dump:
     def _entries(self, source: Source) -> None:
         try:
             dump_entries(source, self._style_of(source), RowWriter(self.out.write), self.out.write)
-        except CorruptIndexError as error:
+        except (CorruptIndexError, UnreadableError) as error:
             self._found(error, source)
 
     def _title(self, path: Path) -> None:

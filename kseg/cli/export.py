@@ -17,6 +17,7 @@ from kseg.cli.options import (
     Range,
     Selection,
     isolation_option,
+    mapping_option,
     offset_and_time_options,
     on_corrupt_option,
     paths_argument,
@@ -32,6 +33,7 @@ from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
+    from kseg.files.mapping import Mapping
     from kseg.format.values import RecordColumns
 
 _PLACE_FIELDS = ("topic", "partition")
@@ -75,6 +77,7 @@ def _parse_fields(text: str) -> tuple[str, ...]:
 @isolation_option
 @selection_options
 @offset_and_time_options
+@mapping_option
 def export(
     paths: tuple[str, ...],
     out: str,
@@ -88,6 +91,7 @@ def export(
     partitions: tuple[tuple[int, int], ...],
     offsets: Range,
     times: Range,
+    mapping: Mapping,
 ) -> int:
     """Write records as .parquet, .arrow (IPC file), .jsonl or .csv.
 
@@ -99,7 +103,8 @@ def export(
     if out == "-":
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
     form = form or _form_of(out)
-    found = list(_inputs(paths, Selection(topics, partitions), per, offsets[0]))
+    chosen = Selection(topics, partitions)
+    found = list(_inputs(paths, chosen, per, offsets[0], mapping))
     targets = _targets(found, Path(out), form)
     faults: list[KsegError] = []
     look = Look(form, fields, encoding)
@@ -133,6 +138,7 @@ class Input:
         size: bytes of log, for the progress bar.
         directory: name of the partition directory, if one was asked for.
         first_offset: what the log gives of the segment begins here; None for a file by itself.
+        mapping: how files are opened.
     """
 
     partition: Partition
@@ -141,10 +147,11 @@ class Input:
     size: int
     directory: str | None = None
     first_offset: int | None = None
+    mapping: Mapping = "auto"
 
 
 def _inputs(
-    paths: tuple[str, ...], selection: Selection, per: str, start: int | None
+    paths: tuple[str, ...], selection: Selection, per: str, start: int | None, mapping: Mapping
 ) -> Iterator[Input]:
     for path in paths:
         known = known_path(path)
@@ -153,20 +160,20 @@ def _inputs(
                 raise NotALogError("a file without records", path=path)
             size = known.path.stat().st_size
             parent = partition_at(known.path.absolute().parent)
-            yield Input(parent, Path(known.path.stem), known.path, size)
+            yield Input(parent, Path(known.path.stem), known.path, size, mapping=mapping)
             continue
         for partition in partitions_of((path,), selection):
             name = Path(partition.path.resolve().name)
-            with Log.open(partition.path) as log:
+            with Log.open(partition.path, mapping=mapping) as log:
                 if per == "partition":
                     size = sum(info.size for info in log.segments)
-                    yield Input(partition, name, None, size, name.name)
+                    yield Input(partition, name, None, size, name.name, mapping=mapping)
                     continue
                 firsts = _first_offsets(log, start)
                 for info in log.segments:
                     stem = name / info.path.stem
                     first = firsts.get(info.path, OFFSET_MAX + 1)
-                    yield Input(partition, stem, info.path, info.size, name.name, first)
+                    yield Input(partition, stem, info.path, info.size, name.name, first, mapping)
 
 
 def _first_offsets(log: Log, start: int | None) -> dict[Path, int]:
@@ -209,13 +216,13 @@ def _pieces(one: Input, look: Look, where: dict[str, Any]) -> Iterator[RecordCol
     """The records of an input, each piece saying where it belongs."""
     fields = tuple(name for name in look.fields if name not in _PLACE_FIELDS) or ("offset",)
     if one.segment is None:
-        with Log.open(one.partition.path) as log:
+        with Log.open(one.partition.path, mapping=one.mapping) as log:
             for columns in log.read(fields=fields, **where):
                 yield replace(columns, topic=log.topic, partition=log.partition)
         return
     if where["isolation"] != "read_uncommitted":
         raise click.UsageError("--isolation read_committed wants whole partitions.")
-    with Segment.open(one.segment) as segment:
+    with Segment.open(one.segment, mapping=one.mapping) as segment:
         rest = {name: value for name, value in where.items() if name != "isolation"}
         if one.first_offset is not None:
             rest["start_offset"] = max(one.first_offset, rest["start_offset"] or 0)

@@ -17,6 +17,7 @@ from kseg.errors import (
     OffsetOutOfRangeError,
     SegmentInUseError,
     UncleanShutdownError,
+    UnreadableError,
 )
 
 
@@ -32,17 +33,15 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-#: Somebody else has it now.
-_IN_USE = (LogLockedError, SegmentInUseError)
+#: Somebody else has it now, or the disk does not give it.
+_REFUSED = (NotALogError, LogLockedError, SegmentInUseError, UnreadableError, OSError)
 
 
 def exit_code(error: BaseException) -> Exit:
     """The code for an exception that ended a verb."""
     if isinstance(error, (MissingExtraError, OffsetOutOfRangeError)):
         return Exit.USAGE
-    if isinstance(
-        error, (NotALogError, LogLockedError, SegmentInUseError, OSError)
-    ) or _is_lost_process(error):
+    if isinstance(error, _REFUSED) or _is_lost_process(error):
         return Exit.FILES
     if isinstance(error, (LimitExceededError, MemoryError)):
         return Exit.LIMIT

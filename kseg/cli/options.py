@@ -321,6 +321,18 @@ def jobs_option(function: _F) -> _F:
     )(function)
 
 
+def mapping_option(function: _F) -> _F:
+    """`--mapping auto|always|never`."""
+    return click.option(
+        "--mapping",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        show_default=True,
+        help="Whether files are mapped; a bad sector under a map ends the process, never is the "
+        "way round.",
+    )(function)
+
+
 def on_corrupt_option(function: _F) -> _F:
     """`--on-corrupt raise|skip`."""
     return click.option(

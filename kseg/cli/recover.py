@@ -22,6 +22,7 @@ from kseg.cli.options import (
     selection_options,
 )
 from kseg.cli.paths import partitions as partitions_of
+from kseg.errors import UnreadableError
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log import residence
@@ -121,7 +122,7 @@ class _Run:
                     for home in _homes_of(plans):
                         if not _in_order(home, plans):
                             stack.callback(residence.enter(home).leave)
-                plans = [self._change(plan) for plan in plans]
+                plans = [plan if plan.error else self._change(plan) for plan in plans]
         return self._report(directory, plans, as_json=as_json)
 
     def _plan(self, path: Path) -> RecoveryPlan:
@@ -226,7 +227,7 @@ def _say_of_homes(plans: list[RecoveryPlan]) -> None:
 
 def _raise_first(plans: list[RecoveryPlan]) -> None:
     for plan in plans:
-        if plan.error is not None:
+        if plan.error is not None and not isinstance(plan.error, UnreadableError):
             raise plan.error
 
 

@@ -9,12 +9,20 @@ import click
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
-from kseg.cli.options import Selection, deep_option, jobs_option, json_option, selection_options
+from kseg.cli.options import (
+    Selection,
+    deep_option,
+    jobs_option,
+    json_option,
+    mapping_option,
+    selection_options,
+)
 from kseg.cli.paths import places as places_of
 
 if TYPE_CHECKING:
     from kseg.analysis.findings import Finding
     from kseg.analysis.values import Report
+    from kseg.files.mapping import Mapping
 
 
 @click.command()
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
 @jobs_option
 @selection_options
+@mapping_option
 @json_option
 def verify(
     paths: tuple[str, ...],
@@ -31,6 +40,7 @@ def verify(
     jobs: int,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
+    mapping: Mapping,
     as_json: bool,
 ) -> int:
     """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.
@@ -42,11 +52,13 @@ def verify(
         return Exit.OK
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
+    from kseg.analysis.verify import VerifyOptions
     from kseg.analysis.verify import verify as run
 
+    options = VerifyOptions(mapping=mapping)
     places = list(places_of(paths, Selection(topics, partitions)))
     with output.progress("verify", 0) as bar:
-        report = run(places, deep=deep, jobs=jobs, progress=bar.to)
+        report = run(places, deep=deep, jobs=jobs, progress=bar.to, options=options)
     return write_report(report, as_json=as_json)
 
 

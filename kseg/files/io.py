@@ -124,18 +124,37 @@ def has_holes(fd: int, status: os.stat_result) -> bool:
     return os.lseek(fd, 0, os.SEEK_HOLE) < status.st_size
 
 
+#: The system call that reads.
+_pread: Callable[[int, int, int], bytes] = os.pread
+
+
+@contextmanager
+def reads_replaced(pread: Callable[[int, int, int], bytes]) -> Iterator[None]:
+    """Let every read at a position go through `pread` for as long as the `with` lasts; for tests.
+
+    Args:
+        pread: takes a descriptor, a size and a position.
+    """
+    global _pread
+    before, _pread = _pread, pread
+    try:
+        yield
+    finally:
+        _pread = before
+
+
 def read_at(fd: int, position: int, size: int) -> bytes:
     """Read `size` bytes from `position`, fewer only where the file ends.
 
     The caller takes `size` from the file's length, never from what the file says.
     """
-    data = os.pread(fd, min(size, _READ_BYTES_MAX), position)
+    data = _pread(fd, min(size, _READ_BYTES_MAX), position)
     if len(data) == size or not data:
         return data
     parts = [data]
     missing = size - len(data)
     while missing:
-        data = os.pread(fd, min(missing, _READ_BYTES_MAX), position + size - missing)
+        data = _pread(fd, min(missing, _READ_BYTES_MAX), position + size - missing)
         if not data:
             break
         parts.append(data)

@@ -8,7 +8,7 @@ bytes: what they mean is `kseg.format`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -17,11 +17,11 @@ from typing import Final
 import numpy as np
 
 from kseg.constants import StopReason
-from kseg.errors import NotALogError
+from kseg.errors import NotALogError, UnreadableError
 from kseg.files.closing import Closing
 from kseg.files.mapping import MappedFile, Mapping
 from kseg.files.names import FileKind, parse_name
-from kseg.format.header import HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
+from kseg.format.header import FIELDS, HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
 
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.
@@ -35,6 +35,10 @@ TILE_BATCHES: Final = 8_192
 WINDOW_BYTES: Final = 512 << 10
 #: A batch larger than this is checked in windows before it is taken into memory whole.
 BATCH_BYTES_TRUSTED: Final = 16 << 20
+
+
+#: Is told of bytes that the disk does not give.
+OnUnreadable = Callable[[UnreadableError], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +109,7 @@ class LogFile(Closing):
         end: int | None = None,
         on_bad_crc: str = "note",
         policy: str = "strict",
+        on_unreadable: OnUnreadable | None = None,
     ) -> Iterator[Tile]:
         """Walk the batches that start in `[start, limit)`, a tile at a time.
 
@@ -114,12 +119,15 @@ class LogFile(Closing):
             end: take the file to end here, at most its size; its size if None.
             on_bad_crc: "stop", "note" or "ignore", see `kseg.format.header.scan`.
             policy: "strict" or "file", see there.
+            on_unreadable: told of bytes that the disk does not give, with which the walk ends; None
+                to raise.
 
         Yields:
             At least one tile; the last one's `table.stop` says why the walk ended.
 
         Raises:
             CorruptRecordError: the file shrank while it was read through windows.
+            UnreadableError: the disk does not give some of its bytes.
         """
         size = self.size if end is None else min(end, self.size)
         limit = size if limit is None else min(limit, size)
@@ -127,8 +135,20 @@ class LogFile(Closing):
         if self.mapped:
             with self._file.view() as whole:
                 yield from _walk_mapped(whole, start, limit, how)
-        else:
+        elif on_unreadable is None:
             yield from _walk_windows(self._file, start, limit, how)
+        else:
+            yield from self._walk_readable(start, limit, how, on_unreadable)
+
+    def _walk_readable(
+        self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable
+    ) -> Iterator[Tile]:
+        """Walk through windows, up to what the disk does not give."""
+        try:
+            yield from _walk_windows(self._file, start, limit, how)
+        except UnreadableError as error:
+            on_unreadable(error)
+            yield Tile(memoryview(b""), error.end, _nothing_at(error.end))
 
     def batch_at(self, position: int) -> BatchTable:
         """The one batch at `position`, its checksum noted; an empty table's `stop` says why not."""
@@ -180,6 +200,7 @@ def _walk_mapped(whole: memoryview, start: int, limit: int, how: _How) -> Iterat
 
 def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterator[Tile]:
     position, wanted = min(start, how.size), WINDOW_BYTES
+    unreadable: UnreadableError | None
     while True:
         if wanted > BATCH_BYTES_TRUSTED:
             refused = _check_large(file, position, wanted, how)
@@ -189,8 +210,10 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
                     return
                 position, wanted = refused.end_position, WINDOW_BYTES
                 continue
-        data = file.read(position, min(wanted, how.size - position))
+        data, unreadable = _window(file, position, min(wanted, how.size - position))
         table = how.scan(data, position, position, limit)
+        if unreadable is not None and table.stop is StopReason.LIMIT and not len(table):
+            raise unreadable
         if table.stop is StopReason.LIMIT and not len(table) and table.needed > len(data):
             wanted = table.needed
             continue
@@ -200,6 +223,20 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
         if table.stop is not StopReason.LIMIT or table.end_position >= limit:
             return
         position, wanted = table.end_position, WINDOW_BYTES
+
+
+def _window(
+    file: MappedFile, position: int, size: int
+) -> tuple[memoryview, UnreadableError | None]:
+    """A window, or as much of it as the disk gives, and why that is not all."""
+    try:
+        return file.read(position, size), None
+    except UnreadableError as error:
+        return file.read(position, (error.position or 0) - position), error
+
+
+def _nothing_at(position: int) -> BatchTable:
+    return BatchTable(np.empty((0, len(FIELDS)), np.int64), position, StopReason.LIMIT)
 
 
 def _check_zeros(file: MappedFile, table: BatchTable, how: _How) -> BatchTable:

@@ -17,6 +17,7 @@ A view of the map is lent, inside a `with`, and never stored. Bytes from `read` 
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Final, Literal
 
-from kseg.errors import CorruptRecordError
+from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import io, lock, record_locks
 from kseg.files.closing import Closing
 
@@ -34,6 +35,14 @@ _MODES: Final = ("auto", "always", "never")
 
 #: An index that is no larger is read sooner than it is mapped.
 INDEX_BYTES_READ: Final = 1 << 17
+
+
+#: What a disk gives or does not give as one: a page of memory.
+_BLOCK_BYTES: Final = 4096
+
+
+def _next_block(position: int) -> int:
+    return (position // _BLOCK_BYTES + 1) * _BLOCK_BYTES
 
 
 class MappedFile(Closing):
@@ -135,7 +144,8 @@ class MappedFile(Closing):
         Raises:
             ValueError: `position` or `size` is negative, or the file is closed.
             CorruptRecordError: the file is shorter now than it was.
-            OSError: the disk said no.
+            UnreadableError: the disk does not give some of these bytes.
+            OSError: it said no otherwise.
         """
         self._check_open()
         if position < 0 or size < 0:
@@ -144,6 +154,8 @@ class MappedFile(Closing):
         try:
             data = io.read_at(self._fd, position, wanted)
         except OSError as error:
+            if error.errno == errno.EIO:
+                raise self._unreadable(position, wanted) from error
             io.named(error, self.path)
             raise
         if len(data) < wanted:
@@ -154,6 +166,45 @@ class MappedFile(Closing):
                 position=position,
             )
         return memoryview(data)
+
+    def _unreadable(self, position: int, size: int) -> UnreadableError:
+        """Which bytes the disk does not give, of those from `position` on and what follows them.
+
+        Blocks are asked one by one, and behind the first bad one in growing steps, so that a disk
+        that is gone altogether does not take a question for each.
+        """
+        first, end = position, position + size
+        while first < end and self._gives(first):
+            first = _next_block(first)
+        if first < end:
+            end = self._end_of_bad(first)
+        else:
+            first = position  # it gives them now: nobody knows which it were
+        error = UnreadableError(
+            f"the disk does not give {end - first} bytes, up to {end}: {os.strerror(errno.EIO)}",
+            path=self.path,
+            position=first,
+        )
+        error.end = end
+        return error
+
+    def _end_of_bad(self, first: int) -> int:
+        low, high, step = first, min(_next_block(first), self._size), _BLOCK_BYTES
+        while high < self._size and not self._gives(high):
+            low, high, step = high, min(high + step, self._size), 2 * step
+        while high - low > _BLOCK_BYTES:
+            middle = _next_block((low + high) // 2 - 1)
+            low, high = (low, middle) if self._gives(middle) else (middle, high)
+        return high
+
+    def _gives(self, position: int) -> bool:
+        try:
+            io.read_at(self._fd, position, 1)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                return False
+            raise
+        return True
 
     def refresh(self) -> int:
         """Take note of the file's present size, mapping anew where it changed; answers the size.

@@ -10,10 +10,11 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kseg.errors import CorruptIndexError, KsegError, NotALogError
+from kseg.errors import CorruptIndexError, KsegError, NotALogError, UnreadableError
 from kseg.files import checkpoints, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind, parse_partition_dir
@@ -65,6 +66,12 @@ def bring_into_order(
         log, leftovers = load(bench)
     except KsegError as error:
         return Ordered(bench, None, (), error)
+    except OSError as error:
+        if error.errno != EIO or scene.hands is not None:
+            raise
+        unreadable = UnreadableError(f"the disk does not give it: {error.strerror}")
+        unreadable.path = None if error.filename is None else os.fsdecode(error.filename)
+        return Ordered(bench, None, (), unreadable)
     return Ordered(bench, log, leftovers, None)
 
 

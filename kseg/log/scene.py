@@ -191,13 +191,13 @@ class Scene:
         seen: the files as they were at the first look.
         files: those that are there now; files that are no regular ones are left out.
         hands: what makes changes on the disk; None to imagine them.
-        mapping: how logs are opened.
+        mapping: how logs are opened; not mapped, lest a bad sector ends the process.
     """
 
     __slots__ = ("_before", "_prefix", "_reasons", "directory", "files", "hands", "mapping", "seen")
 
     def __init__(
-        self, directory: io.StrPath, *, hands: Hands | None = None, mapping: Mapping = "auto"
+        self, directory: io.StrPath, *, hands: Hands | None = None, mapping: Mapping = "never"
     ) -> None:
         """Look at a directory.
 
@@ -243,7 +243,8 @@ class Scene:
             return b""
         fd = io.open_read(file.source)
         try:
-            return io.read_at(fd, position, end - position)
+            with io.naming(file.source):
+                return io.read_at(fd, position, end - position)
         finally:
             os.close(fd)
 

@@ -19,7 +19,7 @@ import numpy as np
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
 from kseg.files.closing import Closing
-from kseg.files.log_file import LogFile, Tile
+from kseg.files.log_file import LogFile, OnUnreadable, Tile
 from kseg.files.mapping import Mapping
 from kseg.files.names import list_partition
 from kseg.files.offset_index import IndexEntry, OffsetIndex
@@ -169,11 +169,17 @@ class Segment(Closing):
         limit: int | None = None,
         on_bad_crc: str = "note",
         policy: str = "strict",
+        on_unreadable: OnUnreadable | None = None,
     ) -> Iterator[Tile]:
         """Tiles of the log with the batches in them; see `kseg.files.log_file.LogFile.walk`."""
         try:
             yield from self._log.walk(
-                start=start, limit=limit, end=self.size, on_bad_crc=on_bad_crc, policy=policy
+                start=start,
+                limit=limit,
+                end=self.size,
+                on_bad_crc=on_bad_crc,
+                policy=policy,
+                on_unreadable=on_unreadable,
             )
         except KsegError as error:
             raise at_path(error, self.path) from None
@@ -416,7 +422,8 @@ class Segment(Closing):
         report = None if on_error is None else _naming(self.path, on_error)
         table: BatchTable | None = None
         on_bad_crc = "defer" if request.verify_crc else "ignore"
-        for tile in self.walk(start=start, limit=limit, on_bad_crc=on_bad_crc):
+        tiles = self.walk(start=start, limit=limit, on_bad_crc=on_bad_crc, on_unreadable=report)
+        for tile in tiles:
             table = tile.table
             kept = table if keep is None else keep(table)
             pieces = decode(

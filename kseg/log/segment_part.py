@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg.files.grammar import offset_from_file_name
-from kseg.files.log_file import LogFile, Tile
+from kseg.files.log_file import LogFile, OnUnreadable, Tile
 from kseg.files.offset_index import IndexEntry
 from kseg.format.header import COLUMN, scan
 from kseg.log.segment import Segment
@@ -61,6 +61,7 @@ class SegmentPart(Segment):
         limit: int | None = None,
         on_bad_crc: str = "note",
         policy: str = "strict",
+        on_unreadable: OnUnreadable | None = None,
     ) -> Iterator[Tile]:
         """As `Segment.walk`."""
         first = self._first
@@ -70,6 +71,7 @@ class SegmentPart(Segment):
             end=self._end,
             on_bad_crc=on_bad_crc,
             policy=policy,
+            on_unreadable=on_unreadable,
         ):
             rows = tile.table.rows.copy()
             rows[:, COLUMN["position"]] -= first
