@@ -12,12 +12,20 @@ import click
 from kseg.cli import output
 from kseg.cli.append_lines import AppendOptions, encode_lines
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.options import clock_of, config_of, config_options, json_option
+from kseg.cli.options import (
+    Setting,
+    check_settings,
+    clock_of,
+    config_of,
+    config_options,
+    json_option,
+)
 from kseg.constants import Compression
 from kseg.errors import AppendError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.names import parse_partition_dir
 from kseg.format.options import BatchOptions
 from kseg.log.partition import Log
+from kseg.log.sub_directories import refuse_cluster_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +77,7 @@ def append(
     path: Path,
     encoding: str,
     durable: bool,
-    settings: tuple[tuple[str, str], ...],
+    settings: tuple[Setting, ...],
     now_ms: int | None,
     as_json: bool,
     **asked: Any,
@@ -84,13 +92,13 @@ def append(
         options = _options(encoding, **asked)
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    _check_name(path)
+    topic = _check_name(path)
+    check_settings(settings, [topic])
+    config = config_of(settings, topic)
     run = _Run(path, options, clock_of(now_ms), durable=durable)
     try:
         # The clock is the log's too, so that a run with --now can be repeated exactly.
-        log = Log.open(
-            path, mode="append", create=True, config=config_of(settings), now_ms=run.clock
-        )
+        log = Log.open(path, mode="append", create=True, config=config, now_ms=run.clock)
         try:
             run.go(sys.stdin.buffer, log)
         finally:
@@ -107,14 +115,18 @@ def append(
     return Exit.OK
 
 
-def _check_name(path: Path) -> None:
-    """Refuse a directory under whose name no broker would look for a partition.
+def _check_name(path: Path) -> str:
+    """Refuse a directory under whose name no broker would look for a partition, and KRaft's.
+
+    Returns:
+        The topic.
 
     Raises:
         NotALogError: says which one was given, and what its name would have to be.
     """
+    refuse_cluster_metadata(path)
     try:
-        parse_partition_dir(path.resolve().name)
+        return parse_partition_dir(path.resolve().name).topic
     except NotALogError as error:
         raise NotALogError(error.reason, path=path) from None
 

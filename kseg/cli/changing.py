@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kseg.cli import output
+from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log.copying import copy_partition
 from kseg.log.kept_aside import KeptAside
+from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
+
+if TYPE_CHECKING:
+    from kseg.cli.paths import Partition
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -133,6 +138,23 @@ def change_of(
 ) -> Change:
     """The values of `change_options` as one."""
     return Change(apply, output_dir, backup_dir, not no_backup)
+
+
+def changeable(found: Sequence[Partition]) -> list[Partition]:
+    """Leave the log of KRaft out, and say so.
+
+    Raises:
+        NotALogError: nothing else was asked for.
+    """
+    if len(found) == 1:
+        refuse_cluster_metadata(found[0].path)
+    kept = []
+    for each in found:
+        if entry_of(each.path).kind is EntryKind.CLUSTER_METADATA:
+            complain(f"kseg: left alone: {printable(str(each.path))}: the log of KRaft")
+        else:
+            kept.append(each)
+    return kept
 
 
 def report(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from time import time_ns
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from kseg.files.grammar import is_topic_name
 from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
@@ -119,28 +120,58 @@ def parse_key(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def parse_setting(text: str) -> tuple[str, str]:
-    """`NAME=VALUE`: a topic setting in Kafka's spelling.
+class Setting(NamedTuple):
+    """A topic setting in Kafka's spelling; for every topic where none is named."""
+
+    name: str
+    value: str
+    topic: str | None = None
+
+
+def parse_setting(text: str) -> Setting:
+    """`NAME=VALUE` for every topic, or `TOPIC:NAME=VALUE` for one.
 
     >>> parse_setting("segment.bytes=1048576")
-    ('segment.bytes', '1048576')
+    Setting(name='segment.bytes', value='1048576', topic=None)
+    >>> parse_setting("orders:retention.ms=-1").topic
+    'orders'
     """
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise ValueError("a setting is NAME=VALUE, such as segment.bytes=1048576")
-    return (name.strip(), value)
+    left, equals, value = text.partition("=")
+    topic, colon, name = left.rpartition(":")
+    if not (name.strip() and equals):
+        raise ValueError("a setting is [TOPIC:]NAME=VALUE, such as segment.bytes=1048576")
+    if not colon:
+        return Setting(name.strip(), value)
+    if not is_topic_name(topic):
+        raise ValueError(f"{topic!r} is not the name of a topic")
+    return Setting(name.strip(), value, topic)
 
 
-def config_of(settings: Iterable[tuple[str, str]]) -> LogConfig:
-    """The settings of a log, Kafka's defaults but for these; the last of a name counts.
+def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfig:
+    """The settings of a topic's logs, Kafka's defaults but for these; the last of a name counts.
 
     Raises:
         UsageError: a name is not known, or a value is out of its range.
     """
+    plain = {each.name: each.value for each in settings if each.topic is None}
+    named = () if topic is None else settings
+    own = {each.name: each.value for each in named if each.topic == topic}
     try:
-        return LogConfig.from_kafka(dict(settings))
+        return LogConfig.from_kafka(plain, of_topic=own)
     except ValueError as error:
         raise click.UsageError(f"--config: {error}.") from None
+
+
+def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) -> None:
+    """Refuse settings of a topic that is none of these, as one that was misspelt.
+
+    Raises:
+        UsageError: names it.
+    """
+    here = set(topics)
+    for each in settings:
+        if each.topic is not None and each.topic not in here:
+            raise click.UsageError(f"--config: no topic {each.topic!r} here.")
 
 
 def clock_of(now_ms: int | None) -> Callable[[], int]:
@@ -191,7 +222,7 @@ TIME_RANGE = Parsed("A..B", parse_time_range)
 TIME = Parsed("TIME", parse_time)
 KEY = Parsed("KEY", parse_key)
 PARTITIONS = Parsed("N,N-M", parse_partitions)
-SETTING = Parsed("NAME=VALUE", parse_setting)
+SETTING = Parsed("[TOPIC:]NAME=VALUE", parse_setting)
 
 
 def selection_options(function: _F) -> _F:
@@ -370,7 +401,8 @@ def config_options(function: _F) -> _F:
         "settings",
         type=SETTING,
         multiple=True,
-        help="A topic setting in Kafka's spelling, such as retention.ms=86400000; repeatable.",
+        help="A topic setting in Kafka's spelling, such as retention.ms=86400000; with TOPIC: for"
+        " that topic alone, which goes before the others. Repeatable.",
     )(function)
 
 

@@ -15,6 +15,8 @@ from kseg.cli.changing import Action, Change
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
     Selection,
+    Setting,
+    check_settings,
     clock_of,
     config_of,
     config_options,
@@ -32,6 +34,7 @@ from kseg.log.recovery import plan_recovery
 from kseg.log.sub_directories import EntryKind, entry_of
 
 if TYPE_CHECKING:
+    from kseg.log.config import LogConfig
     from kseg.log.recovery_plan import RecoveryPlan
 
 #: What every document of a changing verb says by itself.
@@ -68,7 +71,7 @@ def recover(
     directory: str,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[tuple[str, str], ...],
+    settings: tuple[Setting, ...],
     now_ms: int | None,
     as_json: bool,
     as_broker: bool,
@@ -83,9 +86,10 @@ def recover(
     the log and of its indexes after a good end, too. Changes nothing without --apply.
     """
     change = changing.change_of(**how)
-    found = [each.path for each in partitions_of((directory,), Selection(topics, partitions))]
+    found = changing.changeable(list(partitions_of((directory,), Selection(topics, partitions))))
+    check_settings(settings, (each.topic for each in found))
     if len(found) > 1:
-        found = [path for path in found if entry_of(path).kind is EntryKind.LOG]
+        found = [each for each in found if entry_of(each.path).kind is EntryKind.LOG]
         if recovery_point is not None or log_start_offset is not None:
             raise click.UsageError("Offsets are those of one partition, and DIR holds more.")
     asked = {
@@ -93,18 +97,23 @@ def recover(
         "clean": clean,
         "recovery_point": recovery_point,
         "log_start_offset": log_start_offset,
-        "config": config_of(settings),
         "now_ms": clock_of(now_ms)(),
     }
-    return _Run(change, asked).go(directory, found, as_json=as_json)
+    configs = {each.path.resolve().name: config_of(settings, each.topic) for each in found}
+    places = [each.path for each in found]
+    return _Run(change, asked, configs).go(directory, places, as_json=as_json)
 
 
 class _Run:
     """All partitions: planned first, and then, if it is asked for, changed."""
 
-    def __init__(self, change: Change, asked: dict[str, Any]) -> None:
+    def __init__(
+        self, change: Change, asked: dict[str, Any], configs: dict[str, LogConfig]
+    ) -> None:
         self.change = change
         self.asked = asked
+        #: By the name of the directory, which a copy has, too.
+        self.configs = configs
         self.reports: list[RecoveryReport] = []
 
     def go(self, directory: str, found: list[Path], *, as_json: bool) -> int:
@@ -127,7 +136,10 @@ class _Run:
 
     def _plan(self, path: Path) -> RecoveryPlan:
         with output.progress("recover", 0) as bar:
-            return plan_recovery(path, progress=bar.to, **self.asked)
+            return plan_recovery(path, progress=bar.to, config=self._config(path), **self.asked)
+
+    def _config(self, path: Path) -> LogConfig:
+        return self.configs[path.resolve().name]
 
     def _check_room(self, plans: list[RecoveryPlan]) -> None:
         homes: dict[Path, int] = {}
@@ -148,7 +160,7 @@ class _Run:
                 "recovery_point": inputs.recovery_point,
                 "log_start_offset": inputs.log_start_offset,
             }
-            plan = plan_recovery(place, **(self.asked | told))
+            plan = plan_recovery(place, config=self._config(place), **(self.asked | told))
         with output.progress("recover", 0) as bar:
             report = apply_recovery(
                 plan,

@@ -14,6 +14,8 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
     Selection,
+    Setting,
+    check_settings,
     clock_of,
     config_of,
     config_options,
@@ -48,7 +50,7 @@ def reindex(
     exact: bool,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[tuple[str, str], ...],
+    settings: tuple[Setting, ...],
     now_ms: int | None,
     as_json: bool,
     **how: Any,
@@ -62,13 +64,14 @@ def reindex(
     change = changing.change_of(**how)
     run = _Run(change, clock_of(now_ms)())
     asked = {
-        "config": config_of(settings),
         "kinds": tuple(_KINDS[kind] for kind in kinds) or KINDS,
         "exact": exact,
         "now_ms": now_ms,
     }
-    for partition in partitions_of((directory,), Selection(topics, partitions)):
-        run.look(partition, asked)
+    found = changing.changeable(list(partitions_of((directory,), Selection(topics, partitions))))
+    check_settings(settings, (each.topic for each in found))
+    for partition in found:
+        run.look(partition, asked | {"config": config_of(settings, partition.topic)})
     if not change.is_plan:
         run.change_all(asked)
     return run.report(directory, as_json=as_json)
@@ -103,7 +106,7 @@ class _Run:
         place = self.change.place_of(partition.path, unclean=True)
         plan = self.plans[partition]
         if place != partition.path:
-            plan = self.plans[partition] = plan_reindex(place, **asked)
+            plan = self.plans[partition] = plan_reindex(place, config=plan.config, **asked)
         home = place.resolve().parent
         if home not in self.kept:
             self.kept[home] = self.change.kept_aside(home, self.now_ms)

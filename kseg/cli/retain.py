@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,15 +14,17 @@ from kseg.cli import changing, output
 from kseg.cli.changing import Action, Change
 from kseg.cli.options import (
     Selection,
+    Setting,
+    check_settings,
     clock_of,
     config_of,
     config_options,
     json_option,
     selection_options,
 )
-from kseg.cli.paths import Partition
+from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
-from kseg.files.names import FileKind, list_partition, segment_name
+from kseg.files.names import FileKind, PathKind, list_partition, segment_name
 from kseg.log import residence
 from kseg.log.kept_aside import KeptAside
 from kseg.log.partition import Log
@@ -34,9 +37,9 @@ from kseg.log.retention import (
     plan_retention,
 )
 from kseg.log.sub_directories import EntryKind, entry_of
+from kseg.log.topic_policy import RetentionRules, known_topics, retention_rules
 
 if TYPE_CHECKING:
-    from kseg.log.config import LogConfig
     from kseg.log.published import HighWatermark
 
 
@@ -55,7 +58,7 @@ def retain(
     directory: str,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[tuple[str, str], ...],
+    settings: tuple[Setting, ...],
     now_ms: int | None,
     high_watermark: Literal["end"] | None,
     as_json: bool,
@@ -65,23 +68,36 @@ def retain(
 
     DIR is a partition directory, or a data directory with all its partitions. Old segments go by
     the settings retention.ms, retention.bytes and cleanup.policy, which are Kafka's defaults unless
-    --config says otherwise. Where DIR is a broker's, nothing at or above the high watermark of
-    replication-offset-checkpoint goes. Deletes nothing without --apply.
+    --config says otherwise.
+
+    In a broker's data directory (meta.properties lies in it) no setting is known: what --config
+    does not name is not assumed, and a topic without a policy and a limit is left alone. Of one
+    partition directory, a limit names the policy delete. Nothing at or above the high watermark of
+    replication-offset-checkpoint goes there.
+
+    Kafka's internal topics, and those in cleaner-offset-checkpoint, have the policy that Kafka gave
+    them; only --config TOPIC:NAME=VALUE changes that. The log of KRaft is always left alone.
+    Deletes nothing without --apply.
     """
     change = changing.change_of(**how)
-    run = _Run(change, config_of(settings), clock_of(now_ms), high_watermark)
     found = list(partitions_of((directory,), Selection(topics, partitions)))
+    check_settings(settings, (each.topic for each in found))
     # What is empty, deleted, in the making or astray has none, unless it is asked for by name.
     chosen = [each for each in found if _has_retention(each.path)] if len(found) > 1 else found
-    for partition in chosen:
-        run.look(partition)
+    of_one_log = known_path(directory).kind is PathKind.PARTITION
+    run = _Run(change, clock_of(now_ms), high_watermark)
+    homes = {home: known_topics(home) for home in {each.path.resolve().parent for each in chosen}}
+    for each in chosen:
+        known, config = homes[each.path.resolve().parent], config_of(settings, each.topic)
+        run.look(each, retention_rules(known, each.topic, config, of_one_log=of_one_log))
     if not change.is_plan:
         run.change_all()
     return run.report(directory, as_json=as_json)
 
 
 def _has_retention(path: Path) -> bool:
-    return entry_of(path).kind is EntryKind.LOG and bool(list_partition(path).segments)
+    kinds = (EntryKind.LOG, EntryKind.CLUSTER_METADATA)
+    return entry_of(path).kind in kinds and bool(list_partition(path).segments)
 
 
 class _Run:
@@ -90,26 +106,26 @@ class _Run:
     def __init__(
         self,
         change: Change,
-        config: LogConfig,
         clock: Callable[[], int],
         high_watermark: Literal["end"] | None,
     ) -> None:
         self.change = change
-        self.config = config
         self.clock = clock
         self.high_watermark = high_watermark
         self.now_ms = clock()
+        self.rules: dict[Partition, RetentionRules] = {}
         self.plans: dict[Partition, RetentionPlan] = {}
         #: Where each is changed: as it was given, or its copy.
         self.places: dict[Partition, Path] = {}
         self.kept: dict[Path, KeptAside | None] = {}
 
-    def look(self, partition: Partition) -> None:
+    def look(self, partition: Partition, rules: RetentionRules) -> None:
         """Plan, and change nothing."""
+        self.rules[partition] = rules
         with Log.open(partition.path) as log:
             self.plans[partition] = plan_retention(
                 log,
-                config=self.config,
+                config=rules,
                 now_ms=self.now_ms,
                 high_watermark=self.high_watermark,
             )
@@ -127,18 +143,18 @@ class _Run:
                 self._change(partition)
 
     def _change(self, partition: Partition) -> None:
-        place = self.change.place_of(partition.path)
+        place, rules = self.change.place_of(partition.path), self.rules[partition]
         high_watermark: HighWatermark | None = self.high_watermark
         if high_watermark is None and place != partition.path:
             high_watermark = self.plans[partition].high_watermark  # a copy is in nobody's directory
         with Log.open(
             place,
             mode="append",
-            config=self.config,
+            config=rules.config,
             now_ms=self.clock,
             high_watermark=high_watermark,
         ) as log:
-            plan = plan_retention(log, now_ms=self.now_ms)
+            plan = plan_retention(log, config=rules, now_ms=self.now_ms)
             self._keep(plan)
             apply_retention(log, plan)
         self.plans[partition], self.places[partition] = plan, place
@@ -156,10 +172,7 @@ class _Run:
         """Print it; answers the exit code."""
         plans = self.plans.values()
         if not as_json:
-            for partition, plan in self.plans.items():
-                if plan.held_bytes:
-                    how = "--high-watermark end says that this is the only copy"
-                    output.write_line(f"{partition.path}: {plan.why_held}; {how}")
+            self._say_what_stays()
         return changing.report(
             "retain",
             directory,
@@ -185,10 +198,27 @@ class _Run:
                     "kept_bytes": plan.kept_bytes,
                     "high_watermark": plan.high_watermark,
                     "held_bytes": plan.held_bytes,
+                    "skipped": plan.skipped,
+                    "why": plan.why or None,
                 }
                 for partition, plan in self.plans.items()
             ],
         )
+
+    def _say_what_stays(self) -> None:
+        """What is left alone, topic by topic, and what the high watermark holds."""
+        left = Counter(
+            (each.topic or each.path.name, plan.why)
+            for each, plan in self.plans.items()
+            if plan.why
+        )
+        for (topic, why), count in left.items():
+            partitions = f"{count} partitions" if count > 1 else "1 partition"
+            output.write_line(f"left alone: {topic} ({partitions}): {why}")
+        for partition, plan in self.plans.items():
+            if plan.held_bytes:
+                how = "--high-watermark end says that this is the only copy"
+                output.write_line(f"{partition.path}: {plan.why_held}; {how}")
 
 
 def _files(plan: RetentionPlan) -> Iterator[Path]:

@@ -17,6 +17,7 @@ from kseg.cli.options import (
     Parsed,
     Range,
     Selection,
+    Setting,
     config_of,
     config_options,
     deep_option,
@@ -387,7 +388,7 @@ def reindex(
     job: str | None,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[tuple[str, str], ...],
+    settings: tuple[Setting, ...],
     now_ms: int | None,
     as_json: bool,
 ) -> int:
@@ -400,6 +401,8 @@ def reindex(
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")
     wanted = _directories(paths, Selection(topics, partitions))
+    if any(each.topic is not None for each in settings):
+        raise click.UsageError("--config: a fleet has settings for all topics alone here.")
     config = config_of(settings)
     with _session(cores, "reindex") as (session, progress):
         from kseg.spark import jobs
@@ -422,7 +425,8 @@ def reindex(
 
 def _directories(paths: tuple[str, ...], selection: Selection) -> list[str]:
     _refuse_stores(paths)
-    return [str(partition.path) for partition in partitions(paths, selection)]
+    found = changing.changeable(list(partitions(paths, selection)))
+    return [str(partition.path) for partition in found]
 
 
 def _write_reindex(found: ReindexResult, paths: tuple[str, ...], *, as_json: bool) -> Exit:

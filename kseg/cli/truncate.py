@@ -13,6 +13,8 @@ from kseg.cli import changing
 from kseg.cli.changing import Action, Change
 from kseg.cli.options import (
     Selection,
+    Setting,
+    check_settings,
     clock_of,
     config_of,
     config_options,
@@ -27,6 +29,7 @@ from kseg.log.deletion import files_of_segment
 from kseg.log.foreign import snapshot_of
 from kseg.log.kept_aside import KeptAside
 from kseg.log.partition import Log
+from kseg.log.sub_directories import refuse_cluster_metadata
 from kseg.log.trim import CUT, TruncationAction, TruncationPlan
 
 
@@ -49,7 +52,7 @@ def truncate(
     offset: int,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[tuple[str, str], ...],
+    settings: tuple[Setting, ...],
     now_ms: int | None,
     as_json: bool,
     **how: Any,
@@ -62,12 +65,14 @@ def truncate(
     """
     change = changing.change_of(**how)
     clock = clock_of(now_ms)
-    config = config_of(settings)
     chosen = list(partitions_of((directory,), Selection(topics, partitions)))
     if len(chosen) != 1:
         raise click.UsageError(
             f"{len(chosen)} partitions here; choose one with --topic and --partition."
         )
+    refuse_cluster_metadata(chosen[0].path)
+    check_settings(settings, [chosen[0].topic])
+    config = config_of(settings, chosen[0].topic)
     with Log.open(chosen[0].path) as log:
         seen = snapshot_of(log.view).published
         plan = trim.plan_truncation(log.path, seen, offset)

@@ -40,6 +40,7 @@ from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
+from kseg.log.sub_directories import refuse_cluster_metadata
 
 _INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX)
 #: What a batch begins with: base offset, size of the rest, leader epoch.
@@ -118,9 +119,11 @@ def adopt(
         InconsistentTopicIdError: the topic has another id; nothing has changed.
         UncleanShutdownError: the log was not closed in good order, and is not to be recovered.
         LogLockedError: another process, or another log of this one, writes there.
+        NotALogError: it is the log of KRaft.
         OSError: the disk refuses.
     """
     directory = Path(path).resolve()
+    refuse_cluster_metadata(directory)
     waiting = [one for one in staged if one.is_waiting]
     open_log = partial(
         Log.open,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from kseg.constants import Compression, TimestampType
@@ -101,6 +101,10 @@ class LogConfig:
         message_format_magic: the format that is stored, by which 4.0 and later know 2 only.
         producer_id_expiration_ms: a producer that is silent for longer is forgotten.
         transaction_max_timeout_ms: no transaction lasts longer.
+        named: the fields that somebody has named, rather than left at Kafka's default: those that
+            differ from it, those that `from_kafka` was given and `with_changes` has changed. To
+            name a default in a call, give it here. Not compared.
+        named_for_topic: those of them that were named for the log's own topic; see `of_topic`.
 
     Raises:
         ValueError: a value is out of its range, or two exclude each other.
@@ -137,6 +141,8 @@ class LogConfig:
     message_format_magic: int = 2
     producer_id_expiration_ms: int = _DAY_MS
     transaction_max_timeout_ms: int = 900_000
+    named: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    named_for_topic: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what Kafka refuses."""
@@ -163,16 +169,30 @@ class LogConfig:
         kind = TimestampType(self.message_timestamp_type)
         object.__setattr__(self, "message_timestamp_type", kind)
         object.__setattr__(self, "cleanup_policy", policy)
+        object.__setattr__(self, "named", self._named())
+
+    def _named(self) -> frozenset[str]:
+        differing = {name for name in _DEFAULTS if getattr(self, name) != _DEFAULTS[name]}
+        named = differing | self.named | self.named_for_topic
+        if not named <= _DEFAULTS.keys():
+            raise ValueError(f"not fields of a configuration: {sorted(named - _DEFAULTS.keys())}")
+        return frozenset(named)
 
     # ---- Kafka's spelling ------------------------------------------------------------------------
 
     @classmethod
-    def from_kafka(cls, settings: Mapping[str, object]) -> LogConfig:
+    def from_kafka(
+        cls, settings: Mapping[str, object], *, of_topic: Mapping[str, object] | None = None
+    ) -> LogConfig:
         """Read a topic's settings as Kafka spells them; what is not named has its default.
 
         Values are texts, as in a topic's configuration, or numbers. Settings that no part of
         storage looks at are passed over, as `min.insync.replicas`. Those that Kafka had until 3.9
         are understood.
+
+        Args:
+            settings: by name.
+            of_topic: those that were given for the log's own topic; they go before the others.
 
         Raises:
             ValueError: a name is not known, a value is out of its range, or the records are to be
@@ -182,6 +202,12 @@ class LogConfig:
             >>> LogConfig.from_kafka({"cleanup.policy": "compact,delete"}).compacted
             True
         """
+        own = cls._fields_of(of_topic or {})
+        values = cls._fields_of(settings) | own
+        return cls(**values, named=frozenset(values), named_for_topic=frozenset(own))
+
+    @staticmethod
+    def _fields_of(settings: Mapping[str, object]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         if _TIME_DIFFERENCE in settings:
             difference = _integer(_TIME_DIFFERENCE, _text(settings[_TIME_DIFFERENCE]))
@@ -200,7 +226,7 @@ class LogConfig:
                 values[_FIELDS[name]] = _parse(name, text)
             else:
                 raise ValueError(f"{name!r} is not a setting of a topic")
-        return cls(**values)
+        return values
 
     def to_kafka(self) -> dict[str, str]:
         """The topic settings that differ from the defaults, as Kafka spells them.
@@ -208,9 +234,9 @@ class LogConfig:
         The two settings of a broker are not among them.
         """
         settings = {}
-        for name, field in _FIELDS.items():
-            value = getattr(self, field)
-            if value != _DEFAULTS[field] and field not in _OF_BROKERS:
+        for name, attribute in _FIELDS.items():
+            value = getattr(self, attribute)
+            if value != _DEFAULTS[attribute] and attribute not in _OF_BROKERS:
                 settings[name] = _spelt(value)
         if self.message_format_magic != _DEFAULTS[_FORMAT]:
             settings[_FORMAT_VERSION] = _RELEASES[self.message_format_magic]
@@ -263,11 +289,16 @@ class LogConfig:
         )
 
     def with_changes(self, **changes: Any) -> LogConfig:
-        """The same settings but for some, checked anew."""
-        return replace(self, **changes)
+        """The same settings but for some, which are named so, checked anew."""
+        named = self.named | (changes.keys() & _DEFAULTS.keys())
+        return replace(self, named=named, **changes)
+
+    def of_topic(self) -> LogConfig:
+        """The same settings, all that are named given for the log's own topic by its name."""
+        return self.with_changes(named_for_topic=self.named)
 
 
-_DEFAULTS: Final = {field.name: field.default for field in fields(LogConfig)}
+_DEFAULTS: Final = {each.name: each.default for each in fields(LogConfig) if each.compare}
 #: Kafka's name -> field.
 _FIELDS: Final = {name.replace("_", "."): name for name in _DEFAULTS if name != _FORMAT}
 
@@ -300,19 +331,19 @@ def _spelt(value: object) -> str:
 
 
 def _parse(name: str, text: str) -> object:
-    field = _FIELDS[name]
-    if field == _RATIO:
+    attribute = _FIELDS[name]
+    if attribute == _RATIO:
         return _ratio(name, text)
-    if field == "preallocate":
+    if attribute == "preallocate":
         return _boolean(name, text)
-    if field == "cleanup_policy":
+    if attribute == "cleanup_policy":
         return frozenset(part.strip().lower() for part in text.split(",") if part.strip())
-    if field == "message_timestamp_type":
+    if attribute == "message_timestamp_type":
         for kind in (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME):
             if text == kind.label:
                 return kind
         raise ValueError(f"{name} is CreateTime or LogAppendTime, not {text!r}")
-    if field == "compression_type":
+    if attribute == "compression_type":
         if text == "producer":
             return None
         if text == "none":

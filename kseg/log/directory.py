@@ -33,6 +33,7 @@ from kseg.log.partition import Log
 from kseg.log.residence import Residence
 from kseg.log.retention import RetentionReport, delete_old_segments
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, check_entries, list_entries
+from kseg.log.topic_policy import known_topics, retention_rules
 
 #: Settings of every log, or those of each.
 Config = LogConfig | Callable[[TopicPartition], LogConfig]
@@ -269,8 +270,10 @@ class LogDirectory(Closing):
     def retain(self, now_ms: int | None = None) -> dict[TopicPartition, RetentionReport]:
         """Delete old segments of all logs that are not compacted, and what else is due.
 
-        Compaction looks after the others, as in Kafka. Producers that have been silent for too long
-        are forgotten in every log.
+        Compaction looks after the others, as in Kafka. In a broker's directory, and for Kafka's
+        internal topics, see `kseg.log.topic_policy`: one configuration for all logs fills in what
+        is not known of a topic, and only a function that answers each goes before that. Producers
+        that have been silent for too long are forgotten in every log.
 
         Args:
             now_ms: the time that counts; the clock's if None.
@@ -284,11 +287,12 @@ class LogDirectory(Closing):
         Source: Kafka `LogManager.cleanupLogs`, `UnifiedLog.removeExpiredProducers`.
         """
         self._writable()
-        reports = {}
+        reports, known = {}, known_topics(self.path)
         for key, log in self.logs.items():
             log.expire_producers(now_ms=now_ms)
-            if not log.config.compacted:
-                report = delete_old_segments(log.state, now_ms)
+            rules = retention_rules(known, key.topic, log.config, of_one_log=False)
+            if not rules.config.compacted:
+                report = delete_old_segments(log.state, now_ms, rules)
                 if report.segments_count:
                     reports[key] = report
         self.delete_due(now_ms)
@@ -409,7 +413,9 @@ class LogDirectory(Closing):
         )
 
     def _config_of(self, key: TopicPartition) -> LogConfig:
-        return self._config(key) if callable(self._config) else self._default_config()
+        if callable(self._config):
+            return self._config(key).of_topic()
+        return self._default_config()
 
     def _default_config(self) -> LogConfig:
         return self._config if isinstance(self._config, LogConfig) else LogConfig()

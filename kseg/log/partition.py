@@ -344,7 +344,11 @@ class Log(LogReading):
     # ---- keeping house: kseg.log.retention -------------------------------------------------------
 
     def delete_old_segments(self, *, now_ms: int | None = None) -> RetentionReport:
-        """Let go what retention does not keep; see `kseg.log.retention.delete_old_segments`."""
+        """Let go what retention does not keep; see `kseg.log.retention.delete_old_segments`.
+
+        In a broker's data directory, and of Kafka's internal topics, what is known of the topic
+        goes before `config`, and nothing that was not named is assumed: `kseg.log.topic_policy`.
+        """
         from kseg.log import retention
 
         return retention.delete_old_segments(self.state, now_ms)

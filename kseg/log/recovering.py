@@ -21,6 +21,7 @@ from kseg.log.kept_aside import Kept, KeptAside
 from kseg.log.recovery import Ordered, bring_into_order, plan_recovery
 from kseg.log.recovery_plan import RecoveryInputs, RecoveryPlan
 from kseg.log.scene import Hands, Scene, look_at
+from kseg.log.sub_directories import refuse_cluster_metadata
 
 if TYPE_CHECKING:
     from kseg.log.config import LogConfig
@@ -78,6 +79,7 @@ def apply_recovery(
     Raises:
         StalePlanError: files have changed since the plan was made; nothing was done.
         KsegError: `plan.error`, if the log cannot be loaded; nothing was done.
+        NotALogError: it is the log of KRaft; nothing was done.
         LogLockedError: another process holds the data directory, or another log of this one has the
             partition open; nothing was done.
         PermissionError: this process cannot make files like those that are there; nothing was
@@ -87,6 +89,7 @@ def apply_recovery(
     if plan.error is not None:
         raise plan.error
     directory = Path(plan.path)
+    refuse_cluster_metadata(directory)
     home = directory.resolve().parent
     io.check_new_files(directory)
     with lock.acquire(home):

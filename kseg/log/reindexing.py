@@ -69,6 +69,7 @@ from kseg.log.reindex_plan import (
 from kseg.log.scene import FileSeen, look_at
 from kseg.log.segment import Segment
 from kseg.log.snapshots import SnapshotFiles
+from kseg.log.sub_directories import refuse_cluster_metadata
 from kseg.log.sweep import Swept, sweep_segment
 
 if TYPE_CHECKING:
@@ -148,10 +149,12 @@ def apply_reindex(
 
     Raises:
         StalePlanError: a file has changed since; nothing was done.
+        NotALogError: it is the log of KRaft; nothing was done.
         LogLockedError: another process, or a log of this one, writes there.
         OSError: the disk refuses; each file is the old one or the new one.
     """
     directory = plan.path
+    refuse_cluster_metadata(directory)
     home = directory.resolve()
     if keeper is None and keep:
         now_ms = time_ns() // 1_000_000 if plan.now_ms is None else plan.now_ms

@@ -13,6 +13,9 @@ If all others and a last one with records are to go, the log gets a new segment 
 without timestamps counts by the age of its file; one whose records are of the future keeps all
 behind it.
 
+Where policy and limits are not known, as in a broker's data directory, `topic_policy` says what may
+be gone by; what lies below the log's start goes whatever they are.
+
 Source: Kafka `UnifiedLog.deleteOldSegments`.
 """
 
@@ -37,6 +40,8 @@ from kseg.log.recovery import told_by_data_directory
 from kseg.log.segment import Segment
 from kseg.log.segment_walks import latest_from
 from kseg.log.segment_writer import Latest
+from kseg.log.sub_directories import entry_of
+from kseg.log.topic_policy import KRAFT, RetentionRules, known_topics, retention_rules
 from kseg.log.trim import increment_log_start
 
 if TYPE_CHECKING:
@@ -83,6 +88,8 @@ class RetentionPlan:
         kept_bytes: of the logs of the segments that stay.
         high_watermark: nothing at or above it goes.
         held_bytes: of the logs of those segments that would go, too, but for the high watermark.
+        skipped: why the log is left alone, in a word of `topic_policy`; None if it is not.
+        why: what is known of how it is cleaned up, in words; nothing where that was given.
     """
 
     path: Path
@@ -95,6 +102,8 @@ class RetentionPlan:
     kept_bytes: int
     high_watermark: int
     held_bytes: int = 0
+    skipped: str | None = None
+    why: str = ""
 
     @property
     def is_noop(self) -> bool:
@@ -118,7 +127,8 @@ class RetentionPlan:
         """A line a segment, one for the log's start, and one for what the high watermark holds."""
         held = [f"{self.path}: {self.why_held}"] if self.held_bytes else []
         if self.is_noop:
-            return "\n".join([f"{self.path}: nothing to delete", *held])
+            why = f": {self.why}" if self.why else ""
+            return "\n".join([f"{self.path}: nothing to delete{why}", *held])
         lines = [f"delete {each.path} ({each.bytes} bytes): {each.why}" for each in self.segments]
         start = f"{self.path}: log start {self.log_start_offset} -> {self.new_log_start_offset}"
         return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines, *held])
@@ -210,7 +220,7 @@ def choose(
 def plan_retention(
     log: Log,
     *,
-    config: LogConfig | None = None,
+    config: LogConfig | RetentionRules | None = None,
     now_ms: int | None = None,
     high_watermark: HighWatermark | None = None,
 ) -> RetentionPlan:
@@ -218,8 +228,8 @@ def plan_retention(
 
     Args:
         log: the log.
-        config: the settings to go by; the log's own if None, or Kafka's defaults for a log that is
-            open for reading.
+        config: the settings, to be gone by as `retention_rules` says for one log, or what that
+            has said; the log's own if None, or none for a log that is open for reading.
         now_ms: the time that counts; the log's clock, or the machine's, if None.
         high_watermark: as for `Log.open`; a log that is open for appending was told then.
 
@@ -239,8 +249,17 @@ def plan_retention(
     start, end = view.log_start_offset, view.log_end_offset
     bounds = LogBounds(start, end, _high_watermark(log.path, start, end, high_watermark))
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    rules = config or LogConfig()
+    rules = _rules(log.path, config or LogConfig())
     return _plan(log.path, view.segments, bounds, rules, now, _largest_timestamp)
+
+
+def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
+    if isinstance(config, RetentionRules):
+        return config
+    directory = path.resolve()
+    partition = entry_of(directory).partition
+    topic = None if partition is None else partition.topic
+    return retention_rules(known_topics(directory.parent), topic, config, of_one_log=True)
 
 
 def _high_watermark(path: Path, start: int, end: int, told: HighWatermark | None) -> int:
@@ -251,7 +270,7 @@ def _high_watermark(path: Path, start: int, end: int, told: HighWatermark | None
 
 
 def plan_state(
-    state: LogState, *, config: LogConfig | None = None, now_ms: int | None = None
+    state: LogState, *, config: LogConfig | RetentionRules | None = None, now_ms: int | None = None
 ) -> RetentionPlan:
     """As `plan_retention`, for what a log open for appending consists of."""
     with state.lock:
@@ -264,7 +283,7 @@ def plan_state(
 
         bounds = LogBounds(state.log_start_offset, state.log_end_offset, state.replicated_offset)
         now = state.now_ms() if now_ms is None else now_ms
-        rules = config or state.config
+        rules = _rules(state.path, config or state.config)
         return _plan(state.path, state.segments, bounds, rules, now, largest_timestamp)
 
 
@@ -272,17 +291,23 @@ def _plan(
     path: Path,
     segments: Sequence[SegmentInfo],
     bounds: LogBounds,
-    config: LogConfig,
+    rules: RetentionRules,
     now_ms: int,
     largest_timestamp: Callable[[SegmentInfo], int],
 ) -> RetentionPlan:
-    chosen = partial(
-        choose, segments, config=config, now_ms=now_ms, largest_timestamp=largest_timestamp
-    )
-    retired = chosen(bounds)
+    retired: tuple[RetiredSegment, ...] = ()
     held: tuple[RetiredSegment, ...] = ()
-    if bounds.high_watermark < bounds.log_end_offset:
-        held = chosen(replace(bounds, high_watermark=bounds.log_end_offset))[len(retired) :]
+    if rules.skipped != KRAFT:
+        chosen = partial(
+            choose,
+            segments,
+            config=rules.config,
+            now_ms=now_ms,
+            largest_timestamp=largest_timestamp,
+        )
+        retired = chosen(bounds)
+        if bounds.high_watermark < bounds.log_end_offset:
+            held = chosen(replace(bounds, high_watermark=bounds.log_end_offset))[len(retired) :]
     count = len(retired)
     rolls = count == len(segments) > 0
     survivor = bounds.log_end_offset if rolls or not segments else segments[count].base_offset
@@ -298,6 +323,8 @@ def _plan(
         kept_bytes=sum(info.size for info in segments[count:]),
         high_watermark=bounds.high_watermark,
         held_bytes=sum(each.bytes for each in held),
+        skipped=rules.skipped,
+        why=rules.why,
     )
 
 
@@ -337,10 +364,12 @@ def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
     return apply_state(log.state, plan)
 
 
-def delete_old_segments(state: LogState, now_ms: int | None = None) -> RetentionReport:
-    """Plan and apply in one, with nothing in between."""
+def delete_old_segments(
+    state: LogState, now_ms: int | None = None, rules: RetentionRules | None = None
+) -> RetentionReport:
+    """Plan and apply in one, with nothing in between; by the log's own settings if not told."""
     with state.lock:
-        return apply_state(state, plan_state(state, now_ms=now_ms))
+        return apply_state(state, plan_state(state, config=rules, now_ms=now_ms))
 
 
 def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:

@@ -83,6 +83,18 @@ def entry_of(path: Path) -> DirectoryEntry:
     return DirectoryEntry(path, kind, partition)
 
 
+def refuse_cluster_metadata(path: Path) -> None:
+    """Refuse to change the log of KRaft, whose records a quorum of controllers has agreed on.
+
+    Raises:
+        NotALogError: the directory is that log's, by its name.
+    """
+    if entry_of(path.resolve()).kind is EntryKind.CLUSTER_METADATA:
+        raise NotALogError(
+            "the log of KRaft is left alone: only its controllers may change it", path=path
+        )
+
+
 def check_entries(entries: Iterable[DirectoryEntry]) -> None:
     """Refuse what a broker refuses to start with.
 

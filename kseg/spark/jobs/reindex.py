@@ -27,6 +27,7 @@ from kseg.log.config import LogConfig
 from kseg.log.kept_aside import KeptAside
 from kseg.log.reindexing import KINDS, LogFault, ReindexPlan, apply_reindex, plan_reindex
 from kseg.log.scene import Action, look_at
+from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.running import run
 from kseg.spark.listing import local_paths
@@ -119,7 +120,8 @@ def reindex(
 
     Raises:
         ValueError: a path is in a store.
-        NotALogError: a path is no directory of Kafka's.
+        NotALogError: a path is no directory of Kafka's, or is the log of KRaft, which is left alone
+            in a data directory.
         LogLockedError: a broker, or another process, holds a data directory; others were done.
         OSError: something is missing or cannot be read or written, here or by a worker.
         KsegError: `job` is of another job.
@@ -146,10 +148,12 @@ def _partitions(path: str | PathLike[str]) -> Iterator[Path]:
     if known.kind is PathKind.FILE:
         raise NotALogError("a file; this job wants a directory", path=path)
     if known.kind is PathKind.PARTITION:
+        refuse_cluster_metadata(known.path)
         yield known.path
     else:
         for entry in list_data_directory(known.path).partitions:
-            yield entry.path
+            if entry_of(entry.path).kind is not EntryKind.CLUSTER_METADATA:
+                yield entry.path
 
 
 def _item(path: Path, *, marked: bool) -> Item:

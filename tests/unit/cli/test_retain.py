@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,99 @@ def test_a_copy_goes_by_the_high_watermark_of_the_original(kseg: Kseg, of_broker
     assert (out / HIGH_WATERMARKS).read_text() == "0\n1\norders 0 1\n"
 
 
+def test_in_a_brokers_directory_what_is_unknown_is_left_alone_and_said(
+    kseg: Kseg, of_broker: Path
+) -> None:
+    before = everything(of_broker)
+    ran = kseg("retain", of_broker, "--now", NOW, "--apply", "--json", "--config", "retention.ms=1")
+    assert ran.code == 0
+    assert ran.document["actions"] == []
+    assert [row["skipped"] for row in ran.document["partitions"]] == ["policy-unknown"] * 2
+    text = kseg("retain", of_broker, "--now", NOW, "--apply").text
+    assert "left alone: orders (1 partition): its cleanup.policy is not known here" in text
+    assert everything(of_broker) == before
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["cleanup.policy=delete", "retention.ms=604800000"],
+        ["orders:retention.ms=604800000"],
+        ["cleanup.policy=compact", "orders:cleanup.policy=delete", "retention.ms=604800000"],
+    ],
+)
+def test_what_is_named_goes_by_what_is_named(
+    kseg: Kseg, of_broker: Path, settings: list[str]
+) -> None:
+    words = [word for setting in settings for word in ("--config", setting)]
+    ran = kseg("retain", of_broker, "--now", NOW, *words, "--high-watermark", "end", "--json")
+    (row,) = [row for row in ran.document["partitions"] if row["topic"] == "orders"]
+    assert (row["new_log_start_offset"], row["skipped"]) == (2, None)
+
+
+def test_a_topic_that_is_not_here_is_a_usage_error(kseg: Kseg, data: Path) -> None:
+    ran = kseg("retain", data, "--config", "ordres:retention.ms=1")
+    assert ran.code == 2
+    assert "no topic 'ordres' here" in ran.err
+
+
+A_YEAR_AHEAD = "2027-11-22"
+ALL_NAMED = ("--config", "cleanup.policy=delete", "--config", "retention.ms=1")
+
+
+@pytest.mark.parametrize("settings", [(), ALL_NAMED])
+@pytest.mark.parametrize("case", ["2.8.2-internal", "3.9.1-internal", "4.2.0-internal"])
+def test_no_byte_of_an_internal_topic_goes(
+    kseg: Kseg, fixtures_dir: Path, tmp_path: Path, case: str, settings: tuple[str, ...]
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(fixtures_dir / "new" / case, data)
+    before = everything(data)
+    ran = kseg("retain", data, "--now", A_YEAR_AHEAD, "--apply", *settings, "--json")
+    assert ran.code == 0
+    skipped = {row["topic"]: row["skipped"] for row in ran.document["partitions"]}
+    assert skipped["__consumer_offsets"] is None
+    assert skipped.get("__cluster_metadata") in (None, "cluster-metadata")
+    assert {row["deleted_bytes"] for row in ran.document["partitions"]} == {0}
+    assert everything(data) == before
+
+
+def test_one_partition_of_an_internal_topic_loses_nothing(
+    kseg: Kseg, fixtures_dir: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(fixtures_dir / "new" / "4.2.0-internal", tmp_path / "data")
+    for path in sorted((tmp_path / "data").glob("__*")):
+        before = everything(path)
+        ran = kseg("retain", path, "--now", A_YEAR_AHEAD, "--apply", *ALL_NAMED)
+        assert ran.code == 0
+        assert "left alone: " in ran.text
+        assert everything(path) == before
+
+
+def test_the_log_of_kraft_is_refused_by_who_changes_logs(
+    kseg: Kseg, fixtures_dir: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(fixtures_dir / "new" / "4.2.0-internal", data)
+    (data / ".kafka_cleanshutdown").unlink()
+    path = data / "__cluster_metadata-0"
+    for index in path.glob("*.index"):
+        index.unlink()
+    before = everything(path)
+    for words in (
+        ("recover", "--apply"),
+        ("reindex", "--apply"),
+        ("truncate", "--to", "1", "--apply"),
+        ("append",),
+    ):
+        ran = kseg(*words, path)
+        assert (ran.code, "the log of KRaft is left alone" in ran.err) == (3, True)
+    for verb in ("reindex", "recover"):
+        ran = kseg(verb, data, "--apply")
+        assert (ran.code, "left alone" in ran.err) == (0, True)
+    assert everything(path) == before
+
+
 def test_partitions_are_chosen(kseg: Kseg, data: Path) -> None:
     settings = ("--config", "retention.bytes=0", "--now", NOW, "--json")
     ran = kseg("retain", data, "--topic", "cli*", *settings)
@@ -256,6 +350,8 @@ def test_an_unclean_log_is_refused_with_the_verb_that_mends_it(kseg: Kseg, data:
         ("--config", "retention.hours=1"),
         ("--config", "retention.ms=-2"),
         ("--config", "retention.ms"),
+        ("--config", "not/a/topic:retention.ms=1"),
+        ("--config", "orders:retention.hours=1"),
     ],
 )
 def test_what_contradicts_itself_is_a_usage_error(

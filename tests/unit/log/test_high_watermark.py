@@ -17,7 +17,9 @@ from tests.builders import batch, record
 
 HERE = TopicPartition("orders", 0)
 #: One record a segment, of which retention would take all.
-CONFIG = LogConfig(segment_bytes=150, retention_ms=-1, retention_bytes=0)
+CONFIG = LogConfig(
+    segment_bytes=150, retention_ms=-1, retention_bytes=0, named=frozenset({"cleanup_policy"})
+)
 CHECKPOINT = "replication-offset-checkpoint"
 
 

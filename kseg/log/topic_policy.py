@@ -1,0 +1,159 @@
+"""What is known of how a topic is cleaned up, where its settings are not.
+
+A data directory of a broker does not hold the settings of its topics: the cluster does. What it
+tells, and what Kafka itself says of its internal topics, is all that is known:
+
+    __consumer_offsets, __transaction_state, __share_group_state    compacted
+    __remote_log_metadata                       deleted, by no time and no size
+    a topic in cleaner-offset-checkpoint        compacted
+    __cluster_metadata                          the log of KRaft: left alone
+
+Settings that were named for a topic by its name go before that. Others fill in what is not known.
+Nothing else is assumed: neither Kafka's default of seven days, nor a limit that nobody has named.
+In a directory that is no broker's, a log has the settings that it was given, or Kafka's defaults;
+what is known of internal and compacted topics goes before those all the same.
+
+Source: Kafka `Topic`, `GroupCoordinatorService`, `TransactionStateManager`,
+`ShareCoordinatorService`, `TopicBasedRemoteLogMetadataManager`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files import checkpoints, metadata
+from kseg.files.names import FileKind
+from kseg.log.config import COMPACT, DELETE, LogConfig
+from kseg.log.residence import CLUSTER_METADATA
+
+#: Why retention leaves a log alone.
+POLICY_UNKNOWN: Final = "policy-unknown"
+KRAFT: Final = "cluster-metadata"
+
+_COMPACTED: Final = frozenset({COMPACT})
+_DELETED: Final = frozenset({DELETE})
+#: What Kafka gives its internal topics.
+_INTERNAL: Final = {
+    "__consumer_offsets": _COMPACTED,
+    "__transaction_state": _COMPACTED,
+    "__share_group_state": _COMPACTED,
+    "__remote_log_metadata": _DELETED,
+}
+_POLICY: Final = "cleanup_policy"
+_LIMITS: Final = frozenset({"retention_ms", "retention_bytes"})
+#: Whereby no segment is too old and none too much; one before the log's start may still go.
+_NOTHING: Final[dict[str, Any]] = {_POLICY: frozenset(), "retention_ms": -1, "retention_bytes": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopics:
+    """What a data directory tells of its topics.
+
+    Attributes:
+        of_broker: whether it is a broker's.
+        compacted: the topics that a log cleaner has been at; None where that cannot be read, so
+            that any may be.
+    """
+
+    of_broker: bool = False
+    compacted: frozenset[str] | None = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionRules:
+    """What retention goes by in one log.
+
+    Attributes:
+        config: its cleanup policy and limits count.
+        skipped: POLICY_UNKNOWN where nothing goes by time or size, since nobody knows; KRAFT where
+            nothing goes at all; None else.
+        why: what is known, in words; nothing where the settings were given.
+    """
+
+    config: LogConfig
+    skipped: str | None = None
+    why: str = ""
+
+
+def known_topics(data_directory: str | os.PathLike[str]) -> KnownTopics:
+    """Look at what a data directory tells.
+
+    Raises:
+        OSError: `cleaner-offset-checkpoint` cannot be read.
+    """
+    path = os.path.join(data_directory, FileKind.CLEANER.value)
+    compacted: frozenset[str] | None = frozenset()
+    try:
+        found = checkpoints.read_offset_checkpoint(path).offsets
+        compacted = frozenset(partition.topic for partition in found)
+    except FileNotFoundError:
+        pass
+    except (CorruptIndexError, LimitExceededError):
+        compacted = None
+    return KnownTopics(metadata.is_of_broker(data_directory), compacted)
+
+
+def retention_rules(
+    known: KnownTopics, topic: str | None, config: LogConfig, *, of_one_log: bool
+) -> RetentionRules:
+    """Find what retention goes by.
+
+    Args:
+        known: of the data directory.
+        topic: of the log; None for a directory under another name.
+        config: what was given.
+        of_one_log: it was given for this log, not for all of a directory; so naming a limit names
+            the policy "delete". So it does for a topic by its name.
+    """
+    if topic == CLUSTER_METADATA:
+        return RetentionRules(config.with_changes(**_NOTHING), KRAFT, "the log of KRaft")
+    policy, why = _known_policy(known, topic)
+    if not why and not known.of_broker:
+        return RetentionRules(config)
+    own = config.named_for_topic
+    named = own if why else config.named
+    values = {name: getattr(config, name) for name in _NOTHING if name in named}
+    limits = named & _LIMITS
+    if _POLICY not in named:
+        if policy is None and not why and limits and (of_one_log or own & _LIMITS):
+            policy = _DELETED
+        if policy is None:
+            return _unknown(
+                config, why or "its cleanup.policy is not known here, --config names it"
+            )
+        values[_POLICY] = policy
+    elif DELETE in config.cleanup_policy and not limits and policy != _DELETED:
+        return _unknown(config, "neither its retention.ms nor its retention.bytes is known")
+    elif values[_POLICY] != policy:
+        why = ""
+    return RetentionRules(config.with_changes(**(_NOTHING | values)), why=why)
+
+
+def _known_policy(known: KnownTopics, topic: str | None) -> tuple[frozenset[str] | None, str]:
+    """What is known of a topic whatever the settings, and whence; nothing for nothing."""
+    policy = _INTERNAL.get(topic or "")
+    if policy is not None:
+        how = "compacted" if policy == _COMPACTED else "deleted by no time and no size"
+        return policy, f"a topic of Kafka's own, {how}"
+    if known.compacted is None:
+        return None, f"{FileKind.CLEANER.value} cannot be read, so it may be compacted"
+    if topic in known.compacted:
+        return _COMPACTED, f"compacted, as {FileKind.CLEANER.value} says"
+    return None, ""
+
+
+def _unknown(config: LogConfig, why: str) -> RetentionRules:
+    return RetentionRules(config.with_changes(**_NOTHING), POLICY_UNKNOWN, why)
+
+
+__all__ = [
+    "KRAFT",
+    "POLICY_UNKNOWN",
+    "KnownTopics",
+    "RetentionRules",
+    "known_topics",
+    "retention_rules",
+]

@@ -1,0 +1,214 @@
+"""What retention goes by, where a topic's settings are known and where they are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import NotALogError
+from kseg.files import checkpoints
+from kseg.files.checkpoints import TopicPartition
+from kseg.log.config import LogConfig
+from kseg.log.directory import LogDirectory
+from kseg.log.partition import Log
+from kseg.log.recovering import apply_recovery
+from kseg.log.recovery import plan_recovery
+from kseg.log.reindexing import apply_reindex, plan_reindex
+from kseg.log.retention import plan_retention
+from kseg.log.topic_policy import (
+    KRAFT,
+    POLICY_UNKNOWN,
+    KnownTopics,
+    known_topics,
+    retention_rules,
+)
+from tests.builders import batch, record
+
+OURS, BROKERS = KnownTopics(), KnownTopics(of_broker=True, compacted=frozenset({"tables"}))
+GARBLED = KnownTopics(of_broker=True, compacted=None)
+AGE, DELETE = {"retention.ms": "7"}, {"cleanup.policy": "delete"}
+COMPACTED = ["__consumer_offsets", "__transaction_state", "__share_group_state", "tables"]
+
+# What goes by what: cleanup policy, retention.ms and retention.bytes, and why it is skipped.
+
+Row = tuple[str, int, int, str | None]
+NOTHING, UNKNOWN = ("", -1, -1, None), ("", -1, -1, POLICY_UNKNOWN)
+KAFKAS, KEEP = ("delete", 604_800_000, -1, None), ("delete", -1, -1, None)
+BY_AGE = ("delete", 7, -1, None)
+
+
+def found(
+    known: KnownTopics,
+    topic: str | None,
+    settings: dict[str, str],
+    own: dict[str, str],
+    *,
+    of_one_log: bool = False,
+) -> Row:
+    config = LogConfig.from_kafka(settings, of_topic=own)
+    rules = retention_rules(known, topic, config, of_one_log=of_one_log)
+    policy = ",".join(sorted(rules.config.cleanup_policy))
+    return policy, rules.config.retention_ms, rules.config.retention_bytes, rules.skipped
+
+
+@pytest.mark.parametrize(
+    ("known", "topic", "settings", "own", "row"),
+    [
+        (OURS, "orders", {}, {}, KAFKAS),
+        (OURS, None, AGE, {}, BY_AGE),
+        (BROKERS, "orders", {}, {}, UNKNOWN),
+        (BROKERS, None, {}, {}, UNKNOWN),
+        (BROKERS, "orders", AGE, {}, UNKNOWN),
+        (BROKERS, "orders", DELETE, {}, UNKNOWN),
+        (BROKERS, "orders", DELETE | AGE, {}, BY_AGE),
+        (BROKERS, "orders", DELETE | {"retention.bytes": "9"}, {}, ("delete", -1, 9, None)),
+        (BROKERS, "orders", DELETE | {"retention.ms": "604800000"}, {}, KAFKAS),
+        (BROKERS, "orders", {"cleanup.policy": "compact"} | AGE, {}, ("compact", 7, -1, None)),
+        (BROKERS, "orders", {}, AGE, BY_AGE),
+        (BROKERS, "orders", AGE, DELETE, BY_AGE),
+        (BROKERS, "orders", DELETE | {"retention.ms": "1"}, AGE, BY_AGE),
+        (BROKERS, "tables", DELETE | AGE, DELETE, UNKNOWN),
+        (BROKERS, "tables", {}, DELETE | AGE, BY_AGE),
+        (BROKERS, "__consumer_offsets", {}, DELETE | AGE, BY_AGE),
+        (BROKERS, "__consumer_offsets", AGE, DELETE, UNKNOWN),
+        (BROKERS, "__consumer_offsets", DELETE, AGE, ("compact", 7, -1, None)),
+        (BROKERS, "__remote_log_metadata", DELETE | AGE, {}, KEEP),
+        (BROKERS, "__remote_log_metadata", {}, AGE, BY_AGE),
+        (BROKERS, "__remote_log_metadata", {}, DELETE, KEEP),
+        (OURS, "__remote_log_metadata", {}, {}, KEEP),
+        (GARBLED, "orders", DELETE | AGE, {}, UNKNOWN),
+        (GARBLED, "orders", {}, AGE, UNKNOWN),
+        (GARBLED, "orders", {}, DELETE | AGE, BY_AGE),
+        *((BROKERS, topic, DELETE | AGE, {}, ("compact", -1, -1, None)) for topic in COMPACTED),
+        *((OURS, topic, DELETE | AGE, {}, ("compact", -1, -1, None)) for topic in COMPACTED[:3]),
+        *((known, "__cluster_metadata", {}, DELETE | AGE, ("", -1, -1, KRAFT))
+          for known in (OURS, BROKERS)),
+    ],
+)  # fmt: skip
+def test_what_is_known_goes_before_what_is_named_for_all(
+    known: KnownTopics, topic: str | None, settings: dict[str, str], own: dict[str, str], row: Row
+) -> None:
+    assert found(known, topic, settings, own) == row
+
+
+@pytest.mark.parametrize("topic", ["orders", None])
+def test_for_one_log_a_limit_names_the_policy(topic: str | None) -> None:
+    assert found(BROKERS, topic, AGE, {}, of_one_log=True) == BY_AGE
+    assert found(BROKERS, topic, {}, {}, of_one_log=True) == UNKNOWN
+    assert found(BROKERS, topic, {"cleanup.policy": ""} | AGE, {}, of_one_log=True)[0] == ""
+
+
+@pytest.mark.parametrize("topic", COMPACTED)
+def test_one_log_of_a_compacted_topic_stays_compacted(topic: str) -> None:
+    assert found(BROKERS, topic, AGE, {}, of_one_log=True) == ("compact", -1, -1, None)
+
+
+def test_a_directory_tells_its_topics(tmp_path: Path) -> None:
+    assert known_topics(tmp_path) == OURS
+    (tmp_path / "meta.properties").touch()
+    path = tmp_path / "cleaner-offset-checkpoint"
+    checkpoints.write_offset_checkpoint(path, {TopicPartition("tables", 3): 7})
+    assert known_topics(tmp_path) == BROKERS
+    path.write_text("garbled")
+    assert known_topics(tmp_path) == GARBLED
+
+
+# Logs
+
+
+NOW_MS = 1_760_000_000_000
+OLD = LogConfig(segment_bytes=150)
+TOPICS = ["orders", "tables", "__consumer_offsets"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A broker's, of logs with three segments of one record each, all old."""
+    path = tmp_path / "data"
+    path.mkdir()
+    with LogDirectory.open(path, mode="append", config=OLD) as directory:
+        for topic in TOPICS:
+            log = directory.create(topic, 0)
+            for _ in range(3):
+                log.append(batch([record(bytes(50), timestamp=0)]))
+    (path / "meta.properties").touch()
+    all_of_them = {TopicPartition(topic, 0): 3 for topic in TOPICS}
+    checkpoints.write_offset_checkpoint(path / "replication-offset-checkpoint", all_of_them)
+    cleaned = {TopicPartition("tables", 0): 2}
+    checkpoints.write_offset_checkpoint(path / "cleaner-offset-checkpoint", cleaned)
+    return path
+
+
+def starts(data: Path) -> list[int]:
+    starts = []
+    for topic in TOPICS:
+        with Log.open(data / f"{topic}-0") as log:
+            starts.append(log.log_start_offset)
+    return starts
+
+
+@pytest.mark.parametrize("config", [None, OLD, LogConfig(retention_bytes=0)])
+def test_a_directory_of_a_broker_loses_nothing_that_nobody_named(
+    data: Path, config: LogConfig | None
+) -> None:
+    with LogDirectory.open(data, mode="append", config=config) as directory:
+        assert directory.retain() == {}
+    assert starts(data) == [0, 0, 0]
+
+
+def test_one_configuration_for_all_fills_in_what_is_unknown(data: Path) -> None:
+    config = LogConfig.from_kafka(DELETE | AGE)
+    with LogDirectory.open(data, mode="append", config=config) as directory:
+        assert set(directory.retain()) == {TopicPartition("orders", 0)}
+    assert starts(data) == [3, 0, 0]
+
+
+def test_who_answers_each_topic_goes_before_what_is_known(data: Path) -> None:
+    config = LogConfig.from_kafka(DELETE | AGE)
+    with LogDirectory.open(data, mode="append", config=lambda _: config) as directory:
+        directory.retain()
+    assert starts(data) == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [(None, [0, 0, 0]), (OLD, [0, 0, 0]), (LogConfig(retention_bytes=0), [3, 0, 0])],
+)
+def test_a_log_goes_by_what_was_named_for_it(
+    data: Path, config: LogConfig | None, expected: list[int]
+) -> None:
+    for topic in TOPICS:
+        with Log.open(data / f"{topic}-0", mode="append", config=config) as log:
+            planned = plan_retention(log)
+            log.delete_old_segments()
+        with Log.open(data / f"{topic}-0") as log:
+            assert planned.new_log_start_offset == log.log_start_offset
+    assert starts(data) == expected
+
+
+def test_what_was_deleted_goes_whatever_the_policy(data: Path) -> None:
+    for topic in TOPICS:
+        with Log.open(data / f"{topic}-0", mode="append") as log:
+            log.delete_records_before(2)
+            assert log.delete_old_segments().segments_count == 2
+
+
+def test_the_log_of_kraft_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "__cluster_metadata-0"
+    how = {"mode": "append", "create": True, "config": OLD}
+    with Log.open(path, **how) as log:  # type: ignore[arg-type]
+        for _ in range(3):
+            log.append(batch([record(bytes(50), timestamp=0)]))
+        log.delete_records_before(2)
+        plan = plan_retention(log, config=LogConfig.from_kafka({}, of_topic=DELETE | AGE))
+        assert (plan.is_noop, plan.skipped, plan.held_bytes) == (True, KRAFT, 0)
+        assert log.delete_old_segments().segments_count == 0
+    (path / f"{2:020d}.index").unlink()
+    for change in (
+        lambda: apply_recovery(plan_recovery(path)),
+        lambda: apply_reindex(plan_reindex(path)),
+    ):
+        with pytest.raises(NotALogError, match="left alone"):
+            change()
+    assert not (path / f"{2:020d}.index").exists()
