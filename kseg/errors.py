@@ -17,6 +17,7 @@
         OffsetOverflowError        an offset has no place in its segment
       BuilderStateError            a builder used after it was built or aborted
       LimitExceededError           a bound would be passed: inflated size, nesting, memory
+      MissingFieldError(KeyError, AttributeError)  a column that was not read; names it
       OffsetOutOfRangeError(LookupError)
       NotALogError                 the path holds no Kafka files that kseg can name
       LogLockedError               another process, or another writer, holds the directory
@@ -229,6 +230,10 @@ class BuilderStateError(KsegError, RuntimeError):
 
 class LimitExceededError(KsegError):
     """A bound would be passed: inflated size, nesting depth, memory."""
+
+
+class MissingFieldError(KsegError, KeyError, AttributeError):
+    """A column is asked for that was not read; the message says how to read it."""
 
 
 class OffsetOutOfRangeError(KsegError, LookupError):

@@ -73,6 +73,7 @@ class _Plan:
         "wants_headers",
         "wants_offset",
         "wants_timestamp",
+        "wants_types",
         "within",
     )
 
@@ -84,6 +85,8 @@ class _Plan:
         self.wants_offset = not fields.isdisjoint(("offset", "sequence"))
         self.wants_timestamp = "timestamp" in fields
         self.wants_headers = "headers" in fields
+        #: All that `RecordColumns.records` needs but for the type, which is cheap to know.
+        self.wants_types = set(RECORD_FIELDS) - fields == {"timestamp_type"}
         #: Checksums that are not refused are noted where somebody asks for them.
         self.notes_valid = "valid" in fields and not request.verify_crc
         self.binary = tuple(name for name in ("key", "value") if name in fields)
@@ -214,7 +217,8 @@ def _decode_bodies(
         if rows:
             left -= rows
             arrays = _build(data, arena, table, bodies, request, workspace, located)
-            yield RecordColumns(rows, arrays, source)
+            types = _share(table, bodies, located).timestamp_types() if plan.wants_types else None
+            yield RecordColumns(rows, arrays, source, timestamp_types=types)
             del arrays
         # Nothing here may hold the columns' memory when the next piece asks for some.
         del located

@@ -31,9 +31,19 @@ def join_rows(pieces: Sequence[RecordColumns]) -> RecordColumns:
     if any(set(piece.fields) != set(first.fields) for piece in pieces):
         raise ValueError("only pieces with the same fields can be joined")
     arrays = {name: _join([piece[name] for piece in pieces]) for name in first.fields}
-    for column in arrays.values():
+    types = _join_types(pieces)
+    for column in (*arrays.values(), types):
         freeze(column)
-    return RecordColumns(sum(map(len, pieces)), arrays)
+    return RecordColumns(sum(map(len, pieces)), arrays, timestamp_types=types)
+
+
+def _join_types(pieces: Sequence[RecordColumns]) -> npt.NDArray[np.int8] | None:
+    parts = []
+    for piece in pieces:
+        if piece.timestamp_types is None:
+            return None
+        parts.append(np.broadcast_to(np.asarray(piece.timestamp_types, np.int8), len(piece)))
+    return np.concatenate(parts)
 
 
 def _join(columns: list[Any]) -> Any:

@@ -64,6 +64,13 @@ class Shared:
         types = np.where(known & self.table.is_control, types, int(ControlType.UNKNOWN))
         return self._spread(types, np.int8)
 
+    def timestamp_types(self) -> int | Array:
+        """The type of all timestamps, or that of each where they differ."""
+        types = BATCH_FIELDS["timestamp_type"][0](self.table)
+        if len(types) and (types == types[0]).all():
+            return int(types[0])
+        return self.column("timestamp_type")
+
     def _spread(self, values: Array, dtype: type) -> Array:
         return np.repeat(values.astype(dtype, copy=False), self.counts)
 

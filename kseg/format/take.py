@@ -39,9 +39,12 @@ def take_rows(columns: RecordColumns, index: Index) -> RecordColumns:
         ValueError: the index repeats rows until a column passes 2 GiB.
     """
     taken = {name: _take(column, index) for name, column in columns.arrays.items()}
-    for column in taken.values():
+    types = columns.timestamp_types
+    if isinstance(types, np.ndarray):
+        types = types[index]
+    for column in (*taken.values(), types):
         freeze(column)
-    return replace(columns, length=len(index), arrays=taken)
+    return replace(columns, length=len(index), arrays=taken, timestamp_types=types)
 
 
 def _take(column: Any, index: Index) -> Any:

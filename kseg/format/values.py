@@ -5,13 +5,14 @@ They own their memory, are read-only, and pickle. What fills them is `kseg.forma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kseg.constants import TimestampType
+from kseg.errors import MissingFieldError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -101,11 +102,11 @@ class Record(NamedTuple):
     headers: tuple[tuple[bytes, bytes | None], ...]
 
 
-#: What `Record` needs.
+#: What `Record` needs: `kseg.format.request.FIELDS_DEFAULT` and the type of the timestamp.
 RECORD_FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 
-_COLUMNS_STATE = ("length", "arrays", "source", "topic", "partition")
+_COLUMNS_STATE = ("length", "arrays", "source", "topic", "partition", "timestamp_types")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +119,8 @@ class RecordColumns:
         source: the segment they come from, where a reader knows it.
         topic: the topic they come from, where a scan knows it.
         partition: the partition they come from, where a scan knows it.
+        timestamp_types: what `records` needs beside the default fields, where the type is no
+            column: that of all timestamps, or int8[n] where they differ; None if not known.
     """
 
     length: int
@@ -125,14 +128,18 @@ class RecordColumns:
     source: str | None = None
     topic: str | None = None
     partition: int | None = None
+    timestamp_types: int | npt.NDArray[np.int8] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """How many records."""
         return self.length
 
     def __getitem__(self, name: str) -> Any:
-        """A column by its field's name; KeyError if it was not asked for."""
-        return self.arrays[name]
+        """A column by its field's name; MissingFieldError, a KeyError, if it was not asked for."""
+        try:
+            return self.arrays[name]
+        except KeyError:
+            raise self._missing([name]) from None
 
     def __getattr__(self, name: str) -> Any:
         """A column as an attribute."""
@@ -141,7 +148,14 @@ class RecordColumns:
         try:
             return self.arrays[name]
         except KeyError:
-            raise AttributeError(name) from None
+            raise self._missing([name]) from None
+
+    def _missing(self, names: Sequence[str]) -> MissingFieldError:
+        wanted = ", ".join(map(repr, names))
+        there = ", ".join(map(repr, self.arrays)) or "none"
+        return MissingFieldError(
+            f"{wanted} was not read; name it in `fields` where the columns are made (read: {there})"
+        )
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -156,12 +170,26 @@ class RecordColumns:
         """Restore, read-only again."""
         for name, value in zip(_COLUMNS_STATE, state, strict=True):
             object.__setattr__(self, name, value)
-        for column in self.arrays.values():
+        for column in (*self.arrays.values(), self.timestamp_types):
             freeze(column)
 
     def records(self) -> Iterator[Record]:
-        """Each record as an object; asks for `RECORD_FIELDS`."""
-        columns = [self.arrays[name] for name in RECORD_FIELDS]
+        """Each record as an object; what is read by default is enough, or `RECORD_FIELDS`.
+
+        Raises:
+            MissingFieldError: one of those was not read.
+        """
+        arrays = self.arrays
+        if self.timestamp_types is not None and "timestamp_type" not in arrays:
+            types = np.broadcast_to(self.timestamp_types, self.length)
+            arrays = {**arrays, "timestamp_type": types}
+        missing = [name for name in RECORD_FIELDS if name not in arrays]
+        if missing:
+            raise self._missing(missing)
+        return self._records([arrays[name] for name in RECORD_FIELDS])
+
+    @staticmethod
+    def _records(columns: list[Any]) -> Iterator[Record]:
         columns[0:3] = [column.tolist() for column in columns[0:3]]
         kinds = {int(kind): kind for kind in TimestampType}
         for offset, timestamp, kind, key, value, headers in zip(*columns, strict=True):
