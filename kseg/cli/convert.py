@@ -68,7 +68,7 @@ _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 )
 @click.option(
     "--first-offset",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=2**63 - 1),
     metavar="N",
     help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
 )

@@ -53,13 +53,13 @@ _SAID: Sequence[str] = ("path", "applied", "actions")
 )
 @click.option(
     "--recovery-point",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=2**63 - 1),
     metavar="N",
     help="What lies below was flushed; as the checkpoint says, if not given.",
 )
 @click.option(
     "--log-start-offset",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=2**63 - 1),
     metavar="N",
     help="The first offset to be read; as the checkpoint says, if not given.",
 )

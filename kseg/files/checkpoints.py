@@ -111,9 +111,13 @@ def write_offset_checkpoint(
     """Replace an offset checkpoint, lasting when this returns; entries in the order given.
 
     Raises:
+        ValueError: a number has no room in Kafka's field; the old file is still there.
         OSError: the old file is still there.
     """
     entries = offsets.items()
+    for (topic, partition), offset in entries:
+        if partition not in _INT32 or offset not in _INT64:
+            raise ValueError(f"no room in a checkpoint for {topic}-{partition} at {offset}")
     lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in entries)
     _write(path, lines, len(offsets))
 
@@ -122,8 +126,12 @@ def write_leader_epochs(path: str | PathLike[str], entries: Sequence[EpochEntry]
     """Replace a partition's `leader-epoch-checkpoint`, lasting when this returns.
 
     Raises:
+        ValueError: a number has no room in Kafka's field; the old file is still there.
         OSError: the old file is still there.
     """
+    for entry in entries:
+        if entry.epoch not in _INT32 or entry.start_offset not in _INT64 or min(entry) < 0:
+            raise ValueError(f"no room in a checkpoint for {entry}")
     _write(path, (f"{entry.epoch} {entry.start_offset}" for entry in entries), len(entries))
 
 

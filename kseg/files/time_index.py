@@ -31,6 +31,8 @@ ENTRY_BYTES: Final = 12
 
 LAYOUT: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
 _ENTRY: Final = struct.Struct(">qi")
+#: No timestamp of an entry lies above it, and none below its complement.
+_ALL: Final = 2**63 - 1
 _unpack: Final = _ENTRY.unpack_from
 #: What a named tuple's constructor calls; to go through that costs as much as the search.
 _new: Final = tuple.__new__
@@ -78,7 +80,9 @@ class TimeIndex(EntryFile):
         data, count = self._entries
         if count < 0:
             self._file.check_open()
-        slot = bisect_entries(data, 12, 0, 8, count, timestamp)
+        slot = -1
+        if timestamp >= ~_ALL:
+            slot = bisect_entries(data, 12, 0, 8, count, timestamp if timestamp < _ALL else _ALL)
         if slot < 0:
             return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
         found, relative = _unpack(data, slot * 12)

@@ -19,7 +19,7 @@ from kseg.files import checkpoints, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind, parse_partition_dir
 from kseg.log import broker_loader, loader
-from kseg.log.config import LogConfig
+from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.recovery_plan import (
     CutPlace,
     RecoveryFinding,
@@ -101,6 +101,7 @@ def plan_recovery(
         progress: told how many bytes of log were walked, and how many there are to walk.
 
     Raises:
+        ValueError: an offset has more than 64 bits.
         NotALogError: not a partition directory.
         OSError: it cannot be read.
     """
@@ -111,6 +112,8 @@ def plan_recovery(
     told = told_by_data_directory(directory)
     point = told.recovery_point if recovery_point is None else recovery_point
     start = told.log_start_offset if log_start_offset is None else log_start_offset
+    if max(point, start) > INT64_MAX:
+        raise ValueError(f"an offset has 64 bits, unlike {max(point, start)}")
     inputs = RecoveryInputs(
         config=config or LogConfig(),
         clean=told.clean if clean is None else clean,

@@ -69,7 +69,8 @@ def take_replicas(view: memoryview, next_offset: int) -> ValidatedBatch | None:
     first, last = int(table.base_offset[0]), rows[:, _LAST]
     if not next_offset <= first <= NEAR_OFFSET_MAX or last[0] < 0 or last[-1] > LAST_OFFSET_MAX:
         return None
-    if rows[:, _BASE].min() < 0 or rows[:, _EPOCH].min() < 0:
+    base = rows[:, _BASE]
+    if base.min() < 0 or rows[:, _EPOCH].min() < 0 or not (base <= last).all():
         return None
     if len(rows) > 1 and not (last[1:] > last[:-1]).all():
         return None

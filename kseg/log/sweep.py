@@ -229,9 +229,9 @@ class _Sweep:
                 table.take(slice(seen.in_order)),
                 self._offset_error(table, seen.in_order),
             )
-        elif self._near_end and int(table.last_offset.max(initial=-1)) > LAST_OFFSET_MAX:
-            row = int(table.last_offset.argmax())
-            sound, error = table.take(slice(row)), unfollowed(int(table.position[row]))
+        if self._near_end and int(sound.last_offset.max(initial=-1)) > LAST_OFFSET_MAX:
+            row = int(sound.last_offset.argmax())
+            sound, error = sound.take(slice(row)), unfollowed(int(sound.position[row]))
             seen = self._survey(sound)
         placed, refusal = self.entries.add(sound)
         if refusal is not None:

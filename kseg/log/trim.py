@@ -361,14 +361,14 @@ def truncate_fully_and_start_at(
         log_start_offset: what it calls its start, if not `offset`.
 
     Raises:
-        ValueError: an offset is negative, or the start lies past the end.
+        ValueError: an offset is negative or has more than 64 bits, or the start lies past the end.
         OSError: the disk refuses, and the log has failed.
         PoisonedFileError: the log failed before.
 
     Source: Kafka `UnifiedLog.truncateFullyAndStartAt`.
     """
     start = offset if log_start_offset is None else log_start_offset
-    if not 0 <= start <= offset:
+    if not 0 <= start <= offset <= LAST_OFFSET_MAX + 1:
         raise ValueError(f"a log cannot start at {start} and end at {offset}")
     with state.changing(), state.all_or_poison():
         last = SegmentInfo(state.files_of(offset), 0, is_last=True)

@@ -188,7 +188,7 @@ def validate_replica(
         error.first_offset, error.last_offset = told, info.last_offset
         raise error
     check_last_offset(info.last_offset)
-    _refuse_negative(info.table)
+    _refuse_backwards(info.table)
     counts = info.table.record_count
     taken = ValidatedBatch(
         head=b"",
@@ -208,12 +208,13 @@ def validate_replica(
     return _checked_total(taken, rules)
 
 
-def _refuse_negative(table: BatchTable) -> None:
-    """Refuse batches behind the first one that begin in front of all offsets."""
-    found = np.flatnonzero((table.base_offset < 0) & (table.magic >= 2))
+def _refuse_backwards(table: BatchTable) -> None:
+    """Refuse batches that begin below 0, or end in front of where they begin."""
+    first = table.base_offset
+    found = np.flatnonzero(((first < 0) | (table.last_offset < first)) & (table.magic >= 2))
     if len(found):
         header = table[int(found[0])]
-        reason = f"offsets {header.base_offset} to {header.last_offset} begin below 0"
+        reason = f"offsets {header.base_offset} to {header.last_offset} of one batch"
         raise at_batch(OffsetsOutOfOrderError(reason), header)
 
 

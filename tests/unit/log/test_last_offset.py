@@ -13,6 +13,7 @@ from kseg.errors import (
     AppendError,
     OffsetOutOfRangeError,
     OffsetOverflowError,
+    OffsetsOutOfOrderError,
     UnexpectedAppendOffsetError,
 )
 from kseg.files.checkpoints import read_offset_checkpoint
@@ -118,6 +119,17 @@ def test_a_follower_refuses_offsets_below_zero(
             validate_replica(data, AppendRules(), next_offset=0)
 
 
+@pytest.mark.parametrize("delta", [-1, -(2**31)])
+@pytest.mark.parametrize("behind", [b"", stored(2**33)], ids=["alone", "behind"])
+def test_a_follower_refuses_a_batch_that_ends_before_it_begins(
+    tmp_path: Path, delta: int, behind: bytes
+) -> None:
+    with open_log(tmp_path / "data" / "t-0") as log:
+        with pytest.raises(OffsetsOutOfOrderError):
+            log.append_as_follower(behind + stored(2**33 + 1, last_offset_delta=delta))
+        assert log.log_end_offset == 0
+
+
 @pytest.mark.parametrize("now_ms", [-1, 2**63])
 def test_a_clock_has_63_bits(tmp_path: Path, now_ms: int) -> None:
     with pytest.raises(ValueError, match="now_ms is 0"):
@@ -220,3 +232,15 @@ def test_the_last_offset_comes_out_of_every_door(
         assert log.lookup(LAST).last_offset == LAST
         with pytest.raises(OffsetOutOfRangeError):
             log.lookup(LAST + 1)
+
+
+@pytest.mark.parametrize("offset", [2**63, -1])
+def test_no_log_begins_beyond_64_bits(tmp_path: Path, offset: int) -> None:
+    with open_log(tmp_path / "data" / "t-0") as log:
+        log.append(one())
+        with pytest.raises(ValueError, match="cannot start"):
+            log.truncate_fully_and_start_at(offset)
+        assert log.log_end_offset == 1
+        log.append(one())
+    with open_log(tmp_path / "data" / "t-0", create=False) as log:
+        assert log.log_end_offset == 2
