@@ -47,7 +47,7 @@ from kseg.format.down_convert import (
 from kseg.format.encode import encode_batch
 from kseg.format.gather import batch_cuts
 from kseg.format.header import CODEC_MASK, crc_error
-from kseg.format.losses import Losses, of_batches, of_records
+from kseg.format.losses import Losses, of_batches, of_records, of_wrappers
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.source import Rows, rows_of
@@ -310,6 +310,7 @@ class Converter:
         """Batches and wrapper messages, each as one."""
         for whole in self._whole(data, table, base):
             self._lose_records(whole, table)
+            self.losses += of_wrappers(whole, table, self.target.magic)
             source, ends = self._source(whole.columns), whole.ends.tolist()
             for number, batch in enumerate(whole.batches.tolist()):
                 try:

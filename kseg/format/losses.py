@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kseg.constants import NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_ID
+from kseg.constants import (
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TimestampType,
+)
+from kseg.format.header import LOG_APPEND
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
+    from kseg.format.whole import WholeBatches
 
 
 @dataclass(slots=True)
@@ -30,6 +37,8 @@ class Losses:
             their end.
         header_records: records whose headers are gone.
         timestamps: records whose timestamp is gone.
+        append_times: messages of magic 0, which have no timestamp, that got the append time of the
+            message around them: a batch under log append time has one for all.
         physical_offsets: messages of Kafka 0.7 whose offsets, positions in a file, became numbers.
     """
 
@@ -42,6 +51,7 @@ class Losses:
     offset_ranges: int = 0
     header_records: int = 0
     timestamps: int = 0
+    append_times: int = 0
     physical_offsets: int = 0
 
     def __bool__(self) -> bool:
@@ -74,6 +84,7 @@ _TEXT = {
     "offset_ranges": "{} batches end at their last record, below the last offset they covered",
     "header_records": "{} records lost their headers",
     "timestamps": "{} records lost their timestamp",
+    "append_times": "{} records without a timestamp got the append time of their batch",
     "physical_offsets": "{} messages got consecutive offsets for their physical ones",
 }
 
@@ -106,4 +117,23 @@ def of_records(columns: RecordColumns, magic: int) -> Losses:
     return losses
 
 
-__all__ = ["Losses", "of_batches", "of_records"]
+def of_wrappers(whole: WholeBatches, table: BatchTable, magic: int) -> Losses:
+    """What messages lose that become one batch each with those around them, as in Kafka.
+
+    Args:
+        whole: their records, with timestamps.
+        table: the batches that `whole` is of.
+        magic: what they become.
+
+    Source: Kafka RecordsUtil.convertRecordBatch.
+    """
+    if not (magic and table.magics_seen & 0b10 and table.attributes_seen & LOG_APPEND):
+        return Losses()
+    batch_has_one = (table.timestamp_type == TimestampType.LOG_APPEND_TIME) & (
+        table.max_timestamp != NO_TIMESTAMP
+    )
+    gained = whole.spread(batch_has_one) & (whole.columns["timestamp"] == NO_TIMESTAMP)
+    return Losses(append_times=int(np.count_nonzero(gained)))
+
+
+__all__ = ["Losses", "of_batches", "of_records", "of_wrappers"]

@@ -411,3 +411,38 @@ def test_no_append_was_at_a_negative_time(data: bytes, magic: int) -> None:
     made = b"".join(converter.convert(both, scan(both, on_bad_crc="note")))
     assert [each.value for each in records_in(made)] == [b"behind"]
     assert [str(error.reason)[:22] for error in found] == ["the time of its append"]
+
+
+@pytest.mark.parametrize("log_append", [True, False])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_append_times_that_messages_of_magic_0_get_are_counted(
+    magic: int, log_append: bool
+) -> None:
+    old = [messages([record(b"a", offset=at, timestamp=-1)], magic=0) for at in (0, 1)]
+    new = messages([record(b"b", offset=2, timestamp=5)], magic=1)
+    how = {"magic": 1, "codec": GZIP, "log_append": log_append, "timestamp": 9}
+    data = wrapper([record()] * 3, inner=b"".join([*old, new]), **how)
+    before = [one.timestamp for one in records_in(data)]
+    assert before == [-1, -1, 9 if log_append else 5]
+    converted = convert(data, magic=magic, compression=Compression.LZ4, on_loss="drop")
+    after = [one.timestamp for one in records_in(converted.data)]
+    changed = sum(was != now for was, now in zip(before, after, strict=True))
+    assert converted.losses.append_times + converted.losses.timestamps == changed
+    assert converted.losses.append_times == (2 if magic and log_append else 0)
+    assert bool(converted.losses) == (changed > 0)
+
+
+def test_append_times_are_counted_beside_batches_of_other_kinds() -> None:
+    inner = messages([record(b"a", offset=0, timestamp=-1)], magic=0)
+    how = {"magic": 1, "codec": GZIP, "inner": inner}
+    parts = [
+        wrapper([record()], base_offset=3, log_append=True, timestamp=9, **how),
+        wrapper([record()], base_offset=4, log_append=True, timestamp=-1, **how),
+        wrapper([record()], base_offset=5, timestamp=9, **how),
+        batch([record(timestamp=-1)], base_offset=6, codec=GZIP),
+    ]
+    converted = convert(b"".join(parts), magic=2, compression=Compression.GZIP, level=1)
+    assert converted.losses == Losses(append_times=1)
+    assert converted.losses.sentences() == [
+        "1 records without a timestamp got the append time of their batch"
+    ]
