@@ -5,7 +5,8 @@ of an exception. What is wrong with a line is for the caller to find out: such l
 
 A line is one JSON object or blank. Its fields `value`, `key`, `headers`, `timestamp`, `control` and
 `valid` are looked at, the last of each name; all others need only be JSON. Strings are taken as
-UTF-8 that the caller has checked.
+UTF-8 that the caller has checked. In place of any string of bytes, names of headers too, there may
+be `{"base64": "..."}`, as `_text` writes what is not UTF-8.
 
 Sources: RFC 8259 (JSON), RFC 4648 sections 4 and 8 (base64 and hex, nothing else between digits).
 """
@@ -432,10 +433,25 @@ cdef Py_ssize_t put_text(uint8_t *out, const Token *token, int encoding) noexcep
 
 # ---- lines to rows -------------------------------------------------------------------------------
 
+cdef bint find_base64(const Token *token, Token *text) noexcept nogil:
+    """The string of `{"base64": "..."}`; False where the object, which is JSON, is another."""
+    cdef const uint8_t *end = token.start + token.size - 1
+    cdef const uint8_t *p = skip_white(token.start + 1, end)
+    cdef Token name
+    p = take_name(p, end, &name)
+    if p == NULL or name.escaped or name.size != 6 or memcmp(name.start, b"base64", 6) != 0:
+        return False
+    p = take_value(p, end, text, 0)
+    return text.kind == K_STRING and skip_white(p, end) == end
+
+
 cdef bint add_bytes(Column *column, const Token *token, int encoding) noexcept nogil:
     """One more value; False where the token is none. In bounds: see `parse_lines`."""
     cdef int32_t at = column.offsets[column.count]
     cdef Py_ssize_t size = 0
+    cdef Token text
+    if token.kind == K_OBJECT:
+        return find_base64(token, &text) and add_bytes(column, &text, E_BASE64)
     if token.kind == K_STRING:
         size = put_text(column.data + at, token, encoding)
         if size < 0:
@@ -464,9 +480,9 @@ cdef bint add_headers(Output *out, const Token *token) noexcept nogil:
         if p[0] != 0x5B:  # [
             return False
         p = skip_white(p + 1, end)
-        if p[0] != 0x22:
+        if p[0] != 0x22 and p[0] != 0x7B:  # a string, or an object
             return False
-        p = skip_white(take_string(p + 1, end, &name), end)
+        p = skip_white(take_value(p, end, &name, 0), end)
         if p[0] != 0x2C:  # ,
             return False
         p = skip_white(take_value(skip_white(p + 1, end), end, &value, 0), end)

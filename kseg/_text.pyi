@@ -19,6 +19,7 @@ UTF8: Final = 2
 RAW: Final = 3
 CSV: Final = 4
 NESTED: Final = 8
+EXACT: Final = 16
 
 class RowsEnd(NamedTuple):
     next_row: int
@@ -35,6 +36,9 @@ def write_rows(
     out: WriteableBuffer,
     mask: Any = None,
 ) -> RowsEnd: ...
+def count_not_utf8(
+    offsets: ReadableBuffer, data: ReadableBuffer, start: int, stop: int, mask: Any = None
+) -> int: ...
 def encode_bytes(
     data: ReadableBuffer, style: int, final: bool, out: WriteableBuffer
 ) -> BytesEnd: ...

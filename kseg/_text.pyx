@@ -14,7 +14,8 @@ buffer of the caller's with as many whole rows as are sure to fit. A piece is a 
 `lead` is written before the value; `null` stands for an absent value, and where it is None an
 absent value (for headers: an empty list) takes its `lead` with it. A `style` is an encoding
 (BASE64, HEX, UTF8, RAW), plus CSV where a quote in it is doubled, plus NESTED where the quotes
-around it are too. UTF8 is the body of a JSON string:
+around it are too, plus EXACT where a value that is not UTF-8 becomes `{"base64":"..."}` whole;
+names of headers always do. UTF8 is the body of a JSON string:
 valid UTF-8 stays as it is, invalid becomes U+FFFD, and what could steer a terminal or end a line
 (C0, DEL, C1, line and paragraph separators, direction marks) is escaped as \\uXXXX. RAW replaces
 invalid UTF-8 only; it is for files.
@@ -39,13 +40,14 @@ ENUM = 3
 BYTES = 4
 HEADERS = 5
 
-# Styles: an encoding, plus CSV, plus NESTED.
+# Styles: an encoding, plus CSV, NESTED, EXACT.
 BASE64 = 0
 HEX = 1
 UTF8 = 2
 RAW = 3
 CSV = 4
 NESTED = 8
+EXACT = 16
 
 RowsEnd = namedtuple("RowsEnd", "next_row written")
 BytesEnd = namedtuple("BytesEnd", "used written")
@@ -64,11 +66,13 @@ cdef enum:
     E_RAW = 3
     E_CSV = 4
     E_NESTED = 8
+    E_EXACT = 16
     PIECES_MAX = 48
     NAMES_MAX = 16
     VIEWS_MAX = 160
     DIGITS_MAX = 20           # -9223372036854775808
-    HEADER_TEXT_MAX = 20      # ,[""…"",""…""] and a null
+    EXACT_TEXT_MAX = 18       # {""base64"":""…""}
+    HEADER_TEXT_MAX = 52      # ,[""…"",""…""] and a null, with both of them as {""base64"":""…""}
     ENCODE_BYTES_MIN = 64     # so that a call always takes more than one cut character
     STATUS_OK = 0
     STATUS_BAD_OFFSETS = 1
@@ -331,6 +335,28 @@ cdef char* put_utf8(
     return out
 
 
+cdef bint is_utf8(const uint8_t* data, Py_ssize_t count) noexcept nogil:
+    """Is this well-formed UTF-8?"""
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t taken
+    cdef uint32_t point
+    cdef uint64_t word
+    while i < count:
+        if count - i >= 8:
+            memcpy(&word, data + i, 8)
+            if word & 0x8080808080808080ULL == 0:
+                i += 8
+                continue
+        if data[i] < 0x80:
+            i += 1
+            continue
+        taken = take_utf8(data + i, count - i, &point)
+        if taken <= 0:
+            return False
+        i += taken
+    return True
+
+
 cdef inline char* put_content(
     char* out, const uint8_t* data, Py_ssize_t count, int style
 ) noexcept nogil:
@@ -341,6 +367,25 @@ cdef inline char* put_content(
     if encoding == E_HEX:
         return put_hex(out, data, count)
     return put_utf8(out, data, count, style, True, &used)
+
+
+cdef char* put_quoted(
+    char* out, const uint8_t* data, Py_ssize_t count, int style, Py_ssize_t quote
+) noexcept nogil:
+    """A value with its quotes; where it is to be exact and is no UTF-8, an object of base64."""
+    if not style & E_EXACT or is_utf8(data, count):
+        out = put(out, QUOTES, quote)
+        out = put_content(out, data, count, style)
+        return put(out, QUOTES, quote)
+    out = put(out, b"{", 1)
+    out = put(out, QUOTES, quote)
+    out = put(out, b"base64", 6)
+    out = put(out, QUOTES, quote)
+    out = put(out, b":", 1)
+    out = put(out, QUOTES, quote)
+    out = put_base64(out, data, count)
+    out = put(out, QUOTES, quote)
+    return put(out, b"}", 1)
 
 
 cdef char* put_uint(char* out, uint64_t value) noexcept nogil:
@@ -455,7 +500,7 @@ cdef Py_ssize_t row_bound(const Piece* pieces, int count, Py_ssize_t row) noexce
             size = value_bytes(&piece.values, row)
             if size < 0:
                 return -1
-            total += content_bound(piece.style, size) + 4
+            total += content_bound(piece.style, size) + 4 + EXACT_TEXT_MAX
         elif piece.kind == K_HEADERS:
             if (
                 piece.header_offsets[row] < 0
@@ -503,26 +548,26 @@ cdef char* put_headers(char* out, const Piece* piece, Py_ssize_t row) noexcept n
     cdef Py_ssize_t first = piece.header_offsets[row]
     cdef const Binary* keys = &piece.keys
     cdef const Binary* values = &piece.values
-    cdef int key_style = E_UTF8 | (piece.style & E_CSV)
+    cdef int key_style = E_UTF8 | E_EXACT | (piece.style & E_CSV)
     if piece.style & E_CSV:
         out = put(out, QUOTES, 1)
     out = put(out, b"[", 1)
     for header in range(first, piece.header_offsets[row + 1]):
         out = put(out, b",[" if header > first else b"[", 2 if header > first else 1)
-        out = put(out, QUOTES, quote)
-        out = put_content(
-            out, keys.data + keys.offsets[header], value_bytes(keys, header), key_style
+        out = put_quoted(
+            out, keys.data + keys.offsets[header], value_bytes(keys, header), key_style, quote
         )
-        out = put(out, QUOTES, quote)
         if is_null(values, header):
             out = put(out, b",null]", 6)
             continue
         out = put(out, b",", 1)
-        out = put(out, QUOTES, quote)
-        out = put_content(
-            out, values.data + values.offsets[header], value_bytes(values, header), piece.style
+        out = put_quoted(
+            out,
+            values.data + values.offsets[header],
+            value_bytes(values, header),
+            piece.style,
+            quote,
         )
-        out = put(out, QUOTES, quote)
         out = put(out, b"]", 1)
     out = put(out, b"]", 1)
     if piece.style & E_CSV:
@@ -540,14 +585,13 @@ cdef char* put_piece(char* out, const Piece* piece, Py_ssize_t row) noexcept nog
             return put_null(out, piece)
         out = put(out, piece.lead, piece.lead_bytes)
         quote = 2 if piece.style & E_NESTED else 1
-        out = put(out, QUOTES, quote)
-        out = put_content(
+        return put_quoted(
             out,
             piece.values.data + piece.values.offsets[row],
             value_bytes(&piece.values, row),
             piece.style,
+            quote,
         )
-        return put(out, QUOTES, quote)
     if piece.kind == K_HEADERS:
         if piece.null_text == NULL and piece.header_offsets[row] == piece.header_offsets[row + 1]:
             return out
@@ -748,6 +792,48 @@ def write_rows(tuple pieces, Py_ssize_t start, Py_ssize_t stop, out, mask=None):
     if status == STATUS_BAD_OFFSETS:
         raise ValueError(f"offsets of row {row} lie outside their data")
     return RowsEnd(row, at - begin)
+
+
+def count_not_utf8(offsets, data, Py_ssize_t start, Py_ssize_t stop, mask=None):
+    """How many values of a binary column are not well-formed UTF-8; null ones are empty.
+
+    Args:
+        offsets: int32, one more than there are values.
+        data: bytes.
+        start: first value.
+        stop: value to end before.
+        mask: bool[stop] or None; values where it is 0 are passed over.
+
+    Raises:
+        ValueError: the offsets are too few, or lie outside the data.
+    """
+    cdef Views views
+    cdef Binary values
+    cdef Column select
+    cdef bint masked = mask is not None
+    cdef Py_ssize_t row, size, count = 0
+    if not 0 <= start <= stop:
+        raise ValueError(f"values {start} to {stop} are no range")
+    views.count = 0
+    try:
+        open_binary(&views, &values, offsets, data, None, stop)
+        if masked:
+            open_column(&views, &select, mask, stop)
+        with nogil:
+            for row in range(start, stop):
+                if masked and load(&select, row) == 0:
+                    continue
+                size = value_bytes(&values, row)
+                if size < 0:
+                    count = -1
+                    break
+                if not is_utf8(values.data + values.offsets[row], size):
+                    count += 1
+    finally:
+        close_views(&views)
+    if count < 0:
+        raise ValueError(f"offsets of value {row} lie outside their data")
+    return count
 
 
 def encode_bytes(data, int style, bint final, out):

@@ -2,7 +2,8 @@
 
 A line is a record as `kseg dump --format jsonl` and `kseg read --format jsonl` print it. Of its
 fields, `value` is needed, `key`, `headers` and `timestamp` may be there, `control` and `valid` are
-minded, and all others are left alone: offsets, producers and codecs are the new log's own.
+minded, and all others are left alone: offsets, producers and codecs are the new log's own. What is
+no UTF-8 where text is wanted, names of headers above all, stands as `{"base64": "..."}`.
 
 The kernel `kseg._lines` parses; a line that it refuses is parsed again here, to say what is wrong.
 """
@@ -281,7 +282,7 @@ def _explain(line: str, number: int, options: AppendOptions) -> NoReturn:
     if headers is not None and type(headers) is not list:
         _refuse(number, "headers is not a list of [name, value]")
     for pair in headers or ():
-        if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not str:
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in (str, dict):
             _refuse(number, "a header is [name, value], its name a string")
         _check_text(pair[0], "a header's name", number, "utf8")
         _check_text(pair[1], "a header's value", number, encoding)
@@ -314,6 +315,8 @@ def _check_time(time: Any, number: int) -> None:
 def _check_text(text: Any, name: str, number: int, encoding: str) -> None:
     if text is None:
         return
+    if type(text) is dict and list(text) == ["base64"] and type(text["base64"]) is str:
+        text, encoding = text["base64"], "base64"
     if type(text) is not str:
         _refuse(number, f"{name} is neither a string nor null")
     try:

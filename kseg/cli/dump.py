@@ -17,7 +17,7 @@ from kseg.cli import output
 from kseg.cli.batches import complete_wrappers, holding, message_errors, tail_of
 from kseg.cli.entries import dump_entries
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.options import (
     ALL,
     Range,
@@ -87,6 +87,7 @@ def dump(
     asked = Asked(batches, offsets, times, key, limit, last, mapping)
     run = Dump(asked, style, output.binary_stdout())
     run.paths(paths, Selection(topics, partitions))
+    tell_replaced(run.sink.replaced)
     return Exit.FOUND if run.findings else Exit.OK
 
 
@@ -129,7 +130,7 @@ class Dump:
         self.style = style
         self.out = out
         self.findings = 0
-        self._sink = RowSink(out.write, limit=asked.limit, last=asked.last)
+        self.sink = RowSink(out.write, limit=asked.limit, last=asked.last)
         self._workspace = Workspace()
         self._headed = False
 
@@ -139,13 +140,13 @@ class Dump:
         for path in paths:
             if path == "-":
                 self._log(_stdin_source(), stream_tiles(sys.stdin.buffer), True)
-                self._sink.finish()
+                self.sink.finish()
                 continue
             found = list(sources((path,), selection))
             several = several or len(found) > 1
             for _directory, group in groupby(found, key=lambda source: source.path.parent):
                 self._partition(list(group), titles=several and self.style.form == "text")
-                if self._sink.full:
+                if self.sink.full:
                     return
             several = True
 
@@ -159,7 +160,7 @@ class Dump:
                 self._entries(source)
         logs, start = self._narrowed([one for one in found if one.name.kind.holds_batches])
         for number, source in enumerate(logs):
-            if self._sink.full:
+            if self.sink.full:
                 return
             if titles and not last:
                 self._title(source.path)
@@ -170,7 +171,7 @@ class Dump:
                     on_unreadable=partial(self._found, source=source),
                 )
                 self._log(source, tiles, number == len(logs) - 1)
-        self._sink.finish()
+        self.sink.finish()
 
     def _narrowed(self, logs: list[Source]) -> tuple[list[Source], int]:
         """The files that can hold what is wanted, and where to begin in the first of them."""
@@ -214,7 +215,7 @@ class Dump:
                 self._batches(tile, style, source)
             else:
                 self._records(tile, style, source)
-            if self._sink.full:
+            if self.sink.full:
                 return
             self._end(tile.table, source, last)
 
@@ -233,8 +234,8 @@ class Dump:
                 self._found(error, source)
             key = self.asked.key
             mask = None if key is None else equal_to(columns["key"], key)
-            self._sink.take(record_rows(columns, style), len(columns), mask)
-            if self._sink.full:
+            self.sink.take(record_rows(columns, style), len(columns), mask)
+            if self.sink.full:
                 return
 
     def _batches(self, tile: Tile, style: Style, source: Source) -> None:
@@ -242,7 +243,7 @@ class Dump:
             tile.data, tile.base, tile.table, lambda error: self._undecoded(error, source)
         )
         table = holding(table, self.asked.offsets, self.asked.times)
-        self._sink.take(batch_rows(table, style), len(table))
+        self.sink.take(batch_rows(table, style), len(table))
 
     def _undecoded(self, error: KsegError, source: Source) -> None:
         """A batch whose records cannot all be shown; for a checksum, that has been said."""

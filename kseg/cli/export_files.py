@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kseg.cli.failures import tell_replaced
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.extras import require
@@ -89,6 +90,7 @@ def _csv(sink: FileSink, look: Look) -> Iterator[Write]:
     sink.write(csv_head(_row_fields(look), _style(look, "")))
     writer = RowWriter(sink.write)
     yield lambda columns: _write_rows(writer, columns, look)
+    tell_replaced(writer.replaced, f"{sink.target}: ")
 
 
 def _write_rows(writer: RowWriter, columns: RecordColumns, look: Look) -> None:

@@ -83,7 +83,9 @@ def report(error: BaseException, *, debug: bool) -> Exit:
     if debug:
         import traceback  # rarely wanted, and slow to load
 
-        traceback.print_exception(error)
+        for lines in traceback.format_exception(error):
+            for line in lines.splitlines():
+                complain(line)
     hint = ""
     if isinstance(error, UncleanShutdownError):
         # Of one partition that is in order, recover says that there is nothing to do.
@@ -97,8 +99,21 @@ def report(error: BaseException, *, debug: bool) -> Exit:
     return code
 
 
+def tell_replaced(count: int, place: str = "") -> None:
+    """Say how many values were written as text that are none; nothing if there were no such."""
+    if count:
+        values = "1 value is" if count == 1 else f"{count} values are"
+        complain(
+            f"kseg: warning: {place}{values} not UTF-8, and U+FFFD stands for what is not; "
+            "--bytes base64 keeps all bytes"
+        )
+
+
 def complain(line: str) -> None:
-    """One line on standard error; nothing if that cannot be written, which is no answer either."""
+    """One line on standard error, whatever names are in it: what steers a terminal is escaped.
+
+    Nothing if that cannot be written, which is no answer either.
+    """
     with suppress(OSError):
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(printable(line) + "\n")
         sys.stderr.flush()

@@ -123,7 +123,8 @@ def run(arguments: list[str] | None = None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        failures.complain(error.format_message())
+        for line in error.format_message().splitlines():
+            failures.complain(line)
         return Exit.USAGE
     except click.UsageError as error:
         _explain_usage(error)

@@ -132,6 +132,6 @@ def progress(label: str, total: int) -> Iterator[Bar]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as rich:
         yield Bar(rich, rich.add_task(printable(label), total=total))

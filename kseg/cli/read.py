@@ -13,6 +13,7 @@ import numpy as np
 
 from kseg.cli import output
 from kseg.cli.batches import tail_of
+from kseg.cli.failures import tell_replaced
 from kseg.cli.options import (
     ALL,
     Range,
@@ -77,9 +78,11 @@ def read(
     run = Reader(asked, style, output.binary_stdout())
     if follow:
         run.follow(_one_partition(paths, Selection(topics, partitions)))
+        tell_replaced(run.sink.replaced)
         return
     for path in paths:
         run.path(path, Selection(topics, partitions))
+    tell_replaced(run.sink.replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ class Reader:
         self._asked = asked
         self._style = style
         self._out = out
-        self._sink = RowSink(out.write, limit=asked.limit, last=asked.last)
+        self.sink = RowSink(out.write, limit=asked.limit, last=asked.last)
         self._headed = False
 
     def path(self, path: str, selection: Selection) -> None:
@@ -144,14 +147,14 @@ class Reader:
             self._file(known.path)
             return
         for partition in partitions_of((path,), selection):
-            if self._sink.full:
+            if self.sink.full:
                 return
             with Log.open(partition.path) as log:
                 self._write(self._of_log(log), partition.path.resolve().name)
 
     def follow(self, path: Path) -> None:
         """Write the records of a partition that are there, then those to come, as they come."""
-        asked, sink = self._asked, self._sink
+        asked, sink = self._asked, self.sink
         with Log.open(path) as log:
             name, begin = log.path.resolve().name, log.log_start_offset
             end = asked.offsets[1]
@@ -161,7 +164,7 @@ class Reader:
             if asked.last is not None:
                 # The tail is shown once; from there on nothing is held back any more.
                 self._write(self._of_log(log), name)
-                self._sink = sink = RowSink(self._out.write, limit=asked.limit)
+                self.sink = sink = RowSink(self._out.write, limit=asked.limit)
                 begin = self._end_of(log)
             begin = max(begin, asked.offsets[0] or 0)
             self._out.flush()
@@ -196,9 +199,9 @@ class Reader:
     def _write(self, pieces: Iterator[RecordColumns], directory: str | None) -> None:
         for columns in pieces:
             self._put(columns, directory)
-            if self._sink.full:
+            if self.sink.full:
                 break
-        self._sink.finish()
+        self.sink.finish()
 
     def _put(self, columns: RecordColumns, directory: str | None, mask: Mask | None = None) -> None:
         """Write a piece, or what of it is wanted."""
@@ -212,7 +215,7 @@ class Reader:
         if key is not None:
             same = equal_to(columns["key"], key)
             mask = same if mask is None else mask & same
-        self._sink.take(record_rows(columns, style), len(columns), mask)
+        self.sink.take(record_rows(columns, style), len(columns), mask)
 
 
 def _fields(*, kafka07: bool) -> tuple[str, ...]:

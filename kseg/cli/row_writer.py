@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Small enough for the cache, large enough to make system calls rare.
 BUFFER_BYTES = 1 << 18
+#: What of a style is its encoding.
+_ENCODING = 3
+_TEXTS = (_text.UTF8, _text.RAW)
 
 
 class RowWriter:
@@ -32,6 +35,7 @@ class RowWriter:
         """Keep where to write; `write` must be done with the bytes when it returns."""
         self._write = write
         self._buffer = memoryview(bytearray(buffer_bytes))
+        self.replaced = 0
 
     def rows(
         self, template: Template, count: int, start: int = 0, mask: Mask | None = None
@@ -42,19 +46,33 @@ class RowWriter:
             end = _text.write_rows(template, row, count, self._buffer, mask)
             if end.written:
                 self._write(self._buffer[: end.written])
+                self._count_replaced(template, row, end.next_row, mask)
             elif end.next_row < count:
                 self._large_row(template, end.next_row)
                 row = end.next_row + 1
                 continue
             row = end.next_row
 
+    def _count_replaced(self, template: Template, start: int, stop: int, mask: Mask | None) -> None:
+        """Count the values of CSV that were written as text and are none."""
+        for piece in template:
+            kind = piece[0]
+            if kind in (_text.BYTES, _text.HEADERS) and _may_replace(piece[3]):
+                if kind == _text.BYTES:
+                    found = _text.count_not_utf8(piece[4], piece[5], start, stop, mask)
+                else:
+                    found = _count_in_headers(piece, start, stop, mask)
+                self.replaced += found
+
     def _large_row(self, template: Template, row: int) -> None:
         for piece in template:
             end = _text.write_rows((piece,), row, row + 1, self._buffer)
             if end.next_row > row:
                 self._write(self._buffer[: end.written])
+                self._count_replaced((piece,), row, row + 1, None)
             elif piece[0] == _text.BYTES:
                 self._large_value(piece, row)
+                self._count_replaced((piece,), row, row + 1, None)
             elif piece[0] == _text.HEADERS:
                 self._large_headers(piece, row)
             else:
@@ -63,13 +81,17 @@ class RowWriter:
     def _large_value(self, piece: Piece, row: int) -> None:
         _kind, lead, _null, style, offsets, data, _validity = piece
         quote = b'""' if style & _text.NESTED else b'"'
-        self._write(memoryview(lead + quote))
         left = memoryview(data)[offsets[row] : offsets[row + 1]]
+        close = b""
+        if style & _text.EXACT and _text.count_not_utf8(offsets, data, row, row + 1):
+            style, lead = _text.BASE64, lead + b"{" + quote + b"base64" + quote + b":"
+            close = b"}"
+        self._write(memoryview(lead + quote))
         while left:
             end = _text.encode_bytes(left, style, True, self._buffer)
             self._write(self._buffer[: end.written])
             left = left[end.used :]
-        self._write(memoryview(quote))
+        self._write(memoryview(quote + close))
 
     def _large_headers(self, piece: Piece, row: int) -> None:
         """The headers of one row as rows of their own, a comma before all but one."""
@@ -82,6 +104,21 @@ class RowWriter:
         self._write(memoryview(b"]" + around))
 
 
+def _may_replace(style: int) -> bool:
+    return style & (_text.CSV | _text.EXACT) == _text.CSV and style & _ENCODING in _TEXTS
+
+
+def _count_in_headers(piece: Piece, start: int, stop: int, mask: Mask | None) -> int:
+    offsets, values, data = piece[4], piece[7], piece[8]
+    rows = [(start, stop)]
+    if mask is not None:
+        rows = [(row, row + 1) for row in range(start, stop) if mask[row]]
+    return sum(
+        _text.count_not_utf8(values, data, int(offsets[first]), int(offsets[end]))
+        for first, end in rows
+    )
+
+
 def _header_rows(
     lead: bytes,
     style: int,
@@ -92,7 +129,7 @@ def _header_rows(
     validity: Any,
 ) -> Template:
     nested = style | _text.NESTED if style & _text.CSV else style
-    key_style = _text.UTF8 | (nested & (_text.CSV | _text.NESTED))
+    key_style = _text.UTF8 | _text.EXACT | (nested & (_text.CSV | _text.NESTED))
     name = (_text.BYTES, lead, b"", key_style, key_offsets, key_data, None)
     value = (_text.BYTES, b",", b"null", nested, value_offsets, value_data, validity)
     return (name, value, (_text.TEXT, b"]"))

@@ -27,6 +27,8 @@ Template = tuple[Piece, ...]
 UNKNOWN = -(2**63)
 
 _ENCODINGS = {"base64": _text.BASE64, "hex": _text.HEX, "utf8": _text.UTF8, "raw": _text.RAW}
+#: What of a style is its encoding.
+_ENCODING = 3
 _CODECS = (*(codec.label for codec in Compression), *(f"unknown{n}" for n in (5, 6, 7)), "unknown")
 _TIMESTAMP_TYPES = tuple(kind.label for kind in TimestampType)
 _CONTROL_TYPES = tuple(kind.name for kind in ControlType if kind is not ControlType.UNKNOWN)
@@ -54,7 +56,12 @@ class Style:
     @property
     def bytes_style(self) -> int:
         """The kernel's number for it."""
-        return _ENCODINGS[self.encoding] | (_text.CSV if self.form == "csv" else 0)
+        exact = self.form == "jsonl" and self.encoding == "utf8"
+        return (
+            _ENCODINGS[self.encoding]
+            | (_text.CSV if self.form == "csv" else 0)
+            | (_text.EXACT if exact else 0)
+        )
 
     def of(self, directory: str | None, file: str | None) -> Style:
         """The same look for rows of another file."""
@@ -266,6 +273,8 @@ def _bytes_piece(column: BinaryColumn, lead: bytes, null: bytes | None, style: i
 def _headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
     keys, values = column.keys, column.values
     sources = (keys.offsets, keys.data, values.offsets, values.data, values.validity)
+    if style & _ENCODING == _text.RAW:  # what stands in a list of JSON is a string of JSON
+        style += _text.UTF8 - _text.RAW
     return (_text.HEADERS, lead, null, style, column.offsets, *sources)
 
 

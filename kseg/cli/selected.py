@@ -65,6 +65,11 @@ class RowSink:
         self._writer = RowWriter(write if last is None else self._fresh.extend)
 
     @property
+    def replaced(self) -> int:
+        """Values in CSV, of rows that were written or held back, that are not as in the log."""
+        return self._writer.replaced
+
+    @property
     def full(self) -> bool:
         """Whether no further row will be written."""
         return self._left == 0

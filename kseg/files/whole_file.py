@@ -42,8 +42,9 @@ class FileSink:
             FileExistsError: it is there.
         """
         self._path: Final = path
+        self.target: Final = path if target is None else target
         self._file: Final = io.WriteFile.open(path, exclusive=True)
-        self._file.path = os.fspath(path if target is None else target)
+        self._file.path = os.fspath(self.target)
         self._position = 0
         self._lasting = -1
         self.closed = False
