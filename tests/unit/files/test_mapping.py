@@ -339,7 +339,7 @@ def test_a_cut_beside_a_map_that_fails_leaves_the_old_file_or_the_new_one(
         assert writer.poisoned == (path.stat().st_size == 5_000 and left[0] < 0)
         assert view == DATA
     assert os.listdir(path.parent) == [path.name]
-    assert (left[0] >= 0) == (at > 6)
+    assert left[0] >= 0 or at < 7
 
 
 @pytest.mark.parametrize("size", [1, 5_000, 1 << 20])
