@@ -1,0 +1,88 @@
+"""Refuse an installed kseg in which a module cannot be imported, or a verb does not do its work.
+
+    python tools/check_installed.py    run by the Python that kseg is installed in, from anywhere else
+
+What only a package can lack shows here: a module, a kernel, a stub of data, an entry point. What the
+code does is tested from the checkout.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+#: What each verb is given, in a directory with the demo data; its exit code where that is not 0.
+VERBS: dict[str, tuple[str, int]] = {
+    "info": ("data", 0),
+    "dump": ("data/orders-0 --format jsonl", 0),
+    "verify": ("data --deep", 0),
+    "read": ("data/payments-0 --isolation read_committed", 0),
+    "lookup": ("data/orders-0 --offset 40", 0),
+    "export": ("data/clicks-0 -o clicks.jsonl", 0),
+    "convert": ("data/clicks-0/00000000000000000000.log --codec lz4 -o clicks.log", 0),
+    "append": ("new/orders-0", 0),
+    "recover": ("data/clicks-0", 0),
+    "reindex": ("data/clicks-0", 0),
+    "truncate": ("data/clicks-1 --to 5", 1),
+    "retain": ("data", 0),
+    "stats": ("data --json", 0),
+    "spark": ("verify --help", 0),
+    "bench": ("data/orders-0 --seconds 0", 0),
+    "demo": ("--no-spark", 0),
+    "completion": ("bash", 0),
+}
+LINE = b'{"value": "b25l"}\n'
+
+
+def import_all() -> None:
+    """Import each module of both packages from where they are installed."""
+    for package in ("kseg", "pyspark_kseg"):
+        root = importlib.import_module(package)
+        assert root.__file__ is not None
+        if not root.__file__.startswith(sys.prefix):
+            raise SystemExit(f"{package} is {root.__file__}, not what is installed")
+        names = [each.name for each in pkgutil.walk_packages(root.__path__, package + ".")]
+        for name in names:
+            importlib.import_module(name)
+        print(f"{package}: {len(names)} modules")
+
+
+def run_all() -> list[str]:
+    """Run each verb over the demo data; answers what is wrong."""
+    from kseg.cli.main import VERBS as known
+
+    faults = [f"{verb}: not run here" for verb in known if verb not in VERBS]
+    kseg = Path(sys.executable).with_name("kseg")
+    data = Path(importlib.import_module("kseg").__path__[0]) / "demo_data"
+    with tempfile.TemporaryDirectory() as place:
+        shutil.copytree(data, Path(place) / "data")
+        for verb, (arguments, code) in VERBS.items():
+            done = subprocess.run(
+                [kseg, verb, *arguments.split()],
+                cwd=place,
+                input=LINE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+            if done.returncode != code or not done.stdout + done.stderr:
+                said = (done.stdout + done.stderr).decode(errors="replace")[-2000:]
+                faults.append(f"kseg {verb} {arguments}: exit {done.returncode}\n{said}")
+    return faults
+
+
+def main() -> int:
+    """Exit status: 0 if nothing is wrong."""
+    import_all()
+    faults = run_all()
+    print("\n".join(faults) or f"{len(VERBS)} verbs")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
