@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log.copying import copy_partition
-from kseg.log.kept_aside import KeptAside
+from kseg.log.kept_aside import KeptAside, kept_bytes
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 
 if TYPE_CHECKING:
@@ -37,6 +38,33 @@ class Action:
     def to_json(self) -> dict[str, Any]:
         """As in a document."""
         return {"action": self.action, "path": self.path, "bytes": self.bytes, "why": self.why}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a change has given the disk.
+
+    Attributes:
+        freed_bytes: that the disk has got back.
+        kept_in_backup_bytes: that it gets back when what was kept is removed.
+    """
+
+    freed_bytes: int
+    kept_in_backup_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As in a document."""
+        return {
+            "freed_bytes": self.freed_bytes,
+            "kept_in_backup_bytes": self.kept_in_backup_bytes,
+        }
+
+    def line(self, backups: Sequence[str]) -> str:
+        """The last line of a text: what was freed, and how the rest is."""
+        freed = f"{self.freed_bytes} bytes of disk are free again"
+        if not backups:
+            return freed
+        return f"{freed}; {self.kept_in_backup_bytes} more with: rm -r {shlex.join(backups)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +192,7 @@ def report(
     actions: Sequence[Action],
     kept: Iterable[KeptAside | None] = (),
     *,
+    freed_bytes: int | None = None,
     as_json: bool,
     **fields: Any,
 ) -> Exit:
@@ -175,16 +204,22 @@ def report(
         change: how it was made.
         actions: what was or would be done, in order.
         kept: who kept what goes.
+        freed_bytes: what the disk has got back; None where nobody asks.
         as_json: one document instead of a table.
         fields: more fields of the document.
     """
+    keepers = [each for each in kept if each is not None and each.kept]
+    room = None
+    if freed_bytes is not None:
+        room = Room(freed_bytes, kept_bytes(one for each in keepers for one in each.kept))
     return say(
         verb,
         path,
         actions,
         applied=not change.is_plan,
-        backups=sorted({str(each.directory) for each in kept if each is not None and each.kept}),
+        backups=sorted({str(each.directory) for each in keepers}),
         remedy="--apply does it, -o DIR does it in a copy",
+        room=room,
         as_json=as_json,
         **fields,
     )
@@ -198,6 +233,7 @@ def say(
     applied: bool,
     backups: Sequence[str],
     remedy: str,
+    room: Room | None = None,
     as_json: bool,
     **fields: Any,
 ) -> Exit:
@@ -210,6 +246,7 @@ def say(
         applied: whether it was done.
         backups: where it is kept what went.
         remedy: how to have done what was only planned.
+        room: what that gave the disk; None where nobody asks.
         as_json: one document instead of a table.
         fields: more fields of the document.
     """
@@ -218,6 +255,7 @@ def say(
             "path": path,
             "applied": applied,
             **fields,
+            **({} if room is None else room.to_json()),
             "actions": [action.to_json() for action in actions],
             "backups": list(backups),
         }
@@ -230,6 +268,8 @@ def say(
         output.write_line("nothing to do")
     for backup in backups:
         output.write_line(f"what went is kept in {backup}")
+    if room is not None and applied and actions:
+        output.write_line(room.line(backups))
     if actions and not applied:
         complain(f"kseg: nothing was changed; {remedy}")
     return _code(actions, applied=applied)

@@ -192,6 +192,7 @@ class _Run:
             self.change,
             [_action(action) for plan in plans for action in plan.actions],
             self._keepers(),
+            freed_bytes=sum(one.freed_bytes for one in self.reports) if self.change.apply else 0,
             as_json=as_json,
             **fields,
         )

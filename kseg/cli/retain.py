@@ -24,6 +24,7 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
+from kseg.files import io
 from kseg.files.names import FileKind, PathKind, list_partition, segment_name
 from kseg.log import residence
 from kseg.log.kept_aside import KeptAside
@@ -118,6 +119,7 @@ class _Run:
         #: Where each is changed: as it was given, or its copy.
         self.places: dict[Partition, Path] = {}
         self.kept: dict[Path, KeptAside | None] = {}
+        self.freed_bytes = 0
 
     def look(self, partition: Partition, rules: RetentionRules) -> None:
         """Plan, and change nothing."""
@@ -139,8 +141,19 @@ class _Run:
             if self.change.apply:
                 for home in sorted({each.path.resolve().parent for each in going}):
                     stack.callback(residence.enter(home).leave)
-            for partition in going:
+            refused = [partition for partition in going if not self._has_changed(partition)]
+            for partition in refused:  # others may have given the room that it has not itself
                 self._change(partition)
+
+    def _has_changed(self, partition: Partition) -> bool:
+        """Whether a partition could be changed; not if the disk is too full, until others are."""
+        try:
+            self._change(partition)
+        except OSError as error:
+            if not (io.is_full(error) and self.change.apply):
+                raise
+            return False
+        return True
 
     def _change(self, partition: Partition) -> None:
         place, rules = self.change.place_of(partition.path), self.rules[partition]
@@ -156,13 +169,17 @@ class _Run:
         ) as log:
             plan = plan_retention(log, config=rules, now_ms=self.now_ms)
             self._keep(plan)
-            apply_retention(log, plan)
+            done = apply_retention(log, plan)
+            self.freed_bytes += done.freed_bytes if self.change.apply else 0
         self.plans[partition], self.places[partition] = plan, place
 
     def _keep(self, plan: RetentionPlan) -> None:
         home = plan.path.parent
         if home not in self.kept:
-            self.kept[home] = self.change.kept_aside(home, self.now_ms)
+            keeper = self.change.kept_aside(home, self.now_ms)
+            if keeper is not None:
+                keeper.check_room(0)
+            self.kept[home] = keeper
         kept = self.kept[home]
         if kept is not None:
             for path in _files(plan):
@@ -183,6 +200,7 @@ class _Run:
                 for action in _actions(plan, self.places[partition])
             ],
             self.kept.values(),
+            freed_bytes=self.freed_bytes,
             as_json=as_json,
             deleted_bytes=sum(plan.deleted_bytes for plan in plans),
             partitions=[

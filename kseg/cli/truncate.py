@@ -76,7 +76,7 @@ def truncate(
     with Log.open(chosen[0].path) as log:
         seen = snapshot_of(log.view).published
         plan = trim.plan_truncation(log.path, seen, offset)
-    place, kept = chosen[0].path, None
+    place, kept, freed = chosen[0].path, None, 0
     if plan.changes and not change.is_plan:
         place = change.place_of(place)
         if trim.is_unfollowed(seen):
@@ -86,12 +86,14 @@ def truncate(
                 plan = trim.plan_truncation(log.path, log.published, offset)
                 kept = _keep(plan, change.kept_aside(plan.path.parent, clock()))
                 trim.truncate_to(log.state, offset)
+                freed = log.state.deletions.freed_bytes if change.apply else 0
     return changing.report(
         "truncate",
         directory,
         change,
         [_action(each, place) for each in plan.actions],
         (kept,),
+        freed_bytes=freed,
         as_json=as_json,
         log_start_offset=plan.log_start_offset,
         log_end_offset=plan.log_end_offset,

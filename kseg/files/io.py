@@ -613,6 +613,65 @@ def _has_mapped(process: int, file: os.stat_result) -> bool:
     return False
 
 
+#: What a file system answers that cannot take blocks ahead.
+_NO_BLOCKS_AHEAD: Final = frozenset((errno.ENOTSUP, errno.ENOSYS, errno.EINVAL))
+#: Where that is so, no more zeros than this are written to find out.
+_TRIED_BYTES_MAX: Final = 2**20
+
+
+#: The file by which `has_room` finds out; a process that was killed meanwhile leaves it.
+ROOM_NAME: Final = ".kseg-room.tmp"
+
+
+def has_room(directory: StrPath, size: int) -> bool:
+    """Whether a new file could have so many bytes; found out by one that goes again.
+
+    What a file system calls free may be for others only (its own reserve, a quota), so that is not
+    asked.
+
+    Args:
+        directory: where the file would be; one thread at a time.
+        size: bytes.
+
+    Raises:
+        OSError: anything else but a lack of room.
+    """
+    beside = os.path.join(directory, ROOM_NAME)
+    unlink(beside, missing_ok=True)
+    try:
+        with WriteFile.open(beside, exclusive=True) as file:
+            try:
+                _calls.fallocate(file.fd, 0, size)
+            except OSError as error:
+                if error.errno not in _NO_BLOCKS_AHEAD:
+                    raise
+                file.write_at(0, bytes(min(size, _TRIED_BYTES_MAX)))
+    except OSError as error:
+        if not is_full(error):
+            raise
+        return False
+    finally:
+        unlink(beside, missing_ok=True)
+    return True
+
+
+def bytes_given_back(path: StrPath, *, cut_at: int | None = None) -> int:
+    """Bytes of blocks that the disk gets back when a name goes; none where the file has another.
+
+    Args:
+        path: the name; none is given back where there is no such file.
+        cut_at: the file stays, and so many of its bytes do; other names of it change nothing.
+    """
+    with suppress(FileNotFoundError):
+        status = os.lstat(path)
+        blocks_bytes = status.st_blocks * 512
+        if cut_at is not None:
+            return max(blocks_bytes - -(-cut_at // status.st_blksize) * status.st_blksize, 0)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            return blocks_bytes
+    return 0
+
+
 #: Device and inode of each file that a `WriteFile` has open, by its descriptor.
 _written: dict[int, tuple[int, int]] = {}
 

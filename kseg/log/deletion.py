@@ -25,13 +25,19 @@ DELETED: Final = ".deleted"
 
 
 class Deletions:
-    """What one log has given up and not removed yet. One thread at a time may change it."""
+    """What one log has given up and not removed yet. One thread at a time may change it.
 
-    __slots__ = ("_due",)
+    Attributes:
+        freed_bytes: what the disk has got back so far, or gets back when what waits is removed;
+            nothing for files that have a second name.
+    """
+
+    __slots__ = ("_due", "freed_bytes")
 
     def __init__(self) -> None:
         """Nothing yet."""
         self._due: dict[Path, int] = {}
+        self.freed_bytes = 0
 
     @property
     def pending(self) -> tuple[Path, ...]:
@@ -58,10 +64,12 @@ class Deletions:
         renamed = []
         for path in paths:
             marked = path.with_name(path.name + DELETED)
+            freed = io.bytes_given_back(path)
             try:
                 io.rename(path, marked)
             except FileNotFoundError:
                 continue
+            self.freed_bytes += freed
             self.await_removal(marked, now_ms=now_ms, delay_ms=delay_ms)
             renamed.append(marked)
         self.remove_due(now_ms)
@@ -70,6 +78,12 @@ class Deletions:
     def await_removal(self, marked: Path, *, now_ms: int, delay_ms: int) -> None:
         """Let a file wait that has its `.deleted` name already."""
         self._due[marked] = now_ms + delay_ms
+
+    def unlink(self, path: Path) -> None:
+        """Take a name away for good, if it is there."""
+        freed = io.bytes_given_back(path)
+        io.unlink(path, missing_ok=True)
+        self.freed_bytes += freed
 
     def remove_due(self, now_ms: int) -> tuple[Path, ...]:
         """Remove the files whose time has come; answers which.
@@ -110,10 +124,33 @@ def give_up_segments(
         renamed += state.deletions.give_up(files, now_ms=now_ms, delay_ms=delay_ms)
         marked = state.snapshots.mark_for_deletion(info.base_offset) if snapshots else None
         if marked is not None:
+            state.deletions.freed_bytes += io.bytes_given_back(marked)
             state.deletions.await_removal(marked, now_ms=now_ms, delay_ms=delay_ms)
             renamed.append(marked)
     state.deletions.remove_due(now_ms)
     return tuple(renamed)
+
+
+def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True) -> None:
+    """Take the names of a segment's files away at once, and of the snapshot at its base.
+
+    For a full disk, which a file that waits under another name would leave full.
+
+    Args:
+        state, info: as for `give_up_segments`.
+        snapshot: false to keep that.
+
+    Raises:
+        OSError: the disk refuses; what went before is gone.
+    """
+    state.gone_in_doubt = True  # until the names are flushed
+    for path in files_of_segment(info.files):
+        state.deletions.unlink(path)
+    known = state.snapshots.path(info.base_offset) if snapshot else None
+    if known is not None:
+        freed = io.bytes_given_back(known)
+        state.snapshots.delete(info.base_offset)
+        state.deletions.freed_bytes += freed
 
 
 def remove_segment(files: SegmentFiles) -> None:

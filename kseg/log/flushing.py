@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kseg.errors import KsegError
-from kseg.files import producer_snapshot
+from kseg.files import io, producer_snapshot
 from kseg.log.deletion import remove_segment
 from kseg.log.segment_writer import SegmentWriter
 from kseg.log.written_files import attempt
@@ -151,11 +151,23 @@ def flush(state: LogState, offset: int | None = None, *, whole: bool = False) ->
                 state.recovery_point = target
                 state.last_flush_ms = now_ms
                 state.publish()
-        due = now_ms - state.last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS
-        if due:
+        state.note_offsets()
+        if now_ms - state.last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
             state.last_checkpoint_ms = now_ms
-        state.note_offsets(write=due)
+            _write_checkpoints(state)
         return state.recovery_point
+
+
+def _write_checkpoints(state: LogState) -> None:
+    """Have the recovery point written down; a full disk has to wait for the next time.
+
+    An older one costs time, and no record.
+    """
+    try:
+        state.note_offsets(write=True)
+    except OSError as error:
+        if not io.is_full(error):
+            raise
 
 
 def _flush_below(state: LogState, target: int, *, whole: bool) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +36,8 @@ _NO_LINKS: Final = frozenset(
 )
 #: Blocks for names and for the rounding of sizes; what a repair itself writes comes on top.
 _ROOM_BYTES: Final = 2**20
+#: Blocks for names alone, where nothing is copied.
+_NAMES_BYTES: Final = 2**16
 _CALENDAR_END_MS: Final = 253_402_300_800_000
 
 
@@ -93,10 +95,11 @@ class KeptAside:
         self._made: set[Path] = set()
 
     def check_room(self, size: int) -> None:
-        """Refuse, before anything is changed, if so many bytes have no room.
+        """Refuse, before anything is changed, if so many bytes have no room, or no name has.
 
         Args:
-            size: bytes that will be copied, or that stay while new ones take their place.
+            size: bytes that will be copied, or that stay while new ones take their place; none
+                where files get second names alone.
 
         Raises:
             OSError: the disk is full.
@@ -106,10 +109,12 @@ class KeptAside:
             place = place.parent
         status = os.statvfs(place)
         free = status.f_bavail * status.f_frsize
-        if size and size + _ROOM_BYTES > free:
+        wanted = size + _ROOM_BYTES if size else _NAMES_BYTES
+        if (size and wanted > free) or not io.has_room(place, wanted):
+            kept = f"{size} bytes" if size else "files"
             raise OSError(
                 errno.ENOSPC,
-                f"no room to keep {size} bytes aside, {free} are free: nothing was changed; keep "
+                f"no room to keep {kept} aside, {free} are free: nothing was changed; keep "
                 "them elsewhere (--backup-dir), or not at all (--no-backup)",
                 str(place),
             )
@@ -236,6 +241,11 @@ class KeptAside:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(wanted))
 
 
+def kept_bytes(kept: Iterable[Kept]) -> int:
+    """Bytes that the disk gets back when this is removed; none where a log has the file, too."""
+    return sum(map(io.bytes_given_back, {each.kept for each in kept}))
+
+
 def default_place(data_directory: io.StrPath, now_ms: int) -> Path:
     """`<data directory>.kseg-backup/<time>`, the time in UTC as `20251009T085320.000Z`."""
     home = Path(data_directory).resolve()
@@ -288,4 +298,4 @@ def _has_bytes(path: Path, fd: int, start: int, end: int) -> bool:
     return True
 
 
-__all__ = ["Kept", "KeptAside", "default_place"]
+__all__ = ["Kept", "KeptAside", "default_place", "kept_bytes"]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kseg.errors import NotALogError
+from kseg.files import io
 from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.log import raw_lookups
 from kseg.log.segment_walks import next_offset
@@ -78,6 +79,8 @@ def _remove_transient(scene: Scene, *, as_broker: bool) -> set[str]:
 
 def _is_half_written(name: str, *, as_broker: bool) -> bool:
     """Whether a file was to take the place of another; Kafka does that to checkpoints only."""
+    if name == io.ROOM_NAME:
+        return not as_broker
     if split_suffix(name)[1] != "tmp":
         return False
     try:

@@ -110,6 +110,10 @@ def load(
     ordered = do(directory, inputs, keeper, derived=False, progress=progress)
     bench, log = ordered.bench, ordered.log
     assert log is not None
+    paths = {offset: _path(log.snapshots, offset) for offset in log.snapshots.offsets}
+    there = {offset: path for offset, path in paths.items() if path.name not in ordered.missing}
+    if ordered.missing:
+        log.producers.last_snapshot_offset = max(there, default=-1)
     return Loaded(
         tuple(_segment(bench, base) for base in bench.bases),
         log.log_start_offset,
@@ -117,9 +121,7 @@ def load(
         log.recovery_point,
         LeaderEpochs(directory / leader_epochs.FILE_NAME, log.epochs.entries),
         log.producers,
-        SnapshotFiles(
-            directory, ((offset, _path(log.snapshots, offset)) for offset in log.snapshots.offsets)
-        ),
+        SnapshotFiles(directory, there.items()),
         tuple(bench.findings),
         mended=bench.scene.hands is not None and bench.scene.hands.mended,
     )

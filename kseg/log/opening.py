@@ -210,11 +210,9 @@ def _state_of(
             ],
         )
         state.publish()
-        if loaded.recovery_point < resident.offsets_of(partition).recovery_point:
-            # The log has lost its end. Offsets in front of the old point are given once more, and
-            # nobody is to take what comes there for flushed.
-            resident.note(partition, recovery_point=loaded.recovery_point)
-            resident.write_checkpoints()
+        # A log may have lost its end. Offsets in front of the old point are given once more then,
+        # and nobody is to take what comes there for flushed.
+        resident.take_back(partition, loaded.recovery_point)
     except BaseException:
         active.close(trim=False)
         raise

@@ -7,21 +7,23 @@ to the same bytes in the end; to those of a log without the mark of a clean stop
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kseg.errors import StalePlanError
 from kseg.files import io, lock, metadata
 from kseg.files.names import list_partition
-from kseg.log import residence
+from kseg.log import residence, room
 from kseg.log.deletion import files_of_segment
-from kseg.log.kept_aside import Kept, KeptAside
+from kseg.log.kept_aside import Kept, KeptAside, kept_bytes
 from kseg.log.recovery import Ordered, bring_into_order, plan_recovery
 from kseg.log.recovery_plan import RecoveryInputs, RecoveryPlan
 from kseg.log.scene import Hands, Scene, look_at
 from kseg.log.sub_directories import refuse_cluster_metadata
+from kseg.log.workbench import SNAPSHOT
 
 if TYPE_CHECKING:
     from kseg.log.config import LogConfig
@@ -35,10 +37,12 @@ class RecoveryReport:
     Attributes:
         plan: that was carried out.
         kept: what was kept aside.
+        freed_bytes: what the disk got back.
     """
 
     plan: RecoveryPlan
     kept: tuple[Kept, ...] = ()
+    freed_bytes: int = 0
 
     @property
     def log_start_offset(self) -> int:
@@ -54,6 +58,11 @@ class RecoveryReport:
     def truncated_bytes(self) -> int:
         """Bytes of log that went."""
         return self.plan.truncated_bytes
+
+    @property
+    def kept_in_backup_bytes(self) -> int:
+        """Bytes that the disk gets back when what was kept aside is removed."""
+        return kept_bytes(self.kept)
 
 
 def apply_recovery(
@@ -84,7 +93,8 @@ def apply_recovery(
             partition open; nothing was done.
         PermissionError: this process cannot make files like those that are there; nothing was
             done.
-        OSError: the disk refuses, or is too full to keep what is cut.
+        OSError: the disk refuses, or is too full to keep what is cut; or it is full, and what goes
+            gives too little back for what is to be written. Nothing was done then.
     """
     if plan.error is not None:
         raise plan.error
@@ -101,20 +111,42 @@ def apply_recovery(
         if keep_cut and not plan.is_noop:
             keeper = KeptAside(home, backup_directory, now_ms=plan.inputs.now_ms)
             keeper.check_room(plan.truncated_bytes)
+        if not plan.is_noop:
+            _check_room(plan)
         resident = residence.enter(home)
-        sound = False
+        sound, freed = False, 0
         try:
             resident.claim(directory.resolve().name)
             resident.mark_loaded()
             if not plan.is_noop:
                 resident.forget_broker_epoch()
                 io.flush_directory(home)  # checkpoints, on whose word files go
-                do(directory, plan.inputs, keeper, derived=True, progress=progress)
+                ordered = do(directory, plan.inputs, keeper, derived=True, progress=progress)
+                freed = ordered.freed_bytes
             _flush(directory, plan.inputs.recovery_point)
             sound = True
         finally:
             resident.leave(clean=sound)
-        return RecoveryReport(plan, () if keeper is None else tuple(keeper.kept))
+        kept = () if keeper is None else tuple(keeper.kept)
+        return RecoveryReport(plan, kept, freed_bytes=freed)
+
+
+def _check_room(plan: RecoveryPlan) -> None:
+    """Refuse what a full disk has no room for, as far as the plan tells."""
+    directory = Path(plan.path)
+    block = os.statvfs(directory).f_frsize
+    written = [one.bytes for one in plan.actions if one.action in ("create", "replace")]
+    needed = sum(-(-size // block) * block for size in written) + room.least_bytes(directory)
+    if io.has_room(directory, needed):
+        return
+    given = 0
+    for one in plan.actions:
+        if one.action in ("delete", "replace"):
+            given += io.bytes_given_back(one.path)
+        elif one.action == "truncate":
+            size = os.stat(one.path).st_size
+            given += io.bytes_given_back(one.path, cut_at=size - one.bytes)
+    room.refuse_less(directory, given, "what goes", needed=needed)
 
 
 def _flush(directory: Path, recovery_point: int) -> None:
@@ -165,9 +197,11 @@ def do(
     if ordered.error is not None:
         raise ordered.error
     scene.settle()
+    # Who appends to the log next has its producers in memory; the next snapshot has them, too.
+    missing = scene.finish(lacking="" if derived else f".{SNAPSHOT}")
     if not inputs.clean:
         io.flush_directory(directory)  # names that nobody had flushed, before others follow them
-    return ordered
+    return replace(ordered, missing=missing)
 
 
 def recover(

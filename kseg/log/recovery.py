@@ -44,12 +44,20 @@ class Ordered:
         log: what it came to; None where it cannot be loaded.
         leftovers: names of what interrupted work had left.
         error: why it cannot be loaded.
+        missing: names of snapshots for which a full disk had no room.
     """
 
     bench: Bench
     log: LoadedLog | None
     leftovers: tuple[str, ...]
     error: KsegError | None
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def freed_bytes(self) -> int:
+        """What the disk got back; nothing in a scene."""
+        hands = self.bench.scene.hands
+        return 0 if hands is None else hands.freed_bytes
 
 
 def bring_into_order(

@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Final
@@ -247,6 +248,32 @@ class Residence:
         with self._life.writing:
             for kind in _CHECKPOINTS:
                 _write(self._life, kind)
+
+    def take_back(self, partition: TopicPartition, recovery_point: int) -> None:
+        """Let the recovery point on the disk be no higher than this; lasting when this returns.
+
+        On a disk that is too full to say so the checkpoint goes first, for all logs: without it
+        none counts as flushed, which costs time and no record, and its room is free for the next.
+
+        Raises:
+            KsegError, OSError: as for `write_checkpoints`; a full disk is none.
+        """
+        if self.offsets_of(partition).recovery_point <= recovery_point:
+            return
+        self.note(partition, recovery_point=recovery_point)
+        try:
+            self.write_checkpoints()
+        except OSError as error:
+            if not io.is_full(error):
+                raise
+            io.unlink(self.path_of(FileKind.RECOVERY_POINT), missing_ok=True)
+            io.flush_directory(self._life.path)
+            with suppress(OSError):
+                self.write_checkpoints()
+
+    def path_of(self, kind: FileKind) -> str:
+        """A checkpoint."""
+        return os.path.join(self._life.path, kind.value)
 
     def _set(self, kind: FileKind, partition: TopicPartition, offset: int | None) -> None:
         if offset is not None and self._life.offsets[kind].get(partition) != offset:

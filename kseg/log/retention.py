@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
 from kseg.files.time_index import TimeIndex
-from kseg.log import deletion, flushing
+from kseg.log import deletion, flushing, room
 from kseg.log.config import LogConfig
 from kseg.log.published import END, HighWatermark
 from kseg.log.recovery import told_by_data_directory
@@ -143,12 +143,15 @@ class RetentionReport:
         deleted_bytes: of their logs.
         log_start_offset: where the log starts now.
         files: what was renamed, under its new names.
+        freed_bytes: that the disk gets back for all their files, at once or when those are removed
+            that were renamed; nothing for files that have a second name, as in a backup.
     """
 
     segments_count: int
     deleted_bytes: int
     log_start_offset: int
     files: tuple[Path, ...] = ()
+    freed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +362,8 @@ def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
     Raises:
         StalePlanError: the log is not as the plan saw it; nothing was done.
         KsegError: the log is open for reading only, or has failed.
-        OSError: the disk refuses. What is left goes with another plan.
+        OSError: the disk refuses. What is left goes with another plan. One that is full and gets
+            too little back from segments that go whole is left as it was.
     """
     return apply_state(log.state, plan)
 
@@ -376,7 +380,8 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
     """As `apply_retention`, for what a log open for appending consists of.
 
     The log's start is written down before a file changes its name: what a crash brings back of the
-    old segments lies below it.
+    old segments lies below it. On a disk that is too full for that whole segments go first, at once
+    (`kseg.log.room`).
 
     Source: Kafka `UnifiedLog.deleteSegments`.
     """
@@ -385,12 +390,15 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         state.deletions.remove_due(state.now_ms())
         if plan.is_noop:
             return RetentionReport(0, 0, state.log_start_offset)
+        freed_before = state.deletions.freed_bytes
+        going = {each.base_offset for each in plan.segments}
+        room.free_oldest(state, [info for info in state.sealed if info.base_offset in going])
         if plan.rolls:
             flushing.roll(state)
         # What is known of producers is lasting before the records are gone that it came from.
         flushing.flush(state, plan.new_log_start_offset)
         increment_log_start(state, plan.new_log_start_offset)
-        gone = state.replace_segments({each.base_offset for each in plan.segments})
+        gone = state.replace_segments(going)
         state.publish()
         try:
             files = _give_up(state, gone)
@@ -401,7 +409,10 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
             raise
         # From here on the first segment's base says where the log starts.
         state.note_offsets(write=True)
-        return RetentionReport(len(gone), plan.deleted_bytes, state.log_start_offset, files)
+        freed = state.deletions.freed_bytes - freed_before
+        return RetentionReport(
+            len(going), plan.deleted_bytes, state.log_start_offset, files, freed_bytes=freed
+        )
 
 
 def _give_up(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:

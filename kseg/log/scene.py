@@ -102,23 +102,37 @@ class Hands:
         keeper: keeps what is cut or removed; None for nothing.
         derived: whether indexes, snapshots and checkpoints are kept, too, that can be had again
             from the log.
+        freed_bytes: what the disk has got back by now.
         mended: whether something was changed by now. An empty log that is begun is no change, nor
             is it one to remove what waits under `.deleted`.
     """
 
-    __slots__ = ("_doomed", "_unflushed", "derived", "directory", "keeper", "mended")
+    __slots__ = (
+        "_doomed",
+        "_put_off",
+        "_unflushed",
+        "derived",
+        "directory",
+        "freed_bytes",
+        "keeper",
+        "mended",
+    )
 
     def __init__(self, directory: Path, keeper: KeptAside | None, *, derived: bool) -> None:
         """Nothing is done yet."""
         self.directory: Final = directory
         self.keeper: Final = keeper
         self.derived: Final = derived
+        self.freed_bytes = 0
         self.mended = False
         self._doomed: dict[str, bool] = {}
+        #: Small files for which there was no room, in the order in which they are to be written.
+        self._put_off: dict[str, bytes] = {}
         self._unflushed = False
 
     def remove(self, name: str, *, keep: bool) -> None:
         """Remove a file, once `settle` is called."""
+        self._put_off.pop(name, None)
         self._doomed[name] = keep
 
     def spare(self, name: str) -> None:
@@ -129,11 +143,13 @@ class Hands:
         """Remove what is to go, the last name first, and make all names lasting."""
         for name in sorted(self._doomed, reverse=True):
             keep = self._doomed.pop(name)
+            freed = io.bytes_given_back(self.directory / name)
             with suppress(FileNotFoundError):
                 if keep and self.keeper is not None:
                     self.keeper.move_file(self.directory / name)
                 else:
                     io.unlink(self.directory / name)
+                    self.freed_bytes += freed
             self.mended |= not name.endswith(DELETED)
             self._unflushed = True
         if self._unflushed:
@@ -153,17 +169,57 @@ class Hands:
         self.mended = True
         if self.keeper is not None:
             self.keeper.keep_tail(path, size)
+        freed = io.bytes_given_back(path, cut_at=size)
         with io.WriteFile.open(path) as file:
             file.truncate(size)
             file.flush()
+        self.freed_bytes += freed
 
-    def put(self, name: str, data: bytes) -> None:
-        """Give a file these bytes; lasting."""
-        path = self.directory / name
+    def put(self, name: str, data: bytes) -> bool:
+        """Give a file these bytes; lasting.
+
+        Returns:
+            Whether that is done. On a full disk it is put off until `finish`: what goes comes
+            first. What follows from the log is missed by nobody meanwhile.
+        """
         self.mended = True
         self.spare(name)
+        self._put_off.pop(name, None)
+        try:
+            self._put(name, data)
+        except OSError as error:
+            if not io.is_full(error):
+                raise
+            self._put_off[name] = data
+            return False
+        return True
+
+    def _put(self, name: str, data: bytes) -> None:
         self.keep_derived(name)
-        replace_file(path, data)
+        replace_file(self.directory / name, data)
+
+    def finish(self, *, lacking: str = "") -> frozenset[str]:
+        """Write what was put off; all that goes is gone.
+
+        Args:
+            lacking: how the names of files end without which the caller can do.
+
+        Returns:
+            The names of such files, if there is still no room for them.
+
+        Raises:
+            OSError: there is still no room for another one.
+        """
+        missing = set()
+        for name, data in self._put_off.items():
+            try:
+                self._put(name, data)
+            except OSError as error:
+                if not (lacking and name.endswith(lacking) and io.is_full(error)):
+                    raise
+                missing.add(name)
+        self._put_off.clear()
+        return frozenset(missing)
 
     def keep_derived(self, name: str) -> None:
         """Keep a file that will be replaced, if such are kept."""
@@ -179,6 +235,8 @@ class Hands:
     def assure(self, name: str) -> None:
         """A file has the bytes that are wanted: make them lasting, and it stay."""
         self.spare(name)
+        if name in self._put_off:
+            return
         with io.WriteFile.open(self.directory / name) as file:
             file.flush()
 
@@ -305,8 +363,10 @@ class Scene:
                     return
         self.files[name] = SceneFile(path, len(data), data if held else b"", why)
         if self.hands is not None:
-            self.hands.put(name, data)
-            self.files[name].data = None
+            if self.hands.put(name, data):
+                self.files[name].data = None
+            else:
+                self.files[name].data = data
 
     def _is_as_before(self, name: str) -> bool:
         """Whether the disk still has this file as it was at the first look."""
@@ -352,6 +412,10 @@ class Scene:
         if self.hands is not None:
             self.hands.spare(but)
             self.hands.settle()
+
+    def finish(self, *, lacking: str = "") -> frozenset[str]:
+        """Write what a full disk had no room for before; see `Hands.finish`."""
+        return frozenset() if self.hands is None else self.hands.finish(lacking=lacking)
 
     # ---- what it came to -------------------------------------------------------------------------
 

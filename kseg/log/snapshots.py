@@ -206,6 +206,11 @@ class SnapshotFiles:
             return None
         return marked
 
+    def delete(self, offset: int) -> None:
+        """Delete the one of that very offset, if it is known."""
+        if offset in self._paths:
+            self._delete(offset)
+
     def remove_stray(self, base_offsets: Collection[int]) -> tuple[int, ...]:
         """Delete `strays`; answers their offsets."""
         return self._delete_all_of(self.strays(base_offsets))

@@ -56,6 +56,9 @@ class OffsetKeeper(Protocol):
     def write_checkpoints(self) -> None:
         """Write what was noted; lasting when this returns."""
 
+    def take_back(self, partition: TopicPartition, recovery_point: int) -> None:
+        """Let the recovery point be no higher, for good, whatever room there is on the disk."""
+
     def forget_broker_epoch(self) -> None:
         """Records go from the log's end, which the mark of a clean shutdown is to tell."""
 

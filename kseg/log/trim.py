@@ -10,6 +10,9 @@ start to some end, never one with a hole. The order sees to that, each step last
     the cut        indexes, then the log, of the segment that becomes the last one
     producers      read again from a snapshot and the log behind it
 
+On a disk that is too full for checkpoints segments go before them (`kseg.log.room`), and the cut,
+too, if no segment goes.
+
 An error after the first of these fails the log: what the disk holds by then, only opening it again
 can tell. Maps of this process into what is cut would kill it, so those are asked about before.
 
@@ -23,14 +26,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
-from kseg.log import residence
+from kseg.log import residence, room
 from kseg.log.append_rules import LAST_OFFSET_MAX
-from kseg.log.deletion import give_up_segments, remove_segment
+from kseg.log.deletion import give_up_segments, remove_segment, unlink_segment
 from kseg.log.finding import find_batch
 from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.published import Published, SegmentInfo
@@ -236,9 +240,26 @@ def truncate_to(state: LogState, offset: int) -> bool:
             return True
         last = state.published.segments_from(offset)[0]
         io.check_cuts(_kept_bytes(last, plan))
+        full = _is_too_full(state, plan, last)
         with state.all_or_poison():
-            _truncate(state, plan, last)
+            _truncate(state, plan, last, full=full)
         return True
+
+
+def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bool:
+    """Whether the new end can only be written down once something is gone.
+
+    Raises:
+        OSError: what goes gives too little; nothing is changed.
+    """
+    assert plan.position is not None
+    if room.is_there(state):
+        return False
+    above = [info for info in state.segments if info.base_offset > last.base_offset]
+    given = room.of_segments(above) + io.bytes_given_back(last.path, cut_at=plan.position)
+    room.refuse_less(state.path, given, "cutting the log there")
+    state.deletions.remove_due(2**63)  # what waits for its time
+    return True
 
 
 def _kept_bytes(last: SegmentInfo, plan: TruncationPlan) -> dict[Path, int]:
@@ -250,26 +271,45 @@ def _kept_bytes(last: SegmentInfo, plan: TruncationPlan) -> dict[Path, int]:
     return {last.path: plan.position} | {path: 0 for path in indexes if path is not None}
 
 
-def _truncate(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> None:
+def _truncate(
+    state: LogState, plan: TruncationPlan, last: SegmentInfo, *, full: bool = False
+) -> None:
+    """Take all steps; on a full disk what goes whole goes before anything is written down."""
     assert plan.position is not None
     offset = plan.log_end_offset
     sealed = tuple(info for info in state.sealed if info.base_offset < last.base_offset)
     end = OffsetMetadata(offset, last.base_offset, plan.position)
     _show_end(state, sealed, last, end, plan.log_start_offset)
-    state.note_offsets(write=True)
-    state.epochs.truncate_from_end(offset)
-    state.epochs.flush()
+    if not full:
+        _write_end(state, offset)
+    elif state.keeper is not None and state.partition is not None:
+        state.keeper.take_back(state.partition, state.recovery_point)
     above = [info for info in state.segments if info.base_offset > last.base_offset]
     if above:
         _make_last(state, last)
-    _give_up(state, above, snapshots=True)
+    _give_up(state, above, snapshots=True, at_once=full)
+    still_full = full and not room.is_there(state)
+    if full and not still_full:
+        _write_end(state, offset)
+    given = io.bytes_given_back(last.path, cut_at=plan.position)
     state.active.truncate_to(offset, now_ms=state.now_ms())
     state.active.flush()
+    state.deletions.freed_bytes += given
     state.move_end(offset)
+    if still_full:
+        # Whoever loads the log before this is done finds its end by walking the last segment.
+        _write_end(state, offset)
     _reload_producers(state)
     state.flush_names()
     state.publish()
     state.note_offsets()
+
+
+def _write_end(state: LogState, offset: int) -> None:
+    """Write down where the log ends, or before: what goes on that word may go then."""
+    state.note_offsets(write=True)
+    state.epochs.truncate_from_end(offset)
+    state.epochs.flush()
 
 
 def _show_end(
@@ -319,10 +359,15 @@ def _make_last(state: LogState, last: SegmentInfo) -> None:
     state.replace_segments(gone)
 
 
-def _give_up(state: LogState, segments: Sequence[SegmentInfo], *, snapshots: bool) -> None:
+def _give_up(
+    state: LogState, segments: Sequence[SegmentInfo], *, snapshots: bool, at_once: bool = False
+) -> None:
     """Take the names of segments away, the newest first; each lasting before the next."""
     for info in sorted(segments, key=lambda info: -info.base_offset):
-        give_up_segments(state, [info], snapshots=snapshots)
+        if at_once:
+            unlink_segment(state, info, snapshot=snapshots)
+        else:
+            give_up_segments(state, [info], snapshots=snapshots)
         state.flush_names()
 
 
@@ -370,7 +415,15 @@ def truncate_fully_and_start_at(
     start = offset if log_start_offset is None else log_start_offset
     if not 0 <= start <= offset <= LAST_OFFSET_MAX + 1:
         raise ValueError(f"a log cannot start at {start} and end at {offset}")
-    with state.changing(), state.all_or_poison():
+    with state.changing():
+        # Where it begins anew cannot be written down on a full disk: all goes but for one name.
+        if not (room.is_there(state) or truncate_to(state, state.first_base_offset)):
+            room.refuse_less(state.path, 0, "an empty log")
+        _begin_anew(state, offset, start)
+
+
+def _begin_anew(state: LogState, offset: int, start: int) -> None:
+    with state.all_or_poison():
         last = SegmentInfo(state.files_of(offset), 0, is_last=True)
         end = OffsetMetadata(offset, offset, 0)
         state.high_watermark = end
@@ -404,8 +457,9 @@ def truncate_fully_and_start_at(
 def increment_log_start(state: LogState, offset: int) -> bool:
     """Let the log start at `offset`; what lies before it cannot be read any more.
 
-    The files of segments that lie before it wholly go with the next retention. Producers are not
-    forgotten. Lasting when this returns.
+    The files of segments that lie before it wholly go with the next retention, or now where the
+    disk is too full to write the start down. Producers are not forgotten. Lasting when this
+    returns.
 
     Args:
         state: the log.
@@ -416,7 +470,9 @@ def increment_log_start(state: LogState, offset: int) -> bool:
 
     Raises:
         OffsetOutOfRangeError: it is negative, or lies past the high watermark.
-        OSError: the start is moved, but not for good: a crash may take it back.
+        OSError: the start is moved, but not for good: a crash may take it back. Or the disk is too
+            full to write it down and gets too little back from segments that lie before it wholly:
+            nothing is changed.
         PoisonedFileError: the log failed before.
 
     Source: Kafka `UnifiedLog.maybeIncrementLogStartOffset`.
@@ -432,6 +488,7 @@ def increment_log_start(state: LogState, offset: int) -> bool:
             # Where it starts may not be written down yet: a call before may have failed half-way.
             state.note_offsets(write=True)
             return False
+        room.free_oldest(state, _whole_before(state, offset))
         state.move_start(offset)
         state.producers.on_log_start_incremented(state.snapshots, offset)
         state.publish()
@@ -441,6 +498,11 @@ def increment_log_start(state: LogState, offset: int) -> bool:
         state.epochs.truncate_from_start(offset)
         state.epochs.flush()
         return True
+
+
+def _whole_before(state: LogState, offset: int) -> list[SegmentInfo]:
+    """The segments all of whose records lie before an offset, but for the last segment."""
+    return [info for info, later in pairwise(state.segments) if later.base_offset <= offset]
 
 
 __all__ = [
