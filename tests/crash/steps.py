@@ -81,6 +81,23 @@ class Abandon:
     loose: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Tear:
+    """The process dies in the middle of a write, with so many bytes of it in the log."""
+
+    size: int = 12_000
+
+
+@dataclass(frozen=True, slots=True)
+class FillUp:
+    """From here on the disk has no block but those that are freed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mend:
+    """Recover the log of a process that died, keep nothing of what goes, and open it."""
+
+
 Step = (
     Append
     | Follow
@@ -93,4 +110,7 @@ Step = (
     | Retain
     | Reopen
     | Abandon
+    | Tear
+    | FillUp
+    | Mend
 )

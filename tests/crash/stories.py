@@ -11,7 +11,7 @@ import errno
 import random
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from kseg.log import trim
 from kseg.log.append_rules import AppendOrigin
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
+from kseg.log.recovering import recover
 from kseg.log.segment_writer import SegmentWriter
 from tests.builders import ABORT, COMMIT, NONE, batch, record
 from tests.crash.history import Kind, Told, Version
@@ -34,16 +35,20 @@ from tests.crash.steps import (
     Abandon,
     Append,
     DeleteRecords,
+    FillUp,
     Flush,
     Follow,
+    Mend,
     NewEpoch,
     Reopen,
     Restart,
     Retain,
     Roll,
     Step,
+    Tear,
     Truncate,
 )
+from tests.full_disk import FullDisk
 
 NOW_MS = 1_700_000_000_000
 PARTITION = "orders-0"
@@ -142,6 +147,7 @@ class Teller:
     log: Log | None = None
     clock: int = NOW_MS
     low_start: int | None = None
+    disk: FullDisk | None = None
 
     def now_ms(self) -> int:
         return self.clock
@@ -201,12 +207,17 @@ class Teller:
         self.version = Version(kept, start, end)
         self._tell("done", self.version)
 
+    def _on_disk(self) -> AbstractContextManager[None]:
+        """The disk that everything is done on, once it is full."""
+        return nullcontext() if self.disk is None else io.calls_replaced(self.disk.calls)
+
     def close(self) -> None:
         """Close it; what it holds is lasting then."""
         log, self.log = self.log, None
         if log is not None:
             sound = not log.state.failed
-            log.close()
+            with self._on_disk():
+                log.close()
             if sound:  # one that failed is only let go of
                 self.low_start = None
                 self._tell("lasting", self.version)
@@ -222,13 +233,23 @@ class Teller:
             with unflushed[0], unflushed[1], suppress(OSError, KsegError):
                 log.roll()  # where that fails, the process dies of it
         had_failed = log.state.failed
-        log.state.fail(KsegError("the process is dead"))
-        with io.calls_replaced(DEAD), suppress(OSError, KsegError):
-            log.close()
+        _die(log)
         self.open(recover=True)
         self._settle_start()
         if had_failed:
             self._look()
+
+    def _tear(self, size: int) -> None:
+        log, self.log = self._log, None
+        active = log.state.active
+        _die(log)
+        with io.WriteFile.open(active.path) as file:
+            file.write_at(file.size, plain(0, records=1, size=2 * size)[:size])
+
+    def _mend(self) -> None:
+        recover(self.path, config=self.config, now_ms=self.clock, keep_cut=False)
+        self.open()
+        self._tell("lasting", self.version)
 
     def _settle_start(self) -> None:
         """A start that moved, but not for good, may have died with the process that moved it."""
@@ -239,7 +260,17 @@ class Teller:
     def take(self, step: Step) -> None:
         """Take one step."""
         self.clock += STEP_MS
+        with self._on_disk():
+            self._take(step)
+
+    def _take(self, step: Step) -> None:
         match step:
+            case FillUp():
+                self.disk = FullDisk(io._calls)
+            case Tear(size):
+                self._tear(size)
+            case Mend():
+                self._mend()
             case NewEpoch():
                 self.epoch += 1
             case Reopen():
@@ -343,6 +374,13 @@ class Teller:
         self.version = version.started_at(log.log_start_offset)
         moved = self.version.start if log.log_start_offset > before else None
         self._tell("done", self.version, 1, start=moved)
+
+
+def _die(log: Log) -> None:
+    """Let go of a log as the end of a process does."""
+    log.state.fail(KsegError("the process is dead"))
+    with io.calls_replaced(DEAD), suppress(OSError, KsegError):
+        log.close()
 
 
 def _base_of(version: Version, count: int) -> int:
