@@ -23,14 +23,16 @@ import numpy as np
 from kseg.analysis.sketches import DistinctCount, KeyCounter, KeyTotals, SizeHistogram, TopKey
 from kseg.analysis.summary import Summary
 from kseg.analysis.units import Unit, UnitKind, plan
-from kseg.analysis.units_run import run_units
+from kseg.analysis.units_run import run_units, skipped_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
+    from kseg.analysis.units_run import OnError
     from kseg.files.mapping import Mapping
+    from kseg.files.names import Unreadable
     from kseg.format.values import BinaryColumn
 
 SCHEMA: Final = "kseg.stats/1"
@@ -185,9 +187,13 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class StatsReport:
-    """The answer of stats: a row for each partition, by topic, number and path."""
+    """The answer of stats: a row for each partition, by topic, number and path.
+
+    `skipped` names, with `on_error="skip"`, what could not be read.
+    """
 
     partitions: tuple[PartitionReport, ...]
+    skipped: tuple[Unreadable, ...] = ()
 
     @property
     def fault_count(self) -> int:
@@ -201,6 +207,7 @@ def stats(
     options: StatsOptions | None = None,
     jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
+    on_error: OnError = "raise",
 ) -> StatsReport:
     """Count what lies in files, partition directories and data directories.
 
@@ -209,11 +216,13 @@ def stats(
         options: how closely to look.
         jobs: processes to share the work; 1 stays in this one.
         progress: called with bytes done and bytes in all.
+        on_error: "raise" what the file system says of what cannot be read, or "skip" it and count
+            the rest, see `StatsReport.skipped`.
 
     Raises:
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read.
-        ValueError: `jobs` is below 1.
+        ValueError: `jobs` is below 1, or `on_error` neither of its values.
 
     Example:
         >>> from kseg.analysis.stats import stats
@@ -221,9 +230,12 @@ def stats(
         5
     """
     chosen = options or StatsOptions()
-    units = countable(plan(paths))
-    answers = run_units(units, partial(examine, options=chosen), jobs=jobs, progress=progress)
-    return report(merge_all(answers), chosen)
+    skipped = skipped_of(on_error)
+    units = countable(plan(paths, skipped))
+    work = partial(examine, options=chosen)
+    answers = run_units(units, work, jobs=jobs, progress=progress, skipped=skipped)
+    found = report(merge_all(answers), chosen)
+    return replace(found, skipped=tuple(skipped or ()))
 
 
 def countable(units: Iterable[Unit]) -> list[Unit]:

@@ -20,9 +20,11 @@ from kseg.files.names import (
     PartitionFiles,
     PathKind,
     SegmentFiles,
+    Unreadable,
     classify_path,
     list_data_directory,
     list_partition,
+    readable_partitions,
 )
 
 _Listing = Callable[[Path], PartitionFiles]
@@ -73,11 +75,15 @@ class Unit:
             return 0
 
 
-def plan(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Unit]:
+def plan(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    skipped: list[Unreadable] | None = None,
+) -> list[Unit]:
     """The units under some paths: files, partition directories, data directories.
 
     Args:
         paths: one path or several; what two of them lead to is one unit.
+        skipped: takes partitions of data directories that cannot be read; None to raise the fault.
 
     Raises:
         NotALogError: a path is nothing of Kafka's.
@@ -86,15 +92,17 @@ def plan(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Uni
     units: dict[tuple[UnitKind, str], Unit] = {}
     list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
     for path in [paths] if isinstance(paths, (str, PathLike)) else paths:
-        for unit in _units_of(path, list_once):
+        for unit in _units_of(path, list_once, skipped):
             units.setdefault((unit.kind, unit.path), unit)
     return list(units.values())
 
 
-def _units_of(path: str | PathLike[str], listing: _Listing) -> Iterator[Unit]:
+def _units_of(
+    path: str | PathLike[str], listing: _Listing, skipped: list[Unreadable] | None
+) -> Iterator[Unit]:
     known = classify_path(path)
     if known.kind is PathKind.DATA_DIRECTORY:
-        yield from _of_data_directory(known.path)
+        yield from _of_data_directory(known.path, skipped)
     elif known.kind is PathKind.PARTITION:
         yield from _of_partition(list_partition(known.path))
     else:
@@ -102,10 +110,10 @@ def _units_of(path: str | PathLike[str], listing: _Listing) -> Iterator[Unit]:
         yield from _of_file(NamedFile(known.file, known.path), listing)
 
 
-def _of_data_directory(path: Path) -> Iterator[Unit]:
+def _of_data_directory(path: Path, skipped: list[Unreadable] | None) -> Iterator[Unit]:
     listing = list_data_directory(path)
     yield Unit(UnitKind.DATA_DIRECTORY, str(path))
-    for partition in listing.partitions:
+    for partition in readable_partitions((*listing.partitions, *listing.lost), skipped):
         yield from _of_partition(list_partition(partition.path))
     for entry in listing.files:
         if entry.name.kind.holds_batches and entry.name.suffix is None:

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
 
 from kseg.analysis.units import Unit
+from kseg.files.names import Unreadable
 
 #: `progress(done, total)`: bytes examined so far, and in all; called after each unit.
 Progress = Callable[[int, int], None]
 
+#: What becomes of what cannot be read.
+OnError = Literal["raise", "skip"]
+
 _Answer = TypeVar("_Answer")
+
+
+def skipped_of(on_error: OnError) -> list[Unreadable] | None:
+    """Where what cannot be read goes; None for an exception.
+
+    Raises:
+        ValueError: neither of the values.
+    """
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error is raise or skip, not {on_error!r}")
+    return None if on_error == "raise" else []
 
 
 def run_units(
@@ -19,6 +36,7 @@ def run_units(
     *,
     jobs: int = 1,
     progress: Progress | None = None,
+    skipped: list[Unreadable] | None = None,
 ) -> Iterator[_Answer]:
     """Do some work on each unit, the answers in no order that matters.
 
@@ -27,6 +45,7 @@ def run_units(
         work: takes one unit; pickles if `jobs` is above 1.
         jobs: processes to share the work; 1 stays in this one.
         progress: called after each unit.
+        skipped: takes units whose files cannot be read; None to raise the fault.
 
     Raises:
         ValueError: `jobs` is below 1.
@@ -34,11 +53,25 @@ def run_units(
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, not 1 or more")
     total, done = sum(unit.cost for unit in units), 0
-    for unit, answer in _answers(units, work, jobs):
+    careful = partial(_attempt, work=work)
+    for unit, answer in _answers(units, careful, jobs):
         done += unit.cost
         if progress is not None:
             progress(min(done, total), total)
-        yield answer
+        if not isinstance(answer, Unreadable):
+            yield answer
+        elif skipped is None:
+            raise answer.error
+        else:
+            skipped.append(answer)
+
+
+def _attempt(unit: Unit, *, work: Callable[[Unit], _Answer]) -> _Answer | Unreadable:
+    """What work answers, or what the file system said; a process of several does not end of it."""
+    try:
+        return work(unit)
+    except OSError as error:
+        return Unreadable(Path(unit.path), error)
 
 
 def _answers(

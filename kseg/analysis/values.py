@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kseg.analysis.findings import Finding
+from kseg.files.names import Unreadable
 
 SCHEMA = "kseg.verify/1"
 
@@ -99,6 +100,7 @@ class Report:
         ok: nothing but warnings was found.
         files, bytes, batches, records: how much was looked at, see `Examined`.
         findings: by path and position.
+        skipped: with `on_error="skip"`, what could not be read; it is not in the document.
     """
 
     ok: bool
@@ -107,6 +109,7 @@ class Report:
     batches: int
     records: int
     findings: tuple[Finding, ...]
+    skipped: tuple[Unreadable, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The document of `kseg verify --json`."""

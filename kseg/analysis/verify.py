@@ -12,7 +12,7 @@ have a torn tail, which is a warning.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -27,10 +27,11 @@ from kseg.analysis.directory_checks import (
 from kseg.analysis.findings import Finding, Findings
 from kseg.analysis.segment_checks import examine_segment
 from kseg.analysis.units import Unit, UnitKind, plan
-from kseg.analysis.units_run import Progress, run_units
+from kseg.analysis.units_run import Progress, run_units, skipped_of
 from kseg.analysis.values import Examined, Report
 
 if TYPE_CHECKING:
+    from kseg.analysis.units_run import OnError
     from kseg.files.mapping import Mapping
 
 INFLATED_BYTES_MAX = 128 << 20
@@ -58,6 +59,7 @@ def verify(
     jobs: int = 1,
     progress: Progress | None = None,
     options: VerifyOptions | None = None,
+    on_error: OnError = "raise",
 ) -> Report:
     """Examine files, partition directories and data directories.
 
@@ -67,6 +69,8 @@ def verify(
         jobs: processes to share the work; 1 stays in this one.
         progress: called with bytes done and bytes in all.
         options: the rest of the options; `deep` here counts too.
+        on_error: "raise" what the file system says of what cannot be read, or "skip" it and
+            examine the rest, see `Report.skipped`.
 
     Returns:
         The report; `ok` unless there is an error among the findings.
@@ -74,7 +78,7 @@ def verify(
     Raises:
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read.
-        ValueError: `jobs` is below 1.
+        ValueError: `jobs` is below 1, or `on_error` neither of its values.
 
     Example:
         >>> from kseg.analysis.verify import verify
@@ -84,7 +88,11 @@ def verify(
     chosen = options or VerifyOptions()
     chosen = VerifyOptions(deep or chosen.deep, chosen.inflated_max, chosen.mapping)
     work = partial(examine, options=chosen)
-    return report(merge_all(run_units(plan(paths), work, jobs=jobs, progress=progress)))
+    skipped = skipped_of(on_error)
+    units = plan(paths, skipped)
+    answers = run_units(units, work, jobs=jobs, progress=progress, skipped=skipped)
+    found = report(merge_all(answers))
+    return replace(found, skipped=tuple(skipped or ()))
 
 
 def examine(unit: Unit, options: VerifyOptions) -> Examined:

@@ -23,7 +23,7 @@ from kseg.cli.options import (
     paths_argument,
     selection_options,
 )
-from kseg.cli.paths import Partition, known_path, partition_at
+from kseg.cli.paths import Partition, known_paths, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS
 from kseg.errors import KsegError, NotALogError
@@ -153,8 +153,7 @@ class Input:
 def _inputs(
     paths: tuple[str, ...], selection: Selection, per: str, start: int | None, mapping: Mapping
 ) -> Iterator[Input]:
-    for path in paths:
-        known = known_path(path)
+    for path, known in known_paths(paths):
         if known.kind is PathKind.FILE:
             if known.file is None or not known.file.kind.holds_batches:
                 raise NotALogError("a file without records", path=path)

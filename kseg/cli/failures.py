@@ -6,6 +6,9 @@ import os
 import sys
 from contextlib import suppress
 from enum import IntEnum
+from typing import Final
+
+import click
 
 from kseg.cli.escapes import printable
 from kseg.errors import (
@@ -19,6 +22,8 @@ from kseg.errors import (
     UncleanShutdownError,
     UnreadableError,
 )
+
+_PASSED_OVER: Final = "kseg.passed-over"
 
 
 class Exit(IntEnum):
@@ -107,6 +112,19 @@ def tell_replaced(count: int, place: str = "") -> None:
             f"kseg: warning: {place}{values} not UTF-8, and U+FFFD stands for what is not; "
             "--bytes base64 keeps all bytes"
         )
+
+
+def pass_over(error: OSError) -> None:
+    """Say that a file or directory cannot be read, and let the verb give the rest; see `answer`."""
+    complain(f"kseg: {one_line(error)}")
+    click.get_current_context().meta[_PASSED_OVER] = True
+
+
+def answer(context: click.Context, told: object) -> object:
+    """What a verb answers where something was passed over: 1 for damage, else 3."""
+    if not context.meta.get(_PASSED_OVER):
+        return told
+    return Exit.FOUND if told == Exit.FOUND else Exit.FILES
 
 
 def complain(line: str) -> None:

@@ -13,10 +13,10 @@ from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import Selection, json_option, paths_argument, selection_options
 from kseg.cli.partition_rows import HEAD, partition_row
-from kseg.cli.paths import known_path
+from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.errors import KsegError, NotALogError
-from kseg.files.names import PathKind
+from kseg.files.names import KnownPath, PathKind
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
 
@@ -41,8 +41,8 @@ def info(
     """
     found: list[dict[str, Any]] = []
     faults: list[KsegError] = []
-    for path in paths:
-        found += _of_path(path, Selection(topics, partitions), faults)
+    for path, known in known_paths(paths):
+        found += _of_path(path, known, Selection(topics, partitions), faults)
     if as_json:
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": found})
     else:
@@ -52,8 +52,9 @@ def info(
     return Exit.FOUND if faults else Exit.OK
 
 
-def _of_path(path: str, selection: Selection, faults: list[KsegError]) -> list[dict[str, Any]]:
-    known = known_path(path)
+def _of_path(
+    path: str, known: KnownPath, selection: Selection, faults: list[KsegError]
+) -> list[dict[str, Any]]:
     if known.kind is not PathKind.FILE:
         found = partitions_of((path,), selection)
         return [_partition(partition.path, faults) for partition in found]

@@ -43,7 +43,7 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
         try:
-            return super().invoke(ctx)
+            return failures.answer(ctx, super().invoke(ctx))
         except BrokenPipeError as error:
             # Click takes any of these for an answer that nobody reads, and ends with 1.
             raise standard_streams.PipeError from error

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from kseg.cli.failures import pass_over
 from kseg.cli.options import Selection
 from kseg.errors import NotALogError
 from kseg.files.names import (
     FileKind,
     FileName,
     KnownPath,
+    PartitionDirectory,
     PathKind,
+    Unreadable,
     classify_path,
     list_data_directory,
     list_partition,
     parse_name,
     parse_partition_dir,
+    readable_partitions,
 )
 
 
@@ -73,10 +78,27 @@ def known_path(path: str) -> KnownPath:
     return known
 
 
-def sources(paths: Iterable[str], selection: Selection) -> Iterator[Source]:
-    """The batch-holding files under the paths, and any file that was named itself."""
+def known_paths(paths: Sequence[str]) -> Iterator[tuple[str, KnownPath]]:
+    """What each path is; of several, one that cannot be read is told, and passed over.
+
+    Raises:
+        OSError: the only one is missing, or not to be listed.
+        UsageError, NotALogError: as `known_path` has it.
+    """
     for path in paths:
-        known = known_path(path)
+        try:
+            known = known_path(path)
+        except OSError as error:
+            if len(paths) == 1:
+                raise
+            pass_over(error)
+        else:
+            yield path, known
+
+
+def sources(paths: Sequence[str], selection: Selection) -> Iterator[Source]:
+    """The batch-holding files under the paths, and any file that was named itself."""
+    for path, known in known_paths(paths):
         if known.kind is PathKind.FILE:
             assert known.file is not None
             if _file_is_chosen(known.path, selection):
@@ -99,35 +121,58 @@ def batch_files(partition: Partition) -> Iterator[Source]:
         yield Source(path, name, directory, partition.topic, partition.partition)
 
 
-def partitions(paths: Iterable[str], selection: Selection) -> Iterator[Partition]:
+def partitions(
+    paths: Sequence[str], selection: Selection, *, strict: bool = False
+) -> Iterator[Partition]:
     """The partition directories that the paths are, or hold, as far as they are chosen.
+
+    One that cannot be read is told on standard error and passed over: the verb gives the rest, and
+    ends with 1 where it finds damage, else with 3.
+
+    Args:
+        paths: partition directories and data directories.
+        selection: of topics and partitions.
+        strict: pass over nothing, as verbs want it that take records away.
 
     Raises:
         NotALogError: a path is neither, or nothing in it is chosen.
+        OSError: the only path cannot be read; with `strict`, any of them.
     """
-    for path in paths:
-        known = known_path(path)
+    known_ones = ((path, known_path(path)) for path in paths) if strict else known_paths(paths)
+    for path, known in known_ones:
         if known.kind is PathKind.FILE:
             raise NotALogError("a file; this verb wants a directory", path=path)
-        if known.kind is PathKind.PARTITION:
-            found = [partition_at(known.path)]
-        else:
-            listing = list_data_directory(known.path)
-            found = [partition_at(entry.path) for entry in listing.partitions]
-        chosen = [one for one in found if selection.takes(one.topic, one.partition)]
+        found = _entries(known, strict=strict)
+        chosen = [one for one in found if _is_chosen(one, selection)]
         if not chosen and selection:
             raise NotALogError("no partition here is chosen by --topic and --partition", path=path)
-        yield from chosen
+        skipped = list[Unreadable]()
+        readable = chosen if strict else list(readable_partitions(chosen, skipped))
+        for one in skipped:
+            pass_over(one.error)
+        yield from (partition_at(entry.path) for entry in readable)
 
 
-def places(paths: Iterable[str], selection: Selection) -> Iterator[str]:
-    """The paths themselves, or the partitions in them that are chosen.
+def _entries(known: KnownPath, *, strict: bool) -> list[PartitionDirectory]:
+    if known.kind is PathKind.PARTITION:
+        return [PartitionDirectory(known.path, known.partition)]
+    listing = list_data_directory(known.path)
+    return [*listing.partitions, *(() if strict else listing.lost)]
+
+
+def _is_chosen(entry: PartitionDirectory, selection: Selection) -> bool:
+    one = partition_at(entry.path)
+    return selection.takes(one.topic, one.partition)
+
+
+def places(paths: Sequence[str], selection: Selection) -> Iterator[str]:
+    """The paths themselves, or the partitions in them that are chosen; see `partitions`.
 
     Raises:
         NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
+        OSError: the only path cannot be read.
     """
-    for path in paths:
-        known_path(path)
+    for path, _known in known_paths(paths):
         if selection:
             yield from (str(partition.path) for partition in partitions((path,), selection))
         else:
@@ -137,7 +182,8 @@ def places(paths: Iterable[str], selection: Selection) -> Iterator[str]:
 def partition_at(path: Path) -> Partition:
     """What a directory's name says; nothing for one under a name that Kafka would not take."""
     try:
-        name = parse_partition_dir(path.resolve().name)
+        # `resolve` would not take a link in a circle.
+        name = parse_partition_dir(os.path.basename(os.path.realpath(path)))
     except NotALogError:
         return Partition(path, None, None)
     return Partition(path, name.topic, name.partition)

@@ -26,13 +26,13 @@ from kseg.cli.options import (
     range_options,
     selection_options,
 )
-from kseg.cli.paths import known_path
+from kseg.cli.paths import known_path, known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.standard_streams import ReaderGone
 from kseg.errors import NotALogError
-from kseg.files.names import PathKind
+from kseg.files.names import KnownPath, PathKind
 from kseg.log.overlaps import believed_end
 from kseg.log.partition import Log
 from kseg.log.segment import Segment
@@ -80,8 +80,8 @@ def read(
         run.follow(_one_partition(paths, Selection(topics, partitions)))
         tell_replaced(run.sink.replaced)
         return
-    for path in paths:
-        run.path(path, Selection(topics, partitions))
+    for path, known in known_paths(paths):
+        run.path(path, known, Selection(topics, partitions))
     tell_replaced(run.sink.replaced)
 
 
@@ -140,9 +140,8 @@ class Reader:
         self.sink = RowSink(out.write, limit=asked.limit, last=asked.last)
         self._headed = False
 
-    def path(self, path: str, selection: Selection) -> None:
+    def path(self, path: str, known: KnownPath, selection: Selection) -> None:
         """Write the records of a file, a partition or a data directory."""
-        known = known_path(path)
         if known.kind is PathKind.FILE:
             self._file(known.path)
             return

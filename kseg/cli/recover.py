@@ -86,7 +86,9 @@ def recover(
     the log and of its indexes after a good end, too. Changes nothing without --apply.
     """
     change = changing.change_of(**how)
-    found = changing.changeable(list(partitions_of((directory,), Selection(topics, partitions))))
+    found = changing.changeable(
+        list(partitions_of((directory,), Selection(topics, partitions), strict=True))
+    )
     check_settings(settings, (each.topic for each in found))
     if len(found) > 1:
         found = [each for each in found if entry_of(each.path).kind is EntryKind.LOG]

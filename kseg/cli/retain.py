@@ -81,7 +81,7 @@ def retain(
     Deletes nothing without --apply.
     """
     change = changing.change_of(**how)
-    found = list(partitions_of((directory,), Selection(topics, partitions)))
+    found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
     check_settings(settings, (each.topic for each in found))
     # What is empty, deleted, in the making or astray has none, unless it is asked for by name.
     chosen = [each for each in found if _has_retention(each.path)] if len(found) > 1 else found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import output
-from kseg.cli.failures import Exit, complain
+from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.options import (
     Selection,
     jobs_option,
@@ -61,7 +61,10 @@ def stats(
             options=options,
             jobs=jobs,
             progress=bar.to,
+            on_error="skip",
         )
+    for skipped in report.skipped:
+        pass_over(skipped.error)
     return write_report(report, paths, encoding, as_json=as_json)
 
 

@@ -65,7 +65,7 @@ def truncate(
     """
     change = changing.change_of(**how)
     clock = clock_of(now_ms)
-    chosen = list(partitions_of((directory,), Selection(topics, partitions)))
+    chosen = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
     if len(chosen) != 1:
         raise click.UsageError(
             f"{len(chosen)} partitions here; choose one with --topic and --partition."

@@ -8,7 +8,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit
+from kseg.cli.failures import Exit, pass_over
 from kseg.cli.options import (
     Selection,
     deep_option,
@@ -58,7 +58,11 @@ def verify(
     options = VerifyOptions(mapping=mapping)
     places = list(places_of(paths, Selection(topics, partitions)))
     with output.progress("verify", 0) as bar:
-        report = run(places, deep=deep, jobs=jobs, progress=bar.to, options=options)
+        report = run(
+            places, deep=deep, jobs=jobs, progress=bar.to, options=options, on_error="skip"
+        )
+    for skipped in report.skipped:
+        pass_over(skipped.error)
     return write_report(report, as_json=as_json)
 
 

@@ -8,8 +8,9 @@ Source: Kafka `LogManager.loadLogs`, `LogLoader`.
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from os import PathLike
@@ -43,6 +44,7 @@ __all__ = [
     "PartitionName",
     "PathKind",
     "SegmentFiles",
+    "Unreadable",
     "classify_path",
     "file_name",
     "list_data_directory",
@@ -50,8 +52,10 @@ __all__ = [
     "offset_from_file_name",
     "parse_name",
     "parse_partition_dir",
+    "readable_partitions",
     "segment_name",
     "sort_partition",
+    "why_unreadable",
 ]
 
 
@@ -123,12 +127,31 @@ class DataDirectory:
             copies under other names that hold segments.
         files: its checkpoints, `meta.properties`, `.lock` and the like.
         foreign: everything else.
+        lost: those of `foreign` that are links under a partition's name and lead nowhere.
     """
 
     path: Path
     partitions: tuple[PartitionDirectory, ...] = ()
     files: tuple[NamedFile, ...] = ()
     foreign: tuple[Path, ...] = ()
+    lost: tuple[PartitionDirectory, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A path that was passed over, and what the file system said of it."""
+
+    path: Path
+    error: OSError
+
+    @property
+    def reason(self) -> str:
+        """What the file system said, without a path."""
+        return self.error.strerror or str(self.error)
+
+    def __str__(self) -> str:
+        """The path and the reason."""
+        return f"{self.path}: {self.reason}"
 
 
 class PathKind(Enum):
@@ -219,21 +242,81 @@ def list_data_directory(path: str | PathLike[str]) -> DataDirectory:
     known, others = _list_files(directory)
     files = [entry for entry in known if entry.name.kind in OF_DATA_DIRECTORIES]
     foreign = [entry.path for entry in known if entry.name.kind not in OF_DATA_DIRECTORIES]
-    partitions = []
+    partitions, lost = [], []
     for other in others:
         if other.is_dir() and _is_partition(other):
             partitions.append(PartitionDirectory(other, _partition_name(other)))
+            continue
+        foreign.append(other)
+        name = _partition_name(other)
+        if name is not None and _leads_nowhere(other):
+            lost.append(PartitionDirectory(other, name))
+    return DataDirectory(
+        directory, tuple(partitions), tuple(files), tuple(sorted(foreign)), tuple(lost)
+    )
+
+
+def _leads_nowhere(path: Path) -> bool:
+    """Whether it is a link without a target, one to itself, or one not to be followed."""
+    if not path.is_symlink():
+        return False
+    try:
+        path.stat()
+    except OSError:
+        return True
+    return False
+
+
+def readable_partitions(
+    found: Iterable[PartitionDirectory], skipped: list[Unreadable] | None
+) -> Iterator[PartitionDirectory]:
+    """Those of some partition directories that can be read: listed, and each log opened.
+
+    Args:
+        found: as `list_data_directory` has them, lost ones among them.
+        skipped: takes the others; None to raise what the file system says of the first.
+
+    Raises:
+        OSError: one cannot be read, and nobody takes it.
+    """
+    for entry in found:
+        error = why_unreadable(entry.path)
+        if error is None:
+            yield entry
+        elif skipped is None:
+            raise error
         else:
-            foreign.append(other)
-    return DataDirectory(directory, tuple(partitions), tuple(files), tuple(sorted(foreign)))
+            skipped.append(Unreadable(entry.path, error))
+
+
+def why_unreadable(directory: Path) -> OSError | None:
+    """What keeps a partition directory or one of its logs from being read; None if nothing does.
+
+    A log that goes away meanwhile, as retention takes it, is none of it.
+    """
+    try:
+        logs = [segment.log for segment in list_partition(directory).segments]
+    except OSError as error:
+        return error
+    for log in logs:
+        try:
+            os.stat(log)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return error
+        if not os.access(log, os.R_OK):
+            return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(log))
+    return None
 
 
 def classify_path(path: str | PathLike[str]) -> KnownPath:
     """Tell whether a path is a file of Kafka's, a partition directory or a data directory.
 
-    A directory that holds segments is a partition, whatever its name; one that holds partitions is
-    a data directory. A file that ends in `.log` and the like is what its extension says, even if
-    no offset precedes it: a copy made by hand can still be looked into.
+    A directory that holds segments is a partition, whatever its name, and so is an empty one under
+    a partition's name; one that holds partitions is a data directory. A file that ends in `.log`
+    and the like is what its extension says, even if no offset precedes it: a copy made by hand can
+    still be looked into.
 
     Raises:
         NotALogError: none of the three; the message says what was found instead.
@@ -243,11 +326,13 @@ def classify_path(path: str | PathLike[str]) -> KnownPath:
     if not place.is_dir():
         place.stat()  # a missing path is an OSError, and says so best itself
         return KnownPath(place, PathKind.FILE, file=file_name(place))
-    files, _others = _list_files(place)
+    files, others = _list_files(place)
+    if not files and not others and _partition_name(place) is not None:
+        return KnownPath(place, PathKind.PARTITION, partition=_partition_name(place))
     if any(entry.name.kind not in OF_DATA_DIRECTORIES for entry in files):
         return KnownPath(place, PathKind.PARTITION, partition=_partition_name(place))
     listing = list_data_directory(place)
-    if listing.partitions or listing.files:
+    if listing.partitions or listing.files or listing.lost:
         return KnownPath(place, PathKind.DATA_DIRECTORY)
     raise NotALogError(_nothing_here(listing), path=place)
 
@@ -257,12 +342,20 @@ def _list_files(directory: Path) -> tuple[list[NamedFile], list[Path]]:
     known, others = [], []
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            name = _parse_leniently(entry.name) if entry.is_file() else None
+            name = _parse_leniently(entry.name) if _is_file(entry) else None
             if name is None:
                 others.append(directory / entry.name)
             else:
                 known.append(NamedFile(name, directory / entry.name))
     return known, others
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a file, or leads to one; a link in a circle does not."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _group_segments(

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
-from kseg.files.names import PartitionName, PathKind, classify_path, list_data_directory
+from kseg.files.names import (
+    PartitionDirectory,
+    PartitionName,
+    PathKind,
+    Unreadable,
+    classify_path,
+    list_data_directory,
+    readable_partitions,
+)
 from kseg.format.header import BatchTable
 from kseg.format.request import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX
 from kseg.format.values import RecordColumns
@@ -24,6 +32,8 @@ if TYPE_CHECKING:
 #: Fields that a scan adds to those of a segment.
 PLACE_FIELDS: Final = ("topic", "partition")
 Bounds = tuple[int | None, int | None]
+#: What becomes of what cannot be read: it ends everything before it begins, or is passed over.
+OnError = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,7 @@ class Scan:
         sources: what is read, in order.
         fields: the columns given.
         errors: with `on_corrupt="skip"`, the faults that the latest iteration passed over.
+        skipped: with `on_error="skip"`, what could not be read when the scan was made.
     """
 
     sources: tuple[ScanSource, ...]
@@ -52,6 +63,7 @@ class Scan:
     mapping: Mapping
     where: dict[str, Any]
     errors: list[KsegError] = field(default_factory=list)
+    skipped: tuple[Unreadable, ...] = ()
 
     def __iter__(self) -> Iterator[RecordColumns]:
         """The records, a bounded piece at a time, in the order of `sources`."""
@@ -129,6 +141,7 @@ def scan(
     isolation: str = "read_uncommitted",
     verify_crc: bool = True,
     on_corrupt: str = "raise",
+    on_error: OnError = "raise",
     control: bool = False,
     max_rows: int = ROWS_MAX,
     max_bytes: int = BYTES_MAX,
@@ -148,6 +161,8 @@ def scan(
         isolation: "read_uncommitted" or "read_committed" (whole partitions only).
         verify_crc: refuse damaged batches.
         on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`.
+        on_error: "raise" what the file system says of a path or a partition that cannot be read,
+            before the first record; or "skip" it and read the rest, see `Scan.skipped`.
         control: give transaction markers and other control records too.
         max_rows, max_bytes: bounds of a piece.
         mapping: "auto", "always" or "never", see `Segment.open`.
@@ -155,7 +170,7 @@ def scan(
     Raises:
         NotALogError: a path is nothing that kseg reads, or nothing is left after choosing.
         ValueError: an argument is none of its values.
-        OSError: a path is missing or cannot be listed.
+        OSError: a path is missing, or something in it cannot be read.
 
     Example:
         >>> reader = scan("orders-0", offset=(240, None), fields=("offset", "key"))
@@ -166,16 +181,20 @@ def scan(
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
     if on_corrupt not in ("raise", "skip"):
         raise ValueError(f"on_corrupt is raise or skip, not {on_corrupt!r}")
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error is raise or skip, not {on_error!r}")
     chosen = [Path(path) for path in ((paths,) if isinstance(paths, (str, PathLike)) else paths)]
-    sources = [source for path in chosen for source in _sources(path)]
+    skipped: list[Unreadable] | None = None if on_error == "raise" else []
     wanted_topics = None if topics is None else set(topics)
     wanted_partitions = None if partitions is None else set(partitions)
-    kept = tuple(
-        source
-        for source in sources
-        if (wanted_topics is None or source.topic in wanted_topics)
-        and (wanted_partitions is None or source.partition in wanted_partitions)
-    )
+
+    def wants(name: PartitionName | None) -> bool:
+        topic, partition = (None, None) if name is None else (name.topic, name.partition)
+        return (wanted_topics is None or topic in wanted_topics) and (
+            wanted_partitions is None or partition in wanted_partitions
+        )
+
+    kept = tuple(source for path in chosen for source in _readable(path, wants, skipped))
     if not kept:
         raise NotALogError("no partition is left to read", path=chosen[0] if chosen else None)
     if isolation == "read_committed" and any(source.is_file for source in kept):
@@ -191,7 +210,14 @@ def scan(
         "max_rows": max_rows,
         "max_bytes": max_bytes,
     }
-    return Scan(kept, _fields(fields, len(kept)), on_corrupt, mapping, where)
+    return Scan(
+        kept,
+        _fields(fields, len(kept)),
+        on_corrupt,
+        mapping,
+        where,
+        skipped=tuple(skipped or ()),
+    )
 
 
 def _fields(fields: Iterable[str] | None, source_count: int) -> tuple[str, ...]:
@@ -205,19 +231,41 @@ def _fields(fields: Iterable[str] | None, source_count: int) -> tuple[str, ...]:
     return wanted
 
 
-def _sources(path: Path) -> Iterator[ScanSource]:
+def _readable(
+    path: Path, wants: Callable[[PartitionName | None], bool], skipped: list[Unreadable] | None
+) -> Iterator[ScanSource]:
+    """What a path holds that can be read; the rest goes to `skipped`, or is raised."""
+    try:
+        yield from _sources(path, wants, skipped)
+    except OSError as error:
+        if skipped is None:
+            raise
+        skipped.append(Unreadable(path, error))
+
+
+def _sources(
+    path: Path, wants: Callable[[PartitionName | None], bool], skipped: list[Unreadable] | None
+) -> Iterator[ScanSource]:
     """What a path holds to be read, in order; deleted and stray partitions are passed over."""
     known = classify_path(path)
     if known.kind is PathKind.FILE:
         if known.file is None or not known.file.kind.holds_batches:
             raise NotALogError("not a file of batches", path=path)
-        yield _source(path, is_file=True, name=_partition_around(path))
-    elif known.kind is PathKind.PARTITION:
-        yield _source(path, is_file=False, name=known.partition)
+        name = _partition_around(path)
+        if wants(name):
+            yield _source(path, is_file=True, name=name)
+        return
+    if known.kind is PathKind.PARTITION:
+        found = [PartitionDirectory(path, known.partition)]
     else:
-        for directory in list_data_directory(path).partitions:
-            if directory.name is None or directory.name.suffix is None:
-                yield _source(directory.path, is_file=False, name=directory.name)
+        listing = list_data_directory(path)
+        found = [
+            entry
+            for entry in (*listing.partitions, *listing.lost)
+            if entry.name is None or entry.name.suffix is None
+        ]
+    for entry in readable_partitions((one for one in found if wants(one.name)), skipped):
+        yield _source(entry.path, is_file=False, name=entry.name)
 
 
 def _partition_around(file: Path) -> PartitionName | None:

@@ -1,0 +1,234 @@
+"""Partition directories that are empty, or cannot be read, hide none of the others."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg.analysis.stats import stats
+from kseg.analysis.verify import verify
+from kseg.errors import NotALogError
+from kseg.files.names import PathKind, classify_path, list_data_directory
+from tests.builders import batch, record, write_segment
+from tests.unit.cli.conftest import Kseg
+from tests.unit.log.logs import one, open_log
+
+#: `CAP_DAC_OVERRIDE` and `CAP_DAC_READ_SEARCH`: by these, modes do not concern root.
+CAPABILITIES = (1, 2)
+PR_CAPBSET_DROP = 24
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A data directory with orders-0 and orders-2, three records each."""
+    for number in (0, 2):
+        with open_log(tmp_path / "data" / f"orders-{number}") as log:
+            log.append(one(count=3))
+    yield tmp_path / "data"
+    for path in (tmp_path / "data").iterdir():
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o755)
+
+
+def _forbidden(path: Path) -> None:
+    write_segment(path, 0, batch([record(b"hidden")]))
+    path.chmod(0)
+
+
+def _not_to_be_searched(path: Path) -> None:
+    write_segment(path, 0, batch([record(b"hidden")]))
+    path.chmod(0o444)
+
+
+def _forbidden_log(path: Path) -> None:
+    write_segment(path, 0, batch([record(b"hidden")])).chmod(0)
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("gone")
+
+
+def _circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+#: Those that only a user without root's rights cannot read stand first.
+UNREADABLE: dict[str, Callable[[Path], None]] = {
+    "forbidden": _forbidden,
+    "not to be searched": _not_to_be_searched,
+    "forbidden log": _forbidden_log,
+    "dangling": _dangling,
+    "circle": _circle,
+}
+FOR_ROOT_TOO = [UNREADABLE["dangling"], UNREADABLE["circle"]]
+
+VERBS = [
+    ["info", "--json"],
+    ["stats", "--json"],
+    ["read", "--format", "jsonl"],
+    ["dump", "--format", "jsonl"],
+    ["export", "-o", "../out"],
+    ["reindex", "--json"],
+    ["verify", "--json"],
+]
+SHOWN = {"info", "stats", "reindex"}  # a row a partition
+
+
+def _heed_modes() -> None:
+    """Let modes of files concern the program to come, if this is root."""
+    for capability in CAPABILITIES if os.geteuid() == 0 else ():
+        assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0
+
+
+def run_heeding_modes(data: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`kseg` in a process of its own, that may read what modes let it."""
+    return subprocess.run(
+        [sys.executable, "-c", "from kseg.cli.main import main; main()", *words, "."],
+        cwd=data,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=_heed_modes,
+    )
+
+
+@pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+def test_a_verb_gives_the_rest_and_exits_3(
+    data: Path, words: list[str], make: Callable[[Path], None]
+) -> None:
+    make(data / "orders-1")
+    ran = run_heeding_modes(data, *words)
+    assert ran.returncode == 3
+    told = [line for line in ran.stderr.splitlines() if "orders-1" in line]
+    assert len(told) == 1
+    assert told[0].startswith(("kseg: orders-1", "kseg: ./orders-1"))
+    if words[0] in SHOWN:
+        assert [row["partition"] for row in json.loads(ran.stdout)["partitions"]] == [0, 2]
+    elif words[0] in ("read", "dump"):
+        assert [json.loads(line)["dir"] for line in ran.stdout.splitlines()] == (
+            ["orders-0"] * 3 + ["orders-2"] * 3
+        )
+    elif words[0] == "export":
+        assert sorted(path.name for path in (data.parent / "out").iterdir()) == [
+            "orders-0.parquet",
+            "orders-2.parquet",
+        ]
+    else:
+        assert json.loads(ran.stdout)["records"] == 6
+
+
+@pytest.mark.parametrize("words", [["info"], ["verify"], ["stats"], ["read"]])
+def test_damage_beside_what_cannot_be_read_exits_1(
+    kseg: Kseg, data: Path, words: list[str]
+) -> None:
+    _dangling(data / "orders-1")
+    path = data / "orders-0" / f"{0:020d}.log"
+    broken = bytearray(path.read_bytes() * 2)
+    broken[20 + len(broken) // 2] ^= 1
+    broken[8 + len(broken) // 2] = 0x80
+    path.write_bytes(broken)
+    ran = kseg(*words, data)
+    assert ran.code == 1
+    assert "orders-1" in ran.err
+
+
+@pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+def test_an_empty_directory_is_a_partition_without_records(data: Path, words: list[str]) -> None:
+    (data / "orders-1").mkdir()
+    ran = run_heeding_modes(data, *words)
+    assert (ran.returncode, "orders-1" in ran.stderr) == (0, words[0] == "export")
+    if words[0] in SHOWN:
+        assert [row["partition"] for row in json.loads(ran.stdout)["partitions"]] == [0, 1, 2]
+
+
+def test_several_paths_hide_none_either(kseg: Kseg, data: Path) -> None:
+    (data / "orders-1").mkdir()
+    ran = kseg("info", "--json", *(data / f"orders-{n}" for n in (0, 1, 2, 3)))
+    assert ran.code == 3
+    assert [row["partition"] for row in ran.document["partitions"]] == [0, 1, 2]
+    assert "orders-3: No such file" in ran.err
+
+
+def test_what_is_not_chosen_need_not_be_readable(kseg: Kseg, data: Path) -> None:
+    _dangling(data / "orders-1")
+    for words in (["info"], ["stats"], ["verify"], ["read"], ["lookup", "--offset", "1"]):
+        ran = kseg(*words, "--partition", "2", data)
+        assert (ran.code, ran.err) == (0, "")
+
+
+@pytest.mark.parametrize("make", FOR_ROOT_TOO)
+def test_a_scan_is_refused_before_its_first_record(
+    data: Path, make: Callable[[Path], None]
+) -> None:
+    make(data / "orders-1")
+    with pytest.raises(OSError, match="orders-1"):
+        kseg.scan(data)
+    assert kseg.scan(data, partitions=[0, 2]).to_arrow().num_rows == 6
+
+
+@pytest.mark.parametrize("make", FOR_ROOT_TOO)
+def test_a_scan_skips_and_says_what(data: Path, make: Callable[[Path], None]) -> None:
+    make(data / "orders-1")
+    found = kseg.scan(data, on_error="skip")
+    assert found.to_arrow().num_rows == 6
+    assert [one.path for one in found.skipped] == [data / "orders-1"]
+    assert str(found.skipped[0]).startswith(str(data / "orders-1"))
+
+
+def test_a_scan_of_an_empty_partition_has_no_records(data: Path) -> None:
+    (data / "orders-1").mkdir()
+    assert kseg.scan(data).to_arrow().num_rows == 6
+    assert kseg.scan(data / "orders-1").to_arrow().num_rows == 0
+    with kseg.Log.open(data / "orders-1") as log:
+        assert (log.log_start_offset, list(log.records()), log.segments) == (0, [], ())
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("analysis", [verify, stats])
+def test_an_analysis_raises_or_skips(
+    data: Path, analysis: Callable[..., object], jobs: int
+) -> None:
+    _dangling(data / "orders-1")
+    with pytest.raises(OSError, match="orders-1"):
+        analysis(data, jobs=jobs)
+    found = analysis(data, jobs=jobs, on_error="skip")
+    assert [one.path for one in found.skipped] == [data / "orders-1"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("call", [kseg.scan, verify, stats])
+def test_another_word_for_on_error_is_refused(data: Path, call: Callable[..., object]) -> None:
+    with pytest.raises(ValueError, match="raise or skip"):
+        call(data, on_error="ignore")
+
+
+def test_verbs_that_take_records_away_pass_over_nothing(data: Path) -> None:
+    _forbidden(data / "orders-1")
+    for words in (["recover"], ["retain", "--config", "retention.bytes=1"]):
+        assert run_heeding_modes(data, *words).returncode in (1, 3)
+        assert "orders-1" in run_heeding_modes(data, *words).stderr
+
+
+def test_a_file_under_a_partitions_name_is_a_stranger(kseg: Kseg, data: Path) -> None:
+    """As Kafka has it; a broker passes over it."""
+    (data / "orders-1").write_bytes(b"")
+    listing = list_data_directory(data)
+    assert (listing.foreign, listing.lost) == ((data / "orders-1",), ())
+    assert kseg("info", data).code == 0
+
+
+def test_an_empty_directory_without_a_partitions_name_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "orders-0").mkdir()
+    with pytest.raises(NotALogError):
+        classify_path(tmp_path / "nothing")
+    assert classify_path(tmp_path / "orders-0").kind is PathKind.PARTITION
