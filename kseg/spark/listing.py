@@ -53,9 +53,10 @@ class LogEntry:
     """The segments of one partition directory, by base offset.
 
     `topic` and `partition` come from the directory's name and are None where it says neither.
-    `log_start_offset` is where records begin that were not deleted, if the broker's checkpoint says
-    so; segments that were named one by one are read whole. `end_offset` is where reading ends, if
-    it is to end before the log does.
+    `log_start_offset` is where records begin: the first segment's base, or what the broker's
+    checkpoint says; None for segments that were named one by one, each of which is read as it is.
+    `end_offset` is where reading ends, if it is to end before the log does. `unreadable` says why
+    the directory cannot be read, where a query takes damage as rows.
     """
 
     directory: str
@@ -64,6 +65,7 @@ class LogEntry:
     segments: tuple[SegmentEntry, ...]
     log_start_offset: int | None = None
     end_offset: int | None = None
+    unreadable: str | None = None
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
@@ -117,7 +119,7 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
     if not wanted and chosen:
         numbers = sorted({log.partition for log in chosen if log.partition is not None})
         raise _nothing(options, f"none of the partitions asked for; there are {numbers}")
-    if not any(log.segments for log in wanted):
+    if not any(log.segments or log.unreadable for log in wanted):
         raise _nothing(options, "no segments: neither .log nor .kafka files")
     return tuple(sorted(wanted, key=_order))
 
@@ -133,7 +135,14 @@ def _nothing(options: SourceOptions, reason: str) -> NotALogError:
 def _merge(one: LogEntry, other: LogEntry) -> LogEntry:
     """Two paths led to one directory: each segment counts once."""
     segments = {segment.path: segment for segment in (*one.segments, *other.segments)}
-    return replace(one, segments=tuple(sorted(segments.values(), key=_segment_order)))
+    whole = highest(one.log_start_offset, other.log_start_offset)
+    ordered = tuple(sorted(segments.values(), key=_segment_order))
+    return replace(one, segments=ordered, log_start_offset=whole)
+
+
+def highest(one: int | None, other: int | None) -> int | None:
+    """The larger of two bounds, None being none."""
+    return other if one is None else one if other is None else max(one, other)
 
 
 def _segment_order(segment: SegmentEntry) -> tuple[int, str]:
@@ -160,7 +169,7 @@ def _expand(options: SourceOptions, starts: _LogStarts) -> Iterator[LogEntry]:
             if literal:
                 spelled.add(directory)
             if path.is_dir():
-                for log in _list_directory(path, literal):
+                for log in _list_directory(path, literal, options):
                     yield starts.mark(_of_topic(log, options, log.directory in spelled))
             elif literal or _is_log(path):
                 files.setdefault(directory, []).append(path)
@@ -188,22 +197,43 @@ def _is_log(path: Path) -> bool:
 _LOG_KINDS = (names.FileKind.LOG, names.FileKind.KAFKA07)
 
 
-def _list_directory(path: Path, literal: bool) -> list[LogEntry]:
+def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[LogEntry]:
     """A partition directory as itself, a data directory as what is in it."""
     partition = names.list_partition(path)
     if partition.segments:
         return [_log(partition)]
     listing = names.list_data_directory(path)
-    logs = [
-        _log(names.list_partition(child.path))
-        for child in listing.partitions
+    children = [
+        child
+        for child in (*listing.partitions, *listing.lost)
         if child.name is None or child.name.suffix is None
     ]
+    skipped = list[names.Unreadable]() if options.permissive else None
+    asked = [child for child in children if _wanted(child, options)]
+    others = [child for child in children if child not in asked]
+    readable = (
+        *names.readable_partitions(asked, skipped),
+        *names.readable_partitions(others, []),  # nobody asks for them, whatever they are
+    )
+    logs = [_log(names.list_partition(child.path)) for child in readable]
+    logs += map(_unreadable, skipped or ())
     if not logs and partition.name is not None:
         return [_log(partition)]
     if not logs and literal and not listing.files:
         names.classify_path(path)  # raises, and says best what was found instead
     return logs
+
+
+def _wanted(child: names.PartitionDirectory, options: SourceOptions) -> bool:
+    """Whether a partition is asked for, as far as its name says."""
+    return child.name is None or options.wants(child.name.topic, child.name.partition)
+
+
+def _unreadable(skipped: names.Unreadable) -> LogEntry:
+    """A directory of which there is nothing but what the file system said."""
+    directory = os.path.realpath(skipped.path.parent) + os.sep + skipped.path.name
+    name = names.parse_partition_dir(skipped.path.name)
+    return LogEntry(directory, name.topic, name.partition, (), unreadable=skipped.reason)
 
 
 def _remote_log(remote: Found) -> LogEntry:
@@ -217,7 +247,7 @@ def _chosen(remote: Found) -> LogEntry:
     chosen = [segment for segment in log.segments if segment.path in (remote.chosen or ())]
     if not chosen:
         raise NotALogError("a segment's .log was expected", path=", ".join(remote.chosen or ()))
-    return replace(log, segments=tuple(chosen))
+    return replace(log, segments=tuple(chosen), log_start_offset=None)
 
 
 def _log(
@@ -237,6 +267,7 @@ def _log(
             _entry(directory, segment, after, sizes)
             for segment, after in zip(segments, [*following[1:], None], strict=False)
         ),
+        log_start_offset=segments[0].base_offset if segments else None,
     )
 
 
@@ -265,7 +296,8 @@ def _list_files(directory: Path, paths: list[Path]) -> LogEntry:
     for path in paths:
         segment = beside.get(path.name)
         chosen.append(segment if segment is not None else _alone(directory, path))
-    return replace(log, segments=tuple(sorted(set(chosen), key=_segment_order)))
+    segments = tuple(sorted(set(chosen), key=_segment_order))
+    return replace(log, segments=segments, log_start_offset=None)
 
 
 def _alone(directory: Path, path: Path) -> SegmentEntry:
@@ -293,7 +325,11 @@ class _LogStarts:
         if data not in self._known:
             self._known[data] = _read_log_starts(data)
         start = self._known[data].get(TopicPartition(log.topic, log.partition))
-        return log if start is None else replace(log, log_start_offset=start)
+        return (
+            log
+            if start is None
+            else replace(log, log_start_offset=highest(log.log_start_offset, start))
+        )
 
 
 def _read_log_starts(data_directory: str) -> Mapping[TopicPartition, int]:

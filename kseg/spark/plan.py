@@ -1,8 +1,9 @@
 """Who reads what: segments pruned, big ones cut at batch starts, small ones packed into tasks.
 
 A plan is made on the driver, again for every action and for `explain`, so it must be quick: names
-and sizes do most of the work, and an index is opened only for a segment that is to be cut or might
-be pruned by time. Indexes help and are never believed. A cut is taken from one only where a whole
+and sizes do most of the work; an index is opened for a segment that is to be cut or might be pruned
+by time, and once for its end: what it holds past the next one's base, that one does not give again.
+Indexes help and are never believed. A cut is taken from one only where a whole
 batch with a right checksum starts; a segment is pruned by its time index only if the log's tail
 bears it out; and a reader fails when a cut turns out to lie inside a batch after all. Where an
 index does not hold, or there is none, headers are walked.
@@ -13,8 +14,10 @@ the same for the same files. Nothing here imports pyspark.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -26,10 +29,12 @@ from kseg.files.log_file import LogFile
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex, TimeIndexEntry
 from kseg.format.header import BatchHeader
+from kseg.log.overlaps import believed_end
 from kseg.log.partition import Log
+from kseg.log.segment import Segment
 from kseg.log.transactions import AbortedRanges, aborted_ranges
 from kseg.spark.filters import Narrowing
-from kseg.spark.listing import LogEntry, SegmentEntry
+from kseg.spark.listing import LogEntry, SegmentEntry, highest
 from kseg.spark.options import SourceOptions
 from kseg.spark.remote import is_remote, place
 
@@ -37,6 +42,10 @@ from kseg.spark.remote import is_remote, place
 SPLITS_PER_TASK_MAX: Final = 4096
 #: To bear a time index out, at most so much of a log's tail is walked.
 _TAIL_BYTES_MAX: Final = 1 << 20
+#: A segment without an index is walked for its end, on the driver, if it is no larger.
+_WALKED_BYTES_MAX: Final = 16 << 20
+#: Ends of segments that are looked up once: a plan is made for each action, and for each batch.
+_ENDS_KEPT: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,7 @@ class Split:
         start_timestamp: milliseconds; so are records before it.
         end_timestamp: milliseconds; so are records from here on.
         aborted: transactions to leave out, for a reader of committed records.
+        unreadable: why `path`, a partition directory, has no row but that of its damage.
         base_offset: of the segment; None for a copy whose name carries none.
     """
 
@@ -72,6 +82,7 @@ class Split:
     end_timestamp: int | None = None
     aborted: AbortedRanges | None = None
     base_offset: int | None = None
+    unreadable: str | None = None
 
     @property
     def split_bytes(self) -> int:
@@ -146,14 +157,16 @@ def make_plan(
     segment_count = pruned_count = 0
     for log in logs:
         segment_count += len(log.segments)
+        if log.unreadable is not None:
+            splits.append(_damaged(log))
+            continue
         wanted = _range(log, options, narrowing)
         if wanted.is_empty or not narrowing.wants(log.topic, log.partition):
             pruned_count += len(log.segments)
             continue
         if options.isolation == "read_committed":
             wanted = _committed(log, wanted)
-        for segment in log.segments:
-            pieces = list(_split(log, segment, wanted, options))
+        for pieces in _of_log(log, wanted, options):
             splits += pieces
             pruned_count += not pieces
     return Plan(tuple(_pack(splits, options.target_partition_bytes)), segment_count, pruned_count)
@@ -165,9 +178,9 @@ def _range(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Rang
     # Deleted records are none, but the batches that hold them still lie in the file.
     first = log.log_start_offset if options.mode == "records" else None
     return _Range(
-        start_offset=_highest(first, _highest(start, narrowing.start_offset)),
+        start_offset=highest(first, highest(start, narrowing.start_offset)),
         end_offset=_lowest(log.end_offset, _lowest(end, narrowing.end_offset)),
-        start_timestamp=_highest(options.starting_timestamp, narrowing.start_timestamp),
+        start_timestamp=highest(options.starting_timestamp, narrowing.start_timestamp),
         end_timestamp=_lowest(options.ending_timestamp, narrowing.end_timestamp),
     )
 
@@ -184,16 +197,61 @@ def _committed(log: LogEntry, wanted: _Range) -> _Range:
     return replace(wanted, end_offset=end, aborted=aborted if len(aborted) else None)
 
 
-def _highest(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else max(one, other)
-
-
 def _lowest(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)
 
 
 def _crossed(start: int | None, end: int | None) -> bool:
     return end is not None and start is not None and start >= end
+
+
+def _of_log(log: LogEntry, wanted: _Range, options: SourceOptions) -> Iterator[list[Split]]:
+    """The splits of each segment; records that an earlier one gives are left out of those behind.
+
+    So every task knows what it gives, and they agree; the rule is that of `kseg.log.overlaps`.
+    """
+    here = wanted
+    for segment in log.segments:
+        yield list(_split(log, segment, here, options))
+        if log.log_start_offset is None or options.mode != "records":
+            continue
+        if segment.next_base_offset is None or _outside(segment, wanted):
+            continue
+        if not _crossed(segment.next_base_offset, wanted.end_offset):
+            here = replace(here, start_offset=highest(here.start_offset, _end_of(segment)))
+
+
+def _damaged(log: LogEntry) -> Split:
+    """What stands for a directory that cannot be read: one row of damage."""
+    return Split(
+        path=log.directory,
+        topic=log.topic,
+        partition=log.partition,
+        start_position=0,
+        end_position=0,
+        size=0,
+        is_last=True,
+        unreadable=log.unreadable,
+    )
+
+
+def _end_of(segment: SegmentEntry) -> int | None:
+    """The offset behind a segment's last batch; None where only a walk over all of it would tell.
+
+    Looked up once: a segment that others follow is not written to any more.
+    """
+    if segment.index is None and segment.size > _WALKED_BYTES_MAX:
+        return None
+    written = 0 if is_remote(segment.path) else os.stat(segment.path).st_mtime_ns
+    return _known_end(segment, written)
+
+
+@lru_cache(_ENDS_KEPT)
+def _known_end(segment: SegmentEntry, _written_ns: int) -> int | None:
+    assert segment.next_base_offset is not None
+    path = place(segment.path)
+    with Segment.open(path, size=segment.size, is_last=segment.is_last) as opened:
+        return believed_end(opened, segment.next_base_offset)
 
 
 def _split(

@@ -54,8 +54,11 @@ def _record_rows(
     for split in task:
         told = len(damages)
         on_error = passing_over(options, split, damages)
-        for columns in read_split(split, projection.fields, options, on_error):
-            yield builder.build(columns, split)
+        if split.unreadable is None:
+            for columns in read_split(split, projection.fields, options, on_error):
+                yield builder.build(columns, split)
+        else:
+            damages.append(Damage("unreadable", split.path, None, None, split.unreadable))
         if options.permissive and len(damages) > told:
             yield builder.build_damaged(damages[told:], split)
 

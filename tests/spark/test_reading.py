@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
+from kseg.log.partition import Log
 from kseg.log.scan import scan
 from kseg.spark import schema
 from kseg.spark.damage import Damage, read_report
@@ -457,3 +458,52 @@ def test_a_split_can_be_read_again_and_alone(orders: Path) -> None:
     for _ in range(2):
         pieces = list(read_split(again, ("offset",), options(orders)))
         assert [int(o) for piece in pieces for o in piece["offset"]] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("start", [None, 3, 5, 7])
+@pytest.mark.parametrize("target", ["16", "1g"])
+def test_tasks_agree_on_who_gives_what_segments_share(
+    tmp_path: Path, target: str, start: int | None
+) -> None:
+    """Offsets 0 to 20, 5 to 9, 10 to 30 and 27 to 35, and one that starts below its base."""
+    directory = tmp_path / "data" / "orders-0"
+    for base, first, end in ((2, 0, 21), (5, 5, 10), (10, 10, 31), (27, 27, 36), (40, 36, 42)):
+        parts = [batch([record(b"%d" % base)], base_offset=n) for n in range(first, end)]
+        write_segment(directory, base, *parts)
+    given = {"path": str(directory), "targetPartitionBytes": target}
+    if start is not None:
+        given["startingOffsets"] = json.dumps({"orders": {"0": start}})
+    options = parse_options(given)
+    plan = make_plan(list_logs(options), options)
+    found = [
+        (offset, value)
+        for task in plan.tasks
+        for split in task
+        for columns in read_split(split, ("offset", "value"), options)
+        for offset, value in zip(columns["offset"].tolist(), columns["value"], strict=True)
+    ]
+    with Log.open(directory) as log:
+        expected = [(one.offset, one.value) for one in log.records(start_offset=start)]
+    assert found == expected
+    assert [offset for offset, _ in found] == list(range(start or 2, 42))
+
+
+def test_what_cannot_be_read_fails_a_query_or_is_a_row_of_damage(tmp_path: Path) -> None:
+    write_segment(tmp_path / "orders-0", 0, batch([record(b"x")]))
+    (tmp_path / "orders-1").symlink_to("gone")
+    (tmp_path / "orders-2").mkdir()
+    for word in ("fail", "skip"):
+        with pytest.raises(OSError, match="orders-1"):
+            list_logs(parse_options({"path": str(tmp_path), "onCorrupt": word}))
+    options = parse_options({"path": str(tmp_path), "onCorrupt": "permissive"})
+    plan = make_plan(list_logs(options), options)
+    fields = (("partition", IntegerType()), ("offset", LongType()), ("corrupt", StringType()))
+    columns = schema.project(StructType([StructField(*field) for field in fields]), options)
+    rows = [
+        (row["partition"], row["offset"], row["corrupt"])
+        for task in plan.tasks
+        for piece in read_task(task, columns, options)
+        for row in piece.to_pylist()
+    ]
+    said = f"unreadable: {tmp_path}/orders-1: No such file or directory"
+    assert rows == [(0, 0, None), (1, None, said)]
