@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
+from kseg.analysis import overlaps
 from kseg.analysis.findings import Findings
 from kseg.analysis.values import CheckpointSummary, Examined, PartitionSummary, SegmentSummary
 from kseg.files.checkpoints import EpochEntry, assign_epochs
@@ -43,16 +44,21 @@ def _end_offset(segments: Sequence[SegmentSummary]) -> int:
 
 
 def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None:
+    farthest = segments[0]  # of those in front: it may go on past more than one
     for before, segment in pairwise(segments):
-        name, last = os.path.basename(before.path), before.last_offset
+        if (before.last_offset or -1) >= (farthest.last_offset or -1):
+            farthest = before
+        name, last = os.path.basename(farthest.path), farthest.last_offset
         if last is not None and last >= segment.base_offset and not segment.kafka07:
             found.add(
                 "offset-order",
                 segment.path,
-                f"the segment starts at {segment.base_offset}, {name} before it ends at {last}",
+                f"the segment starts at {segment.base_offset}, {name} before it ends at {last}"
+                + overlaps.describe(farthest, segment),
                 position=0,
                 offset=segment.base_offset,
             )
+        name = os.path.basename(before.path)
         if before.epochs and segment.epochs and segment.epochs[0][0] < before.epochs[-1][0]:
             epoch, offset = segment.epochs[0]
             found.add(

@@ -244,3 +244,35 @@ def test_errors_of_a_walk_never_leave_verify(data: Data) -> None:
             verify(data.partition, deep=True)
         except KsegError as error:  # pragma: no cover
             pytest.fail(f"{position}: {error}")
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_segments_that_share_offsets_are_named_with_their_places(
+    tmp_path: Path, other: bool
+) -> None:
+    """Offsets 0 to 7, 5 to 9 and 6 to 7: the first goes on past both."""
+    one = [batch([record(b"value")], base_offset=n) for n in range(10)]
+    two = [batch([record(b"other" if other else b"value")], base_offset=n) for n in range(10)]
+    write_segment(tmp_path / "t-0", 0, *one[:8])
+    write_segment(tmp_path / "t-0", 5, *two[5:])
+    write_segment(tmp_path / "t-0", 6, *two[6:8])
+    told = {
+        (Path(finding.path).name, finding.message)
+        for finding in verify(tmp_path / "t-0").findings
+        if finding.code == "offset-order"
+    }
+    names = [f"{n:020d}.log" for n in (0, 5, 6)]
+    place = sum(map(len, one[:5]))
+    said = "differ" if other else "are the same"
+    assert told == {
+        (
+            names[1],
+            f"the segment starts at 5, {names[0]} before it ends at 7; both hold offsets 5 to 7, "
+            f"{names[0]} @ {place} and {names[1]} @ 0, and their bytes {said}",
+        ),
+        (
+            names[2],
+            f"the segment starts at 6, {names[1]} before it ends at 9; both hold offsets 6 to 7, "
+            f"{names[1]} @ {len(one[5])} and {names[2]} @ 0, and their bytes are the same",
+        ),
+    }
