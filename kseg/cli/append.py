@@ -85,8 +85,9 @@ def append(
     """Append the records on standard input to the partition DIR, made if it is absent.
 
     A record is a line of JSON as dump and read print it with --format jsonl; only "value" is
-    needed, and null makes a tombstone. Offsets are the log's. Control records are left out and
-    said. Prints the first and the last offset when all is on the disk.
+    needed, and null makes a tombstone; {"base64": "..."} stands for any bytes. Offsets are the
+    log's. Control records are left out and said. Prints the first and the last offset when all is
+    on the disk.
     """
     try:
         options = _options(encoding, **asked)

@@ -306,7 +306,8 @@ def bytes_option(function: _F) -> _F:
         "--bytes",
         "encoding",
         type=click.Choice(["base64", "utf8", "hex"]),
-        help="How keys, values and header values are written (text: utf8, else base64).",
+        help="How keys, values and header values are written (text: utf8, else base64). In jsonl "
+        'what is no UTF-8 stands as {"base64": "..."}.',
     )(function)
 
 
