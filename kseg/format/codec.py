@@ -203,7 +203,9 @@ def _gzip_library() -> ModuleType:
     return isal_zlib
 
 
-# snappy: the stream of snappy-java ("xerial"), or one raw block as other clients send it.
+# snappy: the stream of snappy-java ("xerial"), or one raw block as other clients send it. Blocks
+# are inflated where they are wanted: python-snappy, which `compress` writes with, makes a bytes
+# object of its own first, as large as the block says.
 
 
 def _inflate_snappy(data: memoryview, arena: Arena, magic: int) -> None:
