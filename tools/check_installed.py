@@ -1,9 +1,9 @@
 """Refuse an installed kseg in which a module cannot be imported, or a verb does not do its work.
 
-    python tools/check_installed.py    run by the Python that kseg is installed in, from anywhere else
+    python tools/check_installed.py    run by the Python that kseg is installed in
 
-What only a package can lack shows here: a module, a kernel, a stub of data, an entry point. What the
-code does is tested from the checkout.
+What only a package can lack shows here: a module, a kernel, a stub of data, an entry point. What
+the code does is tested from the checkout.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ def import_all() -> None:
 
 def run_all() -> list[str]:
     """Run each verb over the demo data; answers what is wrong."""
-    from kseg.cli.main import VERBS as known
-
+    known = importlib.import_module("kseg.cli.main").VERBS
     faults = [f"{verb}: not run here" for verb in known if verb not in VERBS]
     kseg = Path(sys.executable).with_name("kseg")
     data = Path(importlib.import_module("kseg").__path__[0]) / "demo_data"
@@ -66,8 +65,7 @@ def run_all() -> list[str]:
                 [kseg, verb, *arguments.split()],
                 cwd=place,
                 input=LINE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                capture_output=True,
                 check=False,
             )
             if done.returncode != code or not done.stdout + done.stderr:
