@@ -180,7 +180,7 @@ def _flat(data: Data) -> Data:
 
 
 def _snappy(data: Data, level: int | None, magic: int) -> bytes:
-    block_of = _python_snappy().compress
+    block_of = _snappy_block()
     parts = [_SNAPPY_HEADER]
     for piece in _pieces(_flat(data), _SNAPPY_BLOCK_BYTES):
         block = block_of(piece)
@@ -199,10 +199,11 @@ def _pieces(data: Data, size: int) -> Iterator[Data]:
 
 
 @cache
-def _python_snappy() -> ModuleType:
+def _snappy_block() -> Callable[..., bytes]:
     import snappy
 
-    return snappy
+    squeeze: Callable[..., bytes] = snappy.compress
+    return squeeze
 
 
 # lz4: LZ4 frame format 1.5. The frame is ours, around the library's blocks: its own frame writer

@@ -192,7 +192,7 @@ def test_codec_none_gives_a_copy_of_what_may_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "library"), [(SNAPPY, "_python_snappy"), (LZ4, "_lz4_block"), (ZSTD, "_zstandard")]
+    ("codec", "library"), [(SNAPPY, "_snappy_block"), (LZ4, "_lz4_block"), (ZSTD, "_zstandard")]
 )
 def test_a_missing_library_is_named(
     codec: Compression, library: str, monkeypatch: pytest.MonkeyPatch
