@@ -67,6 +67,7 @@ KERNELS = [
     extension("_frames"),
     extension("_lines"),
     extension("_placement"),
+    extension("_search"),
     extension("_validate"),
 ]
 

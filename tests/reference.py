@@ -281,6 +281,82 @@ def _next_strict(data: bytes, position: int) -> int | str:
     return "torn" if found == "end" else found
 
 
+# Sound batches behind damage
+
+
+def sound_behind(
+    data: bytes, start: int, first_offset: int = 0, last_offset: int = 2**63 - 1
+) -> list[list[Batch]]:
+    """Runs of sound batches from `start` on, every position tried, one byte at a time.
+
+    A damaged batch at `start`, or right behind a run, takes up what its length says if a sound one
+    with larger offsets begins there. Of runs that contradict each other the one with more bytes
+    stays.
+    """
+
+    def at(position: int) -> Batch | None:
+        found = _next_in_memory(data, position)
+        if isinstance(found, str):
+            return None
+        read = parse_batch(data, position, found)
+        within = first_offset <= _order(read) <= read.last_offset <= last_offset
+        return read if within and _can_be(read) else None
+
+    runs: list[list[Batch]] = []
+    position = frontier = start
+    while position < len(data):
+        found = at(position)
+        if found is not None and found.crc_ok:
+            before = runs[-1][-1] if runs else None
+            goes_on = before is not None and before.position + before.size == position
+            if goes_on and before is not None and _order(found) > before.last_offset:
+                runs[-1].append(found)
+            else:
+                runs.append([found])
+            position = frontier = position + found.size
+            continue
+        if found is not None and position == frontier:
+            behind = at(position + found.size)
+            if behind is not None and behind.crc_ok and _order(behind) > found.last_offset:
+                position += found.size
+                continue
+        position += 1
+    kept: list[list[Batch]] = []
+    for run in runs:
+        against = [one for one in kept if one[-1].last_offset >= _order(run[0])]
+        if not against or sum(map(_run_bytes, against)) < _run_bytes(run):
+            kept = [*kept[: len(kept) - len(against)], run]
+    return kept
+
+
+def _run_bytes(run: list[Batch]) -> int:
+    return sum(batch.size for batch in run)
+
+
+def _order(batch: Batch) -> int:
+    """The least offset that the header tells."""
+    return batch.last_offset if batch.base_offset < 0 and batch.magic < 2 else batch.base_offset
+
+
+def _can_be(batch: Batch) -> bool:
+    """Whether the fields of a header are such as a batch can have."""
+    if batch.magic == 2:
+        count_max = batch.last_offset - batch.base_offset + 1
+        known = batch.attributes & ~0x7F == 0 and batch.codec <= 4
+        return known and batch.size >= 61 and 0 <= batch.record_count <= count_max
+    if batch.attributes & ~0x0F or batch.codec > 3:
+        return False
+    at = 26 if batch.magic == 1 else 18
+    for _ in ("key", "value"):
+        if at + 4 > batch.size:
+            return False
+        (length,) = unpack_from(">i", batch.data, at)
+        if length < -1:
+            return False
+        at += 4 + max(length, 0)
+    return at == batch.size
+
+
 # Records
 
 

@@ -19,7 +19,7 @@ from kseg.errors import (
     LimitExceededError,
 )
 from kseg.format.columns import Workspace, decode
-from kseg.format.header import CODEC_MASK, CONTROL
+from kseg.format.header import CODEC_MASK, CONTROL, stop_code, stop_error
 from kseg.format.request import Request
 
 if TYPE_CHECKING:
@@ -37,12 +37,6 @@ _RECORD_BYTES_MIN = 7
 #: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
 EPOCH_CHANGES_MAX = 10_000
 
-_STOPS = {
-    StopReason.TORN_TAIL: ("torn-tail", "the last batch is incomplete"),
-    StopReason.ZERO_TAIL: ("zero-tail", "only zeros follow"),
-    StopReason.BAD_LENGTH: ("batch-length", "no batch can have the size stored here"),
-    StopReason.BAD_MAGIC: ("batch-magic", "no release ever wrote the magic stored here"),
-}
 #: Ends of a walk that a crash leaves at the end of a partition.
 _BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
@@ -62,6 +56,8 @@ class LogChecks:
         batches, records: counted so far.
         magics_seen: bit n is set where magic n occurs.
         bad_crc_count: batches that do not match their checksums.
+        damaged_at: the position of the first damage; None for none.
+        damaged_from: the offset behind what is sound in front of it; None if nothing is.
     """
 
     path: str
@@ -77,6 +73,8 @@ class LogChecks:
     records: int = 0
     magics_seen: int = 0
     bad_crc_count: int = 0
+    damaged_at: int | None = None
+    damaged_from: int | None = None
     _workspace: Workspace = field(default_factory=Workspace)
 
     def feed(self, table: BatchTable) -> None:
@@ -89,6 +87,7 @@ class LogChecks:
             bad = table.crc_ok == 0
             self._report_bad_crc(table.take(bad))
             good = table.take(~bad)
+            self._note_bad_crc(table, bad)
         if len(good) and not table.kafka07:
             self._check_headers(good)
             self._check_offsets(good)
@@ -98,20 +97,33 @@ class LogChecks:
 
     def finish(self, table: BatchTable, size: int) -> None:
         """Judge why the walk ended, in front of which byte."""
-        if table.stop not in _STOPS:
+        if table.stop in (StopReason.END, StopReason.LIMIT):
             return
-        code, text = _STOPS[table.stop]
+        self.note_damage(table.end_position)
         left = size - table.end_position
         benign = self.is_last and table.stop in _BENIGN
         wanted = f", the batch there wants {table.needed}" if table.needed > left else ""
         self.found.add(
-            code,
+            stop_code(table.stop, is_last=self.is_last),
             self.path,
-            f"{text}: {left} bytes are left{wanted}",
+            f"{stop_error(table).reason}: {left} bytes are left{wanted}",
             position=table.end_position,
             offset=None if self.last_offset is None else self.last_offset + 1,
             severity="warning" if benign else "error",
         )
+
+    def _note_bad_crc(self, table: BatchTable, bad: Mask) -> None:
+        if self.damaged_at is None:
+            first = int(bad.argmax())
+            self.damaged_at = int(table.position[first])
+            last = int(table.last_offset[:first].max()) if first else self.last_offset
+            self.damaged_from = None if last is None else last + 1
+
+    def note_damage(self, position: int) -> None:
+        """Keep in mind where the first damage begins, and what is sound in front of it."""
+        if self.damaged_at is None:
+            self.damaged_at = position
+            self.damaged_from = None if self.last_offset is None else self.last_offset + 1
 
     def _report_bad_crc(self, bad: BatchTable) -> None:
         for header in bad.take(slice(PER_CODE_MAX)):

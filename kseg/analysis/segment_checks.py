@@ -25,6 +25,7 @@ from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files.log_file import LogFile, OnUnreadable
 from kseg.files.mapping import held_by_another
 from kseg.format.header import FIELDS, TRANSACTIONAL
+from kseg.log.lost import Lost, places
 
 if TYPE_CHECKING:
     from kseg.analysis.units import Unit
@@ -42,6 +43,7 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         OSError: a file is missing or cannot be read.
     """
     found = Findings()
+    lost: tuple[Lost, ...] = ()
     with LogFile.open(unit.path, mapping) as log:
         size = log.size
         checks = LogChecks(unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found)
@@ -58,6 +60,9 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
             missing = indexes.finish(StopReason.BAD_CRC if checks.bad_crc_count else stop)
             if missing and not unreadable:
                 _report_missing_aborts(log, missing, unit, found)
+            if unreadable:
+                checks.note_damage(unreadable[0].position or 0)
+            lost = _lost_in(log, unit, checks)
         except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
             found.add("changed", unit.path, error.reason, position=error.position)
         for each in unreadable:
@@ -79,6 +84,7 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         batches=checks.batches,
         records=checks.records,
         findings=found.taken(),
+        lost=lost,
         segments=(summary,) if unit.partition is not None else (),
     )
 
@@ -89,6 +95,19 @@ def _in_front(table: BatchTable, error: UnreadableError) -> BatchTable:
     kept = table.take(table.position < error.position)
     end = int(kept.position[-1] + kept.size[-1]) if len(kept) else 0
     return replace(kept, end_position=end)
+
+
+def _lost_in(log: LogFile, unit: Unit, checks: LogChecks) -> tuple[Lost, ...]:
+    """The damaged places, of files whose batches bear offsets; a walk of its own, as it is rare."""
+    if checks.damaged_at is None or log.kafka07:
+        return ()
+    return places(
+        log,
+        checks.damaged_at,
+        next_offset=unit.base_offset if checks.damaged_from is None else checks.damaged_from,
+        base_offset=unit.base_offset,
+        following=unit.following,
+    )
 
 
 def _tables(log: LogFile, decoder: LogChecks, on_unreadable: OnUnreadable) -> Iterator[BatchTable]:

@@ -7,7 +7,7 @@ examined anywhere and in any order, and none needs another's result.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -60,6 +60,7 @@ class Unit:
     partition: str | None = None
     base_offset: int | None = None
     is_last: bool = False
+    following: int | None = None
     index: str | None = None
     time_index: str | None = None
     txn_index: str | None = None
@@ -123,15 +124,22 @@ def _of_data_directory(path: Path, skipped: list[Unreadable] | None) -> Iterator
 def _of_partition(files: PartitionFiles) -> Iterator[Unit]:
     yield Unit(UnitKind.PARTITION, str(files.path))
     has_time_indexes = any(segment.time_index for segment in files.segments)
-    for segment in files.segments:
-        is_last = segment is files.segments[-1]
-        yield _of_segment(segment, files.path, is_last, has_time_indexes)
+    for segment, following in _with_following(files.segments):
+        yield _of_segment(segment, files.path, following, has_time_indexes)
     for entry in files.kraft_snapshots:
         yield Unit(UnitKind.BATCHES, str(entry.path), is_last=True)
 
 
+def _with_following(
+    segments: Sequence[SegmentFiles],
+) -> Iterator[tuple[SegmentFiles, int | None]]:
+    """Each segment, and where the one behind it begins."""
+    bases = [segment.base_offset for segment in segments[1:]]
+    return zip(segments, [*bases, None], strict=False)
+
+
 def _of_segment(
-    segment: SegmentFiles, partition: Path | None, is_last: bool, wants_time_index: bool
+    segment: SegmentFiles, partition: Path | None, following: int | None, wants_time_index: bool
 ) -> Unit:
     def text(path: Path | None) -> str | None:
         return None if path is None else str(path)
@@ -141,7 +149,8 @@ def _of_segment(
         str(segment.log),
         partition=text(partition),
         base_offset=segment.base_offset,
-        is_last=is_last,
+        is_last=following is None,
+        following=following,
         index=text(segment.index),
         time_index=text(segment.time_index),
         txn_index=text(segment.txn_index),
@@ -154,11 +163,10 @@ def _of_file(entry: NamedFile, listing: _Listing) -> Iterator[Unit]:
     kind, offset = entry.name.kind, entry.name.base_offset
     if entry.name.suffix is None and offset is not None and kind in _OF_SEGMENTS:
         segments = listing(entry.path.absolute().parent).segments
-        for segment in segments:
+        for segment, following in _with_following(segments):
             if segment.base_offset == offset:
-                is_last = segment is segments[-1]
                 beside = _beside(segment, entry.path)
-                yield _of_segment(beside, None, is_last, False)
+                yield _of_segment(beside, None, following, False)
                 return
     if kind.holds_batches:
         yield Unit(UnitKind.BATCHES, str(entry.path), base_offset=offset, is_last=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kseg.analysis.findings import Finding
 from kseg.files.names import Unreadable
+from kseg.log.lost import Lost
 
 SCHEMA = "kseg.verify/1"
 
@@ -80,6 +81,7 @@ class Examined:
         batches: walked.
         records: told by headers, or decoded: with `deep` all, else those of compressed messages of
             magic 0 and 1, which no header tells.
+        lost: each damaged place of their logs.
     """
 
     files: int = 0
@@ -87,6 +89,7 @@ class Examined:
     batches: int = 0
     records: int = 0
     findings: tuple[Finding, ...] = ()
+    lost: tuple[Lost, ...] = ()
     segments: tuple[SegmentSummary, ...] = ()
     partitions: tuple[PartitionSummary, ...] = ()
     checkpoints: tuple[CheckpointSummary, ...] = ()
@@ -101,6 +104,8 @@ class Report:
         files, bytes, batches, records: how much was looked at, see `Examined`.
         findings: by path and position.
         skipped: with `on_error="skip"`, what could not be read; it is not in the document.
+        lost: each damaged place of a log, by path and position: what cannot be read there, and how
+            many batches behind it in the file are sound.
     """
 
     ok: bool
@@ -110,6 +115,7 @@ class Report:
     records: int
     findings: tuple[Finding, ...]
     skipped: tuple[Unreadable, ...] = ()
+    lost: tuple[Lost, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The document of `kseg verify --json`."""
@@ -121,4 +127,5 @@ class Report:
             "batches": self.batches,
             "records": self.records,
             "findings": [finding.to_dict() for finding in self.findings],
+            "lost": [lost.to_dict() for lost in self.lost],
         }

@@ -142,6 +142,7 @@ def merge_all(answers: Iterable[Examined]) -> Examined:
         batches=sum(one.batches for one in known),
         records=sum(one.records for one in known),
         findings=tuple(finding for one in known for finding in one.findings),
+        lost=tuple(lost for one in known for lost in one.lost),
         segments=tuple(segment for one in known for segment in one.segments),
         partitions=tuple(partition for one in known for partition in one.partitions),
         checkpoints=tuple(checkpoint for one in known for checkpoint in one.checkpoints),
@@ -163,6 +164,7 @@ def report(examined: Examined) -> Report:
         batches=examined.batches,
         records=examined.records,
         findings=tuple(findings),
+        lost=tuple(sorted(examined.lost, key=lambda lost: (lost.path, lost.position))),
     )
 
 

@@ -187,6 +187,7 @@ class _Run:
         else:
             fields |= {name: None for name in ("log_start_offset", "log_end_offset")}
             fields["clean"] = all(plan.clean for plan in plans)
+            fields["lost"] = [lost for document in documents for lost in document["lost"]]
             fields["truncated_bytes"] = sum(plan.truncated_bytes for plan in plans)
         code = changing.report(
             "recover",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kseg.analysis.findings import Finding
     from kseg.analysis.values import Report
     from kseg.files.mapping import Mapping
+    from kseg.log.lost import Lost
 
 
 @click.command()
@@ -97,6 +98,8 @@ def write_report(report: Report, *, as_json: bool) -> Exit:
 def _print(report: Report) -> None:
     for finding in report.findings:
         output.write_line(_line(finding))
+    for lost in report.lost:
+        output.write_line(_lost_line(lost))
     errors = sum(finding.severity == "error" for finding in report.findings)
     warnings = len(report.findings) - errors
     output.write_line(
@@ -105,6 +108,13 @@ def _print(report: Report) -> None:
         f"{output.counted(report.records, 'record')}: "
         f"{output.counted(errors, 'error')}, {output.counted(warnings, 'warning')}"
     )
+
+
+def _lost_line(lost: Lost) -> str:
+    text = f"lost: {lost.path} @ {lost.position}: {lost.extent} cannot be read"
+    if lost.sound_behind:
+        text += f"; {lost.sound_batches} behind: a broker's recovery would cut them, too"
+    return printable(text)
 
 
 def _line(finding: Finding) -> str:

@@ -22,6 +22,8 @@ from kseg.files.closing import Closing
 from kseg.files.mapping import MappedFile, Mapping
 from kseg.files.names import FileKind, parse_name
 from kseg.format.header import FIELDS, HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
+from kseg.format.request import INT64_MAX
+from kseg.format.search import SoundRun, find_sound_batches
 
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.
@@ -35,6 +37,7 @@ TILE_BATCHES: Final = 8_192
 WINDOW_BYTES: Final = 512 << 10
 #: A batch larger than this is checked in windows before it is taken into memory whole.
 BATCH_BYTES_TRUSTED: Final = 16 << 20
+_INT32_MAX: Final = 2**31 - 1
 
 
 #: Is told of bytes that the disk does not give.
@@ -132,6 +135,24 @@ class LogFile(Closing):
         size = self.size if end is None else min(end, self.size)
         limit = size if limit is None else min(limit, size)
         how = _How(size, on_bad_crc, policy, self.kafka07, self.base_offset)
+        last: BatchTable | None = None
+        for tile in self._tiles(start, limit, how):
+            if tile.table.stop is StopReason.TORN_TAIL and how.judges_ends:
+                tile = self._judged(tile, last, size)
+            last = tile.table
+            yield tile
+
+    def _tiles(self, start: int, limit: int, how: _How) -> Iterator[Tile]:
+        last: BatchTable | None = None
+        for tile in self._tiles(start, limit, how, on_unreadable):
+            if tile.table.stop is StopReason.TORN_TAIL and how.judges_ends:
+                tile = self._judged(tile, last, size)
+            last = tile.table
+            yield tile
+
+    def _tiles(
+        self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable | None
+    ) -> Iterator[Tile]:
         if self.mapped:
             with self._file.view() as whole:
                 yield from _walk_mapped(whole, start, limit, how)
@@ -149,6 +170,76 @@ class LogFile(Closing):
         except UnreadableError as error:
             on_unreadable(error)
             yield Tile(memoryview(b""), error.end, _nothing_at(error.end))
+
+    def _judged(self, tile: Tile, before: BatchTable | None, size: int) -> Tile:
+        """A walk's end whose last batch wants more bytes: with sound batches behind, no torn one.
+
+        It is the length that is wrong then.
+        """
+        table = tile.table if len(tile.table) or before is None else before
+        known = len(table) and table.crc_ok[-1] != 0
+        following = int(table.last_offset[-1]) + 1 if known else self._least_offset
+        position = tile.table.end_position
+        for _run in self.sound_runs(position, stop=size, first_offset=following):
+            return replace(tile, table=tile.table.ended(StopReason.BAD_LENGTH))
+        return tile
+
+    @property
+    def _least_offset(self) -> int:
+        """No batch of the file has a lower offset; a snapshot's name is not one it begins with."""
+        return self.base_offset if self.path.name.endswith(FileKind.LOG.value) else 0
+
+    def sound_runs(
+        self,
+        start: int,
+        *,
+        stop: int | None = None,
+        first_offset: int = 0,
+        last_offset: int | None = None,
+    ) -> Iterator[SoundRun]:
+        """Sound batches behind damage; see `kseg.format.search.find_sound_batches`.
+
+        Args:
+            start: where the damage begins.
+            stop: take the file to end here; its size if None.
+            first_offset: of the first batch that counts, at least.
+            last_offset: the largest that counts; what the segment can hold if None.
+
+        Raises:
+            CorruptRecordError: the file shrank while it was read through windows.
+        """
+        if self.kafka07:
+            return  # its messages bear neither offset nor a checksum of their lengths
+        stop = self.size if stop is None else min(stop, self.size)
+        if last_offset is None:
+            last_offset = max(self._least_offset, first_offset) + _INT32_MAX
+        bounds = {"first_offset": first_offset, "last_offset": min(last_offset, INT64_MAX)}
+        if self.mapped:
+            with self._file.view() as whole:
+                yield from find_sound_batches(whole, start, stop, **bounds)
+        else:
+            yield from find_sound_batches(self._read_filled, start, stop, **bounds)
+
+    def _read_filled(self, position: int, size: int) -> memoryview:
+        """Bytes to be searched: zeros, in which nothing is sound, where the disk gives none."""
+        filled = bytearray(size)
+        at, end = position, position + size
+        while at < end:
+            window, unreadable = _window(self._file, at, end - at)
+            if unreadable is None and at == position:
+                return window
+            filled[at - position : at - position + len(window)] = window
+            at += len(window)
+            at = unreadable.end if unreadable is not None and unreadable.end > at else end
+        return memoryview(filled)
+
+    def head_at(self, position: int) -> bytes:
+        """The first bytes of what lies at a position; fewer at the end of the file."""
+        size = min(HEAD_BYTES, self.size - position)
+        if self.mapped:
+            with self._file.view() as whole:
+                return bytes(whole[position : position + size])
+        return bytes(self._read_filled(position, size))
 
     def batch_at(self, position: int) -> BatchTable:
         """The one batch at `position`, its checksum noted; an empty table's `stop` says why not."""
@@ -170,6 +261,11 @@ class _How:
     policy: str
     kafka07: bool
     log_start: int
+
+    @property
+    def judges_ends(self) -> bool:
+        """Whether to tell a torn end from a wrong length: Kafka's own reader does not."""
+        return self.policy == "strict" and not self.kafka07
 
     def scan(self, data: memoryview, base: int, start: int, limit: int) -> BatchTable:
         return scan(

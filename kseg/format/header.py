@@ -437,6 +437,23 @@ def refused_batch(
     )
 
 
+#: The words of `kseg verify --codes` for ends of a walk that are not in order.
+STOP_CODES = {
+    StopReason.TORN_TAIL: "torn-tail",
+    StopReason.ZERO_TAIL: "zero-tail",
+    StopReason.BAD_LENGTH: "batch-length",
+    StopReason.BAD_MAGIC: "batch-magic",
+    StopReason.BAD_CRC: "batch-crc",
+}
+
+
+def stop_code(stop: StopReason, *, is_last: bool = True) -> str:
+    """The word for a walk's end; torn is only what ends the last segment, else it is damage."""
+    if stop is StopReason.TORN_TAIL and not is_last:
+        stop = StopReason.BAD_LENGTH
+    return STOP_CODES[stop]
+
+
 _STOP_TEXT = {
     StopReason.TORN_TAIL: "the last batch is incomplete",
     StopReason.ZERO_TAIL: "only zero bytes follow",

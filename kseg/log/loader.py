@@ -188,7 +188,7 @@ class _Loading:
         if swept.error is not None and swept.valid_bytes == 0:
             raise swept.error
         if swept.truncated_bytes:
-            code = code_of(swept.stop)
+            code = code_of(swept.stop, is_last=base == bench.bases[-1])
             message = f"{WHY_CUT[swept.stop]}; the log and its indexes are left as they are"
             self._note(code, bench.path(base), message, swept.valid_bytes, swept.next_offset)
             return
@@ -244,7 +244,8 @@ class _Loading:
         drops = bool(later) and not goes_on
         message = why + ("; cut, and later segments go" if drops else "; cut")
         path = bench.path(swept.base_offset)
-        self._note(code_of(swept.stop), path, message, swept.valid_bytes, swept.next_offset)
+        code = code_of(swept.stop, is_last=not later)
+        self._note(code, path, message, swept.valid_bytes, swept.next_offset)
         if drops:
             bench.drop(later, "it follows a segment that was cut")
         bench.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)

@@ -157,6 +157,7 @@ def as_plan(ordered: Ordered) -> RecoveryPlan:
         actions=() if failed else bench.scene.changes(),
         truncated_bytes=0 if failed else bench.cut_bytes,
         truncated_at=None if failed else bench.cut,
+        lost=() if failed else bench.lost(),
         findings=tuple(bench.findings),
         epochs=() if log is None else log.epochs.entries,
         snapshots=() if log is None else log.snapshots.offsets,

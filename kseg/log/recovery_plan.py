@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kseg.constants import StopReason
 from kseg.errors import KsegError
 from kseg.files.checkpoints import EpochEntry
+from kseg.format.header import stop_code
 from kseg.log.config import LogConfig
+from kseg.log.lost import Lost
 
 if TYPE_CHECKING:
-    from kseg.constants import StopReason
     from kseg.log.scene import Action, FileSeen
 
 
@@ -125,6 +127,8 @@ class RecoveryPlan:
         actions: what changes, by file.
         truncated_bytes: bytes of log that go, those of whole segments included.
         truncated_at: where the log is cut; None if it is not.
+        lost: what goes with that, for each place where a segment is cut and the segments that go
+            behind it. What was sound there counts, too.
         findings: what is not as it should be.
         epochs: leader epochs afterwards.
         snapshots: offsets of the producer snapshots afterwards.
@@ -147,6 +151,7 @@ class RecoveryPlan:
     snapshots: tuple[int, ...]
     seen: tuple[FileSeen, ...]
     error: KsegError | None = field(default=None, compare=False)
+    lost: tuple[Lost, ...] = ()
 
     @property
     def as_broker(self) -> bool:
@@ -180,6 +185,7 @@ class RecoveryPlan:
                 f"the log is cut at offset {cut.offset}, {Path(cut.path).name} @ {cut.position}: "
                 f"{self.truncated_bytes} bytes go"
             )
+        yield from map(_told, self.lost)
         yield (
             f"offsets {self.log_start_offset} to {self.log_end_offset}, recovery point "
             f"{self.recovery_point}"
@@ -212,6 +218,7 @@ class RecoveryPlan:
             "recovery_point": self.recovery_point,
             "truncated_bytes": self.truncated_bytes,
             "truncated_at": None if self.truncated_at is None else asdict(self.truncated_at),
+            "lost": [lost.to_dict() for lost in self.lost],
             "segments": segments,
             "leftovers": list(self.leftovers),
             "actions": [asdict(action) for action in self.actions],
@@ -222,20 +229,21 @@ class RecoveryPlan:
         }
 
 
-def code_of(stop: StopReason) -> str:
-    """The word for why a walk over a log ended."""
-    return _CODES[stop.name]
+def _told(lost: Lost) -> str:
+    text = f"{lost.extent} go with {Path(lost.path).name} @ {lost.position}"
+    if lost.sound_behind:
+        text += f"; {lost.sound_batches} behind the damage go, too"
+    return text
 
 
-_CODES = {
-    "TORN_TAIL": "torn-tail",
-    "ZERO_TAIL": "zero-tail",
-    "BAD_LENGTH": "batch-length",
-    "BAD_MAGIC": "batch-magic",
-    "BAD_CRC": "batch-crc",
-    "LIMIT": "offset-order",
-    "END": "torn-tail",
-}
+def code_of(stop: StopReason, *, is_last: bool = True) -> str:
+    """The word for why a walk over a log ended, in its last segment or before that."""
+    if stop is StopReason.LIMIT:
+        return "offset-order"
+    if stop is StopReason.END:  # for Kafka's reader too few bytes for a batch are none
+        stop = StopReason.TORN_TAIL
+    return stop_code(stop, is_last=is_last)
+
 
 __all__ = [
     "CutPlace",

@@ -41,6 +41,8 @@ from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log.locations import BatchLocation, RecordLocation
 
 if TYPE_CHECKING:
+    from kseg.format.search import SoundRun
+
     OnError = Callable[[KsegError], None]
     Keep = Callable[[BatchTable], BatchTable]
 
@@ -184,6 +186,18 @@ class Segment(Closing):
         except KsegError as error:
             raise at_path(error, self.path) from None
 
+    def sound_runs(
+        self, start: int, *, first_offset: int = 0, last_offset: int | None = None
+    ) -> Iterator[SoundRun]:
+        """Sound batches behind damage; see `kseg.files.log_file.LogFile.sound_runs`."""
+        return self._log.sound_runs(
+            start, stop=self.size, first_offset=first_offset, last_offset=last_offset
+        )
+
+    def head_at(self, position: int) -> bytes:
+        """The first bytes of what lies at a position."""
+        return self._log.head_at(position)
+
     def batches(self, *, verify: bool = True) -> BatchTable:
         """The headers of all batches as one table; memory grows with their number.
 
@@ -212,7 +226,10 @@ class Segment(Closing):
         """The error that a walk's end is, if any; a torn tail is none in the last segment."""
         if table.stop in _BENIGN or (table.stop in _BENIGN_AT_END and self.is_last):
             return None
-        return at_path(stop_error(table), self.path)
+        error = stop_error(table)
+        if table.stop is StopReason.TORN_TAIL:  # torn is only what ends a log
+            error.stop = StopReason.BAD_LENGTH
+        return at_path(error, self.path)
 
     # ---- finding ---------------------------------------------------------------------------------
 

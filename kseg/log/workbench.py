@@ -26,7 +26,9 @@ from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index_writer import pack_entries
 from kseg.log import epochs as leader_epochs
+from kseg.log import lost
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.lost import Lost
 from kseg.log.producers import ProducerState
 from kseg.log.recovery_plan import (
     CutPlace,
@@ -100,6 +102,7 @@ class Bench:
         findings: what was noted.
         cut: where the log is cut.
         cut_bytes: bytes that go with it.
+        costs: what goes of each segment, by base offset; looked for where nothing is done yet.
         held: the offset index of the segment that was walked last, and whose it is.
         walked_bytes, to_walk_bytes: for `progress`.
         known_sources: see `sources`.
@@ -115,6 +118,7 @@ class Bench:
     findings: list[RecoveryFinding] = field(default_factory=list)
     cut: CutPlace | None = None
     cut_bytes: int = 0
+    costs: dict[int, Lost] = field(default_factory=dict)
     held: tuple[int, bytes] | None = None
     walked_bytes: int = 0
     to_walk_bytes: int = 0
@@ -278,9 +282,38 @@ class Bench:
         """Cut a segment's log."""
         name = file_of(base_offset, LOG)
         gone = self.scene.size(name) - size
+        self._count_cost(base_offset, size, next_offset)
         self.scene.cut(name, size, why)
         self.cut_bytes += gone
         self.cut = self.cut or CutPlace(self.scene.path(name), size, next_offset)
+
+    def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
+        """Find out what goes behind the first `size` bytes of a segment; a plan alone says so."""
+        file = self.scene.files[file_of(base_offset, LOG)]
+        if self.scene.hands is not None or file.data is not None or file.part:
+            return
+        at = bisect_right(self.bases, base_offset)
+        following = self.bases[at] if at < len(self.bases) else None
+        with self.open(base_offset) as segment:
+            cost = lost.gone(
+                segment,
+                size,
+                next_offset=next_offset,
+                base_offset=base_offset,
+                following=following,
+            )
+        if cost is not None:
+            self.costs[base_offset] = cost
+
+    def lost(self) -> tuple[Lost, ...]:
+        """What goes, by place: segments that go belong to the cut in front of them."""
+        groups: list[list[Lost]] = []
+        for base in sorted(self.costs):
+            if self.outcomes[base].goes and groups:
+                groups[-1].append(self.costs[base])
+            else:
+                groups.append([self.costs[base]])
+        return tuple(filter(None, map(lost.joined, groups)))
 
     def drop(self, bases: Iterable[int], why: str) -> None:
         """Let whole segments go, the last one first, with the snapshots at their bases."""
@@ -288,6 +321,7 @@ class Bench:
         self.known_snapshots = None
         for base in sorted(bases, reverse=True):
             size = self.size(base)
+            self._count_cost(base, 0, base)
             for kind in (TXNINDEX, TIMEINDEX, INDEX, SNAPSHOT, LOG):
                 name = file_of(base, kind)
                 if name in self.scene.files:

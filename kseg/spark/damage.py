@@ -16,7 +16,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kseg.constants import StopReason
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -27,6 +26,7 @@ from kseg.errors import (
     at_path,
 )
 from kseg.files.whole_file import whole_file
+from kseg.format.header import STOP_CODES
 
 if TYPE_CHECKING:
     from kseg.log.segment import Segment
@@ -35,15 +35,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("kseg.spark")
 _REPORT_NAME: Final = "damage-*.jsonl"
-
-_STOP_CODES: Final = {
-    StopReason.TORN_TAIL: "torn-tail",
-    StopReason.ZERO_TAIL: "zero-tail",
-    StopReason.BAD_LENGTH: "batch-length",
-    StopReason.BAD_MAGIC: "batch-magic",
-    StopReason.BAD_CRC: "batch-crc",
-}
-
 
 _KIND_CODES: Final = {
     CorruptIndexError: "index-points-nowhere",
@@ -79,8 +70,8 @@ class Damage:
 
 def code_of(error: KsegError) -> str:
     """The stable word for an error."""
-    if error.stop in _STOP_CODES:
-        return _STOP_CODES[error.stop]
+    if error.stop in STOP_CODES:
+        return STOP_CODES[error.stop]
     for kind, code in _KIND_CODES.items():
         if isinstance(error, kind):
             return code

@@ -392,7 +392,7 @@ def test_without_checksums_a_batch_that_still_parses_is_read(damaged: tuple[Path
 @pytest.mark.parametrize(
     ("spoil", "code"),
     [
-        (lambda data: data[:-5], "torn-tail"),
+        (lambda data: data[:-5], "batch-length"),
         (lambda data: data + bytes(100), "zero-tail"),
         (lambda data: data[:8] + b"\xff\xff\xff\xff" + data[12:], "batch-length"),
         (lambda data: data[:16] + b"\x09" + data[17:], "batch-magic"),

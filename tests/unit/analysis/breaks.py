@@ -114,8 +114,11 @@ BREAKS = {
     "a torn tail at the end": Break(
         last(LAST_BATCHES[0], LAST_BATCHES[1][:-1]), "torn-tail", LAST_LOG, LAST_AT[1], "warning"
     ),
-    "a torn tail in the middle": Break(
-        first(*FIRST_BATCHES[:-1], FIRST_BATCHES[-1][:-1]), "torn-tail", LOG, AT[3]
+    "a segment in the middle that was cut": Break(
+        first(*FIRST_BATCHES[:-1], FIRST_BATCHES[-1][:-1]), "batch-length", LOG, AT[3]
+    ),
+    "a length past the end of the log": Break(
+        patched(0, ".log", AT[1] + 8, b"\x00\x7f"), "batch-length", LOG, AT[1]
     ),
     "zeros at the end": Break(
         last(*LAST_BATCHES, bytes(5000)), "zero-tail", LAST_LOG, LAST_SIZE, "warning"

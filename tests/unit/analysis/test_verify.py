@@ -130,7 +130,13 @@ def test_progress_ends_at_the_total(data: Data) -> None:
 def test_the_document_is_what_the_command_line_promises(data: Data) -> None:
     BREAKS["a bit of a batch"].do(data)
     document = json.loads(json.dumps(verify(data.root).to_json()))
-    assert list(document) == ["schema", "ok", "files", "bytes", "batches", "records", "findings"]
+    assert list(document) == [
+        "schema", "ok", "files", "bytes", "batches", "records", "findings", "lost",
+    ]  # fmt: skip
+    assert list(document["lost"][0]) == [
+        "path", "position", "first_offset", "last_offset", "records", "batches", "bytes",
+        "sound_behind",
+    ]  # fmt: skip
     assert document["schema"] == "kseg.verify/1"
     assert list(document["findings"][0]) == [
         "code", "severity", "path", "position", "offset", "message", "advice",

@@ -1,0 +1,258 @@
+"""Sound batches behind damage: found by their bytes, where no length leads to them.
+
+A batch counts if it is one in all that its head says, its offsets lie within the bounds that are
+given, and its checksum is right. Batches that follow each other without a gap, their offsets
+growing, are one `SoundRun`. Of runs whose offsets contradict each other, as those of a batch that
+lies as data in a damaged record may, the one with more bytes stays.
+
+The time is linear in the bytes, whatever they are, and memory stays flat. What is given up for
+that: of the batches larger than 4 MiB those are passed over whose checksums would take more than
+four times the bytes searched; and a run is held against the 64 before it only. What cannot be told:
+a batch that lies as data in a record, with offsets that fit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kseg import _search
+from kseg.format.header import HEAD_BYTES, checksum_rule, refused_batch
+from kseg.format.request import INT64_MAX
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    #: Lends `size` bytes from a position on; they are asked for in order, some of them twice.
+    Read = Callable[[int, int], memoryview | bytes]
+
+#: Columns of the runs that the kernel writes, in order.
+FIELDS: Final = (
+    "position",
+    "end",
+    "first_offset",
+    "order",
+    "last_offset",
+    "batches",
+    "records",
+)
+_STATE_FIELDS: Final = 6
+_POSITION, _FRONTIER, _LARGE, _COUNT = range(4)
+_SUM_BYTES: Final = 512
+#: Bytes that are looked at together; a batch of half of that is surely whole in one of them.
+WINDOW_BYTES: Final = 8 << 20
+_RUNS_MAX: Final = 4096
+_HELD_MAX: Final = 64
+_SUMMED_BYTES: Final = 512 << 10
+#: Checksums of larger batches take no more than so many times the bytes searched.
+_LARGE_SHARE: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SoundRun:
+    """Sound batches that follow each other.
+
+    Attributes:
+        position, end: the bytes in the file, half open.
+        first_offset: of the first record; None where only inflating tells.
+        order: the least offset that is known: the first one, or the last of the first batch.
+        last_offset: of the last record.
+        batches: how many.
+        records: how many they say they hold; None where only inflating tells.
+    """
+
+    position: int
+    end: int
+    first_offset: int | None
+    order: int
+    last_offset: int
+    batches: int
+    records: int | None
+
+    @property
+    def bytes(self) -> int:
+        """How long it is."""
+        return self.end - self.position
+
+    def and_then(self, behind: SoundRun) -> SoundRun:
+        """Both as one; the second follows the first."""
+        known = self.records is not None and behind.records is not None
+        return SoundRun(
+            self.position,
+            behind.end,
+            self.first_offset,
+            self.order,
+            behind.last_offset,
+            self.batches + behind.batches,
+            (self.records or 0) + (behind.records or 0) if known else None,
+        )
+
+
+def find_sound_batches(
+    read: Read | Buffer,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    first_offset: int = 0,
+    last_offset: int = INT64_MAX,
+) -> Iterator[SoundRun]:
+    """The sound batches of magic 0, 1 and 2 in `[start, stop)`, as runs in file order.
+
+    Where a damaged batch begins at `start`, or right behind a run, its length is believed if a
+    sound batch with a larger offset begins where it ends: what lies in it is then its own.
+
+    Args:
+        read: lends bytes by position and size; or all bytes, which begin at position 0.
+        start: where to begin.
+        stop: the end of the file; needed unless the bytes themselves are given.
+        first_offset: no batch has a lower one: the offset behind what is sound in front of `start`.
+        last_offset: no batch has a higher one.
+
+    Yields:
+        Runs; each has larger offsets than the one before. A run is given once nothing that follows
+        can contradict it any more.
+
+    Raises:
+        ValueError: bounds that cannot be, or no `stop`.
+        Exception: what `read` raises.
+    """
+    if not callable(read):
+        view = memoryview(read)
+        stop = len(view) if stop is None else min(stop, len(view))
+        read = _slices(view)
+    if stop is None or start < 0:
+        raise ValueError("a start at or behind 0 and a stop are needed")
+    first_offset = max(first_offset, 0)
+    if start >= stop or first_offset > last_offset:
+        return
+    search = _Search(read, start, stop, first_offset, last_offset)
+    yield from _consistent(_joined(search.runs()))
+
+
+def _slices(view: memoryview) -> Read:
+    return lambda position, size: view[position : position + size]
+
+
+class _Search:
+    """One search: a window after the other, each overlapping the one before."""
+
+    def __init__(self, read: Read, start: int, stop: int, first: int, last: int) -> None:
+        self._read, self._stop = read, stop
+        self._bounds = {"first_offset": first, "last_offset": last, "file_end": stop}
+        blocks = min(WINDOW_BYTES, stop - start) // _SUM_BYTES
+        self._sums = np.empty((2, blocks + 1), np.uint32)
+        self._rows = np.empty((_RUNS_MAX, len(FIELDS)), np.int64)
+        self._state = np.zeros(_STATE_FIELDS, np.int64)
+        self._state[_POSITION] = self._state[_FRONTIER] = start
+        self._budget = _LARGE_SHARE * (stop - start)
+
+    def runs(self) -> Iterator[SoundRun]:
+        """What is found, in pieces that may have to be joined."""
+        position, end = int(self._state[_POSITION]), -1
+        while end < self._stop:
+            size = min(WINDOW_BYTES, self._stop - position)
+            data, end = self._read(position, size), position + size
+            # The next window begins where a batch may not be whole in this one any more.
+            limit = end if end == self._stop else position + size // 2
+            yield from self._in_window(data, position, limit)
+            position = int(self._state[_POSITION])
+            if position >= self._stop:
+                return
+
+    def _in_window(self, data: Buffer, base: int, limit: int) -> Iterator[SoundRun]:
+        state = self._state
+        state[_COUNT + 1 :] = 0
+        while state[_POSITION] < limit:
+            before = int(state[_POSITION])
+            _search.search_batches(
+                data,
+                base=base,
+                limit=limit,
+                tells_large=self._budget > 0,
+                sums=self._sums,
+                runs=self._rows,
+                state=state,
+                **self._bounds,
+            )
+            yield from map(_run_of, self._rows[: int(state[_COUNT])].tolist())
+            if state[_LARGE]:
+                yield from self._large(int(state[_POSITION]), int(state[_LARGE]))
+            elif int(state[_POSITION]) == before and not state[_COUNT]:
+                state[_POSITION] = limit  # too few bytes for a batch are left
+
+    def _large(self, position: int, size: int) -> Iterator[SoundRun]:
+        """Look at a batch that does not lie in the window; go on behind it, if it is sound."""
+        self._budget -= size
+        head = bytes(self._read(position, min(HEAD_BYTES, size)))
+        rule = checksum_rule(head)
+        checksum, end = 0, position + size
+        for at in range(position + rule.covered_at, end, _SUMMED_BYTES):
+            checksum = rule.function(self._read(at, min(_SUMMED_BYTES, end - at)), checksum)
+        if checksum != rule.stored(head):
+            self._state[_POSITION] = position + 1
+            return
+        self._state[_POSITION] = self._state[_FRONTIER] = end
+        header = refused_batch(head, position=position, size=size)[0]
+        first = None if header.base_offset < 0 else header.base_offset
+        order = header.last_offset if first is None else first
+        records = None if header.record_count < 0 else header.record_count
+        yield SoundRun(position, end, first, order, header.last_offset, 1, records)
+
+
+def _run_of(row: list[int]) -> SoundRun:
+    position, end, first, order, last, batches, records = row
+    return SoundRun(
+        position,
+        end,
+        None if first < 0 else first,
+        order,
+        last,
+        batches,
+        None if records < 0 else records,
+    )
+
+
+def _joined(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
+    """Pieces of one run as one."""
+    held: SoundRun | None = None
+    for run in runs:
+        if held is not None and run.position == held.end and run.order > held.last_offset:
+            held = held.and_then(run)
+            continue
+        if held is not None:
+            yield held
+        held = run
+    if held is not None:
+        yield held
+
+
+def _consistent(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
+    """The runs whose offsets grow; of those that contradict each other the longer ones."""
+    held: deque[SoundRun] = deque()
+    given = -1
+    for run in runs:
+        if run.order <= given:
+            continue
+        against = list(takewhile(partial(_contradicts, run), reversed(held)))
+        if against and sum(one.bytes for one in against) >= run.bytes:
+            continue
+        for _ in against:
+            held.pop()
+        held.append(run)
+        if len(held) > _HELD_MAX:
+            given = held[0].last_offset
+            yield held.popleft()
+    yield from held
+
+
+def _contradicts(run: SoundRun, before: SoundRun) -> bool:
+    return before.last_offset >= run.order
+
+
+__all__ = ["FIELDS", "SoundRun", "find_sound_batches"]
