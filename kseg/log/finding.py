@@ -223,6 +223,8 @@ def _walk(
                 return FoundBatch(found[_POSITION], found[_SIZE], window)
         position = table.end_position
         if len(last_offsets) < _BATCHES:
+            if table.stop is StopReason.TORN_TAIL:  # or a wrong length, which a walk tells
+                return _find_without_index(info, offset)
             if table.stop is not StopReason.LIMIT:
                 _check_end(table, info)
                 return None
@@ -235,6 +237,6 @@ def _walk(
 
 def _check_end(table: BatchTable, info: SegmentInfo) -> None:
     """Tell the end of a segment from damage."""
-    torn = table.stop in (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
-    if table.stop is not StopReason.END and not (torn and info.is_last):
+    benign = table.stop is StopReason.ZERO_TAIL and info.is_last
+    if table.stop is not StopReason.END and not benign:
         raise at_path(stop_error(table), info.path)

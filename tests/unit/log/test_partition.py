@@ -139,7 +139,7 @@ def test_leader_epochs_are_read_from_their_checkpoint(orders: Path) -> None:
 
 #: What happens to a segment: what stops the walk there.
 DAMAGE = {
-    "torn": (lambda data: data[:-1], StopReason.TORN_TAIL),
+    "torn": (lambda data: data[:-1], StopReason.BAD_LENGTH),
     "zeros": (lambda data: data[: -len(one(0))] + bytes(len(one(0))), StopReason.ZERO_TAIL),
     "length": (lambda data: data[:8] + bytes(4) + data[12:], StopReason.BAD_LENGTH),
     "magic": (lambda data: data[:16] + b"\x05" + data[17:], StopReason.BAD_MAGIC),
