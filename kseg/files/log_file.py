@@ -136,14 +136,6 @@ class LogFile(Closing):
         limit = size if limit is None else min(limit, size)
         how = _How(size, on_bad_crc, policy, self.kafka07, self.base_offset)
         last: BatchTable | None = None
-        for tile in self._tiles(start, limit, how):
-            if tile.table.stop is StopReason.TORN_TAIL and how.judges_ends:
-                tile = self._judged(tile, last, size)
-            last = tile.table
-            yield tile
-
-    def _tiles(self, start: int, limit: int, how: _How) -> Iterator[Tile]:
-        last: BatchTable | None = None
         for tile in self._tiles(start, limit, how, on_unreadable):
             if tile.table.stop is StopReason.TORN_TAIL and how.judges_ends:
                 tile = self._judged(tile, last, size)
