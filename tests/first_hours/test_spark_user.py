@@ -1,0 +1,42 @@
+"""Somebody with Spark: rows of records, batches and segments, a filter, and a log written."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from tests.first_hours.terminal import Terminal
+
+PROGRAM = """
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    records = spark.read.format("kseg").load("data")
+    print("records", records.count())
+    print("some", records.where("offset >= 4 and offset < 7").count())
+    for mode in ("batches", "segments"):
+        print(mode, spark.read.format("kseg").option("mode", mode).load("data").count())
+    records.select("key", "value").write.format("kseg").mode("append").option(
+        "topic", "copied"
+    ).save("written")
+    print("written", spark.read.format("kseg").load("written").count())
+    spark.stop()
+    """
+
+
+@pytest.mark.spark
+def test_the_first_hour_of_somebody_with_spark(terminal: Terminal) -> None:
+    lines = "".join(f'{{"value": "v{n}"}}\\n' for n in range(10))
+    terminal.types(f"printf '{lines}' | kseg append data/orders-0 --bytes utf8 --batch-records 5")
+    (terminal.directory / "job.py").write_text(dedent(PROGRAM))
+    sees = ("records 10", "some 3", "batches 2", "segments 1", "written 10")
+    terminal.types("python job.py", *sees)
+    terminal.types("kseg verify written", "0 errors")
