@@ -75,6 +75,8 @@ def encode_batch(
     options.check_producer()
     if base_offset is not None:
         _check_int64(base_offset)
+    if last_offset is not None:
+        _check_int64(last_offset, "last")
     rows = rows_of(source)
     if end is None:
         end = rows.length
@@ -119,9 +121,9 @@ def encode_batches(
     return _each_batch(rows, options, base_offset, limit, batch_records or rows.length)
 
 
-def _check_int64(offset: int) -> None:
+def _check_int64(offset: int, name: str = "base") -> None:
     if not -(2**63) <= offset < 2**63:
-        raise ValueError(f"base offset {offset} lies beyond 64 bits")
+        raise ValueError(f"{name} offset {offset} lies beyond 64 bits")
 
 
 def _each_batch(

@@ -153,7 +153,9 @@ def test_the_largest_batch_has_two_to_the_31_minus_one_bytes(magic: int) -> None
 
 
 @pytest.mark.parametrize("base", [2**63, -(2**63) - 1])
-def test_a_base_offset_beyond_64_bits_is_refused(base: int) -> None:
+def test_an_offset_beyond_64_bits_is_refused(base: int) -> None:
+    with pytest.raises(ValueError, match=f"last offset {base} lies beyond 64 bits"):
+        encode_batch({"value": [b""]}, BatchOptions(), last_offset=base)
     for magic in (0, 1, 2):
         with pytest.raises(ValueError, match="beyond 64 bits"):
             encode({"value": [b""]}, magic, base_offset=base)
