@@ -35,7 +35,7 @@ from kseg.format.request import (
     Request,
     narrow,
 )
-from kseg.format.shared import Shared
+from kseg.format.shared import Shared, common_timestamp_type
 from kseg.format.values import (
     RECORD_FIELDS,
     BinaryColumn,
@@ -150,6 +150,7 @@ def decode(
     """
     workspace = workspace or Workspace()
     table = narrow(table, request)
+    kind = common_timestamp_type(table) if workspace.plan(request).wants_types else None
     pieces = each_bodies(
         data,
         table,
@@ -160,7 +161,8 @@ def decode(
     )
     for bodies in pieces:
         if len(bodies.rows):
-            yield from _decode_bodies(data, table, bodies, request, workspace, source, on_error)
+            given = data, table, bodies, request, workspace, source, kind
+            yield from _decode_bodies(*given, on_error)
         if bodies.fault is not None:
             _report(bodies.fault, on_error)
 
@@ -198,6 +200,7 @@ def _decode_bodies(
     request: Request,
     workspace: Workspace,
     source: str | None,
+    kind: int | None,
     on_error: OnError | None,
 ) -> Iterator[RecordColumns]:
     """Locate and gather until every body is used up."""
@@ -217,7 +220,9 @@ def _decode_bodies(
         if rows:
             left -= rows
             arrays = _build(data, arena, table, bodies, request, workspace, located)
-            types = _share(table, bodies, located).timestamp_types() if plan.wants_types else None
+            types: int | Array | None = kind
+            if kind is None and plan.wants_types:
+                types = _share(table, bodies, located).column("timestamp_type")
             yield RecordColumns(rows, arrays, source, timestamp_types=types)
             del arrays
         # Nothing here may hold the columns' memory when the next piece asks for some.
