@@ -7,12 +7,11 @@ aside, byte for byte. Of the segments that were walked `verify --deep` has nothi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from kseg.analysis.verify import verify
 from kseg.log import loader
-from kseg.log.recovery_plan import RecoveryPlan
+from kseg.log.recovery_plan import RecoveryPlan, SegmentOutcome
 from kseg.log.workbench import LOG, SNAPSHOT, file_of
 from tests.reference import Batch, walk
 
@@ -108,7 +107,7 @@ def _overflows(name: str, data: bytes) -> bool:
 def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
     """What was walked is in order, beginning behind a segment that was not.
 
-    What lies over the next segment and is sound stays, and the plan says so.
+    What lies over segments behind it and is sound stays, and the plan says so.
 
     Snapshots are made where the walk begins and from there on, and not where an index alone was
     made anew.
@@ -116,12 +115,13 @@ def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
     there = [one for one in plan.segments if not one.goes]
     walked = {file_of(one.base_offset, ""): one for one in there if one.walked}
     over = {Path(found.path).name for found in plan.findings if found.code == "offset-order"}
-    begins = {
-        ("offset-order", file_of(one.base_offset, LOG), 0)
-        for before, one in pairwise([None, *there])
-        if one is not None
-        and not (before and before.walked and file_of(before.base_offset, LOG) not in over)
-    }
+    begins, reached = set(), -1
+    farthest: SegmentOutcome | None = None  # of those in front: it may lie over more than the next
+    for one in there:
+        if not (farthest and farthest.walked and file_of(farthest.base_offset, LOG) not in over):
+            begins.add(("offset-order", file_of(one.base_offset, LOG), 0))
+        if (last := _last_offset(directory, one)) >= reached:
+            farthest, reached = one, last
     wrong = []
     for found in verify(directory, deep=True).findings:
         name = Path(found.path).name
@@ -132,6 +132,12 @@ def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
         if remade and (found.code, name, found.position) not in begins:
             wrong.append(found)
     assert not wrong, wrong
+
+
+def _last_offset(directory: Path, segment: SegmentOutcome) -> int:
+    """The offset that a segment ends with, -1 for none."""
+    batches = walk((directory / file_of(segment.base_offset, LOG)).read_bytes()).batches
+    return batches[-1].last_offset if batches else -1
 
 
 __all__ = ["check", "logs_in"]
