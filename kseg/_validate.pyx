@@ -395,15 +395,16 @@ cdef uint32_t _shifted(uint32_t change, uint64_t zeros) noexcept nogil:
 cdef bint _header_is_plain(const uint8_t *p, int64_t size, bint client,
                            int64_t bytes_max) noexcept nogil:
     """Whether `size` bytes are one plain batch of records whose header gives no cause to refuse."""
-    cdef int32_t attributes, count
+    cdef int32_t attributes, count, delta
     if size < HEADER_BYTES or size > bytes_max or load_i32(p + 8) != size - LOG_OVERHEAD:
         return False
-    attributes, count = p[22], load_i32(p + 57)
-    if p[16] != 2 or attributes & ATTRIBUTE_CODEC or count <= 0:
+    attributes, delta, count = p[22], load_i32(p + 23), load_i32(p + 57)
+    # In its log it would begin in front of the last batch's end, or end before it begins.
+    if p[16] != 2 or attributes & ATTRIBUTE_CODEC or count <= 0 or not 0 <= delta < count:
         return False
     if not client:
         return True
-    if load_i64(p) != 0 or attributes & ATTRIBUTE_CONTROL or load_i32(p + 23) != count - 1:
+    if load_i64(p) != 0 or attributes & ATTRIBUTE_CONTROL or delta != count - 1:
         return False
     return load_i64(p + 43) < 0 or load_i32(p + 53) >= 0
 

@@ -31,10 +31,11 @@ from uuid import UUID
 import numpy as np
 
 from kseg.constants import LOG_OVERHEAD
-from kseg.errors import AppendError, OffsetsOutOfOrderError
+from kseg.errors import AppendError, OffsetsOutOfOrderError, at_path
 from kseg.files import io, metadata
 from kseg.files.names import FileKind
 from kseg.log import residence
+from kseg.log.append_checks import out_of_order, overlap_error
 from kseg.log.config import LogConfig
 from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
 from kseg.log.epochs import LeaderEpochs
@@ -113,7 +114,8 @@ def adopt(
         now_ms: the clock.
 
     Raises:
-        OffsetsOutOfOrderError: offsets to be kept lie before the log's end; nothing has changed.
+        OffsetsOutOfOrderError: offsets to be kept lie before the log's end, or batches over each
+            other; the log has not changed.
         CorruptRecordError: a staged segment is damaged or cut short; the log has not changed.
         AppendError: the leader epoch is older than the log's latest; nothing has changed.
         InconsistentTopicIdError: the topic has another id; nothing has changed.
@@ -152,7 +154,7 @@ def adopt(
             bases = []
             for one in waiting:
                 bases.append(one.first_offset if keep_offsets else end)
-                end = _renumber(one, None if keep_offsets else end, epoch)
+                end = _renumber(one, max(bases[-1], end), epoch, keep_offsets=keep_offsets)
             epochs.assign(epoch, first)
             for one, base in zip(waiting, bases, strict=True):
                 _move(one, directory, base)
@@ -236,7 +238,7 @@ def _check_order(waiting: Sequence[StagedSegment], end: int) -> None:
         end = one.last_offset + 1
 
 
-def _renumber(one: StagedSegment, base: int | None, epoch: int) -> int:
+def _renumber(one: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) -> int:
     """Give each batch its leader epoch and, one behind the other from `base` on, its offsets.
 
     Where a batch goes is told by how many offsets those before it have, so it does not matter how
@@ -244,24 +246,27 @@ def _renumber(one: StagedSegment, base: int | None, epoch: int) -> int:
 
     Args:
         one: the segment.
-        base: of the first batch; None for the offsets that they have.
+        base: of the first batch; where it begins at the earliest if they keep their offsets.
         epoch: of all of them.
+        keep_offsets: leave the offsets alone.
 
     Returns:
         The offset behind the last one.
 
     Raises:
         CorruptRecordError: it is no whole batches up to its end.
+        OffsetsOutOfOrderError: a batch lies over the one before it, or spans no offsets.
     """
-    path = one.path(FileKind.LOG)
-    end = one.first_offset if base is None else base
+    path, end = one.path(FileKind.LOG), base
     with io.WriteFile.open(path) as file:
         with Segment.open(path, mapping="never", is_last=False) as segment:
             for tile in segment.walk(on_bad_crc="ignore"):
                 table = tile.table
-                offsets = table.base_offset
-                if base is not None:
-                    spans = table.last_offset - offsets + 1
+                offsets, spans = table.base_offset, table.last_offset - table.base_offset + 1
+                wrong = out_of_order(table, end - 1) if keep_offsets else spans < 1
+                if wrong.any():
+                    raise at_path(overlap_error(table, int(wrong.argmax()), end - 1), path)
+                if not keep_offsets:
                     offsets = end + np.cumsum(spans) - spans
                     end += int(spans.sum())
                 elif len(table):

@@ -170,6 +170,7 @@ def append_as_follower(
 
     Raises:
         UnexpectedAppendOffsetError: they begin in front of the log's end.
+        OffsetsOutOfOrderError: one of them lies over the one before it, which Kafka takes.
         InvalidRecordError: a batch of magic 2 has no epoch.
         OffsetOverflowError: they lie too far apart for one segment.
         KsegError: as `validate_replica` and `ProducerState.prepare` say; nothing has changed.

@@ -121,6 +121,29 @@ def check_last_offset(last_offset: int) -> None:
         )
 
 
+def out_of_order(table: BatchTable, before: int) -> npt.NDArray[np.bool_]:
+    """Which batches end in front of where they begin, or do not begin behind the one before them.
+
+    A recovery cuts a log there, in kseg's own way (`kseg._placement.survey_rows`, strict).
+
+    Args:
+        table: the batches.
+        before: the last offset in front of them.
+    """
+    last = table.last_offset
+    # Compressed messages of magic 0 and 1 do not say where they begin.
+    first = np.where(table.magic >= 2, table.base_offset, last)
+    return (first <= np.concatenate(([before], last[:-1]))) | (last < first)
+
+
+def overlap_error(table: BatchTable, row: int, before: int) -> OffsetsOutOfOrderError:
+    """The error for a batch that is out of order; `before` is the last offset in front of all."""
+    header = table[row]
+    end = int(table.last_offset[row - 1]) if row else before
+    reason = f"offsets {header.base_offset} to {header.last_offset} of one batch, behind {end}"
+    return at_batch(OffsetsOutOfOrderError(reason), header)
+
+
 def check_whole(table: BatchTable, size: int) -> None:
     """Refuse bytes behind the last whole batch, which a leader would have to leave out.
 

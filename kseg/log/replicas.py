@@ -72,7 +72,7 @@ def take_replicas(view: memoryview, next_offset: int) -> ValidatedBatch | None:
     base = rows[:, _BASE]
     if base.min() < 0 or rows[:, _EPOCH].min() < 0 or not (base <= last).all():
         return None
-    if len(rows) > 1 and not (last[1:] > last[:-1]).all():
+    if len(rows) > 1 and not (base[1:] > last[:-1]).all():
         return None
     latest = rows[rows[:, _TIME].argmax()]
     timestamp, end, counts = int(latest[_TIME]), int(last[-1]), rows[:, _COUNT]

@@ -27,6 +27,7 @@ import numpy as np
 from kseg.errors import OffsetOverflowError, StalePlanError
 from kseg.files import io
 from kseg.files.names import FileKind, list_partition, segment_name
+from kseg.log.append_checks import out_of_order
 from kseg.log.segment import Segment
 from kseg.log.sweep import Swept, sweep_segment, write_indexes
 
@@ -126,9 +127,7 @@ class _Cuts:
     def feed(self, table: BatchTable) -> bool:
         """Take in the next batches; answers whether all of them are in order."""
         last = table.last_offset
-        first = np.where(table.magic >= 2, table.base_offset, last)
-        before = np.concatenate(([self.last_offset], last[:-1]))
-        wrong = (first <= before) | (last < first)
+        wrong = out_of_order(table, self.last_offset)
         count = int(wrong.argmax()) if wrong.any() else len(table)
         row = 0
         while row < count:

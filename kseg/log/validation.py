@@ -31,7 +31,6 @@ from kseg.constants import (
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
-    OffsetsOutOfOrderError,
     RecordBatchTooLargeError,
     UnexpectedAppendOffsetError,
     UnsupportedFormatError,
@@ -40,7 +39,7 @@ from kseg.format.bodies import at_batch
 from kseg.format.columns import decode
 from kseg.format.down_convert import ConversionStats
 from kseg.format.encoded import EncodedBatch
-from kseg.format.header import BatchHeader, BatchTable
+from kseg.format.header import BatchHeader, BatchTable, wrap_int64
 from kseg.format.options import overhead_bytes
 from kseg.format.request import Request
 from kseg.log.append_checks import (
@@ -52,6 +51,8 @@ from kseg.log.append_checks import (
     check_produce_request,
     check_transaction,
     check_whole,
+    out_of_order,
+    overlap_error,
     source_codec,
     too_large,
     walk,
@@ -114,7 +115,9 @@ def validate_append(
         ValueError: `next_offset` or `now_ms` is negative, or has more than 64 bits.
         CorruptRecordError: a size, magic or checksum is wrong, or the last batch is cut short.
         InvalidRecordError, InvalidTimestampError: the batch or records in it break a rule;
-            `.record_errors` names each record.
+            `.record_errors` names each record. Kafka asks of producers alone that a header counts
+            its offsets; of anybody it is refused here to span none, or more than there are records:
+            the batch would lie over what is in front of it, where `recover` cuts a log.
         UnsupportedFormatError: the log's format cannot hold it, or zstd is not allowed.
         DecompressionError, LimitExceededError: the batch cannot be inflated.
         RecordTooLargeError: a batch is larger than allowed, before or after it was built anew.
@@ -162,7 +165,10 @@ def validate_replica(
     Raises:
         CorruptRecordError: a size, magic or checksum is wrong, or a Raft leader's last batch is
             cut short.
-        OffsetsOutOfOrderError: offsets do not grow.
+        OffsetsOutOfOrderError: offsets do not grow, or a batch of magic 2 begins at or in front of
+            the end of the one before it, or behind its own. Kafka looks at last offsets alone; but
+            `recover` takes batches that lie over each other for damage, and what was acknowledged
+            would go there.
         UnexpectedAppendOffsetError: they begin in front of the log's end.
         InvalidRecordError: no batch at all, or of another epoch than the Raft leader's.
         RecordTooLargeError, RecordBatchTooLargeError: as in `validate_append`.
@@ -188,7 +194,9 @@ def validate_replica(
         error.first_offset, error.last_offset = told, info.last_offset
         raise error
     check_last_offset(info.last_offset)
-    _refuse_backwards(info.table)
+    wrong = np.flatnonzero(out_of_order(info.table, next_offset - 1))
+    if len(wrong):
+        raise overlap_error(info.table, int(wrong[0]), next_offset - 1)
     counts = info.table.record_count
     taken = ValidatedBatch(
         head=b"",
@@ -206,16 +214,6 @@ def validate_replica(
         table=info.table,
     )
     return _checked_total(taken, rules)
-
-
-def _refuse_backwards(table: BatchTable) -> None:
-    """Refuse batches that begin below 0, or end in front of where they begin."""
-    first = table.base_offset
-    found = np.flatnonzero(((first < 0) | (table.last_offset < first)) & (table.magic >= 2))
-    if len(found):
-        header = table[int(found[0])]
-        reason = f"offsets {header.base_offset} to {header.last_offset} of one batch"
-        raise at_batch(OffsetsOutOfOrderError(reason), header)
 
 
 def _first_offset_inside(view: memoryview, info: AppendInfo) -> int:
@@ -485,8 +483,15 @@ def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflat
 
 
 def _batch_head(append: _Append, first: BatchHeader, last_offset: int, max_timestamp: int) -> bytes:
-    """The head of a magic 2 batch, which a marker stays in a log of an older format too."""
-    rules = append.rules
+    """The head of a magic 2 batch, which a marker stays in a log of an older format too.
+
+    It ends where it has to, so its base offset follows from how many offsets it spans.
+    """
+    rules, records = append.rules, last_offset + 1 - append.next_offset
+    spans = wrap_int64(first.last_offset - first.base_offset) + 1
+    if not 0 < spans <= records:
+        reason = f"{records} records, and {spans} offsets in the header of their batch"
+        raise at_batch(InvalidRecordError(reason), first)
     return batch_head(
         append.view,
         first,

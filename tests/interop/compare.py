@@ -65,6 +65,7 @@ _BY_INTENT = (
     "last offset of its batch",  # it writes no batch that ends in front of its own records
     "below the base offset",
     "no records to build a batch of",  # nor none at all, as an append
+    " in the header of their batch",  # nor one that lies over what is in front of it in the log
 )
 #: Beginnings of what Kafka says where it stumbles over what it was not going to write anyway.
 _STUMBLES = ("maxOffset undefined", "shallowOffset undefined", "Unknown compression type id")

@@ -12,15 +12,18 @@ from kseg.analysis.verify import verify
 from kseg.errors import AppendError, CorruptRecordError, OffsetsOutOfOrderError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.metadata import read_clean_shutdown
+from kseg.files.names import FileKind
 from kseg.format.encode import encode_batches
 from kseg.format.options import BatchOptions
 from kseg.log.adoption import StagedSegment, adopt
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
 from kseg.log.placement import Placed
+from kseg.log.recovering import recover
 from kseg.log.scan import scan
 from kseg.log.segment_writer import SegmentWriter
 from tests.stopping import Stopped, stopping_at
+from tests.unit.log.logs import stored
 
 CONFIG = LogConfig(index_interval_bytes=64, segment_index_bytes=4096)
 
@@ -111,6 +114,34 @@ def test_offsets_that_are_kept_may_leave_a_gap_and_not_go_back(log: Path, tmp_pa
     with pytest.raises(OffsetsOutOfOrderError, match=r"offsets 105 to 110 .* ends at 106"):
         adopt(log, [early], keep_offsets=True, config=CONFIG)
     assert early.is_waiting
+
+
+@pytest.mark.parametrize("keep_offsets", [True, False])
+@pytest.mark.parametrize(
+    "lying",
+    [
+        stored(100, last_offset_delta=8) + stored(107, last_offset_delta=3),
+        stored(100) + stored(110, last_offset_delta=-2),
+        stored(99, last_offset_delta=11),
+        stored(100, last_offset_delta=2**20),
+    ],
+    ids=["over each other", "backwards", "below its base", "over the next segment"],
+)
+def test_batches_that_a_recovery_would_cut_are_not_adopted(
+    log: Path, tmp_path: Path, lying: bytes, keep_offsets: bool
+) -> None:
+    parts = [staged(tmp_path, "a", 100, 10), staged(tmp_path, "b", 110, 10)]
+    parts[0].path(FileKind.LOG).write_bytes(lying)
+    before = {path.name: path.read_bytes() for path in log.iterdir()}
+    try:
+        adopt(log, parts, keep_offsets=keep_offsets, config=CONFIG)
+    except OffsetsOutOfOrderError:
+        assert {path.name: path.read_bytes() for path in log.iterdir()} == before
+    else:
+        assert not keep_offsets
+    held = sum(path.stat().st_size for path in log.glob("*.log"))
+    assert recover(log, clean=False, recovery_point=0).truncated_bytes == 0
+    assert sum(path.stat().st_size for path in log.glob("*.log")) == held
 
 
 def test_a_new_log_begins_where_the_offsets_that_it_keeps_do(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from kseg.constants import Compression
 from kseg.errors import (
     AppendError,
+    InvalidRecordError,
     OffsetOutOfRangeError,
     OffsetOverflowError,
     OffsetsOutOfOrderError,
@@ -19,7 +20,7 @@ from kseg.errors import (
 from kseg.files.checkpoints import read_offset_checkpoint
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
-from kseg.log.append_rules import AppendRules
+from kseg.log.append_rules import AppendOrigin, AppendRules
 from kseg.log.partition import Log
 from kseg.log.recovering import apply_recovery, recover
 from kseg.log.recovery import plan_recovery
@@ -128,6 +129,54 @@ def test_a_follower_refuses_a_batch_that_ends_before_it_begins(
         with pytest.raises(OffsetsOutOfOrderError):
             log.append_as_follower(behind + stored(2**33 + 1, last_offset_delta=delta))
         assert log.log_end_offset == 0
+
+
+#: Batches of a follower in which one lies over the one before it, though last offsets rise.
+OVERLAPPING: dict[str, bytes] = {
+    "over its end": stored(10, count=5) + stored(13, count=5),
+    "around it": stored(12, count=2) + stored(10, count=5),
+    "the third": stored(10) + stored(11, count=2) + stored(12, count=2),
+    "of a later epoch": stored(10, count=5) + stored(13, count=5, epoch=1),
+    "of a producer": stored(10, count=5)
+    + stored(13, count=5, producer_id=7, producer_epoch=0, base_sequence=0),
+    "compressed": stored(10, count=5) + stored(13, count=5, codec=Compression.ZSTD),
+    "behind messages": messages([record(timestamp=NOW_MS)] * 3, magic=1, base_offset=10)
+    + stored(12, count=5),
+}
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["a new log", "a log of that epoch"])
+@pytest.mark.parametrize("data", OVERLAPPING.values(), ids=OVERLAPPING)
+def test_a_follower_refuses_batches_that_lie_over_each_other(
+    tmp_path: Path, data: bytes, known: bool
+) -> None:
+    rules = AppendRules(origin=AppendOrigin.REPLICATION)
+    with pytest.raises(OffsetsOutOfOrderError):
+        validate_replica(data, rules, next_offset=0)
+    with open_log(tmp_path / "data" / "t-0") as log:
+        if known:  # which the shortest way asks for
+            log.append_as_follower(stored(0))
+        before, end = files_of(log.path), log.log_end_offset
+        with pytest.raises(OffsetsOutOfOrderError):
+            log.append_as_follower(data)
+        assert (log.log_end_offset, files_of(log.path)) == (end, before)
+
+
+@pytest.mark.parametrize(
+    ("count", "delta"), [*((1, delta) for delta in (-1, -5, 1, 5, 2**31 - 1, -(2**31))), (0, 0)]
+)
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+@pytest.mark.parametrize("behind", [0, 3])
+def test_a_coordinator_writes_nothing_that_a_recovery_would_cut(
+    tmp_path: Path, count: int, delta: int, codec: Compression, behind: int
+) -> None:
+    data = one(count=count, last_offset_delta=delta, codec=codec)
+    with open_log(tmp_path / "data" / "t-0") as log:
+        for _ in range(behind):
+            log.append(one())
+        with pytest.raises(InvalidRecordError, match=r"\d records, and -?\d+ offsets"):
+            log.append(data, origin=AppendOrigin.COORDINATOR)
+        assert log.log_end_offset == behind
 
 
 @pytest.mark.parametrize("now_ms", [-1, 2**63])

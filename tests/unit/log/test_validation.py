@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -292,15 +293,27 @@ def test_the_next_offset_has_64_bits(offset: int) -> None:
 
 
 @pytest.mark.parametrize("base_offset", [2**63 - 1, -(2**63), 2**62])
-@pytest.mark.parametrize("delta", [5, -5, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("delta", [0, 1, 2])
 def test_a_header_that_lies_does_not_lead_offsets_astray(base_offset: int, delta: int) -> None:
-    data = batch([record()], base_offset=base_offset, last_offset_delta=delta)
+    data = batch([record()] * 3, base_offset=base_offset, last_offset_delta=delta)
     rules = AppendRules(origin=AppendOrigin.COORDINATOR)
     taken = append(data, rules, next_offset=2**63 - 2**33)
     stepwise = validate(data, rules, next_offset=2**63 - 2**33, now_ms=NOW)
     assert (taken.next_offset, taken.to_bytes()) == (stepwise.next_offset, stepwise.to_bytes())
     (header,) = reference.walk(taken.to_bytes()).batches
-    assert header.last_offset == taken.last_offset == 2**63 - 2**33
+    assert header.last_offset == taken.last_offset == 2**63 - 2**33 + 2
+
+
+@pytest.mark.parametrize("base_offset", [2**63 - 1, -(2**63), 2**62])
+@pytest.mark.parametrize("delta", [5, -5, 2**31 - 1, -(2**31)])
+def test_a_batch_that_would_lie_over_the_one_before_it_is_refused(
+    base_offset: int, delta: int
+) -> None:
+    data = batch([record()], base_offset=base_offset, last_offset_delta=delta)
+    rules = AppendRules(origin=AppendOrigin.COORDINATOR)
+    for how in (append, partial(validate, now_ms=NOW)):
+        with pytest.raises(InvalidRecordError, match="1 records, and"):
+            how(data, rules, next_offset=2**63 - 2**33)
 
 
 def test_faults_of_another_width_are_refused() -> None:
