@@ -72,9 +72,10 @@ def retain(
     --config says otherwise.
 
     In a broker's data directory (meta.properties lies in it) no setting is known: what --config
-    does not name is not assumed, and a topic without a policy and a limit is left alone. Of one
-    partition directory, a limit names the policy delete. Nothing at or above the high watermark of
-    replication-offset-checkpoint goes there.
+    does not name is not assumed, and a topic without a policy and a limit is left alone. A limit
+    names the policy delete where it is that of one topic (--config TOPIC:retention.ms=MS), or DIR
+    is one partition. Nothing at or above the high watermark of replication-offset-checkpoint goes
+    there.
 
     Kafka's internal topics, and those in cleaner-offset-checkpoint, have the policy that Kafka gave
     them; only --config TOPIC:NAME=VALUE changes that. The log of KRaft is always left alone.

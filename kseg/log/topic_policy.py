@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import checkpoints, metadata
@@ -121,12 +121,10 @@ def retention_rules(
         if policy is None and not why and limits and (of_one_log or own & _LIMITS):
             policy = _DELETED
         if policy is None:
-            return _unknown(
-                config, why or "its cleanup.policy is not known here, --config names it"
-            )
+            return _unknown(config, why or _what_to_name(topic, "policy" if limits else "both"))
         values[_POLICY] = policy
     elif DELETE in config.cleanup_policy and not limits and policy != _DELETED:
-        return _unknown(config, "neither its retention.ms nor its retention.bytes is known")
+        return _unknown(config, _what_to_name(topic, "limit"))
     elif values[_POLICY] != policy:
         why = ""
     return RetentionRules(config.with_changes(**(_NOTHING | values)), why=why)
@@ -143,6 +141,17 @@ def _known_policy(known: KnownTopics, topic: str | None) -> tuple[frozenset[str]
     if topic in known.compacted:
         return _COMPACTED, f"compacted, as {FileKind.CLEANER.value} says"
     return None, ""
+
+
+def _what_to_name(topic: str | None, missing: Literal["policy", "limit", "both"]) -> str:
+    """What is not known, and the words of the command line that say it."""
+    of = "" if topic is None else f"{topic}:"
+    if missing == "policy":
+        return f"its cleanup.policy is not known here; --config {of}cleanup.policy=delete names it"
+    limits = f"--config {of}retention.ms=MS or {of}retention.bytes=BYTES names"
+    if missing == "limit":
+        return f"neither its retention.ms nor its retention.bytes is known here; {limits} one"
+    return f"neither its cleanup.policy nor a limit is known here; {limits} both"
 
 
 def _unknown(config: LogConfig, why: str) -> RetentionRules:

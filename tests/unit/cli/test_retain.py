@@ -217,7 +217,7 @@ def test_in_a_brokers_directory_what_is_unknown_is_left_alone_and_said(
     assert ran.document["actions"] == []
     assert [row["skipped"] for row in ran.document["partitions"]] == ["policy-unknown"] * 2
     text = kseg("retain", of_broker, "--now", NOW, "--apply").text
-    assert "left alone: orders (1 partition): its cleanup.policy is not known here" in text
+    assert "left alone: orders (1 partition): neither its cleanup.policy nor a limit" in text
     assert everything(of_broker) == before
 
 

@@ -92,6 +92,23 @@ def test_what_is_known_goes_before_what_is_named_for_all(
     assert found(known, topic, settings, own) == row
 
 
+@pytest.mark.parametrize(
+    ("topic", "settings", "own", "said"),
+    [
+        ("orders", {}, {}, "--config orders:retention.ms=MS or orders:retention.bytes=BYTES"),
+        (None, {}, {}, "--config retention.ms=MS or retention.bytes=BYTES"),
+        ("orders", AGE, {}, "--config orders:cleanup.policy=delete"),
+        ("orders", DELETE, {}, "--config orders:retention.ms=MS or"),
+        ("tables", {}, DELETE, "--config tables:retention.ms=MS or"),
+    ],
+)
+def test_what_is_unknown_is_told_with_the_words_that_name_it(
+    topic: str | None, settings: dict[str, str], own: dict[str, str], said: str
+) -> None:
+    config = LogConfig.from_kafka(settings, of_topic=own)
+    assert said in retention_rules(BROKERS, topic, config, of_one_log=False).why
+
+
 @pytest.mark.parametrize("topic", ["orders", None])
 def test_for_one_log_a_limit_names_the_policy(topic: str | None) -> None:
     assert found(BROKERS, topic, AGE, {}, of_one_log=True) == BY_AGE
