@@ -199,8 +199,8 @@ class _Run:
             as_json=as_json,
             **fields,
         )
-        if self.change.is_plan:
-            _say_of_homes(plans)
+        if self.change.output is None:
+            _say_of_homes(plans, is_plan=self.change.is_plan)
         failed = any(plan.error is not None for plan in plans)
         return Exit.FOUND if failed else code
 
@@ -231,14 +231,26 @@ def _in_order(home: Path, plans: list[RecoveryPlan]) -> bool:
     return all(plan.is_noop for plan in here) and read_clean_shutdown(home) is not None
 
 
-def _say_of_homes(plans: list[RecoveryPlan]) -> None:
-    """Tell what no action says: who is writing meanwhile, and that a mark would come."""
+def _say_of_homes(plans: list[RecoveryPlan], *, is_plan: bool) -> None:
+    """Tell what no action says: who is writing meanwhile, and what becomes of the mark."""
     for home in _homes_of(plans):
-        holder = lock.holder(home)
+        holder = lock.holder(home) if is_plan else None
         if holder is not None:
             complain(f"kseg: {home}: {lock.who_holds(holder)} and may be writing to it")
-        elif all(plan.is_noop for plan in plans) and read_clean_shutdown(home) is None:
-            complain(f"kseg: {home}: no mark of a clean stop; --apply writes it")
+        elif read_clean_shutdown(home) is None:
+            _say_of_mark(home, plans, is_plan=is_plan)
+
+
+def _say_of_mark(home: Path, plans: list[RecoveryPlan], *, is_plan: bool) -> None:
+    """The mark speaks for all that lies in a data directory, not for the chosen alone."""
+    here = {Path(plan.path).resolve().name for plan in plans if _home_of(plan) == home}
+    others = sorted(set(residence.marked_for(home)) - here)
+    is_noop = all(plan.is_noop for plan in plans)
+    if others and (is_noop or not is_plan):
+        names = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if others[3:] else "")
+        complain(f"kseg: {home}: no mark of a clean stop: it takes all in one run, {names} too")
+    elif is_plan and is_noop:
+        complain(f"kseg: {home}: no mark of a clean stop; --apply writes it")
 
 
 def _raise_first(plans: list[RecoveryPlan]) -> None:

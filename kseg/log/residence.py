@@ -354,7 +354,7 @@ def _begin(path: str, key: tuple[int, int]) -> _Life:
         mark = metadata.read_clean_shutdown(path)
         findings: list[KsegError] = []
         offsets = {kind: _read(path, kind, findings) for kind in _CHECKPOINTS}
-        was_clean = mark is not None or not _marked_for(path)
+        was_clean = mark is not None or not marked_for(path)
         metadata.remove_clean_shutdown(path)
         if not was_clean:
             # Whoever died may not have come to it, and on the word of a checkpoint files go.
@@ -397,10 +397,10 @@ def _ends_clean(life: _Life) -> bool:
         return False
     if life.mark is not None:
         return True
-    return all(name in life.loaded for name in _marked_for(life.path))
+    return all(name in life.loaded for name in marked_for(life.path))
 
 
-def _marked_for(path: str) -> list[str]:
+def marked_for(path: str) -> list[str]:
     """The partitions that the mark speaks for.
 
     Deleted ones are never recovered, and the log of KRaft always is.

@@ -88,6 +88,19 @@ def test_a_mark_that_is_all_that_is_missing_is_told_of(kseg: Kseg, data: Path) -
     assert f"{data}: no mark of a clean stop; --apply writes it" in ran.err
 
 
+def test_a_mark_that_waits_for_others_is_not_promised(kseg: Kseg, data: Path) -> None:
+    waits = f"{data}: no mark of a clean stop: it takes all in one run, t-1 too"
+    assert waits in kseg("recover", data / "t-0", *HOW, "--apply").err
+    assert waits in kseg("recover", data / "t-0", *HOW).err
+    assert kseg("recover", data, *HOW, "--apply").err == ""
+    shutil.copytree(data / "t-1", data / "t-1.copy")
+    (data / ".kafka_cleanshutdown").unlink()
+    for words in ((), ("--apply",)):
+        ran = kseg("recover", data, *HOW, *words)
+        assert (ran.code, ran.text.splitlines()[-1]) == (0, "nothing to do")
+        assert "it takes all in one run, t-1.copy too" in ran.err
+
+
 def test_apply_does_it_and_keeps_what_goes(kseg: Kseg, data: Path) -> None:
     torn = logs(data / "t-0")[-1].read_bytes()
     ran = kseg("recover", data / "t-0", *HOW, "--apply")
