@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -170,6 +171,7 @@ def scan(
     Raises:
         NotALogError: a path is nothing that kseg reads, or nothing is left after choosing.
         ValueError: an argument is none of its values.
+        TypeError: bounds that are no pair of whole numbers.
         OSError: a path is missing, or something in it cannot be read.
 
     Example:
@@ -199,11 +201,13 @@ def scan(
         raise NotALogError("no partition is left to read", path=chosen[0] if chosen else None)
     if isolation == "read_committed" and any(source.is_file for source in kept):
         raise ValueError("read_committed needs whole partitions, not single files")
+    start, end = _bounds("offset", offset)
+    earliest, latest = _bounds("time", time)
     where = {
-        "start_offset": offset[0],
-        "end_offset": offset[1],
-        "start_timestamp": time[0],
-        "end_timestamp": time[1],
+        "start_offset": start,
+        "end_offset": end,
+        "start_timestamp": earliest,
+        "end_timestamp": latest,
         "isolation": isolation,
         "verify_crc": verify_crc,
         "control": control,
@@ -218,6 +222,17 @@ def scan(
         where,
         skipped=tuple(skipped or ()),
     )
+
+
+def _bounds(name: str, given: Bounds) -> Bounds:
+    """Both ends as plain numbers; what is none is told here, not by the first comparison."""
+    try:
+        start, end = (None if bound is None else operator.index(bound) for bound in given)
+    except (TypeError, ValueError):
+        unit = " of ms" if name == "time" else ""
+        reason = f"{name} is (start, end), each a whole number{unit} or None, not {given!r}"
+        raise TypeError(reason) from None
+    return start, end
 
 
 def _fields(fields: Iterable[str] | None, source_count: int) -> tuple[str, ...]:

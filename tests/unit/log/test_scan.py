@@ -203,3 +203,11 @@ def test_a_bomb_is_refused_where_a_reader_sets_a_limit(tmp_path: Path) -> None:
             list(segment.read(inflated_max=50_000))
         assert (caught.value.path, caught.value.position) == (str(path), 0)
         assert len(list(segment.read(inflated_max=200_000))) == 1
+
+
+@pytest.mark.parametrize("bounds", [5, (1,), (1, 2, 3), ("2026-01-01", None), (None, 1.5)])
+@pytest.mark.parametrize("name", ["offset", "time"])
+def test_bounds_are_a_pair_of_whole_numbers(tmp_path: Path, name: str, bounds: Any) -> None:
+    write_segment(tmp_path / "t-0", 0)
+    with pytest.raises(TypeError, match=rf"{name} is \(start, end\), each a whole number"):
+        scan(tmp_path / "t-0", **{name: bounds})
