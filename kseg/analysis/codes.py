@@ -21,7 +21,10 @@ class Code:
     advice: str
 
 
-_RECOVER = "look at what `kseg recover` would do; restore the partition from a replica if you can"
+_RECOVER = (
+    "restore the partition from a replica if you can; "
+    "`kseg recover --unclean --recovery-point 0` says what a cut here costs"
+)
 _REINDEX = "rebuild with `kseg reindex`, or delete the file: a broker rebuilds it after a crash"
 _REPLICA = "restore the partition from a replica; `kseg dump` shows what can still be read"
 _LOST = "the log was longer once: take what is missing from a replica, else a broker mends it"

@@ -70,8 +70,10 @@ class Lost:
     @property
     def extent(self) -> str:
         """The offsets and the number of records in words."""
+        if self.first_offset is None and self.records == 0:
+            return f"{self.bytes} bytes without a record"
         if self.first_offset is None:
-            offsets = "no offsets" if self.records == 0 else "unknown offsets"
+            offsets = "unknown offsets"
         elif self.last_offset is None:
             offsets = f"offsets from {self.first_offset} on"
         else:
