@@ -103,7 +103,7 @@ _HOMES = {
     "Voter": "kseg.format.control",
     "apply_recovery": "kseg.log.recovering",
     "apply_reindex": "kseg.log.reindexing",
-    "apply_retention": "kseg.log.retention",
+    "apply_retention": "kseg.log.retain",
     "convert": "kseg.format.convert",
     "down_convert": "kseg.format.down_convert",
     "encode_batch": "kseg.format.encode",
@@ -112,7 +112,7 @@ _HOMES = {
     "parse_control": "kseg.format.control",
     "plan_recovery": "kseg.log.recovery",
     "plan_reindex": "kseg.log.reindexing",
-    "plan_retention": "kseg.log.retention",
+    "plan_retention": "kseg.log.retain",
     "recover": "kseg.log.recovering",
     "scan": "kseg.log.scan",
     "validate_append": "kseg.log.validation",
@@ -293,12 +293,8 @@ if TYPE_CHECKING:
     from kseg.log.recovery_plan import RecoveryPlan
     from kseg.log.reindex_plan import ReindexPlan, ReindexReport
     from kseg.log.reindexing import apply_reindex, plan_reindex
-    from kseg.log.retention import (
-        RetentionPlan,
-        RetentionReport,
-        apply_retention,
-        plan_retention,
-    )
+    from kseg.log.retain import apply_retention, plan_retention
+    from kseg.log.retention import RetentionPlan, RetentionReport
     from kseg.log.scan import Scan, scan
     from kseg.log.segment import Segment
     from kseg.log.validation import validate_append, validate_replica

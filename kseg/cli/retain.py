@@ -29,14 +29,8 @@ from kseg.files.names import FileKind, PathKind, list_partition, segment_name
 from kseg.log import residence
 from kseg.log.kept_aside import KeptAside
 from kseg.log.partition import Log
-from kseg.log.retention import (
-    LOG_START,
-    SIZE,
-    RetentionPlan,
-    RetiredSegment,
-    apply_retention,
-    plan_retention,
-)
+from kseg.log.retain import apply_retention, plan_retention
+from kseg.log.retention import LOG_START, SIZE, RetentionPlan, RetiredSegment
 from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.log.topic_policy import RetentionRules, known_topics, retention_rules
 

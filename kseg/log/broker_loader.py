@@ -304,8 +304,7 @@ def _begin_anew(bench: Bench) -> None:
     if bench.cut is None:
         bench.cut = CutPlace(bench.path(start), 0, start)
     bench.drop(list(bench.bases), "the log ends in front of its start")
-    snapshots = bench.snapshots()
-    bench.new_state().truncate_fully_and_start_at(snapshots, start)
+    bench.snapshots().truncate_fully_and_start_at(bench.new_state(), start)
     bench.scene.settle()
 
 

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.log.fetch import FETCH_BYTES, ISOLATIONS, Fetched, fetch, limit_of
+from kseg.log.finding import Source
 from kseg.log.foreign import ForeignLog
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
-    from kseg.log.published import Published
-    from kseg.log.state import LogState
+    from kseg.log.published import Changes, Published
 
 #: How often a log of another process is looked at, in s.
 LOOK_INTERVAL_S: Final = 0.1
@@ -53,12 +53,35 @@ class Followed(Protocol):
         """Wait for something else to be published than `seen`; false if nothing ever will be."""
 
 
+class Publishing(Source, Protocol):
+    """A log under a writer of this process: it says when there is something new to see."""
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held by whoever changes the log."""
+
+    @property
+    def changed(self) -> Changes:
+        """Notified whenever something new is published."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the log is closed."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing may be changed any more."""
+
+    def check(self) -> None:
+        """Raise what a change would raise that is refused for the log's own sake."""
+
+
 class OwnLog:
     """A log that this process appends to."""
 
     __slots__ = ("_state", "path")
 
-    def __init__(self, state: LogState) -> None:
+    def __init__(self, state: Publishing) -> None:
         """Wait for what this state publishes."""
         self._state: Final = state
         self.path: Final = state.path

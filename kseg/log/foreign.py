@@ -55,13 +55,12 @@ def snapshot_of(view: LogView) -> Snapshot:
     return Snapshot(view.path, _published(view, _end_of(view), Cuts(), committed=False), view)
 
 
-def source_of(view: LogView, isolation: str) -> Snapshot:
+def source_of(snapshot: Snapshot, isolation: str) -> Snapshot:
     """What is fetched from; for "read_committed" it says up to where transactions are decided."""
-    snapshot = view.snapshot
     if isolation != "read_committed":
         return snapshot
     seen = snapshot.published
-    stable = OffsetMetadata(min(view.last_stable_offset, seen.log_end.offset))
+    stable = OffsetMetadata(min(snapshot.view.last_stable_offset, seen.log_end.offset))
     return snapshot._replace(published=seen._replace(last_stable=stable))
 
 

@@ -20,9 +20,8 @@ from kseg.format.request import INT64_MAX
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
-    from kseg.log.published import SegmentInfo
+    from kseg.log.published import LogSegments, SegmentInfo
     from kseg.log.segment import Segment
-    from kseg.log.view import LogView
 
 
 class Reached:
@@ -50,7 +49,7 @@ class Reached:
         self.offset = self._seen
 
 
-def first_offsets(log: LogView, start_offset: int) -> Iterator[tuple[SegmentInfo, int]]:
+def first_offsets(log: LogSegments, start_offset: int) -> Iterator[tuple[SegmentInfo, int]]:
     """The segments that a read from an offset walks, and the first offset that each gives.
 
     For those who do not read the segments one after the other: each segment's end is looked at.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kseg.log.append_result import AppendResult
     from kseg.log.finding import Source
     from kseg.log.follow import Followed
+    from kseg.log.foreign import Snapshot
     from kseg.log.opening import Known
     from kseg.log.residence import Residence
     from kseg.log.retention import RetentionReport
@@ -65,7 +66,15 @@ class Log(LogReading):
         ...     print(log.append(batch, durable=True).first_offset)
     """
 
-    __slots__ = ("_follow", "_lead", "_mapping", "_residence", "_state", "_view")
+    __slots__ = (
+        "_follow",
+        "_lead",
+        "_mapping",
+        "_residence",
+        "_snapshot",
+        "_state",
+        "_view",
+    )
 
     def __init__(
         self,
@@ -76,6 +85,7 @@ class Log(LogReading):
     ) -> None:
         """Take over what is open; use `open` instead."""
         self._view = view
+        self._snapshot: Snapshot | None = None
         self._mapping: Final[Mapping] = mapping
         self._state: Final = state
         self._residence: Final = residence
@@ -250,7 +260,11 @@ class Log(LogReading):
         """The log as fetches need it: what is published, or the files as they were."""
         from kseg.log import foreign
 
-        return self._state or foreign.source_of(self._view, isolation)
+        if self._state is not None:
+            return self._state
+        if self._snapshot is None:
+            self._snapshot = foreign.snapshot_of(self._view)
+        return foreign.source_of(self._snapshot, isolation)
 
     # ---- appending: kseg.log.append, kseg.log.flushing -------------------------------------------
 

@@ -35,8 +35,6 @@ from kseg.log.producer_rows import telling_batches
 from kseg.log.verification import VerificationGuard, Verifications
 
 if TYPE_CHECKING:
-    from kseg.log.snapshots import SnapshotFiles
-
     OnError = Callable[[KsegError], None]
 
 _DAY_MS: Final = 86_400_000
@@ -440,40 +438,6 @@ class ProducerState:
         self._ongoing.clear()
         self._unreplicated.clear()
         self._completed_offsets.clear()
-
-    def truncate_and_reload(
-        self, snapshots: SnapshotFiles, log_start_offset: int, log_end_offset: int, *, now_ms: int
-    ) -> None:
-        """Go back to the newest sound snapshot of the log, unless state ends where the log does.
-
-        Snapshots past the log's end, at its start and before, and corrupt ones are deleted. What
-        lies between `map_end_offset` and the end is the caller's to feed.
-
-        Source: Kafka `ProducerStateManager.truncateAndReload`.
-        """
-        snapshots.delete_outside(log_start_offset, log_end_offset)
-        if log_end_offset == self.map_end_offset:
-            self.on_log_start_incremented(snapshots, log_start_offset)
-            return
-        found = snapshots.newest_sound(delete_corrupt=True)
-        if found is None:
-            self.load((), log_start_offset)
-        else:
-            self.load(found.entries, found.offset, now_ms=now_ms)
-
-    def truncate_fully_and_start_at(self, snapshots: SnapshotFiles, offset: int) -> None:
-        """Forget everything and delete all snapshots; the log begins anew at `offset`."""
-        self.clear()
-        snapshots.delete_all()
-        self.last_snapshot_offset = 0
-        self.map_end_offset = offset
-
-    def on_log_start_incremented(self, snapshots: SnapshotFiles, log_start_offset: int) -> None:
-        """The log's start has moved up; producers are not forgotten for that."""
-        self.high_watermark_updated(log_start_offset)
-        self.map_end_offset = max(self.map_end_offset, log_start_offset)
-        newest = snapshots.newest_offset
-        self.last_snapshot_offset = log_start_offset if newest is None else newest
 
 
 __all__ = [

@@ -10,12 +10,13 @@ import threading
 from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
-from kseg.files.names import SegmentFiles
+from kseg.files.names import PartitionFiles, SegmentFiles
 
 if TYPE_CHECKING:
     from kseg.log.producer_entries import OffsetMetadata
+    from kseg.log.segment import Segment
 
 #: In place of a high watermark: this is the only copy, so that all of the log is replicated.
 END: Final = "end"
@@ -41,6 +42,32 @@ class SegmentInfo:
     def path(self) -> Path:
         """The log file."""
         return self.files.log
+
+
+class LogSegments(Protocol):
+    """A log at one moment, as far as walks over its segments ask for it."""
+
+    @property
+    def files(self) -> PartitionFiles:
+        """All files of the partition."""
+
+    @property
+    def first_offset(self) -> int:
+        """The base of the first segment."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset to be read."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+
+    def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
+        """The segment that can hold `offset`, and those after it."""
+
+    def open_segment(self, info: SegmentInfo) -> Segment:
+        """Open one segment, no further than the log goes."""
 
 
 class Cuts(NamedTuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kseg.errors import StalePlanError
 from kseg.files import io, lock, metadata
 from kseg.files.names import list_partition
-from kseg.log import residence, room
+from kseg.log import disk_room, residence
 from kseg.log.deletion import files_of_segment
 from kseg.log.kept_aside import Kept, KeptAside, kept_bytes
 from kseg.log.recovery import Ordered, bring_into_order, plan_recovery
@@ -136,7 +136,7 @@ def _check_room(plan: RecoveryPlan) -> None:
     directory = Path(plan.path)
     block = os.statvfs(directory).f_frsize
     written = [one.bytes for one in plan.actions if one.action in ("create", "replace")]
-    needed = sum(-(-size // block) * block for size in written) + room.least_bytes(directory)
+    needed = sum(-(-size // block) * block for size in written) + disk_room.least_bytes(directory)
     if io.has_room(directory, needed):
         return
     given = 0
@@ -146,7 +146,7 @@ def _check_room(plan: RecoveryPlan) -> None:
         elif one.action == "truncate":
             size = os.stat(one.path).st_size
             given += io.bytes_given_back(one.path, cut_at=size - one.bytes)
-    room.refuse_less(directory, given, "what goes", needed=needed)
+    disk_room.refuse_less(directory, given, "what goes", needed=needed)
 
 
 def _flush(directory: Path, recovery_point: int) -> None:

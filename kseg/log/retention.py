@@ -33,11 +33,12 @@ from typing import TYPE_CHECKING, Final
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
 from kseg.files.time_index import TimeIndex
-from kseg.log import deletion, flushing, room
+from kseg.log import flushing, room
 from kseg.log.config import LogConfig
 from kseg.log.published import END, HighWatermark
 from kseg.log.recovery import told_by_data_directory
 from kseg.log.segment import Segment
+from kseg.log.segment_deletion import give_up_segments
 from kseg.log.segment_walks import latest_from
 from kseg.log.segment_writer import Latest
 from kseg.log.sub_directories import entry_of
@@ -45,9 +46,9 @@ from kseg.log.topic_policy import KRAFT, RetentionRules, known_topics, retention
 from kseg.log.trim import increment_log_start
 
 if TYPE_CHECKING:
-    from kseg.log.partition import Log
     from kseg.log.published import SegmentInfo
     from kseg.log.state import LogState
+    from kseg.log.view import LogView
 
 LOG_START: Final = "log start"
 SIZE: Final = "size"
@@ -220,40 +221,22 @@ def choose(
     return tuple(retired)
 
 
-def plan_retention(
-    log: Log,
+def plan_view(
+    view: LogView,
     *,
     config: LogConfig | RetentionRules | None = None,
     now_ms: int | None = None,
     high_watermark: HighWatermark | None = None,
 ) -> RetentionPlan:
-    """Say what retention would do to a log, open for reading or for appending; nothing is changed.
-
-    Args:
-        log: the log.
-        config: the settings, to be gone by as `retention_rules` says for one log, or what that
-            has said; the log's own if None, or none for a log that is open for reading.
-        now_ms: the time that counts; the log's clock, or the machine's, if None.
-        high_watermark: as for `Log.open`; a log that is open for appending was told then.
-
-    Raises:
-        ValueError: a high watermark for a log that is open for appending.
-        CorruptIndexError, FormatError: a segment's times cannot be told.
-        UnsupportedFormatError: the log is one of Kafka 0.7.
-        OSError: a file cannot be read.
-    """
-    if log.mode == "append":
-        if high_watermark is not None:
-            raise ValueError("a log open for appending was told its high watermark at its opening")
-        return plan_state(log.state, config=config, now_ms=now_ms)
-    view = log.view
+    """As `kseg.log.retain.plan_retention`, for a log that is open for reading."""
+    path = view.path
     if any(info.files.kafka07 for info in view.segments):
-        raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=log.path)
+        raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=path)
     start, end = view.log_start_offset, view.log_end_offset
-    bounds = LogBounds(start, end, _high_watermark(log.path, start, end, high_watermark))
+    bounds = LogBounds(start, end, _high_watermark(path, start, end, high_watermark))
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    rules = _rules(log.path, config or LogConfig())
-    return _plan(log.path, view.segments, bounds, rules, now, _largest_timestamp)
+    rules = _rules(path, config or LogConfig())
+    return _plan(path, view.segments, bounds, rules, now, _largest_timestamp)
 
 
 def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
@@ -275,7 +258,7 @@ def _high_watermark(path: Path, start: int, end: int, told: HighWatermark | None
 def plan_state(
     state: LogState, *, config: LogConfig | RetentionRules | None = None, now_ms: int | None = None
 ) -> RetentionPlan:
-    """As `plan_retention`, for what a log open for appending consists of."""
+    """As `kseg.log.retain.plan_retention`, for what a log open for appending consists of."""
     with state.lock:
 
         def largest_timestamp(info: SegmentInfo) -> int:
@@ -353,21 +336,6 @@ def _largest_timestamp(info: SegmentInfo) -> int:
 # ---- doing ---------------------------------------------------------------------------------------
 
 
-def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
-    """Do what a plan says to a log that is open for appending.
-
-    Files are renamed to `.deleted` and removed after `file_delete_delay_ms`: with a later call of
-    this kind, or when the log is closed.
-
-    Raises:
-        StalePlanError: the log is not as the plan saw it; nothing was done.
-        KsegError: the log is open for reading only, or has failed.
-        OSError: the disk refuses. What is left goes with another plan. One that is full and gets
-            too little back from segments that go whole is left as it was.
-    """
-    return apply_state(log.state, plan)
-
-
 def delete_old_segments(
     state: LogState, now_ms: int | None = None, rules: RetentionRules | None = None
 ) -> RetentionReport:
@@ -377,7 +345,7 @@ def delete_old_segments(
 
 
 def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
-    """As `apply_retention`, for what a log open for appending consists of.
+    """As `kseg.log.retain.apply_retention`, for what a log open for appending consists of.
 
     The log's start is written down before a file changes its name: what a crash brings back of the
     old segments lies below it. On a disk that is too full for that whole segments go first, at once
@@ -417,14 +385,14 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
 
 def _give_up(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
     if state.keeper is not None and state.partition is not None:
-        files = deletion.give_up_segments(state, gone)
+        files = give_up_segments(state, gone)
         state.flush_names()
         return files
     # Nothing but the first segment says where this log starts, so none may outlive a later one.
     io.flush_directory(state.path)
     renamed: list[Path] = []
     for info in gone:
-        renamed += deletion.give_up_segments(state, (info,))
+        renamed += give_up_segments(state, (info,))
         state.flush_names()
     return tuple(renamed)
 

@@ -15,28 +15,22 @@ What cannot be done in this way is refused before anything has changed.
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg.files import io
-from kseg.files.names import FileKind
 from kseg.log import flushing
-from kseg.log.deletion import files_of_segment, unlink_segment
+from kseg.log.disk_room import checkpoint_sizes, of_segments, refuse_less
+from kseg.log.segment_deletion import unlink_segment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kseg.log.published import SegmentInfo
     from kseg.log.state import LogState
 
-_CHECKPOINTS: Final = (
-    FileKind.RECOVERY_POINT,
-    FileKind.LOG_START,
-    FileKind.REPLICATION,
-    FileKind.LEADER_EPOCHS,
-)
 #: A change writes checkpoints, a snapshot, a mark and some names; blocks for all of that.
 _BLOCKS: Final = 16
 _BLOCK_BYTES_MIN: Final = 4096
@@ -45,42 +39,6 @@ _BLOCK_BYTES_MIN: Final = 4096
 def is_there(state: LogState) -> bool:
     """Whether a change has room for all that it writes down."""
     return io.has_room(state.path, _wanted_bytes(state.path))
-
-
-def least_bytes(directory: Path) -> int:
-    """Bytes without which nothing can be written down for a partition: a checkpoint anew."""
-    block = os.statvfs(directory).f_frsize
-    largest = max(_sizes(directory), default=0)
-    return block + -(-largest // block) * block
-
-
-def of_segments(segments: Iterable[SegmentInfo]) -> int:
-    """Bytes that the disk gets back when segments go."""
-    return sum(
-        io.bytes_given_back(path) for one in segments for path in files_of_segment(one.files)
-    )
-
-
-def refuse_less(directory: Path, given: int, what: str, *, needed: int | None = None) -> None:
-    """Refuse a change on a full disk that gives back too little to be written down.
-
-    Args:
-        directory: the partition.
-        given: bytes that the disk would get back first.
-        what: of what, in words.
-        needed: bytes that are to be written; `least_bytes` if None.
-
-    Raises:
-        OSError: it is too little.
-    """
-    needed = least_bytes(directory) if needed is None else needed
-    if given < needed:
-        raise OSError(
-            errno.ENOSPC,
-            f"no room on the disk: {needed} bytes are needed to write down the change, and {what} "
-            f"gives back {given}; nothing was changed",
-            os.fspath(directory),
-        )
 
 
 def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> tuple[SegmentInfo, ...]:
@@ -130,7 +88,7 @@ def _free(state: LogState, info: SegmentInfo, start: int) -> None:
     state.replace_segments({info.base_offset})
     if start > state.log_start_offset:
         state.move_start(start)
-        state.producers.on_log_start_incremented(state.snapshots, start)
+        state.snapshots.on_log_start_incremented(state.producers, start)
     state.publish()
     try:
         unlink_segment(state, info)
@@ -145,14 +103,7 @@ def _free(state: LogState, info: SegmentInfo, start: int) -> None:
 
 def _wanted_bytes(directory: Path) -> int:
     block = max(os.statvfs(directory).f_frsize, _BLOCK_BYTES_MIN)
-    return _BLOCKS * block + sum(_sizes(directory))
+    return _BLOCKS * block + sum(checkpoint_sizes(directory))
 
 
-def _sizes(directory: Path) -> list[int]:
-    """Bytes of the checkpoints that there are."""
-    places = (directory.parent / kind.value for kind in _CHECKPOINTS[:-1])
-    files = [*places, directory / _CHECKPOINTS[-1].value]
-    return [os.stat(file).st_size for file in files if file.exists()]
-
-
-__all__ = ["free_oldest", "is_there", "least_bytes", "of_segments", "refuse_less"]
+__all__ = ["free_oldest", "is_there"]

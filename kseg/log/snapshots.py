@@ -246,6 +246,42 @@ class SnapshotFiles:
             del self._offsets[bisect_left(self._offsets, offset)]
         return path
 
+    # ---- state that comes from them --------------------------------------------------------------
+
+    def truncate_and_reload(
+        self, state: ProducerState, log_start_offset: int, log_end_offset: int, *, now_ms: int
+    ) -> None:
+        """Take state back to the newest sound snapshot of the log, unless it ends where that does.
+
+        Snapshots past the log's end, at its start and before, and corrupt ones are deleted. What
+        lies between `map_end_offset` and the end is the caller's to feed.
+
+        Source: Kafka `ProducerStateManager.truncateAndReload`.
+        """
+        self.delete_outside(log_start_offset, log_end_offset)
+        if log_end_offset == state.map_end_offset:
+            self.on_log_start_incremented(state, log_start_offset)
+            return
+        found = self.newest_sound(delete_corrupt=True)
+        if found is None:
+            state.load((), log_start_offset)
+        else:
+            state.load(found.entries, found.offset, now_ms=now_ms)
+
+    def truncate_fully_and_start_at(self, state: ProducerState, offset: int) -> None:
+        """Forget everything and delete all snapshots; the log begins anew at `offset`."""
+        state.clear()
+        self.delete_all()
+        state.last_snapshot_offset = 0
+        state.map_end_offset = offset
+
+    def on_log_start_incremented(self, state: ProducerState, log_start_offset: int) -> None:
+        """The log's start has moved up; producers are not forgotten for that."""
+        state.high_watermark_updated(log_start_offset)
+        state.map_end_offset = max(state.map_end_offset, log_start_offset)
+        newest = self.newest_offset
+        state.last_snapshot_offset = log_start_offset if newest is None else newest
+
 
 def _name(offset: int) -> str:
     return segment_name(offset, FileKind.SNAPSHOT)
@@ -307,7 +343,7 @@ def rebuild(
             snapshots.take(state)
         return
     no_walk = state.is_empty and state.map_end_offset >= end_offset
-    state.truncate_and_reload(snapshots, log_start_offset, end_offset, now_ms=now_ms)
+    snapshots.truncate_and_reload(state, log_start_offset, end_offset, now_ms=now_ms)
     if end_offset > state.map_end_offset and not no_walk:
         for source in _reaching(segments, state.map_end_offset, end_offset):
             state.map_end_offset = max(source.base_offset, state.map_end_offset, log_start_offset)

@@ -28,8 +28,7 @@ from kseg.log.snapshots import SnapshotFiles
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.log.published import SegmentInfo
-    from kseg.log.view import LogView
+    from kseg.log.published import LogSegments, SegmentInfo
 
     Keep = Callable[[BatchTable], BatchTable]
 
@@ -113,7 +112,7 @@ class TransactionWalk:
                 self.aborted.append((producer_id, first, offset))
 
 
-def last_stable_offset(log: LogView) -> int:
+def last_stable_offset(log: LogSegments) -> int:
     """The first offset of the earliest undecided transaction, else the log's end.
 
     Begins at the newest sound producer snapshot; never lies before the log's start. Source: Kafka
@@ -126,7 +125,7 @@ def last_stable_offset(log: LogView) -> int:
     return max(log.log_start_offset, min([*walk.open.values(), log.log_end_offset]))
 
 
-def _newest_snapshot(log: LogView) -> tuple[int, dict[int, int]]:
+def _newest_snapshot(log: LogSegments) -> tuple[int, dict[int, int]]:
     """Offset and open transactions of the newest sound snapshot; else the log's start and none."""
     found = SnapshotFiles.of(log.files).newest_sound(at_most=log.log_end_offset)
     if found is None or found.offset < log.first_offset:
@@ -148,7 +147,7 @@ class AbortedAhead:
 
     __slots__ = ("_end", "_reached", "_tables", "_walk")
 
-    def __init__(self, log: LogView, start_offset: int, end_offset: int) -> None:
+    def __init__(self, log: LogSegments, start_offset: int, end_offset: int) -> None:
         """For a reader of `[start_offset, end_offset)`; nothing is walked yet."""
         self._tables = _tables_from(log, start_offset)
         self._walk = TransactionWalk()
@@ -199,12 +198,12 @@ class AbortedAhead:
         return any(first < end for first in self._walk.open.values())
 
 
-def aborted_ranges(log: LogView, start_offset: int, end_offset: int) -> AbortedRanges:
+def aborted_ranges(log: LogSegments, start_offset: int, end_offset: int) -> AbortedRanges:
     """The aborted transactions that matter to a reader of `[start_offset, end_offset)`."""
     return AbortedAhead(log, start_offset, end_offset).within(start_offset, end_offset)
 
 
-def _tables_from(log: LogView, offset: int) -> Iterator[BatchTable]:
+def _tables_from(log: LogSegments, offset: int) -> Iterator[BatchTable]:
     """Headers from the batch that holds `offset` to the log's end; checksums are left alone."""
     reached = Reached(offset)
     infos = log.segments_from(offset)

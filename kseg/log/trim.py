@@ -32,13 +32,14 @@ from typing import TYPE_CHECKING, Final
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
-from kseg.log import residence, room
+from kseg.log import disk_room, residence, room
 from kseg.log.append_rules import LAST_OFFSET_MAX
-from kseg.log.deletion import give_up_segments, remove_segment, unlink_segment
+from kseg.log.deletion import remove_segment
 from kseg.log.finding import find_batch
 from kseg.log.producer_entries import OffsetMetadata
 from kseg.log.published import Published, SegmentInfo
 from kseg.log.segment import Segment
+from kseg.log.segment_deletion import give_up_segments, unlink_segment
 from kseg.log.segment_writer import SegmentWriter
 from kseg.log.snapshots import SegmentSource, rebuild
 
@@ -256,8 +257,8 @@ def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bo
     if room.is_there(state):
         return False
     above = [info for info in state.segments if info.base_offset > last.base_offset]
-    given = room.of_segments(above) + io.bytes_given_back(last.path, cut_at=plan.position)
-    room.refuse_less(state.path, given, "cutting the log there")
+    given = disk_room.of_segments(above) + io.bytes_given_back(last.path, cut_at=plan.position)
+    disk_room.refuse_less(state.path, given, "cutting the log there")
     state.deletions.remove_due(2**63)  # what waits for its time
     return True
 
@@ -418,7 +419,7 @@ def truncate_fully_and_start_at(
     with state.changing():
         # Where it begins anew cannot be written down on a full disk: all goes but for one name.
         if not (room.is_there(state) or truncate_to(state, state.first_base_offset)):
-            room.refuse_less(state.path, 0, "an empty log")
+            disk_room.refuse_less(state.path, 0, "an empty log")
         _begin_anew(state, offset, start)
 
 
@@ -443,8 +444,8 @@ def _begin_anew(state: LogState, offset: int, start: int) -> None:
         )
         state.set_active(writer, seal=False)
         writer.flush()
-        state.producers.truncate_fully_and_start_at(state.snapshots, offset)
-        state.producers.on_log_start_incremented(state.snapshots, start)
+        state.snapshots.truncate_fully_and_start_at(state.producers, offset)
+        state.snapshots.on_log_start_incremented(state.producers, start)
         state.flush_names()
         state.move_end(offset)
         state.publish()
@@ -490,7 +491,7 @@ def increment_log_start(state: LogState, offset: int) -> bool:
             return False
         room.free_oldest(state, _whole_before(state, offset))
         state.move_start(offset)
-        state.producers.on_log_start_incremented(state.snapshots, offset)
+        state.snapshots.on_log_start_incremented(state.producers, offset)
         state.publish()
         # The checkpoint first: epochs that reach further down do no harm, and should it fail, the
         # log may start there again.

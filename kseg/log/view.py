@@ -37,7 +37,6 @@ from kseg.log.segment import Segment
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
-    from kseg.log.foreign import Snapshot
 
     OnError = Callable[[KsegError], None]
     Keep = Callable[[BatchTable], BatchTable]
@@ -192,13 +191,6 @@ class LogView:
         if self.files.leader_epochs is None:
             return ()
         return checkpoints.read_leader_epochs(self.files.leader_epochs).effective
-
-    @cached_property
-    def snapshot(self) -> Snapshot:
-        """The log up to its last batch that is whole and sound, for fetches."""
-        from kseg.log import foreign
-
-        return foreign.snapshot_of(self)
 
     # ---- segments --------------------------------------------------------------------------------
 

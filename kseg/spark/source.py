@@ -24,14 +24,13 @@ from kseg.spark import check_pyspark
 from kseg.spark.filters import Narrowing, push
 from kseg.spark.options import SourceOptions, parse_options
 from kseg.spark.schema import Projection, ddl, project
-from kseg.spark.settling import settle
+from kseg.spark.task_rows import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from kseg.spark.plan import Split
     from kseg.spark.sink import SinkWriter, StreamSinkWriter
 
 #: Spark plans a query with filters in a process that runs this module, and only with pushdown on.
@@ -161,13 +160,3 @@ class FilteringReader(RecordReader):
         self._narrowing = pushed.narrowing
         # Spark drops the rows of damage, which have no offset, where a filter asks for offsets.
         return filters if self._options.permissive else pushed.recheck
-
-
-def rows_of(
-    task: tuple[Split, ...], projection: Projection, options: SourceOptions
-) -> Iterator[pa.RecordBatch]:
-    """What a worker does for one task of a plan."""
-    from kseg.spark.reading import read_task
-
-    settle()
-    return read_task(task, projection, options)

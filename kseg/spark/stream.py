@@ -20,8 +20,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kseg.spark.admission import Amount, admit
 from kseg.spark.options import LATEST, OffsetBound, SourceOptions
 from kseg.spark.schema import Projection
-from kseg.spark.source import rows_of
 from kseg.spark.stream_offsets import Place, StreamOffsets
+from kseg.spark.task_rows import rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

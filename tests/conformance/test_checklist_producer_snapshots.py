@@ -53,7 +53,7 @@ def reloaded(
     files: SnapshotFiles, start: int, end: int, *, now_ms: int = 0, expiration_ms: int = DAY_MS
 ) -> ProducerState:
     state = ProducerState(expiration_ms=expiration_ms)
-    state.truncate_and_reload(SnapshotFiles.scan(files.directory), start, end, now_ms=now_ms)
+    SnapshotFiles.scan(files.directory).truncate_and_reload(state, start, end, now_ms=now_ms)
     return state
 
 
@@ -87,9 +87,9 @@ class TestPsm08LateTransactions:
         late = 1000 + LATE_MS + 1
         again = reloaded(files, 0, state.map_end_offset)
         assert again.has_late_transaction(late)
-        again.truncate_and_reload(files, 0, 80, now_ms=0)
+        files.truncate_and_reload(again, 0, 80, now_ms=0)
         assert not again.has_late_transaction(late)
-        state.truncate_fully_and_start_at(files, 150)
+        files.truncate_fully_and_start_at(state, 150)
         assert not state.has_late_transaction(late)
 
 
@@ -100,7 +100,7 @@ def test_psm_12_a_truncation_takes_the_snapshots_outside(
         append(state, data(offset, offset))
         files.take(state)
     assert left(files) == [1, 2, 3, 4, 5]
-    state.truncate_and_reload(files, 1, 3, now_ms=0)
+    files.truncate_and_reload(state, 1, 3, now_ms=0)
     assert left(files) == [2, 3]
     assert (state.map_end_offset, state.entries[1].last_offset) == (3, 2)
 
@@ -203,7 +203,7 @@ def test_psm_19_after_a_full_truncation_all_begins_anew(
     append(state, data(1, 1))
     files.take(state)
     assert left(files) == [2]
-    state.truncate_fully_and_start_at(files, 0)
+    files.truncate_fully_and_start_at(state, 0)
     assert left(files) == []
     assert (state.is_empty, state.map_end_offset) == (True, 0)
     append(state, data(0, 0))
@@ -235,9 +235,9 @@ def test_psm_21_a_truncation_tells_the_first_unstable_offset_anew(
     assert state.first_unstable_offset is None
     files.take(state)
     append(state, data(1, 106))
-    state.truncate_and_reload(files, 0, 106, now_ms=0)
+    files.truncate_and_reload(state, 0, 106, now_ms=0)
     assert state.first_unstable_offset is None
-    state.truncate_and_reload(files, 0, 100, now_ms=0)
+    files.truncate_and_reload(state, 0, 100, now_ms=0)
     assert state.first_unstable_offset == 99
 
 
@@ -247,7 +247,7 @@ def test_psm_22_producers_that_have_not_expired_survive_a_reload(
     append(state, data(0, 0, producer=1))
     append(state, data(0, 1, producer=2))
     files.take(state)
-    state.truncate_and_reload(files, 1, 2, now_ms=0)
+    files.truncate_and_reload(state, 1, 2, now_ms=0)
     assert set(state.entries) == {1, 2}
     assert set(reloaded(files, 1, 2).entries) == {1, 2}
 
@@ -294,7 +294,7 @@ def test_psm_29_a_corrupt_snapshot_is_deleted_and_the_one_before_used(
     newest.write_bytes(spoil(newest.read_bytes()))
     again = ProducerState()
     scanned = SnapshotFiles.scan(files.directory)
-    again.truncate_and_reload(scanned, 0, 3, now_ms=0)
+    scanned.truncate_and_reload(again, 0, 3, now_ms=0)
     assert not newest.exists()
     assert left(scanned) == [1]
     assert (again.entries[1].last_offset, again.map_end_offset) == (0, 1)

@@ -44,7 +44,7 @@ from kseg.log.partition import Log
 from kseg.log.recovering import apply_recovery
 from kseg.log.recovery import plan_recovery
 from kseg.log.reindexing import apply_reindex, plan_reindex
-from kseg.log.retention import apply_retention, plan_retention
+from kseg.log.retain import apply_retention, plan_retention
 from kseg.log.validation import validate_append, validate_replica
 from kseg.spark.options import parse_options
 from kseg.spark.stream_offsets import StreamOffsets

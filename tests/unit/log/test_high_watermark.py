@@ -12,7 +12,8 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.partition import Log
-from kseg.log.retention import LOG_START, apply_retention, plan_retention
+from kseg.log.retain import apply_retention, plan_retention
+from kseg.log.retention import LOG_START
 from tests.builders import batch, record
 
 HERE = TopicPartition("orders", 0)

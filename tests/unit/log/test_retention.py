@@ -16,15 +16,8 @@ from kseg.files.names import SegmentFiles
 from kseg.log.config import LogConfig
 from kseg.log.partition import Log
 from kseg.log.published import SegmentInfo
-from kseg.log.retention import (
-    LOG_START,
-    SIZE,
-    TIME,
-    LogBounds,
-    apply_retention,
-    choose,
-    plan_retention,
-)
+from kseg.log.retain import apply_retention, plan_retention
+from kseg.log.retention import LOG_START, SIZE, TIME, LogBounds, choose
 from tests.builders import batch, record
 from tests.stopping import UNSYNCED, Stopped, stopping_at
 

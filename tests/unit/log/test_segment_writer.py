@@ -23,8 +23,7 @@ from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import FIELDS, scan
 from kseg.log.config import LogConfig
 from kseg.log.placement import Indexed, Latest, Packed, place, place_table
-from kseg.log.segment_walks import copy_batches
-from kseg.log.segment_writer import Placed, SegmentWriter
+from kseg.log.segment_writer import Placed, SegmentWriter, copy_batches
 from tests.builders import write_segment
 from tests.segments import (
     WAYS,

@@ -15,7 +15,7 @@ from kseg.log.partition import Log
 from kseg.log.recovering import apply_recovery
 from kseg.log.recovery import plan_recovery
 from kseg.log.reindexing import apply_reindex, plan_reindex
-from kseg.log.retention import plan_retention
+from kseg.log.retain import plan_retention
 from kseg.log.topic_policy import (
     KRAFT,
     POLICY_UNKNOWN,

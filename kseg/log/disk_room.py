@@ -1,0 +1,72 @@
+"""How much room a change needs on a full disk, and how much the disk gets back for what goes.
+
+Nobody is helped by a file that has a second name, in a backup for example, so those do not count.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.files import io
+from kseg.files.names import FileKind
+from kseg.log.deletion import files_of_segment
+
+if TYPE_CHECKING:
+    from kseg.log.published import SegmentInfo
+
+_CHECKPOINTS: Final = (
+    FileKind.RECOVERY_POINT,
+    FileKind.LOG_START,
+    FileKind.REPLICATION,
+    FileKind.LEADER_EPOCHS,
+)
+
+
+def least_bytes(directory: Path) -> int:
+    """Bytes without which nothing can be written down for a partition: a checkpoint anew."""
+    block = os.statvfs(directory).f_frsize
+    largest = max(checkpoint_sizes(directory), default=0)
+    return block + -(-largest // block) * block
+
+
+def of_segments(segments: Iterable[SegmentInfo]) -> int:
+    """Bytes that the disk gets back when segments go."""
+    return sum(
+        io.bytes_given_back(path) for one in segments for path in files_of_segment(one.files)
+    )
+
+
+def refuse_less(directory: Path, given: int, what: str, *, needed: int | None = None) -> None:
+    """Refuse a change on a full disk that gives back too little to be written down.
+
+    Args:
+        directory: the partition.
+        given: bytes that the disk would get back first.
+        what: of what, in words.
+        needed: bytes that are to be written; `least_bytes` if None.
+
+    Raises:
+        OSError: it is too little.
+    """
+    needed = least_bytes(directory) if needed is None else needed
+    if given < needed:
+        raise OSError(
+            errno.ENOSPC,
+            f"no room on the disk: {needed} bytes are needed to write down the change, and {what} "
+            f"gives back {given}; nothing was changed",
+            os.fspath(directory),
+        )
+
+
+def checkpoint_sizes(directory: Path) -> list[int]:
+    """Bytes of the checkpoints that there are."""
+    places = (directory.parent / kind.value for kind in _CHECKPOINTS[:-1])
+    files = [*places, directory / _CHECKPOINTS[-1].value]
+    return [os.stat(file).st_size for file in files if file.exists()]
+
+
+__all__ = ["checkpoint_sizes", "least_bytes", "of_segments", "refuse_less"]
