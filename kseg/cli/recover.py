@@ -244,7 +244,7 @@ def _say_of_homes(plans: list[RecoveryPlan], *, is_plan: bool) -> None:
 def _say_of_mark(home: Path, plans: list[RecoveryPlan], *, is_plan: bool) -> None:
     """The mark speaks for all that lies in a data directory, not for the chosen alone."""
     here = {Path(plan.path).resolve().name for plan in plans if _home_of(plan) == home}
-    others = sorted(set(residence.marked_for(home)) - here)
+    others = sorted(set(residence.marked_for(str(home))) - here)
     is_noop = all(plan.is_noop for plan in plans)
     if others and (is_noop or not is_plan):
         names = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if others[3:] else "")

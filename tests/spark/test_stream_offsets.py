@@ -30,7 +30,7 @@ def test_offsets_survive_json_in_the_order_of_names() -> None:
         ({"v": 1, "topics": {"t-0": 5}}, "'t-0' is 5"),
         ({"v": 1, "topics": {"t-0": {"offset": 1, "segment": 0}}}, "'t-0'"),
         ({"v": 1, "topics": {"t-0": {"offset": "1", "segment": 0, "pos": 0}}}, "'t-0'"),
-        ({"v": 1, "topics": {"t-0": {"offset": 2**63, "segment": 0, "pos": 0}}}, "'t-0'"),
+        ({"v": 1, "topics": {"t-0": {"offset": 2**63 + 1, "segment": 0, "pos": 0}}}, "'t-0'"),
         ({"v": 1, "topics": {"t-0": {"offset": -5, "segment": 0, "pos": 0}}}, "'t-0'"),
         ({"v": 1, "topics": {"t-0": {"offset": True, "segment": 0, "pos": 0}}}, "'t-0'"),
     ],

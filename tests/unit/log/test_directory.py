@@ -126,10 +126,11 @@ def test_for_reading_nothing_is_changed_and_no_lock_taken(tmp_path: Path) -> Non
     assert sorted((str(path), path.stat().st_mtime_ns) for path in data.rglob("*")) == before
 
 
-def test_a_partition_without_a_segment_is_not_read(tmp_path: Path) -> None:
+def test_a_partition_without_a_segment_has_no_records(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     with LogDirectory.open(tmp_path) as directory:
-        assert directory.logs == {}
+        (log,) = directory.logs.values()
+        assert (log.log_start_offset, log.log_end_offset, list(log.read())) == (0, 0, [])
         assert [entry.kind for entry in directory.entries] == [EntryKind.LOG]
 
 
