@@ -35,7 +35,7 @@ def probe_offset(path: io.StrPath, base_offset: int, offset: int) -> IndexEntry:
     except FileNotFoundError:
         return IndexEntry(base_offset, 0)
     try:
-        found = _floor(fd, _RELATIVE, offset - base_offset).entry
+        found = _floor(fd, _RELATIVE, offset - base_offset, path).entry
     finally:
         os.close(fd)
     if found is None or found[_RELATIVE] < 0 or found[_POSITION] < 0:
@@ -56,11 +56,11 @@ def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> Inde
     except FileNotFoundError:
         return None
     try:
-        below = _floor(fd, _POSITION, position)
+        below = _floor(fd, _POSITION, position, path)
         if below.slot > 0 and below.entry is not None and below.entry[_POSITION] == position:
             found: tuple[int, ...] | None = below.entry
         else:
-            found = _entry_at(fd, below.slot + 1)
+            found = _entry_at(fd, below.slot + 1, path)
     finally:
         os.close(fd)
     if found is None or found[_RELATIVE] <= 0:
@@ -75,19 +75,19 @@ class _Found(NamedTuple):
     entry: tuple[int, ...] | None
 
 
-def _floor(fd: int, key: int, target: int) -> _Found:
+def _floor(fd: int, key: int, target: int, path: io.StrPath) -> _Found:
     """The last used slot whose key is at most `target`; of slots behind the first 0 is unused."""
     low, high = -1, io.file_size(fd) // ENTRY_BYTES
     found = None
     while high - low > _BLOCK_SLOTS:
         middle = (low + high) // 2
-        entry = _entry_at(fd, middle)
+        entry = _entry_at(fd, middle, path)
         if _is_at_most(entry, middle, key, target):
             low, found = middle, entry
         else:
             high = middle
     first = low + 1
-    block = io.read_at(fd, first * ENTRY_BYTES, (high - first) * ENTRY_BYTES)
+    block = io.read_at(fd, first * ENTRY_BYTES, (high - first) * ENTRY_BYTES, path)
     high = min(high, first + len(block) // ENTRY_BYTES)
     while high - low > 1:
         middle = (low + high) // 2
@@ -103,8 +103,8 @@ def _is_at_most(entry: tuple[int, ...] | None, slot: int, key: int, target: int)
     return entry is not None and (entry[_RELATIVE] != 0 or slot == 0) and entry[key] <= target
 
 
-def _entry_at(fd: int, slot: int) -> tuple[int, int] | None:
-    data = io.read_at(fd, slot * ENTRY_BYTES, ENTRY_BYTES)
+def _entry_at(fd: int, slot: int, path: io.StrPath) -> tuple[int, int] | None:
+    data = io.read_at(fd, slot * ENTRY_BYTES, ENTRY_BYTES, path)
     if len(data) < ENTRY_BYTES:
         return None
     relative, position = _unpack(data)

@@ -143,22 +143,34 @@ def reads_replaced(pread: Callable[[int, int, int], bytes]) -> Iterator[None]:
         _pread = before
 
 
-def read_at(fd: int, position: int, size: int) -> bytes:
+def read_at(fd: int, position: int, size: int, path: StrPath) -> bytes:
     """Read `size` bytes from `position`, fewer only where the file ends.
 
     The caller takes `size` from the file's length, never from what the file says.
+
+    Args:
+        fd: open for reading.
+        position, size: which bytes.
+        path: of the file, for errors.
+
+    Raises:
+        OSError: the disk refuses.
     """
-    data = _pread(fd, min(size, _READ_BYTES_MAX), position)
-    if len(data) == size or not data:
-        return data
-    parts = [data]
-    missing = size - len(data)
-    while missing:
-        data = _pread(fd, min(missing, _READ_BYTES_MAX), position + size - missing)
-        if not data:
-            break
-        parts.append(data)
-        missing -= len(data)
+    try:
+        data = _pread(fd, min(size, _READ_BYTES_MAX), position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing:
+            data = _pread(fd, min(missing, _READ_BYTES_MAX), position + size - missing)
+            if not data:
+                break
+            parts.append(data)
+            missing -= len(data)
+    except OSError as error:
+        named(error, path)
+        raise
     return b"".join(parts)
 
 
@@ -177,8 +189,7 @@ def read_file(path: StrPath, *, bytes_max: int) -> bytes:
     try:
         size = file_size(fd)
         _check_size(size, bytes_max, path)
-        with naming(path):
-            return read_at(fd, 0, size)
+        return read_at(fd, 0, size, path)
     finally:
         os.close(fd)
 
@@ -342,11 +353,7 @@ class WriteFile(Closing):
 
     def read_at(self, position: int, size: int) -> bytes:
         """Read `size` bytes from `position`, fewer only where the file ends."""
-        try:
-            return read_at(self._fd, position, size)
-        except OSError as error:
-            named(error, self.path)
-            raise
+        return read_at(self._fd, position, size, self.path)
 
     def write_at(self, position: int, *parts: Bytes) -> int:
         """As `write_parts`; answers how many bytes that was."""
@@ -639,7 +646,7 @@ def has_room(directory: StrPath, size: int) -> bool:
     beside = os.path.join(directory, ROOM_NAME)
     unlink(beside, missing_ok=True)
     try:
-        with WriteFile.open(beside, exclusive=True) as file:
+        with naming(beside), WriteFile.open(beside, exclusive=True) as file:
             try:
                 _calls.fallocate(file.fd, 0, size)
             except OSError as error:

@@ -152,11 +152,10 @@ class MappedFile(Closing):
             raise ValueError(f"position {position} and size {size} must not be negative")
         wanted = min(size, max(self._size - position, 0))
         try:
-            data = io.read_at(self._fd, position, wanted)
+            data = io.read_at(self._fd, position, wanted, self.path)
         except OSError as error:
             if error.errno == errno.EIO:
                 raise self._unreadable(position, wanted) from error
-            io.named(error, self.path)
             raise
         if len(data) < wanted:
             raise CorruptRecordError(
@@ -199,7 +198,7 @@ class MappedFile(Closing):
 
     def _gives(self, position: int) -> bool:
         try:
-            io.read_at(self._fd, position, 1)
+            io.read_at(self._fd, position, 1, self.path)
         except OSError as error:
             if error.errno == errno.EIO:
                 return False
@@ -224,7 +223,8 @@ class MappedFile(Closing):
         if not self._may_map(size):
             return None
         try:
-            return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ)
+            with io.naming(self.path):
+                return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ)
         except ValueError as error:  # Python compares with the size, which has changed since
             raise CorruptRecordError(
                 f"the file shrank below {size} bytes while it was mapped; open it again",

@@ -103,7 +103,7 @@ def _copy_file(source: Path, target: Path) -> None:
         with io.WriteFile.open(target, exclusive=True, like=status) as file:
             for position in range(0, status.st_size, _COPIED_BYTES):
                 size = min(_COPIED_BYTES, status.st_size - position)
-                file.write_at(position, io.read_at(fd, position, size))
+                file.write_at(position, io.read_at(fd, position, size, source))
             file.flush()
         io.set_modified(target, status.st_mtime_ns)
     finally:

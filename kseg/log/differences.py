@@ -56,8 +56,7 @@ def compare(path: Path, data: bytes) -> Difference | None:
         size = io.file_size(fd)
         position, empty = -1, True
         for start in range(0, size, _WINDOW_BYTES):
-            with io.naming(path):
-                window = io.read_at(fd, start, min(_WINDOW_BYTES, size - start))
+            window = io.read_at(fd, start, min(_WINDOW_BYTES, size - start), path)
             if position < 0:
                 position = _first_difference(window, data, start)
                 if position < 0:

@@ -152,7 +152,7 @@ def read_window(fd: int, info: SegmentInfo, position: int, size: int) -> Window:
         CorruptRecordError: the file is shorter than it should be.
     """
     wanted = min(size, info.size - position)
-    data = io.read_at(fd, position, wanted)
+    data = io.read_at(fd, position, wanted, info.path)
     if len(data) < wanted:
         raise CorruptRecordError(
             f"the file has {position + len(data)} bytes, not {info.size}: it was cut while it was "

@@ -134,11 +134,12 @@ class KeptAside:
         fd = io.open_read(source)
         try:
             end = io.file_size(fd)
-            if end <= position or _is_zeros(fd, position, end):
+            if end <= position or _is_zeros(source, fd, position, end):
                 return None
             place = self._folder_of(source)
             status = os.fstat(fd)
-            kept = self._copy(fd, position, end, place / f"{source.name}.from-{position}", status)
+            wanted = place / f"{source.name}.from-{position}"
+            kept = _copy(source, fd, (position, end), wanted, status)
         finally:
             os.close(fd)
         return self._note(source, kept, end - position)
@@ -169,7 +170,7 @@ class KeptAside:
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                target = self._copy_whole(source, target)
+                target = _copy_whole(source, target)
             io.flush_directory(place)
             return self._note(source, target, status.st_size)
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place / source.name))
@@ -205,41 +206,6 @@ class KeptAside:
         self.kept.append(entry)
         return entry
 
-    # ---- copies ----------------------------------------------------------------------------------
-
-    def _copy_whole(self, source: Path, target: Path) -> Path:
-        fd = io.open_read(source)
-        try:
-            status = os.fstat(fd)
-            return self._copy(fd, 0, status.st_size, target, status)
-        finally:
-            os.close(fd)
-
-    def _copy(self, fd: int, start: int, end: int, wanted: Path, status: os.stat_result) -> Path:
-        """Bytes of an open file as a new one; lasting, or not there."""
-        for name in _names(wanted.name):
-            target = wanted.with_name(name)
-            try:
-                file = io.WriteFile.open(target, exclusive=True, like=status)
-            except FileExistsError:
-                if _has_bytes(target, fd, start, end):
-                    return target
-                continue
-            try:
-                with file:
-                    for position in range(start, end, _COPIED_BYTES):
-                        size = min(_COPIED_BYTES, end - position)
-                        file.write_at(position - start, io.read_at(fd, position, size))
-                    file.flush()
-                io.set_modified(target, status.st_mtime_ns)
-            except OSError:
-                with suppress(OSError):
-                    io.unlink(target)
-                raise
-            io.flush_directory(target.parent)
-            return target
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(wanted))
-
 
 def kept_bytes(kept: Iterable[Kept]) -> int:
     """Bytes that the disk gets back when this is removed; none where a log has the file, too."""
@@ -274,22 +240,69 @@ def _names(wanted: str) -> Iterator[str]:
         yield f"{wanted}.{number}"
 
 
-def _is_zeros(fd: int, start: int, end: int) -> bool:
+def _is_zeros(path: Path, fd: int, start: int, end: int) -> bool:
     return not any(
-        io.read_at(fd, position, min(_COPIED_BYTES, end - position)).strip(b"\0")
+        io.read_at(fd, position, min(_COPIED_BYTES, end - position), path).strip(b"\0")
         for position in range(start, end, _COPIED_BYTES)
     )
 
 
-def _has_bytes(path: Path, fd: int, start: int, end: int) -> bool:
+def _copy_whole(source: Path, target: Path) -> Path:
+    fd = io.open_read(source)
+    try:
+        status = os.fstat(fd)
+        return _copy(source, fd, (0, status.st_size), target, status)
+    finally:
+        os.close(fd)
+
+
+def _copy(
+    source: Path, fd: int, span: tuple[int, int], wanted: Path, status: os.stat_result
+) -> Path:
+    """Bytes of an open file as a new one; lasting, or not there.
+
+    Args:
+        source, fd: the file.
+        span: from which byte to which.
+        wanted: the name of the new one, if that is free.
+        status: of the file; the new one looks like it.
+    """
+    start, end = span
+    for name in _names(wanted.name):
+        target = wanted.with_name(name)
+        try:
+            file = io.WriteFile.open(target, exclusive=True, like=status)
+        except FileExistsError:
+            if _has_bytes(target, source, fd, span):
+                return target
+            continue
+        try:
+            with file:
+                for position in range(start, end, _COPIED_BYTES):
+                    size = min(_COPIED_BYTES, end - position)
+                    file.write_at(position - start, io.read_at(fd, position, size, source))
+                file.flush()
+            io.set_modified(target, status.st_mtime_ns)
+        except OSError:
+            with suppress(OSError):
+                io.unlink(target)
+            raise
+        io.flush_directory(target.parent)
+        return target
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(wanted))
+
+
+def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool:
     """Whether a file has just these bytes of another: they were kept before."""
+    start, end = span
     other = io.open_read(path)
     try:
         if io.file_size(other) != end - start:
             return False
         for position in range(start, end, _COPIED_BYTES):
             size = min(_COPIED_BYTES, end - position)
-            if io.read_at(fd, position, size) != io.read_at(other, position - start, size):
+            kept = io.read_at(other, position - start, size, path)
+            if kept != io.read_at(fd, position, size, source):
                 return False
     finally:
         os.close(other)

@@ -301,8 +301,7 @@ class Scene:
             return b""
         fd = io.open_read(file.source)
         try:
-            with io.naming(file.source):
-                return io.read_at(fd, position, end - position)
+            return io.read_at(fd, position, end - position, file.source)
         finally:
             os.close(fd)
 

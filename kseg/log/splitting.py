@@ -201,7 +201,8 @@ def _has_bytes(other: Path, path: Path, piece: SplitPiece) -> bool:
             return False
         for start in range(piece.start, piece.end, _WINDOW_BYTES):
             size = min(_WINDOW_BYTES, piece.end - start)
-            if io.read_at(first, start - piece.start, size) != io.read_at(second, start, size):
+            theirs = io.read_at(first, start - piece.start, size, other)
+            if theirs != io.read_at(second, start, size, path):
                 return False
     return True
 
@@ -280,7 +281,7 @@ def _write(
         try:
             for start in range(piece.start, piece.end, _WINDOW_BYTES):
                 size = min(_WINDOW_BYTES, piece.end - start)
-                target.write_at(start - piece.start, io.read_at(fd, start, size))
+                target.write_at(start - piece.start, io.read_at(fd, start, size, plan.path))
         finally:
             os.close(fd)
         target.flush()

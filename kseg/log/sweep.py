@@ -463,6 +463,7 @@ def _is_zeros(file: io.WriteFile, start: int, end: int) -> bool:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return True
+            io.named(error, file.path)
             raise
         data_end = min(os.lseek(file.fd, position, os.SEEK_HOLE), position + _WINDOW_BYTES, end)
         window = file.read_at(position, data_end - position)

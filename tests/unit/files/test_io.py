@@ -39,15 +39,16 @@ def test_what_is_no_regular_file_is_an_os_error_at_once(tmp_path: Path) -> None:
 
 
 def test_short_reads_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "x").write_bytes(bytes(range(100)))
+    path = tmp_path / "x"
+    path.write_bytes(bytes(range(100)))
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 7), at))
-    fd = io.open_read(tmp_path / "x")
+    fd = io.open_read(path)
     try:
-        assert io.read_at(fd, 0, 100) == bytes(range(100))
-        assert io.read_at(fd, 90, 100) == bytes(range(90, 100))
-        assert io.read_at(fd, 100, 5) == b""
-        assert io.read_at(fd, 5, 0) == b""
+        assert io.read_at(fd, 0, 100, path) == bytes(range(100))
+        assert io.read_at(fd, 90, 100, path) == bytes(range(90, 100))
+        assert io.read_at(fd, 100, 5, path) == b""
+        assert io.read_at(fd, 5, 0, path) == b""
     finally:
         os.close(fd)
 

@@ -7,7 +7,7 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,10 +18,18 @@ from kseg.analysis.verify import VerifyOptions, verify
 from kseg.cli.main import run
 from kseg.errors import UnreadableError
 from kseg.files import io
+from kseg.files.index_probe import probe_offset, probe_upper_bound
 from kseg.files.mapping import MappedFile
+from kseg.log.config import LogConfig
+from kseg.log.copying import copy_partition
+from kseg.log.differences import compare
+from kseg.log.kept_aside import KeptAside
 from kseg.log.partition import Log
 from kseg.log.recovering import apply_recovery
 from kseg.log.recovery import plan_recovery
+from kseg.log.splitting import apply_split, plan_split
+from tests.builders import write_segment
+from tests.unit.log.logs import stored
 from tests.unit.log.made import fill, open_log, told
 
 LOG = "00000000000000000000.log"
@@ -94,6 +102,91 @@ def test_other_errors_of_a_disk_name_the_file(tmp_path: Path) -> None:
     ):
         file.read(0, 10)
     assert caught.value.errno == errno.ESTALE
+
+
+# ---- whose bytes they are ------------------------------------------------------------------------
+
+#: What is to read a file by its descriptor, and which file that is.
+Reader = tuple[Path, Callable[[], object]]
+
+
+def a_tail_that_is_kept(log: Path, there: Path) -> Reader:
+    return log, lambda: KeptAside(there, there, now_ms=0).keep_tail(log, 10)
+
+
+def a_tail_that_was_kept_before(log: Path, there: Path) -> Reader:
+    kept = KeptAside(there, there, now_ms=0).keep_tail(log, 10)
+    assert kept is not None
+    return kept.kept, lambda: KeptAside(there, there, now_ms=0).keep_tail(log, 10)
+
+
+def a_partition_that_is_copied(log: Path, there: Path) -> Reader:
+    return log, lambda: copy_partition(log.parent, there)
+
+
+def a_fetch(log: Path, there: Path) -> Reader:
+    return log, lambda: Log.open(log.parent).fetch(0)
+
+
+def an_index_that_is_probed(log: Path, there: Path) -> Reader:
+    index = log.with_suffix(".index")
+    return index, lambda: probe_offset(index, 0, 1_000)
+
+
+def a_bound_that_is_probed(log: Path, there: Path) -> Reader:
+    index = log.with_suffix(".index")
+    return index, lambda: probe_upper_bound(index, 0, 1_000)
+
+
+def an_index_that_is_compared(log: Path, there: Path) -> Reader:
+    index = log.with_suffix(".index")
+    return index, lambda: compare(index, b"")
+
+
+def a_segment_that_is_split(log: Path, there: Path) -> Reader:
+    far = write_segment(there, 0, stored(0), stored(2**31))
+    plan = plan_split(far)
+    return far, lambda: apply_split(plan, config=LogConfig())
+
+
+def a_piece_of_a_split_that_is_there(log: Path, there: Path) -> Reader:
+    far = write_segment(there, 0, stored(0), stored(2**31))
+    return write_segment(there, 2**31, stored(2**31)), lambda: plan_split(far)
+
+
+READERS = [
+    a_tail_that_is_kept,
+    a_tail_that_was_kept_before,
+    a_partition_that_is_copied,
+    a_fetch,
+    an_index_that_is_probed,
+    a_bound_that_is_probed,
+    an_index_that_is_compared,
+    a_segment_that_is_split,
+    a_piece_of_a_split_that_is_there,
+]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+def test_whoever_reads_by_a_descriptor_names_the_file(
+    data: Path, tmp_path: Path, reader: Callable[[Path, Path], Reader]
+) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    path, act = reader(data / "t-0" / LOG, there)
+    inode = path.stat().st_ino
+
+    def pread(fd: int, size: int, position: int) -> bytes:
+        if os.fstat(fd).st_ino == inode:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return os.pread(fd, size, position)
+
+    with io.reads_replaced(pread), pytest.raises(OSError, match="Stale") as caught:
+        act()
+    assert caught.value.filename == str(path)
+
+
+# ---- what goes on --------------------------------------------------------------------------------
 
 
 def test_verify_tells_the_range_and_looks_at_all_the_rest(data: Path) -> None:
