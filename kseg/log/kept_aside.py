@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +34,8 @@ _NAMES_MAX: Final = 1_000
 _NO_LINKS: Final = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 )
+#: What to do where there is no room, for who repairs and may do without.
+_OTHERWISE: Final = "keep them elsewhere (--backup-dir), or not at all (--no-backup)"
 #: Blocks for names and for the rounding of sizes; what a repair itself writes comes on top.
 _ROOM_BYTES: Final = 2**20
 #: Blocks for names alone, where nothing is copied.
@@ -66,7 +68,7 @@ class KeptAside:
         kept: what was kept, in order.
     """
 
-    __slots__ = ("_made", "directory", "kept")
+    __slots__ = ("_made", "_otherwise", "directory", "kept")
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class KeptAside:
         directory: io.StrPath | None = None,
         *,
         now_ms: int,
+        otherwise: str = _OTHERWISE,
     ) -> None:
         """Choose the place.
 
@@ -82,6 +85,7 @@ class KeptAside:
             directory: where to keep things; a folder named after the time, in a sibling of the data
                 directory, if None.
             now_ms: the time.
+            otherwise: what to do where there is no room, in words.
 
         Raises:
             OSError: the sibling is a symbolic link.
@@ -92,6 +96,7 @@ class KeptAside:
             _refuse_link(place.parent)
             _refuse_link(place)
         self.kept: list[Kept] = []
+        self._otherwise: Final = otherwise
         self._made: set[Path] = set()
 
     def check_room(self, size: int) -> None:
@@ -114,8 +119,8 @@ class KeptAside:
             kept = f"{size} bytes" if size else "files"
             raise OSError(
                 errno.ENOSPC,
-                f"no room to keep {kept} aside, {free} are free: nothing was changed; keep "
-                "them elsewhere (--backup-dir), or not at all (--no-backup)",
+                f"no room to keep {kept} aside, {free} are free: nothing was changed; "
+                + self._otherwise,
                 str(place),
             )
 
@@ -136,10 +141,10 @@ class KeptAside:
             end = io.file_size(fd)
             if end <= position or _is_zeros(source, fd, position, end):
                 return None
-            place = self._folder_of(source)
-            status = os.fstat(fd)
-            wanted = place / f"{source.name}.from-{position}"
-            kept = _copy(source, fd, (position, end), wanted, status)
+            with self._in_room(source, end - position):
+                place = self._folder_of(source)
+                wanted = place / f"{source.name}.from-{position}"
+                kept = _copy(source, fd, (position, end), wanted, os.fstat(fd))
         finally:
             os.close(fd)
         return self._note(source, kept, end - position)
@@ -158,6 +163,10 @@ class KeptAside:
             status = os.stat(source)
         except FileNotFoundError:
             return None
+        with self._in_room(source, status.st_size):
+            return self._note(source, self._second_name(source, status), status.st_size)
+
+    def _second_name(self, source: Path, status: os.stat_result) -> Path:
         place = self._folder_of(source)
         for name in _names(source.name):
             target = place / name
@@ -165,14 +174,14 @@ class KeptAside:
                 io.link(source, target)
             except FileExistsError:
                 if os.path.samestat(os.stat(target), status):
-                    return self._note(source, target, status.st_size)
+                    return target
                 continue
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
                 target = _copy_whole(source, target)
             io.flush_directory(place)
-            return self._note(source, target, status.st_size)
+            return target
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place / source.name))
 
     def move_file(self, path: io.StrPath) -> Kept | None:
@@ -188,6 +197,21 @@ class KeptAside:
         if kept is not None:
             io.unlink(path)
         return kept
+
+    @contextmanager
+    def _in_room(self, source: Path, size: int) -> Iterator[None]:
+        """Let a disk that is too full to keep so many bytes of a file say what to do."""
+        try:
+            yield
+        except OSError as error:
+            if not io.is_full(error):
+                raise
+            raise OSError(
+                error.errno,
+                f"no room to keep {size} bytes aside, so the file stays as it is: "
+                + self._otherwise,
+                os.fspath(source),
+            ) from error
 
     # ---- places ----------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kseg.files import io
     from kseg.log.config import LogConfig
     from kseg.log.workbench import Bench, Progress
+
+#: Who opens a log has no option for it: recovery is what asks less of the disk.
+_OTHERWISE: Final = "free some room, or mend the log first by kseg recover --apply --no-backup"
 
 
 class LoadedSegment(NamedTuple):
@@ -106,7 +109,7 @@ def load(
     keeper = None
     if keep_cut:
         home = directory.resolve().parent
-        keeper = KeptAside(home, backup_directory, now_ms=now_ms)
+        keeper = KeptAside(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
     ordered = do(directory, inputs, keeper, derived=False, progress=progress)
     bench, log = ordered.bench, ordered.log
     assert log is not None

@@ -236,6 +236,21 @@ def test_what_a_recovery_is_to_keep_has_no_room_and_nothing_changes(disk: Disk) 
         assert disk.holds() == before
 
 
+def test_an_opening_that_has_no_room_to_keep_a_torn_end_says_what_mends_the_log(disk: Disk) -> None:
+    torn(disk)
+    with disk.full():
+        before = disk.holds()
+        with pytest.raises(OSError, match="no room to keep 30000 bytes aside") as refused:
+            disk.open(recover=True)
+        assert "kseg recover --apply --no-backup" in str(refused.value)
+        assert refused.value.errno == errno.ENOSPC
+        assert Path(refused.value.filename).parent == disk.path
+        logs = {name: data for name, data in disk.holds().items() if name.endswith(".log")}
+        assert logs == {name: data for name, data in before.items() if name.endswith(".log")}
+        recover(disk.path, config=CONFIG, now_ms=NOW_MS, keep_cut=False)
+        in_order(disk, *range(50))
+
+
 def test_a_log_whose_recovery_point_is_taken_back_opens_and_then_frees_it(disk: Disk) -> None:
     point = disk.home / "recovery-point-offset-checkpoint"
     checkpoints.write_offset_checkpoint(point, {PARTITION: 60})
