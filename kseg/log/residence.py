@@ -400,10 +400,13 @@ def _ends_clean(life: _Life) -> bool:
     return all(name in life.loaded for name in marked_for(life.path))
 
 
-def marked_for(path: str) -> list[str]:
-    """The partitions that the mark speaks for.
+def marked_for(path: str | PathLike[str]) -> list[str]:
+    """The partitions that the mark speaks for, by the names of their directories.
 
     Deleted ones are never recovered, and the log of KRaft always is.
+
+    Raises:
+        OSError: the data directory cannot be listed.
     """
     return [
         each.path.name

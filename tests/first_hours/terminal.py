@@ -14,6 +14,13 @@ _COMMANDS = {
     "kseg": "-c 'from kseg.cli.main import main; main()'",
     "python": "",
 }
+#: `kseg` for whom the disk has no block but those that it frees itself.
+_WITHOUT_ROOM = """-c '
+from kseg.cli.main import main
+from tests import full_disk
+with full_disk.full():
+    main()
+'"""
 
 
 @dataclass(frozen=True)
@@ -26,12 +33,24 @@ class Terminal:
     def open(cls, root: Path) -> Terminal:
         """One in a new directory below `root`, with both commands on its path."""
         (root / "bin").mkdir()
-        for name, words in _COMMANDS.items():
-            command = root / "bin" / name
-            command.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
-            command.chmod(0o755)
         (root / "home").mkdir()
-        return cls(root / "home")
+        terminal = cls(root / "home")
+        for name, words in _COMMANDS.items():
+            terminal._install(name, words)
+        return terminal
+
+    def fill_up(self) -> None:
+        """Let every `kseg` from here on find its disk full, where no such disk can be made."""
+        self._install("kseg", _WITHOUT_ROOM)
+
+    def empty(self) -> None:
+        """Take that back."""
+        self._install("kseg", _COMMANDS["kseg"])
+
+    def _install(self, name: str, words: str) -> None:
+        command = self.directory.parent / "bin" / name
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        command.chmod(0o755)
 
     def types(self, line: str, *sees: str, code: int = 0) -> str:
         """Type a line; see each of these in what it prints, in this order, and its exit code."""

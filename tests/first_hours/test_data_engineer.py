@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.first_hours.terminal import Terminal
+
+LINES = "".join(
+    f'{{"key": "k{n % 3}", "value": "v{n}", "timestamp": {1000 * n}}}\n' for n in range(10)
+)
+APPEND = "kseg append data/orders-0 --bytes utf8 --keep-timestamps --batch-records 2 < lines.jsonl"
 
 
 def test_the_first_hour_of_a_data_engineer(terminal: Terminal) -> None:
-    lines = "".join(
-        f'{{"key": "k{n % 3}", "value": "v{n}", "timestamp": {1000 * n}}}\n' for n in range(10)
-    )
-    (terminal.directory / "lines.jsonl").write_text(lines)
-    terminal.types(
-        "kseg append data/orders-0 --bytes utf8 --keep-timestamps < lines.jsonl", "0", "9"
-    )
+    (terminal.directory / "lines.jsonl").write_text(LINES)
+    terminal.types(APPEND, "0", "9")
 
     # Into whatever speaks Arrow.
     terminal.runs(
@@ -57,3 +59,51 @@ def test_the_first_hour_of_a_data_engineer(terminal: Terminal) -> None:
     terminal.types("kseg read twice-0 --format jsonl | wc -l", "10")
     terminal.types("kseg read twice-0 --offset 5..7 --format jsonl | wc -l", "2")
     terminal.types("kseg verify twice-0", "and their bytes are the same", code=1)
+
+
+def test_frames_and_queries_over_a_log(terminal: Terminal) -> None:
+    for name in ("polars", "duckdb"):
+        pytest.importorskip(name)
+    (terminal.directory / "lines.jsonl").write_text(LINES)
+    terminal.types(APPEND)
+    terminal.runs(
+        """
+        import duckdb, kseg, polars
+        log = kseg.scan("data/orders-0", offset=(2, None))
+        frame = polars.DataFrame(log)
+        print(frame.columns, frame.shape, frame["value"].to_list()[:2])
+        frame.write_parquet("frame.parquet")
+        counts = 'select key, count(*), min("offset") from log group by key order by key'
+        print(duckdb.sql(counts).fetchall())
+        print(duckdb.sql('select max("offset") from log where value = \\'v7\\'::blob').fetchall())
+        print(duckdb.sql("select count(*) from 'frame.parquet'").fetchall())
+        """,
+        "['offset', 'timestamp', 'key', 'value', 'headers'] (8, 5) [b'v2', b'v3']",
+        "[(b'k0', 3, 3), (b'k1', 2, 4), (b'k2', 3, 2)]",
+        "[(7,)]",
+        "[(8,)]",
+    )
+
+
+def test_a_damaged_file_gives_what_is_sound_to_who_asks_for_it(terminal: Terminal) -> None:
+    (terminal.directory / "lines.jsonl").write_text(LINES)
+    terminal.types(APPEND)
+    flip = "printf x | dd of=data/orders-0/00000000000000000000.log bs=1 seek=150 conv=notrunc"
+    terminal.types(flip)
+    terminal.types("kseg verify data", "batch-crc", "lost: ", "offsets 2 to 3 (2 records", code=1)
+    terminal.types("kseg read data/orders-0", "offset=1", "'kseg verify' tells more", code=1)
+    skip = "kseg export data/orders-0 -o rest.csv --on-corrupt skip"
+    terminal.types(skip, "rest.csv: 8 records", "does not match its checksum", code=1)
+    terminal.runs(
+        """
+        import kseg
+        log = kseg.scan("data", on_corrupt="skip")
+        print(log.to_arrow()["offset"].to_pylist(), [type(fault).__name__ for fault in log.errors])
+        try:
+            kseg.scan("data").to_arrow()
+        except kseg.CorruptRecordError as error:
+            print(error)
+        """,
+        "[0, 1, 4, 5, 6, 7, 8, 9] ['CorruptRecordError']",
+        "0000.log @ ",
+    )

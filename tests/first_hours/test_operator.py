@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from shutil import copyfile, copytree
+from shutil import copyfile, copytree, ignore_patterns
 
+import pytest
+
+from tests import full_disk
 from tests.first_hours.terminal import Terminal
 
 
@@ -25,7 +30,7 @@ def test_the_first_hour_of_an_operator(terminal: Terminal, fixtures_dir: Path) -
     retain = "kseg retain copy/orders-0 --config retention.bytes=600"
     terminal.types(retain, "delete", "--apply", code=1)
     terminal.types("kseg info copy/orders-0", "1232")
-    terminal.types(f"{retain} --high-watermark end --apply")
+    terminal.types(f"{retain} --apply", "bytes of disk are free again", "more with: rm -r")
     terminal.types("kseg info copy/orders-0 --json", '"log_end_offset": 26')
     terminal.types("kseg verify copy/orders-0", ": 0 errors")
 
@@ -47,3 +52,96 @@ def test_the_first_hour_of_an_operator(terminal: Terminal, fixtures_dir: Path) -
         "kseg info data", "data/plain-ts-1: No such file", "plain-ts-0", "plain-ts-2", code=3
     )
     terminal.types("kseg lookup data --partition 0 --offset 7", "00000000000000000007.log")
+
+
+#: `retain`, as it leaves alone what nobody named.
+LEFT_ALONE = (
+    "left alone: delrec (1 partition): neither its cleanup.policy nor a limit is known here; "
+    "--config delrec:retention.ms=MS or delrec:retention.bytes=BYTES names both"
+)
+
+
+def test_retention_in_a_brokers_directory(terminal: Terminal, fixtures_dir: Path) -> None:
+    for case in ("retention", "internal", "compact"):
+        path = fixtures_dir / "new" / f"4.2.0-{case}"
+        copytree(path, terminal.directory / case, ignore=ignore_patterns("dump*"))
+
+    # Nobody named anything, or not enough: nothing goes, and each line says what to type.
+    terminal.types("kseg retain retention", LEFT_ALONE, "nothing to do")
+    terminal.types("kseg retain retention --apply --json", '"skipped": "policy-unknown"')
+    for_all = "--config retention.ms=1"
+    terminal.types(
+        f"kseg retain retention {for_all}", "--config delrec:cleanup.policy=delete names it"
+    )
+    for_all += " --config cleanup.policy=delete"
+    for case, why in (("internal", "the log of KRaft"), ("compact", "cleaner-offset-checkpoint")):
+        terminal.types(f"kseg retain {case} {for_all} --apply", "left alone: ", why, "nothing to")
+
+    # One topic by its name, up to the high watermark; beyond that, if this is the only copy.
+    terminal.types("sed -i 's/^ret-bytes 0 .*/ret-bytes 0 150/' retention/replication-*")
+    retain = "kseg retain retention --config ret-bytes:retention.bytes=1"
+    held = "3213 bytes stay that reach above the high watermark 150"
+    starts = "the log starts at {} then, not at {}"
+    terminal.types(retain, held, "--high-watermark end says", starts.format(140, 105), code=1)
+    terminal.types(f"{retain} --apply", held, starts.format(140, 105), "rm -r")
+    terminal.types("grep ret-bytes retention/replication-offset-checkpoint", "ret-bytes 0 150")
+    terminal.types(f"{retain} --high-watermark end --apply", starts.format(174, 140))
+    terminal.types("kseg info retention --topic ret-bytes", "174  190")
+    terminal.types("kseg verify retention", ": 0 errors")
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A disk under `disk`, and how it is filled up and emptied."""
+
+    fill: Callable[[], None]
+    empty: Callable[[], None]
+
+
+@pytest.fixture(params=["shim", "ext4"])
+def disk(request: pytest.FixtureRequest, terminal: Terminal) -> Iterator[Disk]:
+    """A real one where it can be made, and what stands for it."""
+    path = terminal.directory / "disk"
+    if request.param == "shim":
+        path.mkdir()
+        yield Disk(terminal.fill_up, terminal.empty)
+        return
+    place = full_disk.mounted(terminal.directory)
+    if place is None:
+        pytest.skip("no file system can be made and mounted here; the shim stands for it")
+    try:
+        yield Disk(lambda: full_disk.fill(place), lambda: full_disk.unfilled(place))
+    finally:
+        full_disk.unmount(place)
+
+
+def test_a_disk_that_is_full_to_its_last_block(terminal: Terminal, disk: Disk) -> None:
+    terminal.types(
+        "yes $(printf '%20000s' | tr ' ' x) | head -20 | sed 's/.*/{\"value\": \"&\"}/' |"
+        " kseg append disk/data/orders-0 --bytes utf8 --config segment.bytes=50000",
+        "offsets 0 to 19",
+    )
+
+    # What goes would be kept beside it, for which there is no room; without that it is freed.
+    disk.fill()
+    retain = "kseg retain disk/data --config retention.bytes=200000"
+    terminal.types(f"{retain} --apply", "--backup-dir", "--no-backup", code=3)
+    terminal.types("kseg info disk/data --json", '"log_start_offset": 0')
+    terminal.types(f"{retain} --apply --no-backup", "bytes of disk are free again")
+    disk.fill()
+    terminal.types(
+        "kseg truncate disk/data/orders-0 --to 17 --apply --no-backup", "bytes of disk are free"
+    )
+
+    # It ran full as the broker wrote, and the broker died.
+    disk.empty()
+    terminal.types("truncate -s -9 $(ls disk/data/orders-0/*.log | tail -1)")
+    terminal.types("rm disk/data/.kafka_cleanshutdown")
+    disk.fill()
+    terminal.types("kseg recover disk/data --apply --no-backup", "torn-tail", "free again")
+    terminal.types("kseg verify disk/data", ": 0 errors")
+    disk.empty()
+    terminal.types(
+        """echo '{"value": "more"}' | kseg append disk/data/orders-0 --bytes utf8""",
+        "offsets 16 to 16",
+    )

@@ -28,6 +28,14 @@ PROGRAM = """
         "topic", "copied"
     ).save("written")
     print("written", spark.read.format("kseg").load("written").count())
+    permissive = spark.read.format("kseg").option("onCorrupt", "permissive").load("damaged")
+    print("sound", permissive.where("corrupt IS NULL").count())
+    for row in permissive.where("corrupt IS NOT NULL").select("offset", "corrupt").collect():
+        print("damaged", row.offset, row.corrupt)
+    try:
+        spark.read.format("kseg").load("damaged").count()
+    except Exception as error:
+        print("refused:", "CorruptRecordError" in str(error))
     spark.stop()
     """
 
@@ -36,7 +44,10 @@ PROGRAM = """
 def test_the_first_hour_of_somebody_with_spark(terminal: Terminal) -> None:
     lines = "".join(f'{{"value": "v{n}"}}\\n' for n in range(10))
     terminal.types(f"printf '{lines}' | kseg append data/orders-0 --bytes utf8 --batch-records 5")
+    terminal.types("cp -r data damaged")
+    flip = "printf x | dd of=damaged/orders-0/00000000000000000000.log bs=1 seek=100 conv=notrunc"
+    terminal.types(flip)
     (terminal.directory / "job.py").write_text(dedent(PROGRAM))
     sees = ("records 10", "some 3", "batches 2", "segments 1", "written 10")
-    terminal.types("python job.py", *sees)
+    terminal.types("python job.py", *sees, "sound 5", "damaged 0 batch-crc", "refused: True")
     terminal.types("kseg verify written", "0 errors")
