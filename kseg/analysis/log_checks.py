@@ -56,6 +56,7 @@ class LogChecks:
         batches, records: counted so far.
         magics_seen: bit n is set where magic n occurs.
         bad_crc_count: batches that do not match their checksums.
+        reached: where the last batch so far ends.
         damaged_at: the position of the first damage; None for none.
         damaged_from: the offset behind what is sound in front of it; None if nothing is.
     """
@@ -73,6 +74,7 @@ class LogChecks:
     records: int = 0
     magics_seen: int = 0
     bad_crc_count: int = 0
+    reached: int = 0
     damaged_at: int | None = None
     damaged_from: int | None = None
     _workspace: Workspace = field(default_factory=Workspace)
@@ -94,6 +96,8 @@ class LogChecks:
             self._check_epochs(good)
         if not self.deep:
             self.records += int(np.maximum(good.record_count, 0).sum())
+        if len(table):
+            self.reached = int(table.position[-1] + table.size[-1])
 
     def finish(self, table: BatchTable, size: int) -> None:
         """Judge why the walk ended, in front of which byte."""

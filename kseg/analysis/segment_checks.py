@@ -52,16 +52,21 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         unreadable: list[UnreadableError] = []
         try:
             for table in _tables(log, checks, unreadable.append):
-                checks.feed(table)
-                indexes.feed(_in_front(table, unreadable[0]) if unreadable else table)
+                if not unreadable:
+                    checks.feed(table)
+                    indexes.feed(table)
+                    continue
+                front, behind = _parted(table, unreadable[0])
+                checks.feed(front)
+                indexes.feed(front)  # no index is compared behind that
+                checks.note_damage(checks.reached)
+                checks.feed(behind)
             stop = StopReason.LIMIT if unreadable else table.stop
             checks.finish(table, size)
             # What lies behind a damaged batch may be its own: nobody knows where it ends.
             missing = indexes.finish(StopReason.BAD_CRC if checks.bad_crc_count else stop)
             if missing and not unreadable:
                 _report_missing_aborts(log, missing, unit, found)
-            if unreadable:
-                checks.note_damage(unreadable[0].position or 0)
             lost = _lost_in(log, unit, checks)
         except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
             found.add("changed", unit.path, error.reason, position=error.position)
@@ -89,12 +94,16 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
     )
 
 
-def _in_front(table: BatchTable, error: UnreadableError) -> BatchTable:
-    """The batches in front of what the disk does not give: no index is compared behind that."""
+def _parted(table: BatchTable, error: UnreadableError) -> tuple[BatchTable, BatchTable]:
+    """The batches in front of what the disk does not give, and those behind it."""
     assert error.position is not None
-    kept = table.take(table.position < error.position)
-    end = int(kept.position[-1] + kept.size[-1]) if len(kept) else 0
-    return replace(kept, end_position=end)
+    in_front = table.position < error.position
+    front, behind = (
+        replace(part, bad_crc_count=int((part.crc_ok == 0).sum()))
+        for part in (table.take(in_front), table.take(~in_front))
+    )
+    end = int(front.position[-1] + front.size[-1]) if len(front) else 0
+    return replace(front, end_position=end), behind
 
 
 def _lost_in(log: LogFile, unit: Unit, checks: LogChecks) -> tuple[Lost, ...]:

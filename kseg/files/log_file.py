@@ -37,6 +37,9 @@ TILE_BATCHES: Final = 8_192
 WINDOW_BYTES: Final = 512 << 10
 #: A batch larger than this is checked in windows before it is taken into memory whole.
 BATCH_BYTES_TRUSTED: Final = 16 << 20
+#: Stands for bytes that nobody knows. Zeros, or one byte again and again, a batch may really have
+#: there, and would seem sound.
+_NOT_GIVEN: Final = bytes(range(255, 127, -1))
 _INT32_MAX: Final = 2**31 - 1
 
 
@@ -122,8 +125,8 @@ class LogFile(Closing):
             end: take the file to end here, at most its size; its size if None.
             on_bad_crc: "stop", "note" or "ignore", see `kseg.format.header.scan`.
             policy: "strict" or "file", see there.
-            on_unreadable: told of bytes that the disk does not give, with which the walk ends; None
-                to raise.
+            on_unreadable: told of each range that the disk does not give; the walk goes on at the
+                next sound batch behind it. None to raise.
 
         Yields:
             At least one tile; the last one's `table.stop` says why the walk ended.
@@ -156,12 +159,42 @@ class LogFile(Closing):
     def _walk_readable(
         self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable
     ) -> Iterator[Tile]:
-        """Walk through windows, up to what the disk does not give."""
-        try:
-            yield from _walk_windows(self._file, start, limit, how)
-        except UnreadableError as error:
-            on_unreadable(error)
-            yield Tile(memoryview(b""), error.end, _nothing_at(error.end))
+        """Walk through windows, past what the disk does not give.
+
+        One search serves the whole walk, so that the time stays linear in the bytes, however many
+        ranges there are.
+        """
+        runs: Iterator[SoundRun] | None = None
+        position, last = start, None
+        while True:
+            try:
+                for tile in _walk_windows(self._file, position, limit, how):
+                    position = tile.table.end_position
+                    last = int(tile.table.position[-1]) if len(tile.table) else last
+                    yield tile
+                return
+            except UnreadableError as error:
+                runs = runs or self._runs_behind(last, position, limit)
+                least = max(error.end, position + 1)
+                behind = (run.position for run in runs if run.position >= least)
+                position = next(behind, max(limit, least))
+                on_unreadable(error)
+                for _, _, another in _given(self._file, error.end, position, WINDOW_BYTES):
+                    if another is not None:
+                        on_unreadable(another)
+                if position >= limit:
+                    yield Tile(memoryview(b""), position, _nothing_at(position))
+                    return
+
+    def _runs_behind(self, last: int | None, position: int, limit: int) -> Iterator[SoundRun]:
+        """What is sound behind the batch at `last`, if any, and lies in `[position, limit)`.
+
+        A limit, as Spark plans them, is where a batch begins: none reaches over it.
+        """
+        following = self._least_offset
+        if last is not None:  # the walk may not have compared its checksum
+            following = _following(self.batch_at(last), following)
+        return self.sound_runs(position, stop=limit, first_offset=following)
 
     def _judged(self, tile: Tile, before: BatchTable | None, size: int) -> Tile:
         """A walk's end whose last batch wants more bytes: with sound batches behind, no torn one.
@@ -169,8 +202,7 @@ class LogFile(Closing):
         It is the length that is wrong then.
         """
         table = tile.table if len(tile.table) or before is None else before
-        known = len(table) and table.crc_ok[-1] != 0
-        following = int(table.last_offset[-1]) + 1 if known else self._least_offset
+        following = _following(table, self._least_offset)
         position = tile.table.end_position
         for _run in self.sound_runs(position, stop=size, first_offset=following):
             return replace(tile, table=tile.table.ended(StopReason.BAD_LENGTH))
@@ -213,17 +245,14 @@ class LogFile(Closing):
             yield from find_sound_batches(self._read_filled, start, stop, **bounds)
 
     def _read_filled(self, position: int, size: int) -> memoryview:
-        """Bytes to be searched: zeros, in which nothing is sound, where the disk gives none."""
-        filled = bytearray(size)
-        at, end = position, position + size
-        while at < end:
-            window, unreadable = _window(self._file, at, end - at)
-            if unreadable is None and at == position:
-                return window
-            filled[at - position : at - position + len(window)] = window
-            at += len(window)
-            at = unreadable.end if unreadable is not None and unreadable.end > at else end
-        return memoryview(filled)
+        """Bytes to be searched; where the disk gives none, those of no sound batch."""
+        window, unreadable = _window(self._file, position, size)
+        if unreadable is None:
+            return window
+        filled = bytearray(_NOT_GIVEN * (size // len(_NOT_GIVEN) + 1))
+        for at, given, _ in _given(self._file, position, position + size, size):
+            filled[at - position : at - position + len(given)] = given
+        return memoryview(filled)[:size]
 
     def head_at(self, position: int) -> bytes:
         """The first bytes of what lies at a position; fewer at the end of the file."""
@@ -300,13 +329,13 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
                 continue
         data, unreadable = _window(file, position, min(wanted, how.size - position))
         table = how.scan(data, position, position, limit)
+        if table.stop is StopReason.ZERO_TAIL:
+            table, unreadable = _check_zeros(file, table, how)
         if unreadable is not None and table.stop is StopReason.LIMIT and not len(table):
             raise unreadable
         if table.stop is StopReason.LIMIT and not len(table) and table.needed > len(data):
             wanted = table.needed
             continue
-        if table.stop is StopReason.ZERO_TAIL:
-            table = _check_zeros(file, table, how)
         yield Tile(data, position, table)
         if table.stop is not StopReason.LIMIT or table.end_position >= limit:
             return
@@ -320,20 +349,48 @@ def _window(
     try:
         return file.read(position, size), None
     except UnreadableError as error:
-        return file.read(position, (error.position or 0) - position), error
+        given = (error.position or 0) - position
+        return file.read(position, given) if given > 0 else memoryview(b""), error
+
+
+def _given(
+    file: MappedFile, start: int, end: int, step: int
+) -> Iterator[tuple[int, memoryview, UnreadableError | None]]:
+    """What the disk gives from `start` to `end`, at most `step` bytes at a time.
+
+    Yields:
+        Where the bytes lie, the bytes, and what the disk does not give behind them, if anything.
+    """
+    while start < end:
+        window, unreadable = _window(file, start, min(step, end - start))
+        yield start, window, unreadable
+        start = start + len(window) if unreadable is None else unreadable.end
 
 
 def _nothing_at(position: int) -> BatchTable:
     return BatchTable(np.empty((0, len(FIELDS)), np.int64), position, StopReason.LIMIT)
 
 
-def _check_zeros(file: MappedFile, table: BatchTable, how: _How) -> BatchTable:
-    """A window saw only zeros to its end; a tail of zeros must be so to the file's end."""
+def _following(table: BatchTable, otherwise: int) -> int:
+    """The offset behind the last batch; what is given where there is none, or a damaged one."""
+    known = len(table) and table.crc_ok[-1] != 0
+    return int(table.last_offset[-1]) + 1 if known else otherwise
+
+
+def _check_zeros(
+    file: MappedFile, table: BatchTable, how: _How
+) -> tuple[BatchTable, UnreadableError | None]:
+    """A window saw only zeros to its end; a tail of zeros must be so to the file's end.
+
+    Where the disk does not give all of it, that is not known, and the walk has not ended.
+    """
     for position in range(table.end_position, how.size, WINDOW_BYTES):
-        window = file.read(position, min(WINDOW_BYTES, how.size - position))
+        window, unreadable = _window(file, position, min(WINDOW_BYTES, how.size - position))
         if np.frombuffer(window, np.uint8).any():
-            return table.ended(StopReason.BAD_LENGTH)
-    return table
+            return table.ended(StopReason.BAD_LENGTH), None
+        if unreadable is not None:
+            return table.ended(StopReason.LIMIT), unreadable
+    return table, None
 
 
 def _check_large(file: MappedFile, position: int, size: int, how: _How) -> BatchTable | None:

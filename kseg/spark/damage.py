@@ -22,6 +22,7 @@ from kseg.errors import (
     DecompressionError,
     KsegError,
     LimitExceededError,
+    UnreadableError,
     UnsupportedFormatError,
     at_path,
 )
@@ -40,6 +41,7 @@ _KIND_CODES: Final = {
     CorruptIndexError: "index-points-nowhere",
     DecompressionError: "record-codec",
     LimitExceededError: "record-limit",
+    UnreadableError: "unreadable",
     UnsupportedFormatError: "batch-codec",
 }
 

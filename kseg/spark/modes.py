@@ -78,7 +78,10 @@ def _tables(split: Split, options: SourceOptions, on_error: OnError | None) -> I
         with Segment.open(place(split.path), size=split.size, is_last=split.is_last) as segment:
             check_size(segment, split, on_error)
             for tile in segment.walk(
-                start=split.start_position, limit=split.end_position, on_bad_crc=crc
+                start=split.start_position,
+                limit=split.end_position,
+                on_bad_crc=crc,
+                on_unreadable=on_error,
             ):
                 yield tile.table
             found = segment.stop_fault(tile.table)

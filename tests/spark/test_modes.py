@@ -22,13 +22,15 @@ from pyspark.sql.types import (
 )
 
 from kseg.cli.main import cli
-from kseg.errors import CorruptRecordError
+from kseg.errors import CorruptRecordError, UnreadableError
+from kseg.files import mapping
 from kseg.spark import schema
 from kseg.spark.filters import push
 from kseg.spark.listing import list_logs
 from kseg.spark.options import parse_options
 from kseg.spark.plan import make_plan
 from kseg.spark.reading import read_task
+from tests.bad_sectors import bad_sectors
 from tests.builders import ZSTD, batch, control_batch, record, write_segment
 
 TYPES: dict[str, DataType] = {
@@ -181,6 +183,29 @@ def test_damage_becomes_rows_that_say_what_and_where(tmp_path: Path) -> None:
     assert bad["corrupt"].startswith(f"batch-crc: {log} @ {len(good[0])}: ")
     assert (bad["topic"], bad["partition"], bad["offset"]) == ("orders", 3, 1)
     assert (bad["key"], bad["value"], bad["timestamp"]) == (None, None, None)
+
+
+def test_what_lies_behind_bytes_that_a_disk_does_not_give_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "orders-3"
+    batches = [batch([record(bytes(9_000))], base_offset=base) for base in range(6)]
+    write_segment(path, 0, *batches)
+    log = path / f"{0:020}.log"
+    monkeypatch.setattr(mapping, "held_by_another", lambda _path: True)
+    with bad_sectors(log, (12_288, 16_384), (28_672, 32_768)):
+        for mode, column in (("records", "offset"), ("batches", "baseOffset")):
+            with pytest.raises(UnreadableError, match=r"\[unreadable\]"):
+                read(path, mode=mode)
+            skipping = read(path, mode=mode, onCorrupt="skip")
+            assert [row[column] for row in skipping] == [0, 2, 4, 5]
+        rows = read(path, onCorrupt="permissive")
+    assert [row["offset"] for row in rows if row["corrupt"] is None] == [0, 2, 4, 5]
+    said = [row["corrupt"] for row in rows if row["corrupt"] is not None]
+    assert [text.split(": the disk")[0] for text in said] == [
+        f"unreadable: {log} @ 12288",
+        f"unreadable: {log} @ 28672",
+    ]
 
 
 def test_a_sound_log_has_no_rows_of_damage(log: Path) -> None:

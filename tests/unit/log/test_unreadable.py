@@ -7,8 +7,8 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,10 @@ from kseg.cli.main import run
 from kseg.errors import UnreadableError
 from kseg.files import io
 from kseg.files.index_probe import probe_offset, probe_upper_bound
+from kseg.files.log_file import LogFile
 from kseg.files.mapping import MappedFile
+from kseg.format.encode import encode_batch
+from kseg.format.options import BatchOptions
 from kseg.log.config import LogConfig
 from kseg.log.copying import copy_partition
 from kseg.log.differences import compare
@@ -28,28 +31,63 @@ from kseg.log.partition import Log
 from kseg.log.recovering import apply_recovery
 from kseg.log.recovery import plan_recovery
 from kseg.log.splitting import apply_split, plan_split
+from tests.bad_sectors import bad_sectors
 from tests.builders import write_segment
 from tests.unit.log.logs import stored
-from tests.unit.log.made import fill, open_log, told
+from tests.unit.log.made import Told, fill, offsets_of, open_log, told
 
 LOG = "00000000000000000000.log"
 NEVER = VerifyOptions(mapping="never")
 
 
-@contextmanager
-def bad_sectors(path: Path, *ranges: tuple[int, int]) -> Iterator[None]:
-    """Let reads of these bytes of a file answer EIO."""
-    inode = path.stat().st_ino
+Ranges = tuple[tuple[int, int], ...]
 
-    def pread(fd: int, size: int, position: int) -> bytes:
-        if os.fstat(fd).st_ino == inode:
-            for start, end in ranges:
-                if position < end and start < position + size:
-                    raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return os.pread(fd, size, position)
+#: Of a segment of some 74,000 bytes in batches of some hundred bytes.
+RANGES: dict[str, Ranges] = {
+    "in the middle": ((40_960, 45_056),),
+    "two": ((8_192, 12_288), (61_440, 65_536)),
+    "two with a few batches between them": ((8_192, 12_288), (16_384, 20_480)),
+    "at the start": ((0, 4_096),),
+    "at the end": ((69_632, 200_000),),
+    "at the start and the end": ((0, 8_192), (69_632, 200_000)),
+    "every fourth page": tuple((at, at + 4_096) for at in range(0, 69_632, 16_384)),
+    "all": ((0, 200_000),),
+}
 
-    with io.reads_replaced(pread):
-        yield
+
+def touched(partition: Path, ranges: Ranges, segment: int = 0) -> list[Told]:
+    """The batches of a segment that bytes are missing of."""
+    return [
+        each
+        for each in told(partition)
+        if each.segment == segment
+        and any(each.position < end and start < each.position + each.size for start, end in ranges)
+    ]
+
+
+def readable(partition: Path, ranges: Ranges) -> list[int]:
+    """The offsets of the others, and of all other segments."""
+    gone = {each.base_offset for each in touched(partition, ranges)}
+    return [
+        offset
+        for each in told(partition)
+        if each.base_offset not in gone
+        for offset in range(each.base_offset, each.last_offset + 1)
+    ]
+
+
+def within(path: Path, ranges: Ranges) -> list[tuple[int, int]]:
+    """The ranges as far as the file goes."""
+    size = path.stat().st_size
+    return [(start, min(end, size)) for start, end in ranges]
+
+
+def skipping(path: Path) -> tuple[list[int], list[tuple[int, int]]]:
+    """The offsets that a scan gives, and the ranges that it has passed over."""
+    scan = kseg.scan(path, mapping="never", on_corrupt="skip")
+    offsets = offsets_of(scan)
+    assert all(isinstance(error, UnreadableError) for error in scan.errors)
+    return offsets, [(error.position, error.end) for error in scan.errors]  # type: ignore
 
 
 @pytest.fixture
@@ -198,8 +236,7 @@ def test_verify_tells_the_range_and_looks_at_all_the_rest(data: Path) -> None:
     assert (found.code, found.path, found.position) == ("unreadable", str(log), 40_960)
     assert "4096 bytes, up to 45056" in found.message
     assert (report.files, report.bytes) == (whole.files, whole.bytes)
-    in_front = [each for each in told(data / "t-0") if each.position + each.size <= 40_960]
-    assert report.batches >= whole.batches // 2 + len([x for x in in_front if not x.segment])
+    assert report.batches == whole.batches - len(touched(data / "t-0", ((40_960, 45_056),)))
 
 
 @pytest.mark.parametrize(
@@ -220,17 +257,184 @@ def test_verify_goes_on_beside_a_small_file_that_is_not_given(data: Path, name: 
     assert report.batches == whole.batches
 
 
+@pytest.mark.parametrize("ranges", RANGES.values(), ids=RANGES)
+def test_what_lies_behind_a_range_is_read(data: Path, ranges: Ranges) -> None:
+    partition, log = data / "t-0", data / "t-0" / LOG
+    expected, whole = readable(partition, ranges), verify(partition, options=NEVER)
+    with bad_sectors(log, *ranges):
+        assert skipping(partition) == (expected, within(log, ranges))
+        report = verify(partition, deep=True, options=NEVER)
+    assert {each.code for each in report.findings} == {"unreadable"}
+    told_of = [(each.position, each.message) for each in report.findings]
+    assert [position for position, _ in told_of] == [start for start, _ in within(log, ranges)]
+    for (_, end), (_, message) in zip(within(log, ranges), told_of, strict=True):
+        assert f"up to {end}:" in message
+    assert report.batches == whole.batches - len(touched(partition, ranges))
+    assert report.records == len(expected)
+
+
+@pytest.mark.parametrize("ranges", RANGES.values(), ids=RANGES)
+def test_what_is_lost_with_a_range_is_told(data: Path, ranges: Ranges) -> None:
+    partition, log = data / "t-0", data / "t-0" / LOG
+    missing = touched(partition, ranges)
+    with bad_sectors(log, *ranges):
+        lost = verify(partition, options=NEVER).lost
+    assert {each.path for each in lost} == {str(log)}
+    gone = [
+        (each.position, offset)
+        for each in lost
+        for offset in range(_known(each.first_offset), _known(each.last_offset) + 1)
+    ]
+    offsets = [x for each in missing for x in range(each.base_offset, each.last_offset + 1)]
+    assert [offset for _, offset in gone] == offsets
+    assert {position for position, _ in gone} <= {each.position for each in missing}
+    assert sum(each.bytes for each in lost) == sum(each.size for each in missing)
+    count = len([each for each in told(partition) if not each.segment])
+    behind = missing[0].base_offset // 2 + len(missing)
+    assert lost[0].sound_behind == count - behind
+
+
+def _known(number: int | None) -> int:
+    assert number is not None
+    return number
+
+
+@pytest.mark.parametrize("size", [9_000, 5_000_000, 17_000_000])
+def test_a_page_that_is_missing_in_a_batch_costs_that_batch_alone(
+    tmp_path: Path, size: int
+) -> None:
+    """Also one of zeros, which what stands for it must not be taken for."""
+    path = tmp_path / "t-0" / LOG
+    path.parent.mkdir()
+    values = [[b"a", b"b"], [bytes(size)] * 2, [bytes(size)] * 3, [b"c"]]
+    bases = [0, 2, 4, 7]
+    batches = [
+        encode_batch({"value": some}, BatchOptions(), base_offset=base).data
+        for base, some in zip(bases, values, strict=True)
+    ]
+    path.write_bytes(b"".join(batches))
+    position, end = len(batches[0]), len(batches[0]) + len(batches[1])
+    hole = end // 4096 * 4096 - 4096
+    assert path.read_bytes()[hole : hole + 4_096] == bytes(4_096)
+    with bad_sectors(path, (hole, hole + 4_096)):
+        assert skipping(path.parent) == ([0, 1, 4, 5, 6, 7], [(hole, hole + 4_096)])
+        (lost,) = verify(path.parent, options=NEVER).lost
+    assert (lost.position, lost.bytes, lost.batches) == (position, end - position, 1)
+    assert (lost.first_offset, lost.last_offset, lost.records) == (2, 3, 2)
+
+
+def test_a_damaged_batch_in_front_of_a_range_hides_nothing_behind_it(data: Path) -> None:
+    log, hole = data / "t-0" / LOG, (40_960, 45_056)
+    missing = touched(data / "t-0", (hole,))
+    before = missing[0].base_offset - 2
+    expected = [x for x in readable(data / "t-0", (hole,)) if x not in (before, before + 1)]
+    with log.open("r+b") as file:  # its last offset, which the checksum covers
+        file.seek(missing[0].position - missing[0].size + 23)
+        file.write((2**30).to_bytes(4, "big"))
+    with bad_sectors(log, hole):
+        scan = kseg.scan(data / "t-0", mapping="never", on_corrupt="skip")
+        assert offsets_of(scan) == expected
+        assert [type(error).__name__ for error in scan.errors] == [
+            "CorruptRecordError",
+            "UnreadableError",
+        ]
+
+
+def test_ranges_in_one_batch_are_told_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with open_log(tmp_path / "data" / "t-0", create=True) as log:
+        fill(log, [1, 2, 1], size=20_000)
+    path = tmp_path / "data" / "t-0" / LOG
+    ranges = ((24_576, 28_672), (40_960, 45_056))
+    with bad_sectors(path, *ranges):
+        assert skipping(path.parent) == ([0, 3], list(ranges))
+
+
+def test_zeros_that_end_a_log_are_given_up_where_they_are_missing(data: Path) -> None:
+    log = data / "t-0" / LOG
+    size = log.stat().st_size
+    log.write_bytes(log.read_bytes() + bytes(2**20))
+    hole = (size // 4096 * 4096 + 600_000 // 4096 * 4096, size // 4096 * 4096 + 700_416)
+    offsets = readable(data / "t-0", ())
+    with bad_sectors(log, hole):
+        assert skipping(data / "t-0") == (offsets, [hole])
+
+
+@pytest.mark.parametrize("ranges", RANGES.values(), ids=RANGES)
+def test_parts_of_a_log_give_what_the_whole_gives(data: Path, ranges: Ranges) -> None:
+    log = data / "t-0" / LOG
+    cuts = [each.position for each in told(data / "t-0") if not each.segment][::97]
+    cuts = [*cuts, log.stat().st_size]
+    errors: list[UnreadableError] = []
+
+    def positions(start: int, limit: int) -> list[int]:
+        tiles = file.walk(start=start, limit=limit, on_unreadable=errors.append)
+        return [at for tile in tiles for at in tile.table.position.tolist()]
+
+    with bad_sectors(log, *ranges), LogFile.open(log, "never") as file:
+        whole = positions(0, file.size)
+        parts = [at for start, limit in pairwise(cuts) for at in positions(start, limit)]
+    assert parts == whole
+
+
+def test_many_ranges_cost_reading_a_few_times_over(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with open_log(tmp_path / "data" / "t-0", create=True, segment_index_bytes=10**6) as log:
+        fill(log, [1] * 3_000, size=200)
+    path = tmp_path / "data" / "t-0" / LOG
+    size = path.stat().st_size
+    ranges = tuple((at, at + 4_096) for at in range(4_096, size - 4_096, 8_192))
+    errors: list[UnreadableError] = []
+    asked = 0
+
+    def counted(fd: int, count: int, position: int) -> bytes:
+        nonlocal asked
+        data = missing(fd, count, position)
+        asked += len(data)
+        return data
+
+    with bad_sectors(path, *ranges), LogFile.open(path, "never") as file:
+        missing = io._pread
+        with io.reads_replaced(counted):
+            found = sum(len(tile.table) for tile in file.walk(on_unreadable=errors.append))
+    whole = [each for each in told(path.parent) if not each.segment]
+    assert found == len(whole) - len(touched(path.parent, ranges))
+    assert [(error.position, error.end) for error in errors] == list(ranges)
+    assert asked < 8 * size
+
+
+def test_dump_and_export_give_what_lies_behind(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ranges = RANGES["two"]
+    expected = readable(data / "t-0", ranges)
+    read = ["--mapping", "never", "--format", "jsonl"]
+    out = ["-o", str(tmp_path / "out.jsonl"), "--on-corrupt", "skip"]
+    with bad_sectors(data / "t-0" / LOG, *ranges):
+        assert run(["dump", *read, str(data / "t-0")]) == 1
+        assert run(["export", *read, str(data / "t-0"), *out]) == 1
+    sys.stdout.flush()
+    said = capfd.readouterr()
+    dumped = [json.loads(line)["offset"] for line in said.out.splitlines() if line[0] == "{"]
+    exported = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert dumped == expected
+    assert [json.loads(line)["offset"] for line in exported] == expected
+    for start, end in ranges:
+        assert said.err.count(f"does not give {end - start} bytes, up to {end}:") == 2
+
+
 def test_readers_raise_or_skip(data: Path) -> None:
     log = data / "t-0" / LOG
     with bad_sectors(log, (40_960, 45_056)):
         with pytest.raises(UnreadableError):
             list(kseg.scan(data, mapping="never"))
-        skipping = kseg.scan(data, mapping="never", on_corrupt="skip")
-        count = sum(map(len, skipping))
-        (error,) = skipping.errors
+        scan = kseg.scan(data, mapping="never", on_corrupt="skip")
+        count = sum(map(len, scan))
+        (error,) = scan.errors
     assert isinstance(error, UnreadableError)
     assert (error.path, error.position, error.end) == (str(log), 40_960, 45_056)
-    assert 2_400 < count < 4_800
+    gone = touched(data / "t-0", ((40_960, 45_056),))
+    assert count == 4_800 - 2 * len(gone)
 
 
 @pytest.mark.parametrize("words", [["dump"], ["verify"], ["export", "--on-corrupt", "skip"]])
