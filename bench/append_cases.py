@@ -65,7 +65,7 @@ def _follow_pieces(
     """Append pieces of `data`, whose batches are numbered behind what is there; answers `work`."""
     from bench.subjects import NOW_MS
     from kseg.format.header import scan
-    from kseg.log.partition import Log
+    from kseg.log.log import Log
 
     log = Log.open(path, mode="append", create=True, now_ms=lambda: NOW_MS)
     stack.enter_context(log)

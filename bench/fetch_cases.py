@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    from kseg.log.fetch import FileRange
-    from kseg.log.partition import Log
+    from kseg.log.log import Log
+    from kseg.log.reader.fetch import FileRange
 
 CORPUS, CORPUS_MIB = "v2-plain-100-16k", 32
 SEGMENT_BYTES = 16 << 20
@@ -47,7 +47,7 @@ def fetch_cases() -> list[Case]:
 def _log(stack: ExitStack, times: int) -> Log:
     """A log of some segments, the corpus so many times over, open for appending."""
     from kseg.log.config import LogConfig
-    from kseg.log.partition import Log
+    from kseg.log.log import Log
 
     root = scratch(stack)
     config = LogConfig(segment_bytes=SEGMENT_BYTES, retention_ms=-1)

@@ -52,7 +52,7 @@ def _config() -> LogConfig:
 def _written(path: Path, batch: bytes, count: int) -> int:
     """A log of so many batches as a leader appends them; answers its bytes."""
     from bench import subjects
-    from kseg.log.partition import Log
+    from kseg.log.log import Log
 
     now_ms = partial(int, subjects.NOW_MS)
     with Log.open(path, mode="append", create=True, config=_config(), now_ms=now_ms) as log:
@@ -77,7 +77,7 @@ def recovering(stack: ExitStack, count: int) -> Callable[[], int]:
     """Recover a log of so many batches of which nothing is known to be flushed; answers bytes."""
     from bench import subjects
     from kseg.files.grammar import FileKind
-    from kseg.log.recovering import recover
+    from kseg.log.recovery.recover import recover
 
     root = scratch(stack)
     size = _written(root / "t-0", subjects.batch_of(BATCH_BYTES), count)

@@ -46,7 +46,7 @@ def partition(count: int) -> Path:
     from kseg.format.encode import encode_batch
     from kseg.format.options import BatchOptions
     from kseg.log.config import LogConfig
-    from kseg.log.partition import Log
+    from kseg.log.log import Log
 
     path = datagen.DATA / f"v{datagen.VERSION}-open-{count}" / "t-0"
     if path.exists():

@@ -17,10 +17,10 @@ from kseg.format import codec
 from kseg.format.header import scan
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.partition import Log
-from kseg.log.producers import ProducerState
-from kseg.log.segment import Segment
-from kseg.log.sweep import sweep_segment, write_indexes
+from kseg.log.log import Log
+from kseg.log.producers.state import ProducerState
+from kseg.log.recovery.sweep import sweep_segment, write_indexes
+from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -154,7 +154,7 @@ def append_one_by_one(sources: Sequence[Rows]) -> Callable[[], int]:
 
 def validate_in_place(batches: Sequence[bytes]) -> Callable[[], int]:
     """Check each batch as a leader does and give it its offsets; answers bytes."""
-    from kseg.log.validation import AppendRules, validate_append
+    from kseg.log.validate.append import AppendRules, validate_append
 
     rules, total = AppendRules(), sum(map(len, batches))
 
@@ -261,7 +261,7 @@ def lead(stack: ExitStack, path: Path, data: Sequence[bytearray], work: int) -> 
 
 def check(data: Sequence[bytearray]) -> Callable[[], int]:
     """Validate batches, and write none; answers batches."""
-    from kseg.log.validation import validate_append
+    from kseg.log.validate.append import validate_append
 
     rules = LogConfig().append_rules()
 

@@ -37,7 +37,7 @@ def test_kafka_python_reads_every_record_and_accepts_every_crc(small: datagen.Co
 
 
 def test_kseg_reads_the_same_offsets_and_timestamps(small: datagen.Corpus) -> None:
-    from kseg.log.segment import Segment
+    from kseg.log.segment.reader import Segment
 
     count, offsets, times = 0, 0, 0
     with Segment.open(small.log) as segment:

@@ -17,7 +17,7 @@ def test_opening_runs_beside_a_listing(contest: Contest, run: Callable[[Contest]
 
 
 def test_the_log_has_as_many_segments_as_it_is_said_to_have() -> None:
-    from kseg.log.partition import Log
+    from kseg.log.log import Log
 
     with Log.open(open_cases.partition(open_cases.COUNT)) as log:
         assert len(log.segments) == open_cases.COUNT

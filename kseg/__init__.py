@@ -22,9 +22,9 @@ __version__ = "0.1.0"
 #: Where each public name lives.
 _HOMES = {
     "AppendError": "kseg.errors",
-    "AppendOrigin": "kseg.log.append_rules",
-    "AppendResult": "kseg.log.append_result",
-    "AppendRules": "kseg.log.append_rules",
+    "AppendOrigin": "kseg.log.validate.rules",
+    "AppendResult": "kseg.log.writer.append_result",
+    "AppendRules": "kseg.log.validate.rules",
     "BatchBuilder": "kseg.format.builder",
     "BatchHeader": "kseg.format.header",
     "BatchOptions": "kseg.format.options",
@@ -40,7 +40,7 @@ _HOMES = {
     "EncodedBatch": "kseg.format.encoded",
     "EndMarker": "kseg.format.control",
     "Endpoint": "kseg.format.control",
-    "Fetched": "kseg.log.fetch",
+    "Fetched": "kseg.log.reader.fetch",
     "FormatError": "kseg.errors",
     "HeadersColumn": "kseg.format.values",
     "InconsistentTopicIdError": "kseg.errors",
@@ -53,7 +53,7 @@ _HOMES = {
     "KsegError": "kseg.errors",
     "LeaderChange": "kseg.format.control",
     "LimitExceededError": "kseg.errors",
-    "Log": "kseg.log.partition",
+    "Log": "kseg.log.log",
     "LogConfig": "kseg.log.config",
     "LogDirectory": "kseg.log.directory",
     "LogLockedError": "kseg.errors",
@@ -78,14 +78,14 @@ _HOMES = {
     "RecordColumns": "kseg.format.values",
     "RecordFault": "kseg.errors",
     "RecordTooLargeError": "kseg.errors",
-    "RecoveryPlan": "kseg.log.recovery_plan",
-    "RecoveryReport": "kseg.log.recovering",
-    "ReindexPlan": "kseg.log.reindex_plan",
-    "ReindexReport": "kseg.log.reindex_plan",
-    "RetentionPlan": "kseg.log.retention",
-    "RetentionReport": "kseg.log.retention",
+    "RecoveryPlan": "kseg.log.recovery.plan_values",
+    "RecoveryReport": "kseg.log.recovery.recover",
+    "ReindexPlan": "kseg.log.recovery.reindex_plan",
+    "ReindexReport": "kseg.log.recovery.reindex_plan",
+    "RetentionPlan": "kseg.log.writer.retention",
+    "RetentionReport": "kseg.log.writer.retention",
     "Scan": "kseg.log.scan",
-    "Segment": "kseg.log.segment",
+    "Segment": "kseg.log.segment.reader",
     "SegmentInUseError": "kseg.errors",
     "SnapshotFooter": "kseg.format.control",
     "SnapshotHeader": "kseg.format.control",
@@ -98,11 +98,11 @@ _HOMES = {
     "UnexpectedAppendOffsetError": "kseg.errors",
     "UnreadableError": "kseg.errors",
     "UnsupportedFormatError": "kseg.errors",
-    "ValidatedBatch": "kseg.log.append_rules",
-    "ValidationMetrics": "kseg.log.append_rules",
+    "ValidatedBatch": "kseg.log.validate.rules",
+    "ValidationMetrics": "kseg.log.validate.rules",
     "Voter": "kseg.format.control",
-    "apply_recovery": "kseg.log.recovering",
-    "apply_reindex": "kseg.log.reindexing",
+    "apply_recovery": "kseg.log.recovery.recover",
+    "apply_reindex": "kseg.log.recovery.reindex",
     "apply_retention": "kseg.log.retain",
     "convert": "kseg.format.convert",
     "down_convert": "kseg.format.down_convert",
@@ -110,13 +110,13 @@ _HOMES = {
     "encode_batches": "kseg.format.encode",
     "encode_messages_07": "kseg.format.encode",
     "parse_control": "kseg.format.control",
-    "plan_recovery": "kseg.log.recovery",
-    "plan_reindex": "kseg.log.reindexing",
+    "plan_recovery": "kseg.log.recovery.plan",
+    "plan_reindex": "kseg.log.recovery.reindex",
     "plan_retention": "kseg.log.retain",
-    "recover": "kseg.log.recovering",
+    "recover": "kseg.log.recovery.recover",
     "scan": "kseg.log.scan",
-    "validate_append": "kseg.log.validation",
-    "validate_replica": "kseg.log.validation",
+    "validate_append": "kseg.log.validate.append",
+    "validate_replica": "kseg.log.validate.append",
 }
 _MODULES = ("analysis", "arrow", "spark")
 
@@ -282,22 +282,22 @@ if TYPE_CHECKING:
     from kseg.format.options import BatchOptions
     from kseg.format.ratio import RatioEstimator
     from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumns
-    from kseg.log.append_result import AppendResult
-    from kseg.log.append_rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
     from kseg.log.config import LogConfig
     from kseg.log.directory import LogDirectory
-    from kseg.log.fetch import Fetched
-    from kseg.log.partition import Log
-    from kseg.log.recovering import RecoveryReport, apply_recovery, recover
-    from kseg.log.recovery import plan_recovery
-    from kseg.log.recovery_plan import RecoveryPlan
-    from kseg.log.reindex_plan import ReindexPlan, ReindexReport
-    from kseg.log.reindexing import apply_reindex, plan_reindex
+    from kseg.log.log import Log
+    from kseg.log.reader.fetch import Fetched
+    from kseg.log.recovery.plan import plan_recovery
+    from kseg.log.recovery.plan_values import RecoveryPlan
+    from kseg.log.recovery.recover import RecoveryReport, apply_recovery, recover
+    from kseg.log.recovery.reindex import apply_reindex, plan_reindex
+    from kseg.log.recovery.reindex_plan import ReindexPlan, ReindexReport
     from kseg.log.retain import apply_retention, plan_retention
-    from kseg.log.retention import RetentionPlan, RetentionReport
     from kseg.log.scan import Scan, scan
-    from kseg.log.segment import Segment
-    from kseg.log.validation import validate_append, validate_replica
+    from kseg.log.segment.reader import Segment
+    from kseg.log.validate.append import validate_append, validate_replica
+    from kseg.log.validate.rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
+    from kseg.log.writer.append_result import AppendResult
+    from kseg.log.writer.retention import RetentionPlan, RetentionReport
 
 
 def __getattr__(name: str) -> Any:

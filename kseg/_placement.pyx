@@ -1,4 +1,4 @@
-"""Which batches get index entries: the rule of `kseg.log.placement`, over a table of headers or
+"""Which batches get index entries: the rule of `kseg.log.segment.index_entries`, over a table of headers or
 over the batches of an append that is sound.
 
 The contract is that of `_core`. Every batch is looked at once, in order. Entries come out as they

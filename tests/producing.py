@@ -13,8 +13,8 @@ import numpy as np
 
 from kseg.constants import ControlType, StopReason
 from kseg.format.header import CONTROL, TRANSACTIONAL, BatchHeader, BatchTable
-from kseg.log.append_rules import AppendOrigin
-from kseg.log.producers import CompletedTxn, ProducerState, ProducerUpdate
+from kseg.log.producers.state import CompletedTxn, ProducerState, ProducerUpdate
+from kseg.log.validate.rules import AppendOrigin
 
 ABORT, COMMIT = ControlType.ABORT, ControlType.COMMIT
 CLIENT, COORDINATOR = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR

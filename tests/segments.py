@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kseg.format.header import scan
-from kseg.log.segment_writer import Placed, SegmentWriter
+from kseg.log.segment.writer import Placed, SegmentWriter
 from tests import reference
 from tests.builders import NONE, batch, record, records_of
 

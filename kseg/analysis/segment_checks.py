@@ -25,7 +25,7 @@ from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files.log_file import LogFile, OnUnreadable
 from kseg.files.mapping import held_by_another
 from kseg.format.header import FIELDS, TRANSACTIONAL
-from kseg.log.lost import Lost, places
+from kseg.log.recovery.lost import Lost, places
 
 if TYPE_CHECKING:
     from kseg.analysis.units import Unit

@@ -26,8 +26,8 @@ from kseg.analysis.units import Unit, UnitKind, plan
 from kseg.analysis.units_run import run_units, skipped_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
-from kseg.log.partition import Log
-from kseg.log.segment import Segment
+from kseg.log.log import Log
+from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from kseg.analysis.units_run import OnError

@@ -24,13 +24,13 @@ from kseg.constants import Compression
 from kseg.errors import AppendError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.names import parse_partition_dir
 from kseg.format.options import BatchOptions
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from kseg.log.sub_directories import refuse_cluster_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kseg.log.append_result import AppendResult
+    from kseg.log.writer.append_result import AppendResult
 
 _CODECS = [codec.label for codec in Compression]
 _DEFAULT = AppendOptions()

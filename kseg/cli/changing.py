@@ -16,8 +16,8 @@ from kseg.cli.failures import Exit, complain
 from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
-from kseg.log.copying import copy_partition
-from kseg.log.kept_aside import KeptAside, kept_bytes
+from kseg.log.copy import copy_partition
+from kseg.log.recovery.backup import KeptAside, kept_bytes
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Change:
 
         Raises:
             UncleanShutdownError: it was not; nothing was copied.
-            KsegError, OSError: see `kseg.log.copying.copy_partition`.
+            KsegError, OSError: see `kseg.log.copy.copy_partition`.
         """
         if self.output is None:
             return partition

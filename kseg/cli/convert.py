@@ -29,7 +29,7 @@ from kseg.files.names import PathKind, parse_name
 from kseg.files.whole_file import whole_file
 from kseg.format.convert import BATCH_BYTES, Converter, Target
 from kseg.format.header import stop_error
-from kseg.log.segment import Segment
+from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from kseg.files.log_file import Tile

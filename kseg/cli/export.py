@@ -28,9 +28,9 @@ from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind
-from kseg.log.overlaps import first_offsets
-from kseg.log.partition import Log
-from kseg.log.segment import Segment
+from kseg.log.log import Log
+from kseg.log.reader.overlaps import first_offsets
+from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping

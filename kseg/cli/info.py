@@ -17,8 +17,8 @@ from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import KnownPath, PathKind
-from kseg.log.partition import Log
-from kseg.log.segment import Segment
+from kseg.log.log import Log
+from kseg.log.segment.reader import Segment
 
 
 @click.command()

@@ -10,10 +10,10 @@ import click
 from kseg.cli import output
 from kseg.cli.options import TIME, Selection, json_option, selection_options
 from kseg.cli.paths import partitions as partitions_of
-from kseg.log.partition import Log
+from kseg.log.log import Log
 
 if TYPE_CHECKING:
-    from kseg.log.segment import BatchLocation
+    from kseg.log.segment.reader import BatchLocation
 
 
 @click.command()

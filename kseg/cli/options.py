@@ -377,7 +377,7 @@ def on_corrupt_option(function: _F) -> _F:
 
 
 def reindex_options(function: _F) -> _F:
-    """`--only` as `kinds`, by the values of `kseg.log.reindexing.KINDS`, and `--exact`."""
+    """`--only` as `kinds`, by the values of `kseg.log.recovery.reindex.KINDS`, and `--exact`."""
     function = click.option(
         "--exact",
         is_flag=True,

@@ -33,14 +33,14 @@ from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.standard_streams import ReaderGone
 from kseg.errors import NotALogError
 from kseg.files.names import KnownPath, PathKind
-from kseg.log.overlaps import believed_end
-from kseg.log.partition import Log
-from kseg.log.segment import Segment
+from kseg.log.log import Log
+from kseg.log.reader.overlaps import believed_end
+from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from kseg.cli.selected import Mask
     from kseg.format.values import RecordColumns
-    from kseg.log.published import SegmentInfo
+    from kseg.log.reader.version import SegmentInfo
 
 
 @click.command()

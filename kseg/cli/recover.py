@@ -27,15 +27,15 @@ from kseg.cli.paths import partitions as partitions_of
 from kseg.errors import UnreadableError
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
-from kseg.log import residence
-from kseg.log.kept_aside import KeptAside
-from kseg.log.recovering import RecoveryReport, apply_recovery
-from kseg.log.recovery import plan_recovery
+from kseg.log import data_directory
+from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.recover import RecoveryReport, apply_recovery
 from kseg.log.sub_directories import EntryKind, entry_of
 
 if TYPE_CHECKING:
     from kseg.log.config import LogConfig
-    from kseg.log.recovery_plan import RecoveryPlan
+    from kseg.log.recovery.plan_values import RecoveryPlan
 
 #: What every document of a changing verb says by itself.
 _SAID: Sequence[str] = ("path", "applied", "actions")
@@ -132,7 +132,7 @@ class _Run:
                 if self.change.apply:  # one life for all, so that the last one brings the mark
                     for home in _homes_of(plans):
                         if not _in_order(home, plans):
-                            stack.callback(residence.enter(home).leave)
+                            stack.callback(data_directory.enter(home).leave)
                 plans = [plan if plan.error else self._change(plan) for plan in plans]
         return self._report(directory, plans, as_json=as_json)
 
@@ -244,7 +244,7 @@ def _say_of_homes(plans: list[RecoveryPlan], *, is_plan: bool) -> None:
 def _say_of_mark(home: Path, plans: list[RecoveryPlan], *, is_plan: bool) -> None:
     """The mark speaks for all that lies in a data directory, not for the chosen alone."""
     here = {Path(plan.path).resolve().name for plan in plans if _home_of(plan) == home}
-    others = sorted(set(residence.marked_for(str(home))) - here)
+    others = sorted(set(data_directory.marked_for(str(home))) - here)
     is_noop = all(plan.is_noop for plan in plans)
     if others and (is_noop or not is_plan):
         names = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if others[3:] else "")

@@ -25,14 +25,14 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
-from kseg.log import residence
-from kseg.log.kept_aside import KeptAside
-from kseg.log.reindexing import KINDS, ReindexPlan, apply_reindex, plan_reindex
+from kseg.log import data_directory
+from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.reindex import KINDS, ReindexPlan, apply_reindex, plan_reindex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kseg.log import scene
+    from kseg.log.recovery import overlay
 
 _KINDS = {kind.value: kind for kind in KINDS}
 
@@ -98,7 +98,7 @@ class _Run:
         with ExitStack() as stack:
             if self.change.apply:
                 for home in sorted({each.path.resolve().parent for each in differing}):
-                    stack.callback(residence.enter(home).leave)
+                    stack.callback(data_directory.enter(home).leave)
             for partition in differing:
                 self._change(partition, asked)
 
@@ -139,7 +139,7 @@ def say_left_alone(findings: Sequence[object]) -> bool:
     return bool(findings)
 
 
-def _action(action: scene.Action) -> Action:
+def _action(action: overlay.Action) -> Action:
     return Action(action.action, action.path, action.bytes, action.why)
 
 

@@ -26,16 +26,16 @@ from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
 from kseg.files import io
 from kseg.files.names import FileKind, PathKind, list_partition, segment_name
-from kseg.log import residence
-from kseg.log.kept_aside import KeptAside
-from kseg.log.partition import Log
+from kseg.log import data_directory
+from kseg.log.log import Log
+from kseg.log.recovery.backup import KeptAside
 from kseg.log.retain import apply_retention, plan_retention
-from kseg.log.retention import LOG_START, SIZE, RetentionPlan, RetiredSegment
 from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.log.topic_policy import RetentionRules, known_topics, retention_rules
+from kseg.log.writer.retention import LOG_START, SIZE, RetentionPlan, RetiredSegment
 
 if TYPE_CHECKING:
-    from kseg.log.published import HighWatermark
+    from kseg.log.reader.version import HighWatermark
 
 
 @click.command()
@@ -135,7 +135,7 @@ class _Run:
         with ExitStack() as stack:
             if self.change.apply:
                 for home in sorted({each.path.resolve().parent for each in going}):
-                    stack.callback(residence.enter(home).leave)
+                    stack.callback(data_directory.enter(home).leave)
             refused = [partition for partition in going if not self._has_changed(partition)]
             for partition in refused:  # others may have given the room that it has not itself
                 self._change(partition)

@@ -396,7 +396,7 @@ def reindex(
 
     As 'kseg reindex', over many data directories. Changes nothing without --apply.
     """
-    from kseg.log.reindexing import KINDS
+    from kseg.log.recovery.reindex import KINDS
 
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")

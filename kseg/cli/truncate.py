@@ -23,14 +23,15 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import partitions as partitions_of
 from kseg.files.names import list_partition
-from kseg.log import residence, trim
+from kseg.log import data_directory
 from kseg.log.config import LogConfig
-from kseg.log.deletion import files_of_segment
-from kseg.log.foreign import snapshot_of
-from kseg.log.kept_aside import KeptAside
-from kseg.log.partition import Log
+from kseg.log.log import Log
+from kseg.log.pending_deletes import files_of_segment
+from kseg.log.reader.tail import snapshot_of
+from kseg.log.recovery.backup import KeptAside
 from kseg.log.sub_directories import refuse_cluster_metadata
-from kseg.log.trim import CUT, TruncationAction, TruncationPlan
+from kseg.log.writer import truncate as trim
+from kseg.log.writer.truncate import CUT, TruncationAction, TruncationPlan
 
 
 @click.command()
@@ -105,7 +106,7 @@ def _cut_unfollowed(
     place: Path, offset: int, change: Change, config: LogConfig, clock: Callable[[], int]
 ) -> tuple[TruncationPlan, KeptAside | None]:
     """Cut a log that cannot be opened, since its last batch ends at 2^63 - 1."""
-    home = residence.enter(place.resolve().parent)
+    home = data_directory.enter(place.resolve().parent)
     try:
         with Log.open(place) as log:
             seen = snapshot_of(log.view).published

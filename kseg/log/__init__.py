@@ -1,1 +1,37 @@
-"""A partition's behaviour: which files belong together, and what can be asked of them."""
+"""A partition's log: what lives where, the life of a batch, and the order of a recovery.
+
+Callers hold a `Log` (`log.py`), many of them together (`directory.py`), or a stream over files,
+partitions and directories (`scan.py`). `adopt.py` takes over whole segments that were written
+elsewhere, `retain.py` plans and applies retention. Below them lie the rooms; each has a guide of
+its own, and imports point down this list only:
+
+    writer      a log under its one writer: open, append, roll, flush, truncate, retain, close
+    recovery    what a start after a crash has to do, planned and applied; indexes made anew
+    reader      a log as readers see it: versions, views, fetches, followers, aborted transactions
+    producers   what a log knows of its producers: sequences, transactions, snapshots
+    segment     one log file and its indexes: read, written, walked; which batch gets an index entry
+    validate    what a log asks of an append before it takes it
+
+Beside them lies what several rooms need: `config.py` (settings), `epochs.py` (which leader wrote
+what), `data_directory.py` (the lock, the checkpoints and the mark of a clean shutdown),
+`topic_policy.py` (what is known of a topic's cleanup), `disk_room.py` (what a full disk gives
+back), `copy.py` (a copy of a partition elsewhere).
+
+The life of a batch
+    1. `validate` judges it, and gives it offsets where the log leads.
+    2. `producers` compares its sequence with what came before. Nothing has changed up to here.
+    3. `writer.append` writes down a new leader epoch, rolls where the batch has no place in the
+       active segment, and hands the bytes to `segment.writer`, with their index entries.
+    4. The log's end moves, and `LogState.publish` lets readers see it.
+    5. `writer.flush` makes it lasting; retention, or a cut, takes it away again.
+
+The order of a recovery
+    1. `recovery.temporary_files` clears what interrupted work has left.
+    2. `recovery.sanity` looks at the indexes; a fault is a reason to walk the segment.
+    3. `recovery.sweep` walks what was not flushed, or is in doubt: the log is cut in front of the
+       first batch that is not sound.
+    4. Producers come from the newest sound snapshot and the log behind it.
+    5. Epochs, log start and recovery point are brought in line with what is there.
+    `recovery.plan` does all of it in an overlay and answers a plan; `recovery.recover` does it on
+    the disk, and what it takes away lies in a backup first.
+"""

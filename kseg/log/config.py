@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kseg.constants import Compression, TimestampType
 from kseg.format.compress import check_level, compression_named
-from kseg.log.append_rules import AppendOrigin, AppendRules
+from kseg.log.validate.rules import AppendOrigin, AppendRules
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1

@@ -26,14 +26,15 @@ from kseg.files.closing import Closing
 from kseg.files.grammar import is_topic_name, suffixed_directory
 from kseg.files.metadata import MetaProperties
 from kseg.files.names import FileKind
-from kseg.log import recovering, residence
+from kseg.log import data_directory
 from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.residence import Residence
-from kseg.log.retention import RetentionReport, delete_old_segments
+from kseg.log.data_directory import Residence
+from kseg.log.log import Log
+from kseg.log.recovery import recover as recovering
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, check_entries, list_entries
 from kseg.log.topic_policy import known_topics, retention_rules
+from kseg.log.writer.retention import RetentionReport, delete_old_segments
 
 #: Settings of every log, or those of each.
 Config = LogConfig | Callable[[TopicPartition], LogConfig]
@@ -127,7 +128,7 @@ class LogDirectory(Closing):
             check_entries(entries)
             for entry in entries:
                 io.check_new_files(entry.path)
-        home = residence.enter(place) if mode == "append" else None
+        home = data_directory.enter(place) if mode == "append" else None
         clock = clock_of(now_ms)
         try:
             meta = _read_meta(place)

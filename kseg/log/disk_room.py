@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from kseg.files import io
 from kseg.files.names import FileKind
-from kseg.log.deletion import files_of_segment
+from kseg.log.pending_deletes import files_of_segment
 
 if TYPE_CHECKING:
-    from kseg.log.published import SegmentInfo
+    from kseg.log.reader.version import SegmentInfo
 
 _CHECKPOINTS: Final = (
     FileKind.RECOVERY_POINT,

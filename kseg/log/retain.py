@@ -1,20 +1,20 @@
 """Retention of one log, for those who hold it: a plan first, then done.
 
-The rules stand in `kseg.log.retention`.
+The rules stand in `kseg.log.writer.retention`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kseg.log import retention
+from kseg.log.writer import retention
 
 if TYPE_CHECKING:
     from kseg.log.config import LogConfig
-    from kseg.log.partition import Log
-    from kseg.log.published import HighWatermark
-    from kseg.log.retention import RetentionPlan, RetentionReport
+    from kseg.log.log import Log
+    from kseg.log.reader.version import HighWatermark
     from kseg.log.topic_policy import RetentionRules
+    from kseg.log.writer.retention import RetentionPlan, RetentionReport
 
 
 def plan_retention(

@@ -24,8 +24,8 @@ from kseg.files.names import (
 from kseg.format.header import BatchTable
 from kseg.format.request import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX
 from kseg.format.values import RecordColumns
-from kseg.log.partition import ISOLATIONS, Log
-from kseg.log.segment import Segment
+from kseg.log.log import ISOLATIONS, Log
+from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     import pyarrow

@@ -24,7 +24,7 @@ from typing import Final
 from kseg.errors import NotALogError
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import parse_partition_dir
-from kseg.log.residence import CLUSTER_METADATA
+from kseg.log.data_directory import CLUSTER_METADATA
 
 _CACHE: Final = "remote-log-index-cache"
 

@@ -27,7 +27,7 @@ from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import checkpoints, metadata
 from kseg.files.names import FileKind
 from kseg.log.config import COMPACT, DELETE, LogConfig
-from kseg.log.residence import CLUSTER_METADATA
+from kseg.log.data_directory import CLUSTER_METADATA
 
 #: Why retention leaves a log alone.
 POLICY_UNKNOWN: Final = "policy-unknown"

@@ -32,11 +32,11 @@ from uuid import UUID
 
 from kseg.errors import AppendError
 from kseg.files import atomic, io, lock
-from kseg.log import residence
-from kseg.log.adoption import StagedSegment, adopt, check_adoptable
+from kseg.log import data_directory
+from kseg.log.adopt import StagedSegment, adopt, check_adoptable
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from kseg.spark.listing import local_path
 from kseg.spark.sink_options import SinkOptions
 from kseg.spark.staging import StagedTask
@@ -128,7 +128,7 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
 def _commit(
     paths: SinkPaths, tasks: Iterable[StagedTask], job: str, name: str, options: SinkOptions
 ) -> bool:
-    home, clean = residence.enter(paths.data), False
+    home, clean = data_directory.enter(paths.data), False
     try:
         _finish_begun(paths)
         done = not paths.record(name).exists()

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kseg.analysis.summary import Summary, codec_label
 from kseg.errors import KsegError
-from kseg.log.segment import Segment
+from kseg.log.segment.reader import Segment
 from kseg.spark.damage import Damage, check_size, fault, named, passing_over
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import Split

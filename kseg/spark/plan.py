@@ -29,10 +29,10 @@ from kseg.files.log_file import LogFile
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex, TimeIndexEntry
 from kseg.format.header import BatchHeader
-from kseg.log.overlaps import believed_end
-from kseg.log.partition import Log
-from kseg.log.segment import Segment
-from kseg.log.transactions import AbortedRanges, aborted_ranges
+from kseg.log.log import Log
+from kseg.log.reader.aborted import AbortedRanges, aborted_ranges
+from kseg.log.reader.overlaps import believed_end
+from kseg.log.segment.reader import Segment
 from kseg.spark.filters import Narrowing
 from kseg.spark.listing import LogEntry, SegmentEntry, highest
 from kseg.spark.options import SourceOptions
@@ -208,7 +208,7 @@ def _crossed(start: int | None, end: int | None) -> bool:
 def _of_log(log: LogEntry, wanted: _Range, options: SourceOptions) -> Iterator[list[Split]]:
     """The splits of each segment; records that an earlier one gives are left out of those behind.
 
-    So every task knows what it gives, and they agree; the rule is that of `kseg.log.overlaps`.
+    So every task knows what it gives, and they agree; the rule is in `kseg.log.reader.overlaps`.
     """
     here = wanted
     for segment in log.segments:

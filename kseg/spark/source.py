@@ -20,11 +20,11 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from kseg.spark import check_pyspark
 from kseg.spark.filters import Narrowing, push
 from kseg.spark.options import SourceOptions, parse_options
 from kseg.spark.schema import Projection, ddl, project
 from kseg.spark.task_rows import rows_of
+from kseg.spark.versions import check_pyspark
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,8 +21,8 @@ import numpy as np
 from kseg.constants import StopReason
 from kseg.errors import OffsetOutOfRangeError
 from kseg.format.header import BatchTable
-from kseg.log.partition import Log
-from kseg.log.segment import Segment
+from kseg.log.log import Log
+from kseg.log.segment.reader import Segment
 from kseg.spark.admission import Advance, Amount, without_hints
 from kseg.spark.damage import named
 from kseg.spark.listing import LogEntry, SegmentEntry, list_logs

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kseg.constants import Compression, TimestampType
-from kseg.log.validation import AppendRules, ValidatedBatch, ValidationMetrics, validate
+from kseg.log.validate.append import AppendRules, ValidatedBatch, ValidationMetrics, validate
 from tests import reference
 from tests.builders import Record, record
 from tests.conformance.outputs import batches_of, records_in

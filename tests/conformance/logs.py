@@ -15,7 +15,7 @@ from typing import Any
 from kseg.errors import KsegError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.builders import NONE, batch, record
 
 NOW_MS = 1_700_000_000_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.builders import write_segment
 from tests.conformance.logs import INT_MAX, one
 from tests.reference import walk

@@ -19,7 +19,7 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.format.header import scan
-from kseg.log.validation import (
+from kseg.log.validate.append import (
     AppendOrigin,
     AppendRules,
     ValidatedBatch,

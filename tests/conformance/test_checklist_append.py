@@ -21,7 +21,7 @@ from kseg.errors import (
     RecordTooLargeError,
     UnsupportedFormatError,
 )
-from kseg.log.validation import (
+from kseg.log.validate.append import (
     AppendOrigin,
     AppendRules,
     ValidatedBatch,

@@ -31,7 +31,7 @@ from kseg.files.checkpoints import (
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.conformance.logs import ONE, Clock, bases, named, one
 from tests.unit.files.foreign import holding
 

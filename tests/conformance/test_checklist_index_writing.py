@@ -21,7 +21,7 @@ from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.files.txn_index_writer import TxnIndexWriter
 from kseg.log.config import LogConfig
-from kseg.log.segment_writer import SegmentWriter
+from kseg.log.segment.writer import SegmentWriter
 from tests.segments import offset_entries, time_entries, txn_entries
 
 BASE, SLOTS = 45, 30

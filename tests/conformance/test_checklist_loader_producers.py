@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from kseg.files.checkpoints import write_offset_checkpoint
-from kseg.log.append_rules import AppendOrigin
-from kseg.log.partition import Log
-from kseg.log.recovery import plan_recovery
-from kseg.log.recovery_plan import RecoveryPlan
+from kseg.log.log import Log
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.plan_values import RecoveryPlan
+from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, control_batch, record, records_of
 from tests.conformance.logs import NOW_MS, ONE, PARTITION, Logs, bases, one, snapshots
 from tests.segments import txn_entries

@@ -27,8 +27,8 @@ from kseg.files import io
 from kseg.format.encode import encode_batches
 from kseg.format.header import BatchHeader, scan
 from kseg.format.options import BatchOptions
-from kseg.log.append_rules import AppendOrigin
-from kseg.log.partition import Log
+from kseg.log.log import Log
+from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, LZ4, NONE, control_batch, record, records_of
 from tests.conformance.logs import ONE, Logs, bases, offsets, one
 

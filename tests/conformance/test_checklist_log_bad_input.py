@@ -15,8 +15,8 @@ import pytest
 from kseg.errors import LogLockedError, NotALogError
 from kseg.files import io
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.recovery import plan_recovery
+from kseg.log.log import Log
+from kseg.log.recovery.plan import plan_recovery
 from tests.conformance.logs import ONE, Logs, bases, offsets, one
 from tests.segments import offset_entries
 

@@ -15,7 +15,7 @@ from kseg.errors import KsegError
 from kseg.files.grammar import parse_partition_dir, suffixed_directory
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.conformance.logs import ONE, Logs, bases, named, offsets, one, snapshots
 
 DELAY_MS = 60_000

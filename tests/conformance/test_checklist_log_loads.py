@@ -15,12 +15,12 @@ import pytest
 
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.files.checkpoints import EpochEntry, read_leader_epochs
-from kseg.log.append_rules import AppendOrigin
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.recovering import apply_recovery
-from kseg.log.recovery import plan_recovery
-from kseg.log.recovery_plan import RecoveryPlan
+from kseg.log.log import Log
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.plan_values import RecoveryPlan
+from kseg.log.recovery.recover import apply_recovery
+from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, record
 from tests.conformance.logs import NOW_MS, Logs, bases, offsets, one, snapshots
 from tests.segments import offset_entries, time_entries, txn_entries

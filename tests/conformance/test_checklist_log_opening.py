@@ -12,7 +12,7 @@ import pytest
 from kseg.errors import InconsistentTopicIdError, LogLockedError, NotALogError
 from kseg.files.checkpoints import write_offset_checkpoint
 from kseg.files.metadata import read_partition_metadata
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.builders import record, records_of
 from tests.conformance.logs import NOW_MS, ONE, PARTITION, Logs, bases, named, offsets, one
 

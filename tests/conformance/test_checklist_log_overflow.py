@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.segment import Segment
-from kseg.log.splitting import plan_split, split_overflowed
+from kseg.log.log import Log
+from kseg.log.recovery.split import plan_split, split_overflowed
+from kseg.log.segment.reader import Segment
 from tests.builders import write_segment
 from tests.conformance.logs import INT_MAX, Logs, bases, one
 from tests.conformance.overflows import STRIDE, has_overflow, overflowing

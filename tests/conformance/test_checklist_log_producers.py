@@ -14,8 +14,8 @@ from kseg.errors import (
     TransactionCoordinatorFencedError,
 )
 from kseg.files.txn_index import AbortedTxn
-from kseg.log.append_rules import AppendOrigin
-from kseg.log.partition import Log
+from kseg.log.log import Log
+from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, control_batch, record
 from tests.conformance.logs import NOW_MS, ONE, Logs, bases, one, snapshots
 

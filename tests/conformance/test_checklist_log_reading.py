@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kseg.errors import OffsetOutOfRangeError
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.builders import GZIP, record, records_of, write_segment
 from tests.conformance.logs import NOW_MS, ONE, Logs, bases, named, offsets, one, snapshots
 from tests.segments import time_entries

@@ -12,7 +12,7 @@ import pytest
 
 from kseg.errors import CorruptRecordError, InvalidProducerEpochError, InvalidRecordError
 from kseg.files.index_writer import OffsetIndexWriter
-from kseg.log.append_rules import AppendOrigin
+from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, control_batch
 from tests.conformance.logs import NOW_MS, ONE, Logs, bases, offsets, one
 from tests.reference_codecs import crc32c

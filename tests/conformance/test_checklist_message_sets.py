@@ -23,7 +23,7 @@ from kseg.errors import (
 from kseg.format.message import Message, entry
 from kseg.format.message07 import Message07, MessageSet07
 from kseg.format.message_set import MessageSet, OffsetCounter
-from kseg.log.validation_0_10 import Validated010, validate_0_10
+from kseg.log.validate.kafka_0_10 import Validated010, validate_0_10
 from tests import builders
 from tests.builders import record
 from tests.reference_codecs import crc32, inflate

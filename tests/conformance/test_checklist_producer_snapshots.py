@@ -13,9 +13,9 @@ import pytest
 from kseg.errors import TransactionCoordinatorFencedError
 from kseg.files import producer_snapshot
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.log.append_rules import AppendOrigin
-from kseg.log.producers import ProducerState
-from kseg.log.snapshots import SnapshotFiles
+from kseg.log.producers.snapshots import SnapshotFiles
+from kseg.log.producers.state import ProducerState
+from kseg.log.validate.rules import AppendOrigin
 from tests.producing import (
     ABORT,
     CLIENT,

@@ -16,9 +16,9 @@ import pytest
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import SegmentFiles
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.published import SegmentInfo
-from kseg.log.retention import LogBounds, choose
+from kseg.log.log import Log
+from kseg.log.reader.version import SegmentInfo
+from kseg.log.writer.retention import LogBounds, choose
 from tests.conformance.logs import NOW_MS, ONE, Logs, bases, offsets, one, snapshots
 
 

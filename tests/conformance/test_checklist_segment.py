@@ -15,7 +15,7 @@ from kseg.errors import LimitExceededError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.log_writer import LogWriter
 from kseg.log.config import LogConfig
-from kseg.log.segment_writer import Placed, SegmentWriter, copy_batches
+from kseg.log.segment.writer import Placed, SegmentWriter, copy_batches
 from tests.builders import write_segment
 from tests.segments import append, batch_of, messages_at, placed
 

@@ -17,10 +17,10 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.producers import ProducerState
-from kseg.log.segment import Segment
-from kseg.log.segment_writer import SegmentWriter
-from kseg.log.sweep import Swept, sweep_segment, write_indexes
+from kseg.log.producers.state import ProducerState
+from kseg.log.recovery.sweep import Swept, sweep_segment, write_indexes
+from kseg.log.segment.reader import Segment
+from kseg.log.segment.writer import SegmentWriter
 from tests.builders import ABORT, COMMIT, batch, control_batch, record
 from tests.segments import append, messages_at, txn_entries
 

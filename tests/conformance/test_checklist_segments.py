@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kseg.files.names import SegmentFiles
-from kseg.log.producer_entries import OffsetMetadata
-from kseg.log.published import Published, SegmentInfo
-from kseg.log.segment import Segment
+from kseg.log.producers.entry import OffsetMetadata
+from kseg.log.reader.version import Published, SegmentInfo
+from kseg.log.segment.reader import Segment
 from tests.builders import GZIP, NONE, messages, record, records_of, write_segment
 
 INT_MAX = 2**31 - 1

@@ -17,7 +17,7 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.format.codec import decompress
-from kseg.log.validation import (
+from kseg.log.validate.append import (
     AppendOrigin,
     ValidationMetrics,
 )

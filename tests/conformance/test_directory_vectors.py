@@ -18,12 +18,12 @@ import pytest
 from kseg.errors import UncleanShutdownError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.files.metadata import write_clean_shutdown
-from kseg.log.append_rules import AppendOrigin
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.producer_entries import ProducerEntry
-from kseg.log.recovering import apply_recovery
-from kseg.log.recovery import plan_recovery
+from kseg.log.log import Log
+from kseg.log.producers.entry import ProducerEntry
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.recover import apply_recovery
+from kseg.log.validate.rules import AppendOrigin
 from tests.conformance.logs import Clock, bases
 
 PARTITION = TopicPartition("t", 0)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
-from kseg.log.segment import Segment
+from kseg.log.segment.reader import Segment
 
 CASE = "4.2.0-malformed"
 LOG = "00000000000000000000.log"

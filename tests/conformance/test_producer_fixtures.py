@@ -10,8 +10,8 @@ from kseg.errors import CorruptIndexError
 from kseg.files import names
 from kseg.files.producer_snapshot import ProducerSnapshotEntry, read
 from kseg.format.header import BatchTable
-from kseg.log.producers import ProducerState
-from kseg.log.snapshots import SnapshotFiles
+from kseg.log.producers.snapshots import SnapshotFiles
+from kseg.log.producers.state import ProducerState
 
 #: Releases that kept something else of a producer: in which fields, and why.
 RELEASES = {

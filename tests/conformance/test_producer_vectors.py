@@ -14,9 +14,9 @@ from kseg.files.names import list_partition
 from kseg.files.producer_snapshot import read
 from kseg.files.txn_index import TxnIndex
 from kseg.format.header import decrement_sequence
-from kseg.log.producer_entries import in_sequence
-from kseg.log.producers import ProducerEntry, ProducerState
-from kseg.log.snapshots import SegmentSource, SnapshotFiles, rebuild
+from kseg.log.producers.entry import in_sequence
+from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles, rebuild
+from kseg.log.producers.state import ProducerEntry, ProducerState
 from tests.conformance.conftest import load, vector_id
 
 Vector = dict[str, Any]

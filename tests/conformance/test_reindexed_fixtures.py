@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kseg.analysis.verify import verify
 from kseg.files.names import list_partition
-from kseg.log.reindexing import apply_reindex, plan_reindex
+from kseg.log.recovery.reindex import apply_reindex, plan_reindex
 from tests.conformance.test_verify_fixtures import described, errors, partitions
 
 #: What `kseg reindex` answers for, by the first words of verify's codes.

@@ -15,7 +15,7 @@ from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.files.txn_index_writer import TxnIndexWriter
 from kseg.log.config import LogConfig
-from kseg.log.segment_writer import Placed, SegmentWriter
+from kseg.log.segment.writer import Placed, SegmentWriter
 from tests.segments import (
     WAYS,
     append,

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from kseg.errors import UncleanShutdownError
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.recovering import recover
-from kseg.log.recovery import plan_recovery
+from kseg.log.log import Log
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.recover import recover
 from tests.crash.flushed import check_flushed
 from tests.crash.history import Found, History, ViolationError
 from tests.crash.knowledge import check_epochs, check_producers

@@ -13,10 +13,12 @@ from unittest.mock import patch
 
 from kseg.files import io, metadata, producer_snapshot
 from kseg.files.log_writer import LogWriter
-from kseg.log import flushing, kept_aside, retention, state, trim
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.scene import Scene
-from kseg.log.segment import Segment
+from kseg.log.recovery import backup
+from kseg.log.recovery.overlay import Scene
+from kseg.log.segment.reader import Segment
+from kseg.log.writer import flush as flushing
+from kseg.log.writer import retention, state, truncate
 
 Run = Literal["power", "kill", "fault"]
 Control = Callable[[], Any]
@@ -165,7 +167,7 @@ def snapshots_of_producers_are_not_flushed() -> Iterator[None]:
 
 @_shown_by("power")
 def a_cut_is_not_flushed() -> Iterator[None]:
-    with _without_flushes_in(trim, "_truncate"):
+    with _without_flushes_in(truncate, "_truncate"):
         yield
 
 
@@ -191,8 +193,8 @@ def epochs_are_kept_in_memory_alone() -> Iterator[None]:
 @_shown_by("kill")
 def what_is_cut_is_not_kept() -> Iterator[None]:
     with (
-        patch.object(kept_aside.KeptAside, "keep_tail", _nothing),
-        patch.object(kept_aside.KeptAside, "keep_file", _nothing),
+        patch.object(backup.KeptAside, "keep_tail", _nothing),
+        patch.object(backup.KeptAside, "keep_file", _nothing),
     ):
         yield
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kseg.errors import KsegError
 from kseg.files import io
-from kseg.log import residence
+from kseg.log import data_directory
 from tests.crash.checks import MARK, Checker, differing
 from tests.crash.faults import Fault, Faulty, every_fault
 from tests.crash.history import History, ViolationError
@@ -246,7 +246,7 @@ def _others(root: Path, *, live_on: bool) -> Iterator[None]:
     home = None
     if live_on:
         with suppress(OSError, KsegError):
-            home = residence.enter(root / "data")
+            home = data_directory.enter(root / "data")
     try:
         yield
     finally:

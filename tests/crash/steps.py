@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kseg.log.append_rules import AppendOrigin
+from kseg.log.validate.rules import AppendOrigin
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,12 @@ from unittest.mock import patch
 
 from kseg.errors import KsegError
 from kseg.files import io, log_writer
-from kseg.log import trim
-from kseg.log.append_rules import AppendOrigin
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.recovering import recover
-from kseg.log.segment_writer import SegmentWriter
+from kseg.log.log import Log
+from kseg.log.recovery.recover import recover
+from kseg.log.segment.writer import SegmentWriter
+from kseg.log.validate.rules import AppendOrigin
+from kseg.log.writer import truncate
 from tests.builders import ABORT, COMMIT, NONE, batch, record
 from tests.crash.history import Kind, Told, Version
 from tests.crash.kills import Remarks
@@ -342,14 +342,14 @@ class Teller:
                 offset = _base_of(version, batches) + inside
                 self._change(
                     version.cut(offset),
-                    change=lambda: trim.truncate_to(log.state, offset),
+                    change=lambda: truncate.truncate_to(log.state, offset),
                     cut=offset,
                 )
             case Restart(ahead):
                 offset = version.end + ahead
                 self._change(
                     version.emptied_at(offset),
-                    change=lambda: trim.truncate_fully_and_start_at(log.state, offset),
+                    change=lambda: truncate.truncate_fully_and_start_at(log.state, offset),
                     lasting=True,
                 )
             case DeleteRecords(keep):
@@ -361,7 +361,7 @@ class Teller:
 
     def _delete_records(self, offset: int) -> None:
         self._tell("try", self.version.started_at(offset))
-        trim.increment_log_start(self._log.state, offset)
+        truncate.increment_log_start(self._log.state, offset)
         self.version = self.version.started_at(offset)
         self._tell("done", self.version, 1, start=offset)
 

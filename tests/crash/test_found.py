@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kseg.files import io, producer_snapshot
-from kseg.log.partition import Log
-from kseg.log.recovering import recover
+from kseg.log.log import Log
+from kseg.log.recovery.recover import recover
 from tests.builders import ABORT
 from tests.crash.checks import MARK, Checker
 from tests.crash.faults import Fault, Faulty

@@ -7,7 +7,7 @@ from random import Random
 from kseg.constants import Compression, TimestampType
 from kseg.errors import KsegError
 from kseg.format.header import BatchTable, scan
-from kseg.log.validation import (
+from kseg.log.validate.append import (
     AppendOrigin,
     AppendRules,
     ValidatedBatch,

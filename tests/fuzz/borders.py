@@ -37,15 +37,15 @@ from kseg.format.message import Message
 from kseg.format.message_set import MessageSet
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request
-from kseg.log.append_rules import AppendOrigin, AppendRules
 from kseg.log.config import LogConfig
-from kseg.log.opening import Known
-from kseg.log.partition import Log
-from kseg.log.recovering import apply_recovery
-from kseg.log.recovery import plan_recovery
-from kseg.log.reindexing import apply_reindex, plan_reindex
+from kseg.log.log import Log
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.reindex import apply_reindex, plan_reindex
 from kseg.log.retain import apply_retention, plan_retention
-from kseg.log.validation import validate_append, validate_replica
+from kseg.log.validate.append import validate_append, validate_replica
+from kseg.log.validate.rules import AppendOrigin, AppendRules
+from kseg.log.writer.open import Known
 from kseg.spark.options import parse_options
 from kseg.spark.stream_offsets import StreamOffsets
 from tests import builders

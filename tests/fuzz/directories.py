@@ -21,8 +21,8 @@ from kseg.analysis.verify import verify
 from kseg.cli.main import run as run_program
 from kseg.errors import KsegError
 from kseg.format import columns
-from kseg.log.partition import Log
-from kseg.log.segment import Segment
+from kseg.log.log import Log
+from kseg.log.segment.reader import Segment
 from tests.fuzz import mutate, targets
 from tests.fuzz.seeds import kind_of
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from kseg.cli.main import run
 from kseg.format.values import RecordColumns
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from kseg.log.scan import scan
-from kseg.log.segment import Segment
+from kseg.log.segment.reader import Segment
 from kseg.spark.filters import Narrowing
 from kseg.spark.listing import list_logs
 from kseg.spark.options import parse_options

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kseg.analysis.verify import verify
-from kseg.log import loader
-from kseg.log.recovery_plan import RecoveryPlan, SegmentOutcome
-from kseg.log.workbench import LOG, SNAPSHOT, file_of
+from kseg.log.recovery import load
+from kseg.log.recovery.load_context import LOG, SNAPSHOT, file_of
+from kseg.log.recovery.plan_values import RecoveryPlan, SegmentOutcome
 from tests.reference import Batch, walk
 
 #: Leftovers and findings after which other files than before make up the log.
@@ -128,7 +128,7 @@ def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
         segment = walked.get(f"{name.partition('.')[0]}.")
         if found.severity != "error" or segment is None:
             continue
-        remade = not name.endswith(f".{SNAPSHOT}") or segment.why == loader.WALKED
+        remade = not name.endswith(f".{SNAPSHOT}") or segment.why == load.WALKED
         if remade and (found.code, name, found.position) not in begins:
             wrong.append(found)
     assert not wrong, wrong

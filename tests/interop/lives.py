@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.log.opening import Known
+from kseg.log.writer.open import Known
 from tests.interop.contents import contents, different
 from tests.interop.kafka import Kafka
 from tests.interop.ours_log import OurLog, told

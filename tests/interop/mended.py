@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.log.config import LogConfig
-from kseg.log.recovering import apply_recovery
-from kseg.log.recovery import plan_recovery
-from kseg.log.recovery_plan import RecoveryPlan
-from kseg.log.workbench import LOG, file_of
+from kseg.log.recovery.load_context import LOG, file_of
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.plan_values import RecoveryPlan
+from kseg.log.recovery.recover import apply_recovery
 from tests.interop import careful, lives
 
 if TYPE_CHECKING:

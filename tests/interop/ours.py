@@ -25,9 +25,9 @@ from kseg.format.ratio import RatioEstimator
 from kseg.format.request import Request as Wanted
 from kseg.format.retain import Retention, Verdict, filter_batches
 from kseg.format.values import Record, RecordColumns
-from kseg.log.append_rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
-from kseg.log.validation import validate as validate_bytes
-from kseg.log.validation import validate_append
+from kseg.log.validate.append import validate as validate_bytes
+from kseg.log.validate.append import validate_append
+from kseg.log.validate.rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
 from tests import reference
 from tests.conformance.readers import Kseg
 from tests.interop import release_0_10

@@ -10,12 +10,13 @@ from unittest import mock
 
 from kseg.errors import KsegError, ProducerError, RecordBatchTooLargeError
 from kseg.files.txn_index import TxnIndex
-from kseg.log import append, fetch, flushing, offsets, retention, trim
-from kseg.log.append_rules import AppendOrigin
 from kseg.log.config import LogConfig
-from kseg.log.opening import Known, open_state
-from kseg.log.producer_entries import ProducerEntry
-from kseg.log.state import LogState
+from kseg.log.producers.entry import ProducerEntry
+from kseg.log.reader import fetch, offsets
+from kseg.log.validate.rules import AppendOrigin
+from kseg.log.writer import append, flush, retention, truncate
+from kseg.log.writer.open import Known, open_state
+from kseg.log.writer.state import LogState
 
 Answer = dict[str, Any]
 
@@ -63,7 +64,7 @@ class OurLog:
         """In good order, or with the files as they lie."""
         clean = how == "clean"
         if clean:
-            flushing.close(self.state)
+            flush.close(self.state)
         else:
             self.state.active.close(trim=False)
             self.state.mark_closed()
@@ -87,7 +88,7 @@ def _refused_as_by_kafka(
         if isinstance(error, ProducerError):
             base = append.new_base(state, accepted, len(accepted.batch), now_ms)
             if base is not None:
-                flushing.roll(state, base)
+                flush.roll(state, base)
         raise
 
 
@@ -166,24 +167,24 @@ def _appended(result: append.AppendResult) -> Answer:
 
 
 def _roll(state: LogState, step: Answer) -> Answer:
-    return {"base_offset": flushing.roll(state)}
+    return {"base_offset": flush.roll(state)}
 
 
 def _flush(state: LogState, step: Answer) -> Answer:
-    return {"recovery_point": flushing.flush(state, whole=step.get("all", True))}
+    return {"recovery_point": flush.flush(state, whole=step.get("all", True))}
 
 
 def _truncate(state: LogState, step: Answer) -> Answer:
-    return {"changed": trim.truncate_to(state, step["to"])}
+    return {"changed": truncate.truncate_to(state, step["to"])}
 
 
 def _start_over(state: LogState, step: Answer) -> Answer:
-    trim.truncate_fully_and_start_at(state, step["to"])
+    truncate.truncate_fully_and_start_at(state, step["to"])
     return {}
 
 
 def _start_at(state: LogState, step: Answer) -> Answer:
-    return {"changed": trim.increment_log_start(state, step["to"])}
+    return {"changed": truncate.increment_log_start(state, step["to"])}
 
 
 def _retain(state: LogState, step: Answer) -> Answer:

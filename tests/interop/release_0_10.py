@@ -13,7 +13,7 @@ from typing import Any
 from kseg.constants import Compression, TimestampType
 from kseg.format.message import Message
 from kseg.format.message_set import MessageSet
-from kseg.log.validation_0_10 import validate_0_10
+from kseg.log.validate.kafka_0_10 import validate_0_10
 from tests import builders, reference
 from tests.fuzz import mutate
 from tests.interop.made import NOW, Request, entries, often, records

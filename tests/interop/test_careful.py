@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log.recovering import apply_recovery
-from kseg.log.recovery import plan_recovery
-from kseg.log.recovery_plan import RecoveryPlan
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.plan_values import RecoveryPlan
+from kseg.log.recovery.recover import apply_recovery
 from tests.builders import batch, record
 from tests.interop import careful
 

@@ -9,8 +9,8 @@ import pytest
 
 from kseg.files.metadata import remove_clean_shutdown
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.recovering import recover
+from kseg.log.log import Log
+from kseg.log.recovery.recover import recover
 from tests import full_disk
 from tests.interop.test_sink_output import (
     NOW,

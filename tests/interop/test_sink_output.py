@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from kseg.analysis.verify import verify
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from kseg.spark.commits import SinkPaths, commit
 from kseg.spark.sink_options import parse_sink_options
 from kseg.spark.staging import stage

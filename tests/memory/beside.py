@@ -25,7 +25,7 @@ from kseg.format.encode import encode_batch
 from kseg.format.header import scan
 from kseg.format.options import BatchOptions
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
+from kseg.log.log import Log
 
 CONFIG = LogConfig(
     segment_bytes=20_000,

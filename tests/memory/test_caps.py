@@ -123,7 +123,10 @@ def test_all_that_a_segment_says_takes_the_memory_of_its_index_entries(
     assert printed[2] == "index timeindex snapshot"
 
 
-_MODULES = "kseg.log.sweep as sweep, kseg.log.producers as producers, kseg.log.epochs as epochs"
+_MODULES = (
+    "kseg.log.recovery.sweep as sweep, kseg.log.producers.state as producers, "
+    "kseg.log.epochs as epochs"
+)
 
 # ---- bombs
 # ---------------------------------------------------------------------------------

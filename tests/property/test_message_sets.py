@@ -15,7 +15,7 @@ from kseg.format.message import Message, entry
 from kseg.format.message07 import Message07, MessageSet07
 from kseg.format.message_set import MessageAndOffset, MessageSet
 from kseg.format.options import BatchOptions
-from kseg.log.validation_0_10 import analyze_0_10, validate_0_10
+from kseg.log.validate.kafka_0_10 import analyze_0_10, validate_0_10
 from tests import builders, reference
 from tests.builders import GZIP, Record
 from tests.conformance.readers import KINDS, Read

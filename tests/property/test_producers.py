@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kseg.errors import KsegError
 from kseg.files.producer_snapshot import read, to_bytes
 from kseg.format.header import BatchHeader
-from kseg.log.append_rules import AppendOrigin
-from kseg.log.producers import ProducerState
+from kseg.log.producers.state import ProducerState
+from kseg.log.validate.rules import AppendOrigin
 from tests.builders import int64
 from tests.producing import (
     ABORT,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kseg.errors import KsegError
 from kseg.files import log_file
 from kseg.format import columns
-from kseg.log.segment import Segment
+from kseg.log.segment.reader import Segment
 from tests import builders
 from tests.builders import record
 from tests.property.oracle import flat, rows_of

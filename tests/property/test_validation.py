@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kseg.constants import Compression, TimestampType
 from kseg.errors import InvalidRecordError, InvalidTimestampError, KsegError
-from kseg.log.validation import AppendRules, ValidatedBatch, validate, validate_append
+from kseg.log.validate.append import AppendRules, ValidatedBatch, validate, validate_append
 from tests import reference
 from tests.builders import Record, batch, messages, record, records_of, wrapper
 from tests.conformance.outputs import records_in

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import kseg.spark
 from kseg.errors import KsegError, MissingExtraError
 from kseg.spark.demo import check_java, summarise_locally
+from kseg.spark.versions import check_pyspark
 from tests.builders import batch, record, write_segment
 
 
@@ -62,7 +62,7 @@ def test_no_java_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_no_pyspark_is_one_line_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'kseg\[spark\]'"):
-        kseg.spark.check_pyspark()
+        check_pyspark()
 
 
 @pytest.mark.parametrize("version", ["4.0.1", "3.5.6"])
@@ -71,13 +71,13 @@ def test_an_old_pyspark_is_one_line_with_the_command(
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", version)
     with pytest.raises(MissingExtraError, match=f"pyspark {version} is too old, kseg needs 4.1"):
-        kseg.spark.check_pyspark()
+        check_pyspark()
 
 
 @pytest.mark.parametrize("version", ["4.1.0", "4.10.0.dev1", "5.0.0"])
 def test_a_new_pyspark_is_taken(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr("pyspark.__version__", version)
-    kseg.spark.check_pyspark()
+    check_pyspark()
 
 
 def test_the_local_sums_are_those_of_the_records(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.verify import VerifyOptions
 from kseg.analysis.verify import verify as verify_here
 from kseg.errors import CorruptRecordError, KsegError, LogLockedError, NotALogError
-from kseg.log import residence
-from kseg.log.reindexing import plan_reindex
+from kseg.log import data_directory
+from kseg.log.recovery.reindex import plan_reindex
 from kseg.log.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
@@ -301,7 +301,7 @@ def test_a_data_directory_that_somebody_holds_is_told_and_left_alone(
     spark: SparkSession, bare: Path
 ) -> None:
     before = sorted(os.listdir(bare / "one" / "orders-0"))
-    held = residence.enter(bare / "one")
+    held = data_directory.enter(bare / "one")
     try:
         with pytest.raises(LogLockedError, match=str(bare / "one")):
             jobs.reindex(spark, bare / "one", apply=True, options=ReindexOptions(keep=False))

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from kseg.log.scan import scan
 from kseg.spark import schema
 from kseg.spark.damage import Damage, read_report

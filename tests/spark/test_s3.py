@@ -21,7 +21,7 @@ from kseg.cli.options import Selection
 from kseg.cli.spark import chosen_paths
 from kseg.constants import Compression
 from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError
-from kseg.log.segment import Segment
+from kseg.log.segment.reader import Segment
 from kseg.spark import jobs, remote
 from kseg.spark.listing import list_logs
 from kseg.spark.options import parse_options
@@ -114,7 +114,7 @@ def test_a_data_directory_a_log_a_segment_and_a_pattern_are_found(
 def test_a_large_segment_is_cut_and_an_index_in_the_store_is_asked(s3: Any, tmp_path: Path) -> None:
     from kseg.format.builder import BatchBuilder
     from kseg.log.config import LogConfig
-    from kseg.log.partition import Log
+    from kseg.log.log import Log
 
     path = tmp_path / "data" / "orders-0"
     path.parent.mkdir()

@@ -14,8 +14,8 @@ from kseg.cli.main import run
 from kseg.errors import KsegError
 from kseg.format.header import stop_code
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
-from kseg.log.recovery import plan_recovery
+from kseg.log.log import Log
+from kseg.log.recovery.plan import plan_recovery
 from tests import reference
 from tests.spark.test_reading import read
 from tests.unit.log.damaged import NOW, plain

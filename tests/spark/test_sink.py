@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from kseg.analysis.verify import verify
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from kseg.log.scan import scan
 from kseg.spark.sink import check_schema, query_of
 from kseg.spark.sink_options import parse_sink_options

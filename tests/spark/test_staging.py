@@ -22,7 +22,7 @@ from kseg.errors import (
     LogLockedError,
     OffsetsOutOfOrderError,
 )
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from kseg.log.scan import scan
 from kseg.spark import commits
 from kseg.spark.commits import SinkPaths, abort, commit

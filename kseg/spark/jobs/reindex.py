@@ -22,11 +22,11 @@ from kseg.files.names import (
     classify_path,
     list_data_directory,
 )
-from kseg.log import residence
+from kseg.log import data_directory
 from kseg.log.config import LogConfig
-from kseg.log.kept_aside import KeptAside
-from kseg.log.reindexing import KINDS, LogFault, ReindexPlan, apply_reindex, plan_reindex
-from kseg.log.scene import Action, look_at
+from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.overlay import Action, look_at
+from kseg.log.recovery.reindex import KINDS, LogFault, ReindexPlan, apply_reindex, plan_reindex
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.running import run
@@ -45,7 +45,7 @@ class ReindexOptions:
     """What to make anew, and how.
 
     Attributes:
-        kinds: of files, out of `kseg.log.reindexing.KINDS`.
+        kinds: of files, out of `kseg.log.recovery.reindex.KINDS`.
         exact: leave alone only what has the very bytes that Kafka 4.2 would write.
         config: of the logs.
         now_ms: the time to go by; the clock's if None.
@@ -195,7 +195,7 @@ def _apply(
         for plan in plans:
             io.check_new_files(plan.path)
         keeper = KeptAside(home, options.backup_directory, now_ms=now_ms) if options.keep else None
-        held = residence.enter(home)  # nobody else comes in between two partitions
+        held = data_directory.enter(home)  # nobody else comes in between two partitions
         try:
             for plan in plans:
                 apply_reindex(plan, keep=False, keeper=keeper)

@@ -22,7 +22,7 @@ from kseg.analysis.stats import (
     stats,
 )
 from kseg.errors import NotALogError
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.builders import batch, record, write_segment
 
 OPTIONS = StatsOptions()

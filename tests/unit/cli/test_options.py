@@ -19,7 +19,7 @@ from kseg.cli.options import (
 )
 from kseg.cli.reindex import reindex
 from kseg.cli.spark import spark
-from kseg.log.reindexing import KINDS
+from kseg.log.recovery.reindex import KINDS
 
 REASON = r"range|64-bit integer|ISO 8601|is not (hex|base64)"
 

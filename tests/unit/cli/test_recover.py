@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding
 from tests.unit.log import damaged

@@ -11,7 +11,7 @@ import pytest
 from kseg.files import lock
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding

@@ -10,7 +10,7 @@ import pytest
 
 from kseg.files.metadata import remove_clean_shutdown
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests import full_disk
 from tests.unit.cli.conftest import Kseg
 from tests.unit.log.logs import NOW_MS, one

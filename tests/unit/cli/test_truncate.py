@@ -8,7 +8,7 @@ import pytest
 
 from kseg.files import lock
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 from tests.unit.cli.test_retain import everything, log_names

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kseg.log.append_rules import AppendOrigin
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
+from kseg.log.log import Log
+from kseg.log.validate.rules import AppendOrigin
 from tests.builders import batch, control_batch, record
 
 NOW = 1_700_000_000_000

@@ -11,7 +11,7 @@ from typing import Any
 
 from kseg.files import io
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests.builders import batch, record
 
 NOW_MS = 1_700_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.log.config import LogConfig
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from tests import reference
 from tests.builders import batch, record
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.log.config import LogConfig
-from kseg.log.reindexing import ReindexPlan, apply_reindex, plan_reindex
+from kseg.log.recovery.reindex import ReindexPlan, apply_reindex, plan_reindex
 from tests.builders import ABORT, COMMIT, batch, control_batch, record, write_segment
 from tests.segments import batch_of
 

@@ -10,9 +10,9 @@ import pytest
 from kseg.files import metadata
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
-from kseg.log.partition import Log
-from kseg.log.recovering import recover
-from kseg.log.reindexing import apply_reindex, plan_reindex
+from kseg.log.log import Log
+from kseg.log.recovery.recover import recover
+from kseg.log.recovery.reindex import apply_reindex, plan_reindex
 from tests.builders import batch, record
 
 EPOCH, LOST = 10, metadata.BROKER_EPOCH_UNKNOWN

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from kseg.constants import Compression, TimestampType
-from kseg.log.append_rules import AppendOrigin, AppendRules
 from kseg.log.config import LogConfig
+from kseg.log.validate.rules import AppendOrigin, AppendRules
 
 INT64_MAX = 2**63 - 1
 

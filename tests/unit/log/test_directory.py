@@ -20,7 +20,7 @@ from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.log.clock import machine_ms
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
-from kseg.log.partition import Log
+from kseg.log.log import Log
 from kseg.log.sub_directories import EntryKind, list_entries
 from tests.builders import batch, record
 from tests.unit.files.foreign import holding

@@ -24,13 +24,13 @@ from kseg.files.mapping import MappedFile
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
 from kseg.log.config import LogConfig
-from kseg.log.copying import copy_partition
-from kseg.log.differences import compare
-from kseg.log.kept_aside import KeptAside
-from kseg.log.partition import Log
-from kseg.log.recovering import apply_recovery
-from kseg.log.recovery import plan_recovery
-from kseg.log.splitting import apply_split, plan_split
+from kseg.log.copy import copy_partition
+from kseg.log.log import Log
+from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.differences import compare
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.split import apply_split, plan_split
 from tests.bad_sectors import bad_sectors
 from tests.builders import write_segment
 from tests.unit.log.logs import stored

@@ -1,0 +1,303 @@
+"""Whole segments, written elsewhere, become the end of a log.
+
+A staged segment is a log file with its two indexes under a base offset of its own, complete and
+nowhere near a log. Adopting it gives it offsets that follow the log's end, or keeps those that it
+has, and moves it in. At every moment the log is whole: a segment is in it once its `.log` has its
+name, which is the last step, and every step before can be done again. So who was interrupted does
+the same once more, with what is still staged.
+
+    open and close the log         it is in good order; its end is known
+    let a new log begin            where the first of the offsets that are kept is
+    patch offsets, flush           in the staged files, where nobody looks
+    leader epoch                   lasting before the records that are of it, as in an append
+    link indexes, rename the log   segment by segment
+    open and close the log         flushed, its snapshot and checkpoints as a broker leaves them
+
+Offset and leader epoch of a batch are outside its checksum, and index entries count from the base
+offset, so new offsets change the first sixteen bytes of each batch and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from uuid import UUID
+
+import numpy as np
+
+from kseg.constants import LOG_OVERHEAD
+from kseg.errors import AppendError, OffsetsOutOfOrderError, at_path
+from kseg.files import io, metadata
+from kseg.files.names import FileKind
+from kseg.log import data_directory
+from kseg.log.config import LogConfig
+from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.log import Log
+from kseg.log.segment.reader import Segment
+from kseg.log.sub_directories import refuse_cluster_metadata
+from kseg.log.validate.batches import out_of_order, overlap_error
+
+_INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX)
+#: What a batch begins with: base offset, size of the rest, leader epoch.
+_HEAD = struct.Struct(">qii")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedSegment:
+    """A segment that waits to be adopted.
+
+    Attributes:
+        directory: where its files lie, on the file system of the log.
+        base_offset: in their names.
+        first_offset, last_offset: of its batches; there is at least one.
+        bytes: of log.
+        records: how many.
+    """
+
+    directory: str
+    base_offset: int
+    first_offset: int
+    last_offset: int
+    bytes: int
+    records: int
+
+    def path(self, kind: FileKind) -> Path:
+        """One of its files."""
+        return Path(self.directory, f"{self.base_offset:020d}.{kind.value}")
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has not been adopted yet."""
+        return self.path(FileKind.LOG).exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What became of staged segments.
+
+    Attributes:
+        log_end_offset: the next offset that the log will give.
+        segments: how many were moved in now; those of an earlier try do not count.
+    """
+
+    log_end_offset: int
+    segments: int
+
+
+def adopt(
+    path: str | PathLike[str],
+    staged: Sequence[StagedSegment],
+    *,
+    keep_offsets: bool = False,
+    leader_epoch: int | None = None,
+    topic_id: UUID | None = None,
+    recover: bool = False,
+    config: LogConfig | None = None,
+    now_ms: Callable[[], int] | None = None,
+) -> Adopted:
+    """Make staged segments the end of a log, which is made if it is not there.
+
+    Args:
+        path: the partition directory, under a name that Kafka takes.
+        staged: in the order of their offsets; those that are not waiting any more are passed over.
+        keep_offsets: they keep the offsets they have, which must not lie before the log's end.
+        leader_epoch: of their batches, at least the log's latest; that one, or 0, if None.
+        topic_id: to be recorded, or compared with what is; None to leave that alone.
+        recover: recover the log if it was not closed in good order, as after an interrupted try.
+        config: of the log.
+        now_ms: the clock.
+
+    Raises:
+        OffsetsOutOfOrderError: offsets to be kept lie before the log's end, or batches over each
+            other; the log has not changed.
+        CorruptRecordError: a staged segment is damaged or cut short; the log has not changed.
+        AppendError: the leader epoch is older than the log's latest; nothing has changed.
+        InconsistentTopicIdError: the topic has another id; nothing has changed.
+        UncleanShutdownError: the log was not closed in good order, and is not to be recovered.
+        LogLockedError: another process, or another log of this one, writes there.
+        NotALogError: it is the log of KRaft.
+        OSError: the disk refuses.
+    """
+    directory = Path(path).resolve()
+    refuse_cluster_metadata(directory)
+    waiting = [one for one in staged if one.is_waiting]
+    open_log = partial(
+        Log.open,
+        directory,
+        mode="append",
+        create=True,
+        recover=recover,
+        config=config,
+        now_ms=now_ms,
+        topic_id=topic_id,
+    )
+    io.check_new_files(directory)
+    io.make_directories(directory.parent)
+    # One life around all of it: nobody gets in between, and no mark is left on the way.
+    resident = data_directory.enter(directory.parent)
+    clean = False
+    try:
+        end = _visit(open_log)
+        if waiting:
+            check_adoptable(directory, end, waiting, keep_offsets, leader_epoch, topic_id)
+            first = waiting[0].first_offset if keep_offsets else end
+            if end == 0 < first:  # nothing was ever there, so a gap in front would be none
+                end = _visit(open_log, begin=first)
+            epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
+            epoch = _epoch(epochs, leader_epoch)
+            bases = []
+            for one in waiting:
+                bases.append(one.first_offset if keep_offsets else end)
+                end = _renumber(one, max(bases[-1], end), epoch, keep_offsets=keep_offsets)
+            epochs.assign(epoch, first)
+            for one, base in zip(waiting, bases, strict=True):
+                _move(one, directory, base)
+            end = _visit(open_log)
+        clean = True
+    except AppendError:
+        clean = True  # refused, with nothing changed
+        raise
+    finally:
+        resident.leave(clean=clean)
+    return Adopted(end, len(waiting))
+
+
+def _visit(open_log: Callable[[], Log], begin: int = 0) -> int:
+    """Open and close the log, which brings it into order; its end.
+
+    Args:
+        open_log: for appending.
+        begin: where it is to begin anew; 0 to leave it as it is.
+    """
+    with open_log() as log:
+        if begin:
+            log.truncate_fully_and_start_at(begin)
+        start, end = log.log_start_offset, log.log_end_offset
+    if start < end:  # what a broker would remove: of a log's start there is nothing to know
+        io.unlink(log.path / f"{start:020d}.{FileKind.SNAPSHOT.value}", missing_ok=True)
+    return end
+
+
+def check_adoptable(
+    directory: Path,
+    end: int,
+    waiting: Sequence[StagedSegment],
+    keep_offsets: bool,
+    leader_epoch: int | None,
+    topic_id: UUID | None,
+) -> None:
+    """Refuse what cannot become the end of a log.
+
+    Args:
+        directory: of the partition.
+        end: where its log ends.
+        waiting: in the order of their offsets.
+        keep_offsets: they keep the offsets they have.
+        leader_epoch: of their batches.
+        topic_id: of the topic; None if that does not matter.
+
+    Raises:
+        OffsetsOutOfOrderError: offsets to be kept overlap, or lie before the log's end.
+        AppendError: the leader epoch is older than the log's latest.
+        InconsistentTopicIdError: the topic has another id.
+    """
+    if topic_id is not None:
+        metadata.has_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
+    latest = LeaderEpochs.load(directory / EPOCHS_NAME).latest
+    if leader_epoch is not None and latest is not None and leader_epoch < latest.epoch:
+        raise AppendError(
+            f"leader epoch {leader_epoch} is older than the log's latest, {latest.epoch}",
+            path=directory,
+        )
+    if keep_offsets:
+        _check_order(waiting, end)
+
+
+def _epoch(epochs: LeaderEpochs, wanted: int | None) -> int:
+    """The leader epoch of what is adopted: the one that is wanted, or the log's latest."""
+    if wanted is not None:
+        return wanted
+    return 0 if epochs.latest is None else epochs.latest.epoch
+
+
+def _check_order(waiting: Sequence[StagedSegment], end: int) -> None:
+    for one in waiting:
+        if one.first_offset < end:
+            raise OffsetsOutOfOrderError(
+                f"offsets {one.first_offset} to {one.last_offset} are to be kept, but what is in "
+                f"front of them ends at {end}",
+                path=one.path(FileKind.LOG),
+                offset=one.first_offset,
+            )
+        end = one.last_offset + 1
+
+
+def _renumber(one: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) -> int:
+    """Give each batch its leader epoch and, one behind the other from `base` on, its offsets.
+
+    Where a batch goes is told by how many offsets those before it have, so it does not matter how
+    far an interrupted try came. Lasting when this returns.
+
+    Args:
+        one: the segment.
+        base: of the first batch; where it begins at the earliest if they keep their offsets.
+        epoch: of all of them.
+        keep_offsets: leave the offsets alone.
+
+    Returns:
+        The offset behind the last one.
+
+    Raises:
+        CorruptRecordError: it is no whole batches up to its end.
+        OffsetsOutOfOrderError: a batch lies over the one before it, or spans no offsets.
+    """
+    path, end = one.path(FileKind.LOG), base
+    with io.WriteFile.open(path) as file:
+        with Segment.open(path, mapping="never", is_last=False) as segment:
+            for tile in segment.walk(on_bad_crc="ignore"):
+                table = tile.table
+                offsets, spans = table.base_offset, table.last_offset - table.base_offset + 1
+                wrong = out_of_order(table, end - 1) if keep_offsets else spans < 1
+                if wrong.any():
+                    raise at_path(overlap_error(table, int(wrong.argmax()), end - 1), path)
+                if not keep_offsets:
+                    offsets = end + np.cumsum(spans) - spans
+                    end += int(spans.sum())
+                elif len(table):
+                    end = int(table.last_offset[-1]) + 1
+                columns = (table.position, offsets, table.size - LOG_OVERHEAD)
+                for position, *numbers in zip(*(c.tolist() for c in columns), strict=True):
+                    file.write_at(position, _HEAD.pack(*numbers, epoch))
+                fault = segment.stop_fault(table)
+                if fault is not None:
+                    raise fault
+        file.flush()
+    return end
+
+
+def _move(one: StagedSegment, directory: Path, base: int) -> None:
+    """Give the files their names in the log, the log file's last."""
+    for kind in _INDEXES:
+        index = one.path(kind)
+        with io.WriteFile.open(index) as file:
+            file.flush()
+        io.dress_as_new_in(index, directory)
+        target = directory / f"{base:020d}.{kind.value}"
+        io.unlink(target, missing_ok=True)  # of an empty segment, or of a try that was interrupted
+        io.link(index, target)
+    io.flush_directory(directory)
+    target = directory / f"{base:020d}.{FileKind.LOG.value}"
+    if target.exists() and os.stat(target).st_size:
+        raise OffsetsOutOfOrderError("a segment is in the place of the new one", path=target)
+    io.dress_as_new_in(one.path(FileKind.LOG), directory)
+    io.rename(one.path(FileKind.LOG), target)
+    io.flush_directory(directory)
+
+
+__all__ = ["Adopted", "StagedSegment", "adopt", "check_adoptable"]

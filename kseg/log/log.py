@@ -1,0 +1,443 @@
+"""Log: one partition, open for reading or for appending; what callers hold.
+
+Nothing is decided here. A log open for reading is a `LogView`, the files as they were at that
+moment; one open for appending is a `LogState`, and each question is asked of what that has
+published last. What is done to it stands in the modules named by each method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from os import PathLike
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from kseg.errors import KsegError
+from kseg.files.mapping import Mapping
+from kseg.format.encoded import EncodedBatch
+from kseg.log.clock import clock_of
+from kseg.log.config import LogConfig
+from kseg.log.reader.read import LogReading
+from kseg.log.reader.version import HighWatermark, Published, SegmentInfo
+from kseg.log.reader.view import ISOLATIONS, LogView
+from kseg.log.validate.rules import AppendOrigin
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kseg.files.checkpoints import EpochEntry
+    from kseg.log.data_directory import Residence
+    from kseg.log.producers.verification import VerificationGuard
+    from kseg.log.reader.find import Source
+    from kseg.log.reader.follow import Followed
+    from kseg.log.reader.tail import Snapshot
+    from kseg.log.writer.append_result import AppendResult
+    from kseg.log.writer.open import Known
+    from kseg.log.writer.retention import RetentionReport
+    from kseg.log.writer.state import LogState
+
+    Batch = bytes | bytearray | memoryview | EncodedBatch
+
+Mode = Literal["read", "append"]
+_ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
+
+
+def _view_of(state: LogState, mapping: Mapping) -> LogView:
+    return LogView.of(state.path, state.published, mapping, lambda: state.published)
+
+
+class Log(LogReading):
+    """One partition.
+
+    Open for reading it is a snapshot: the files and their sizes at that moment. Appends of another
+    process stay outside until `refresh`; a torn tail at the snapshot's end is that process's
+    unfinished write, not damage.
+
+    Open for appending it is the partition's only writer, and what is asked of it is answered as of
+    now. Several threads may use it: changes wait for each other, readers wait for nobody. After a
+    failed flush, or an error that could not be undone, every change is refused with
+    `PoisonedFileError`; open the log again then, which looks at what the disk holds.
+
+    Example:
+        >>> with Log.open("orders-0") as log:  # doctest: +SKIP
+        ...     print(log.log_start_offset, log.log_end_offset)
+        ...     for columns in log.read(start_offset=1_200, isolation="read_committed"):
+        ...         print(len(columns))
+        >>> with Log.open("orders-0", mode="append", create=True) as log:  # doctest: +SKIP
+        ...     print(log.append(batch, durable=True).first_offset)
+    """
+
+    __slots__ = (
+        "_follow",
+        "_lead",
+        "_mapping",
+        "_residence",
+        "_snapshot",
+        "_state",
+        "_view",
+    )
+
+    def __init__(
+        self,
+        view: LogView,
+        mapping: Mapping,
+        state: LogState | None = None,
+        residence: Residence | None = None,
+    ) -> None:
+        """Take over what is open; use `open` instead."""
+        self._view = view
+        self._snapshot: Snapshot | None = None
+        self._mapping: Final[Mapping] = mapping
+        self._state: Final = state
+        self._residence: Final = residence
+        if state is not None:
+            # What every append needs is looked up once, and by who only reads never.
+            from kseg.log.writer.append import append_as_follower, append_as_leader
+
+            self._lead: Callable[..., AppendResult] = append_as_leader
+            self._follow: Callable[..., AppendResult] = append_as_follower
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        *,
+        mode: Mode = "read",
+        create: bool = False,
+        config: LogConfig | None = None,
+        recover: bool = False,
+        now_ms: Callable[[], int] | None = None,
+        mapping: Mapping = "auto",
+        topic_id: UUID | None = None,
+        known: Known | None = None,
+        high_watermark: HighWatermark | None = None,
+    ) -> Self:
+        """Open a partition directory.
+
+        Args:
+            path: the directory, for reading under any name.
+            mode: "read" looks, and opens no file until something is asked of it; "append" takes the
+                lock of the data directory and loads the log.
+            create: make a missing directory, for appending.
+            config: the settings, for appending; Kafka's defaults if None.
+            recover: recover a log that was not closed in good order, which is refused otherwise.
+            now_ms: the clock, for appending; the machine's if None. One that answers what is no
+                64-bit time makes whatever asks it raise ValueError.
+            mapping: "auto" maps files unless another process holds the data directory, or the log
+                is open for appending; "always", "never".
+            topic_id: recorded in `partition.metadata` for appending, or compared with it.
+            known: how the log was left, where that is not to be taken from the data directory.
+            high_watermark: for appending: up to where replicas have the log, so that nothing above
+                goes; "end" says that there are none. None for what a broker's data directory (one
+                with `meta.properties`) has in its checkpoint, without a line the log's start; in
+                any other directory it is the log's end.
+
+        Raises:
+            NotALogError: no segment is in it; for appending, not the name of a partition.
+            UncleanShutdownError: it was not closed in good order, and `recover` is false.
+            LogLockedError: another process, or another log of this one, writes there.
+            InconsistentTopicIdError: the topic has another id.
+            KsegError: the log cannot be loaded.
+            OSError: it cannot be listed; for appending, the disk refuses.
+        """
+        if mode == "read":
+            return cls(LogView.open(path, mapping=mapping), mapping)
+        if mode != "append":
+            raise ValueError(f"mode is 'read' or 'append', not {mode!r}")
+        from kseg.log.writer import open as opening
+
+        mapping = "never" if mapping == "auto" else mapping
+        state, residence = opening.open_state(
+            path,
+            create=create,
+            recover=recover,
+            config=config or LogConfig(),
+            now_ms=clock_of(now_ms),
+            mapping=mapping,
+            topic_id=topic_id,
+            known=known or opening.Known(),
+            high_watermark=high_watermark,
+        )
+        return cls(_view_of(state, mapping), mapping, state, residence)
+
+    def refresh(self) -> Self:
+        """A new snapshot of the same directory; a log open for appending is as of now anyway."""
+        if self._state is not None:
+            return self
+        return type(self)(LogView.open(self.path, mapping=self._mapping), self._mapping)
+
+    # ---- what it is ------------------------------------------------------------------------------
+
+    @property
+    def view(self) -> LogView:
+        """The log at this moment, which does not change any more."""
+        view, state = self._view, self._state
+        if state is not None and view.published is not state.published:
+            self._view = view = _view_of(state, self._mapping)
+        return view
+
+    @property
+    def state(self) -> LogState:
+        """What a log open for appending consists of; for the modules that change it.
+
+        Raises:
+            KsegError: the log is open for reading.
+        """
+        if self._state is None:
+            raise KsegError("the log is open for reading only", path=self.path)
+        return self._state
+
+    @property
+    def published(self) -> Published:
+        """What readers of a log open for appending see; KsegError otherwise."""
+        return self.state.published
+
+    @property
+    def mode(self) -> Mode:
+        """What it was opened for."""
+        return "read" if self._state is None else "append"
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last whole batch: the next one to be given."""
+        return (
+            self.view.log_end_offset
+            if self._state is None
+            else self._state.published.log_end.offset
+        )
+
+    @property
+    def high_watermark(self) -> int:
+        """What lies below may be shown: all, unless `update_high_watermark` has said otherwise.
+
+        What may go is another question in a broker's data directory: `replicated_offset`.
+        """
+        if self._state is None:
+            return self.view.log_end_offset
+        return self._state.published.high_watermark.offset
+
+    @property
+    def replicated_offset(self) -> int:
+        """Nothing at or above it goes by retention, nor by `delete_records_before`.
+
+        The high watermark; in a broker's data directory that of the checkpoint, until
+        `update_high_watermark` says another. KsegError for a log open for reading.
+        """
+        return self.state.replicated_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where committed records end: the first offset of the earliest undecided transaction."""
+        return self.view.last_stable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """What lies below is flushed; KsegError for a log open for reading."""
+        return self.published.recovery_point
+
+    @property
+    def leader_epochs(self) -> tuple[EpochEntry, ...]:
+        """Epochs and their start offsets, ascending; empty without a checkpoint.
+
+        Raises:
+            CorruptIndexError: the checkpoint is malformed.
+        """
+        return self.view.leader_epochs if self._state is None else self._state.epochs.entries
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings of a log open for appending; KsegError otherwise."""
+        return self.state.config
+
+    def followed(self, isolation: str) -> Followed:
+        """The log as a follower needs it."""
+        from kseg.log.reader import follow
+
+        if self._state is not None:
+            return follow.OwnLog(self._state)
+        return follow.WatchedLog(self.path, committed=isolation == "read_committed")
+
+    def source(self, isolation: str) -> Source:
+        """The log as fetches need it: what is published, or the files as they were."""
+        from kseg.log.reader import tail
+
+        if self._state is not None:
+            return self._state
+        if self._snapshot is None:
+            self._snapshot = tail.snapshot_of(self._view)
+        return tail.source_of(self._snapshot, isolation)
+
+    # ---- appending: kseg.log.writer --------------------------------------------------------------
+
+    def append(
+        self,
+        batch: Batch | Iterable[Batch],
+        *,
+        leader_epoch: int | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+        durable: bool = False,
+    ) -> AppendResult:
+        """Validate, give offsets, write; as a partition's leader does.
+
+        Of several batches each is an append of its own, as magic 2 allows one batch an append: if
+        one is refused, those before it are in the log. No other thread's come between them. The
+        result is that of all: sums, and the ends of the range.
+
+        Args:
+            batch: one, as `BatchBuilder` makes it or as bytes; or several, as of `encode_batches`.
+            leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
+                the log forget later ones, as in Kafka.
+            origin: who appends.
+            guard, transaction_version: see `ProducerState.prepare`.
+            durable: flush before this returns.
+
+        Raises:
+            KsegError, ValueError, OSError: see `kseg.log.writer.append.append_as_leader`; the log
+                ends where it did.
+            PoisonedFileError: the log failed before.
+        """
+        state = self._state or self.state
+        if isinstance(batch, _ONE_BATCH):
+            result = self._lead(state, batch, leader_epoch, origin, guard, transaction_version)
+        else:
+            from kseg.log.writer.append import append_all
+
+            how = leader_epoch, origin, guard, transaction_version
+            result = append_all(state, batch, *how)
+        if durable:
+            self.flush()
+        return result
+
+    def append_as_follower(
+        self, data: Batch, *, leader_epoch: int | None = None, durable: bool = False
+    ) -> AppendResult:
+        """Write batches as a leader has them; see `kseg.log.writer.append.append_as_follower`."""
+        result = self._follow(self._state or self.state, data, leader_epoch)
+        if durable:
+            self.flush()
+        return result
+
+    def flush(self, offset: int | None = None) -> int:
+        """Make everything lasting that is appended, or that lies below `offset`.
+
+        Returns:
+            The recovery point.
+
+        Raises:
+            OSError: a flush failed; what the disk holds is not known.
+            PoisonedFileError: the log failed before.
+        """
+        from kseg.log.writer import flush as flushing
+
+        return flushing.flush(self.state, offset)
+
+    def roll(self, expected_next_offset: int | None = None) -> int:
+        """Begin another segment; answers its base offset. See `kseg.log.writer.flush.roll`."""
+        from kseg.log.writer import flush as flushing
+
+        return flushing.roll(self.state, expected_next_offset)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Say what may be shown, and may go; from then on it does not follow the log's end.
+
+        Args:
+            offset: brought into the log's range.
+
+        Returns:
+            The high watermark.
+
+        Source: Kafka `UnifiedLog.updateHighWatermark`.
+        """
+        return self.state.update_high_watermark(offset)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Go by other settings from now on; see `LogState.update_config`."""
+        self.state.update_config(config)
+
+    # ---- keeping house: kseg.log.writer.retention ------------------------------------------------
+
+    def delete_old_segments(self, *, now_ms: int | None = None) -> RetentionReport:
+        """Let go what retention does not keep; see `kseg.log.writer.retention.delete_old_segments`.
+
+        In a broker's data directory, and of Kafka's internal topics, what is known of the topic
+        goes before `config`, and nothing that was not named is assumed: `kseg.log.topic_policy`.
+        """
+        from kseg.log.writer import retention
+
+        return retention.delete_old_segments(self.state, now_ms)
+
+    def expire_producers(self, *, now_ms: int | None = None) -> tuple[int, ...]:
+        """Forget producers that have written nothing for `producer_id_expiration_ms`.
+
+        `LogDirectory.retain` does it for all its logs, and nobody else while the log is open; Kafka
+        does every ten minutes.
+
+        Returns:
+            Their ids.
+
+        Source: Kafka `ProducerStateManager.removeExpiredProducers`.
+        """
+        state = self.state
+        with state.changing():
+            return state.producers.expire(state.now_ms() if now_ms is None else now_ms)
+
+    def note_offsets(self, *, write: bool = False) -> None:
+        """Tell the data directory where the log stands; see `LogState.note_offsets`."""
+        with self.state.changing():
+            self.state.note_offsets(write=write)
+
+    # ---- cutting: kseg.log.writer.truncate -------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Let the log end at `offset`, if it ends behind; see `kseg.log.writer.truncate`."""
+        from kseg.log.writer import truncate
+
+        return truncate.truncate_to(self.state, offset)
+
+    def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Let an empty log begin at `offset`; see `kseg.log.writer.truncate`."""
+        from kseg.log.writer import truncate
+
+        truncate.truncate_fully_and_start_at(self.state, offset, log_start_offset)
+
+    def delete_records_before(self, offset: int) -> bool:
+        """Let the log start at `offset`, if it starts before; see `kseg.log.writer.truncate`."""
+        from kseg.log.writer import truncate
+
+        return truncate.increment_log_start(self.state, offset)
+
+    # ---- life ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Flush and release a log open for appending; a second call does nothing.
+
+        A log that failed is released as it is, and has to be recovered.
+
+        Raises:
+            OSError, KsegError: the first step that failed; everything is released all the same.
+        """
+        if self._state is None or self._residence is None:
+            return
+        from kseg.log.writer import flush as flushing
+
+        clean = False
+        try:
+            clean = flushing.close(self._state)
+        finally:
+            self._residence.leave(clean=clean)
+
+    def __enter__(self) -> Self:
+        """Answer the log itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+        """Close."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The path and the number of segments."""
+        return f"Log({str(self.path)!r}, {len(self.segments)} segments)"
+
+
+__all__ = ["ISOLATIONS", "Log", "Mode", "SegmentInfo"]

@@ -1,0 +1,479 @@
+"""What a log knows of one producer, and whether its next batch may follow: values and rules only.
+
+Owns sections of Kafka's code that look at one producer at a time; the map of all of them, and their
+transactions, are `kseg.log.producers.state`. An entry never changes: what is prepared for an append
+lies beside it until the append is written.
+
+Source: Kafka `ProducerStateEntry`, `BatchMetadata`, `ProducerAppendInfo`.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from kseg.constants import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, ControlType
+from kseg.errors import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+)
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.format.header import (
+    COLUMN,
+    CONTROL,
+    TRANSACTIONAL,
+    BatchTable,
+    decrement_sequence,
+    increment_sequence,
+)
+from kseg.log.validate.rules import AppendOrigin
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.format.header import BatchHeader
+    from kseg.log.producers.verification import VerificationEntry
+
+#: A producer's last batches by which one that comes again is known.
+BATCHES_KEPT: Final = 5
+#: Batches that a working copy holds before it lets go of the older ones.
+_BATCHES_MAX: Final = 64
+_SEQUENCE_MAX: Final = 2**31 - 1
+_NO_EPOCH: Final = -1
+
+
+class OffsetMetadata(NamedTuple):
+    """An offset, and where it lies if that is known; -1 stands for what is not."""
+
+    offset: int
+    segment_base_offset: int = -1
+    position: int = -1
+
+
+class ProducerBatch(NamedTuple):
+    """What matters of a batch's header to its producer; `position` as in the header."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    attributes: int
+    record_count: int
+    control_type: int
+    coordinator_epoch: int
+    position: int
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is a marker."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+
+_OF_HEADER: Final = attrgetter(*ProducerBatch._fields)
+_OF_ROW: Final = itemgetter(*(COLUMN[name] for name in ProducerBatch._fields))
+
+
+def batch_of(header: BatchHeader) -> ProducerBatch:
+    """What matters of one header."""
+    return ProducerBatch._make(_OF_HEADER(header))
+
+
+def batch_of_row(row: list[int]) -> ProducerBatch:
+    """What matters of a row of a `BatchTable`."""
+    return ProducerBatch._make(_OF_ROW(row))
+
+
+def last_sequence(base: int, delta: int) -> int:
+    """Sequence of a batch's last record; -1 for a batch without."""
+    last = base + delta
+    if base >= 0 and base <= last <= _SEQUENCE_MAX:
+        return last
+    return NO_SEQUENCE if base == NO_SEQUENCE else increment_sequence(base, delta)
+
+
+class BatchDescriptor(NamedTuple):
+    """One batch of a producer as it is remembered; the timestamp is its largest, in ms."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of the first record."""
+        return decrement_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record."""
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that its marker, at `last_offset`, has decided."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+class ProducerEntry(NamedTuple):
+    """What is known of one producer.
+
+    Attributes:
+        producer_id: its number.
+        producer_epoch: -1 if none is known.
+        coordinator_epoch: of the coordinator that wrote its last marker; -1 if none did.
+        last_timestamp: largest timestamp of its last batch, or time of its last marker, in ms.
+        current_txn_first_offset: where its open transaction begins; None without one.
+        batches: its last batches of data, at most 5, the oldest first.
+    """
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    coordinator_epoch: int = _NO_EPOCH
+    last_timestamp: int = NO_TIMESTAMP
+    current_txn_first_offset: int | None = None
+    batches: tuple[BatchDescriptor, ...] = ()
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of the first record that is remembered; -1 if none is."""
+        return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; -1 if none is remembered."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first record that is remembered; -1 if none is."""
+        return self.batches[0].first_offset if self.batches else -1
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record of data; -1 if none is remembered."""
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def duplicate_of(self, batch: BatchHeader | ProducerBatch) -> BatchDescriptor | None:
+        """The remembered batch that `batch` repeats: same epoch, same first and last sequence.
+
+        Source: Kafka `ProducerStateEntry.findDuplicateBatch`.
+        """
+        if batch.producer_epoch != self.producer_epoch:
+            return None
+        first = batch.base_sequence
+        last = last_sequence(first, batch.last_offset - batch.base_offset)
+        for known in self.batches:
+            if known.last_sequence == last and known.first_sequence == first:
+                return known
+        return None
+
+    @classmethod
+    def from_snapshot(cls, stored: ProducerSnapshotEntry) -> ProducerEntry:
+        """As a snapshot has it: one batch at most, with the producer's last timestamp."""
+        batches: tuple[BatchDescriptor, ...] = ()
+        if stored.has_batch:
+            batches = (
+                BatchDescriptor(
+                    stored.last_sequence,
+                    stored.last_offset,
+                    stored.offset_delta,
+                    stored.last_timestamp,
+                ),
+            )
+        first = stored.current_txn_first_offset
+        return cls(
+            stored.producer_id,
+            stored.producer_epoch,
+            stored.coordinator_epoch,
+            stored.last_timestamp,
+            first if first >= 0 else None,
+            batches,
+        )
+
+    def to_snapshot(self) -> ProducerSnapshotEntry:
+        """What a snapshot keeps of it: the last batch, without a timestamp of its own."""
+        first = self.current_txn_first_offset
+        return ProducerSnapshotEntry(
+            self.producer_id,
+            self.producer_epoch,
+            self.last_sequence,
+            self.last_offset,
+            self.batches[-1].offset_delta if self.batches else 0,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            -1 if first is None else first,
+        )
+
+
+def in_sequence(last: int, following: int) -> bool:
+    """Whether one sequence comes right after another; 0 after 2147483647, and after none (-1)."""
+    return following == last + 1 or (following == 0 and last == _SEQUENCE_MAX)
+
+
+class ProducerAppend:
+    """One producer's part of an append: a working copy of its entry that takes batch after batch.
+
+    Attributes:
+        stored: the entry as it was before; the empty one for a producer not known.
+        started: the transactions begun, each by its first offset.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_coordinator_epoch",
+        "_epoch",
+        "_forgets",
+        "_lowest",
+        "_origin",
+        "_timestamp",
+        "_transaction_version",
+        "_txn_first",
+        "started",
+        "stored",
+    )
+
+    def __init__(
+        self,
+        stored: ProducerEntry,
+        origin: AppendOrigin,
+        verification: VerificationEntry | None = None,
+        transaction_version: int = 0,
+    ) -> None:
+        """Begin where the entry stands, with no batches.
+
+        Args:
+            stored: what is known of the producer.
+            origin: who appends; less is asked of a follower than of a client.
+            verification: what was announced of its transaction, if anything.
+            transaction_version: of the coordinator that writes a marker; from 2 on a marker that
+                ends a transaction needs an epoch above the producer's.
+        """
+        self.stored = stored
+        self.started: list[OffsetMetadata] = []
+        self._origin = origin
+        self._lowest = None if verification is None else verification.lowest_sequence
+        self._transaction_version = transaction_version
+        self._epoch = stored.producer_epoch
+        self._coordinator_epoch = stored.coordinator_epoch
+        self._timestamp = stored.last_timestamp
+        self._txn_first = stored.current_txn_first_offset
+        self._forgets = False
+        self._batches: list[BatchDescriptor] = []
+
+    def take(self, batch: ProducerBatch, place: OffsetMetadata) -> CompletedTxn | None:
+        """Take the producer's next batch, of data or a marker.
+
+        Args:
+            batch: with the offsets that it has in the log.
+            place: where it begins, for a transaction that it may open.
+
+        Returns:
+            The transaction that a marker decides; None for one without data, and for data.
+
+        Raises:
+            InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError,
+            TransactionCoordinatorFencedError: the batch may not follow.
+            InvalidRecordError: a control batch that is no marker of a transaction.
+
+        Source: Kafka `ProducerAppendInfo.append`.
+        """
+        if batch.attributes & CONTROL:
+            # Nothing in it: the cleaner has taken the transaction away, marker and all.
+            return self._take_marker(batch) if batch.record_count else None
+        self._take_data(batch, place)
+        return None
+
+    def entry(self, *, one_by_one: bool = False) -> ProducerEntry:
+        """The entry as it is once the append is written.
+
+        Args:
+            one_by_one: as if each batch were appended by itself: then an epoch that came and went
+                has taken the batches before it along. In one append only the last epoch counts.
+
+        Source: Kafka `ProducerStateEntry.update`.
+        """
+        stored = self.stored
+        batches = tuple(self._batches)
+        forgets = self._forgets if one_by_one else self._epoch != stored.producer_epoch
+        kept = (batches if forgets else stored.batches + batches)[-BATCHES_KEPT:]
+        return ProducerEntry(
+            stored.producer_id,
+            self._epoch,
+            self._coordinator_epoch,
+            self._timestamp,
+            self._txn_first,
+            kept,
+        )
+
+    # ---- data ------------------------------------------------------------------------------------
+
+    def _take_data(self, batch: ProducerBatch, place: OffsetMetadata) -> None:
+        self._check_epoch(batch, above=False)
+        if self._origin == AppendOrigin.CLIENT:
+            self._check_sequence(batch)
+        self._enter_epoch(batch.producer_epoch)
+        delta = batch.last_offset - batch.base_offset
+        if not 0 <= delta <= _SEQUENCE_MAX:  # a damaged header; 32 bits are what is kept of it
+            delta = (delta + 2**31) % 2**32 - 2**31
+        last = last_sequence(batch.base_sequence, delta)
+        self._batches.append(BatchDescriptor(last, batch.last_offset, delta, batch.max_timestamp))
+        if len(self._batches) > _BATCHES_MAX:
+            del self._batches[:-BATCHES_KEPT]
+        self._timestamp = batch.max_timestamp
+        if batch.attributes & TRANSACTIONAL:
+            if self._txn_first is None:
+                self._txn_first = place.offset
+                self.started.append(place)
+        elif self._txn_first is not None:
+            raise InvalidTxnStateError(
+                f"producer {self.stored.producer_id} has a transaction open since offset "
+                f"{self._txn_first}, and this batch is not transactional",
+                offset=batch.base_offset,
+            )
+
+    def _enter_epoch(self, epoch: int) -> None:
+        """Batches of another epoch count no longer."""
+        if epoch != self._epoch:
+            self._batches.clear()
+            self._forgets = True
+            self._epoch = epoch
+
+    def _check_epoch(self, batch: ProducerBatch, *, above: bool) -> None:
+        """A follower takes what its leader took, and a marker without effect may come again."""
+        epoch, known = batch.producer_epoch, self._epoch
+        if self._origin == AppendOrigin.REPLICATION:
+            return
+        if epoch < known or (above and epoch == known and self._txn_first is not None):
+            raise InvalidProducerEpochError(
+                f"producer {self.stored.producer_id} comes with epoch {epoch}, "
+                + (f"and an end marker needs one above {known}" if above else f"and has {known}"),
+                offset=batch.base_offset,
+            )
+
+    def _check_sequence(self, batch: ProducerBatch) -> None:
+        first, stored = batch.base_sequence, self.stored
+        if self._lowest is not None and first > self._lowest:
+            self._refuse_sequence(batch, f"at most {self._lowest}, which was announced")
+        if batch.producer_epoch != self._epoch:
+            if first != 0 and self._epoch != NO_PRODUCER_EPOCH:
+                self._refuse_sequence(batch, f"0 in the new epoch {batch.producer_epoch}")
+            return
+        if stored.producer_epoch == NO_PRODUCER_EPOCH:
+            return  # nothing is known of it, maybe since retention took its records
+        if self._batches:
+            last = self._batches[-1].last_sequence
+        elif batch.producer_epoch == stored.producer_epoch:
+            last = stored.last_sequence
+        else:
+            last = NO_SEQUENCE
+        if not in_sequence(last, first):
+            self._refuse_sequence(batch, f"the one after {last}")
+
+    def _refuse_sequence(self, batch: ProducerBatch, expected: str) -> None:
+        raise OutOfOrderSequenceError(
+            f"producer {self.stored.producer_id} comes with sequence {batch.base_sequence}, and "
+            f"{expected}, is expected",
+            offset=batch.base_offset,
+        )
+
+    # ---- markers ---------------------------------------------------------------------------------
+
+    def _take_marker(self, batch: ProducerBatch) -> CompletedTxn | None:
+        """Source: Kafka `ProducerAppendInfo.appendEndTxnMarker`."""
+        kind = batch.control_type
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            raise InvalidRecordError(
+                f"a control batch of producer {self.stored.producer_id} is no end marker of a "
+                f"transaction, but of type {kind}",
+                offset=batch.base_offset,
+            )
+        self._check_epoch(batch, above=self._transaction_version >= 2)
+        known = self._coordinator_epoch
+        if known > batch.coordinator_epoch and self._origin != AppendOrigin.REPLICATION:
+            raise TransactionCoordinatorFencedError(
+                f"a marker for producer {self.stored.producer_id} comes from coordinator epoch "
+                f"{batch.coordinator_epoch}, and one of epoch {known} has written already",
+                offset=batch.base_offset,
+            )
+        first = self._txn_first
+        self._enter_epoch(batch.producer_epoch)
+        self._coordinator_epoch = batch.coordinator_epoch
+        self._timestamp = batch.max_timestamp
+        self._txn_first = None
+        if first is None:
+            return None
+        return CompletedTxn(
+            self.stored.producer_id, first, batch.base_offset, kind == ControlType.ABORT
+        )
+
+
+# ---- which batches of many leave a trace in what is known of their producers ---------------------
+# Source: none of Kafka's, which looks at every batch.
+
+_PRODUCER_ID: Final = COLUMN["producer_id"]
+_ASKED: Final = [COLUMN[name] for name in ("producer_id", "producer_epoch", "attributes")]
+#: So few rows are quicker looked at one by one.
+_FEW: Final = 8
+
+
+def telling_batches(table: BatchTable, *, all_known: bool = False) -> list[ProducerBatch]:
+    """The batches that leave a trace in what is known of their producers, in order.
+
+    Left out are those without a producer id and, unless `all_known`, data batches that go on as the
+    one before of the same producer did and are pushed out by as many as are remembered: whoever
+    takes in the rest, asking no sequence, knows the same in the end.
+    """
+    rows = table.rows
+    if len(rows) > _FEW:
+        known = np.flatnonzero(rows[:, _PRODUCER_ID] >= 0)
+        if len(known) > _FEW and not all_known:
+            known = known[_leaving_traces(rows[:, _ASKED][known])]
+        rows = rows[known]
+    return [batch_of_row(row) for row in rows.tolist() if row[_PRODUCER_ID] >= 0]
+
+
+def _leaving_traces(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Which to look at, of the producer ids, epochs and attributes of rows that all have one."""
+    order = np.argsort(rows[:, 0], kind="stable")
+    producers, epochs, attributes = rows[order].T
+    control = (attributes & CONTROL) != 0
+    first = np.ones(len(order), np.bool_)
+    first[1:] = producers[1:] != producers[:-1]
+    told = first | control
+    told[1:] |= control[:-1] | (epochs[1:] != epochs[:-1])
+    told[1:] |= ((attributes[1:] ^ attributes[:-1]) & TRANSACTIONAL) != 0
+    # Data rows of the same producer that follow: those up to its last row less those up to here.
+    data = np.cumsum(~control)
+    lasts = np.append(np.flatnonzero(first)[1:], len(order)) - 1
+    following = data[lasts][np.cumsum(first) - 1] - data
+    told |= ~control & (following < BATCHES_KEPT)
+    return np.sort(order[told])
+
+
+__all__ = [
+    "BATCHES_KEPT",
+    "BatchDescriptor",
+    "CompletedTxn",
+    "OffsetMetadata",
+    "ProducerAppend",
+    "ProducerEntry",
+    "in_sequence",
+    "telling_batches",
+]

@@ -1,0 +1,409 @@
+"""The producer snapshots of a partition directory, by the offsets up to which they know.
+
+A snapshot lies at the base of each segment, so that state can be had again from any of them on, and
+one more at the end of a log that was closed in good order. None is needed: without any, state is
+read from the log.
+
+Source: Kafka `ProducerStateManager`, `SnapshotFile`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files import io, producer_snapshot
+from kseg.files.names import FileKind, PartitionFiles, list_partition, segment_name
+from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
+
+if TYPE_CHECKING:
+    from kseg.errors import KsegError
+    from kseg.log.producers.state import ProducerState
+    from kseg.log.segment.reader import Segment
+
+    OnError = Callable[[KsegError], None]
+    Feed = Callable[[ProducerState, Segment, int, OnError | None], None]
+
+DELETED = ".deleted"
+
+
+class SoundSnapshot(NamedTuple):
+    """A snapshot that could be read."""
+
+    offset: int
+    path: Path
+    entries: tuple[ProducerSnapshotEntry, ...]
+
+
+class SnapshotDisk(Protocol):
+    """Where snapshots lie: on the disk, or where recovery imagines them."""
+
+    def read(self, path: Path) -> ProducerSnapshot:
+        """See `kseg.files.producer_snapshot.read`."""
+
+    def write(self, path: Path, entries: Iterable[ProducerSnapshotEntry], *, sync: bool) -> None:
+        """See `kseg.files.producer_snapshot.write`."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove a snapshot; FileNotFoundError if there is none."""
+
+
+class _Disk:
+    """The disk itself."""
+
+    __slots__ = ()
+
+    def read(self, path: Path) -> ProducerSnapshot:
+        return producer_snapshot.read(path)
+
+    def write(self, path: Path, entries: Iterable[ProducerSnapshotEntry], *, sync: bool) -> None:
+        producer_snapshot.write(path, entries, sync=sync)
+
+    def unlink(self, path: Path) -> None:
+        io.unlink(path)
+
+
+class SnapshotFiles:
+    """The snapshots of one directory. Not for several threads at once; holds no file open.
+
+    Attributes:
+        directory: the partition.
+    """
+
+    __slots__ = ("_disk", "_offsets", "_paths", "directory")
+
+    def __init__(
+        self,
+        directory: io.StrPath,
+        paths: Iterable[tuple[int, Path]] = (),
+        *,
+        disk: SnapshotDisk | None = None,
+    ) -> None:
+        """Know these; `scan` looks for them."""
+        self._disk: Final[SnapshotDisk] = _Disk() if disk is None else disk
+        self.directory = Path(directory)
+        self._paths = dict(paths)
+        self._offsets = sorted(self._paths)
+
+    @classmethod
+    def scan(cls, directory: io.StrPath) -> SnapshotFiles:
+        """Look which there are.
+
+        Raises:
+            OSError: the directory cannot be listed.
+        """
+        return cls.of(list_partition(directory))
+
+    @classmethod
+    def of(cls, files: PartitionFiles) -> SnapshotFiles:
+        """Those of a listing; of two names for one offset that in 20 digits counts."""
+        found: dict[int, Path] = {}
+        for file in files.snapshots:
+            offset = file.name.base_offset
+            if offset is None or offset < 0:
+                continue
+            if offset not in found or file.path.name == _name(offset):
+                found[offset] = file.path
+        return cls(files.path, found.items())
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Of all that are known, rising."""
+        return tuple(self._offsets)
+
+    @property
+    def oldest_offset(self) -> int | None:
+        """The smallest; None without any."""
+        return self._offsets[0] if self._offsets else None
+
+    @property
+    def newest_offset(self) -> int | None:
+        """The largest; None without any."""
+        return self._offsets[-1] if self._offsets else None
+
+    def path(self, offset: int) -> Path | None:
+        """The file of that very offset, if it is known."""
+        return self._paths.get(offset)
+
+    # ---- reading ---------------------------------------------------------------------------------
+
+    def newest_sound(
+        self, *, at_most: int | None = None, delete_corrupt: bool = False
+    ) -> SoundSnapshot | None:
+        """The newest that can be read; None if none can.
+
+        Args:
+            at_most: pass over those of larger offsets.
+            delete_corrupt: delete what cannot be read on the way, as Kafka does.
+        """
+        end = len(self._offsets) if at_most is None else bisect_left(self._offsets, at_most + 1)
+        for offset in reversed(self._offsets[:end]):
+            path = self._paths[offset]
+            try:
+                return SoundSnapshot(offset, path, self._disk.read(path).entries)
+            except FileNotFoundError:
+                self._forget(offset)
+            except (CorruptIndexError, LimitExceededError):
+                if delete_corrupt:
+                    self._delete(offset)
+        return None
+
+    def strays(self, base_offsets: Collection[int]) -> tuple[int, ...]:
+        """Offsets of the snapshots that belong to no segment and are of no use.
+
+        Of those at no segment's base the newest is kept, unless it lies below the last base: it is
+        the one of a log that was closed in good order.
+
+        Source: Kafka `ProducerStateManager.removeStraySnapshots`.
+        """
+        bases = set(base_offsets)
+        astray = [offset for offset in self._offsets if offset not in bases]
+        if astray and not (bases and astray[-1] < max(bases)):
+            astray.pop()
+        return tuple(astray)
+
+    # ---- writing ---------------------------------------------------------------------------------
+
+    def take(self, state: ProducerState, *, sync: bool = True) -> Path | None:
+        """Write a snapshot of `state` at its end, unless it got nowhere since the last.
+
+        Args:
+            state: what is known.
+            sync: see `kseg.files.producer_snapshot.write`.
+
+        Returns:
+            The file; None if there was nothing to write.
+
+        Raises:
+            OSError: the disk refuses; the state can be had from the log again.
+
+        Source: Kafka `ProducerStateManager.takeSnapshot`.
+        """
+        offset = state.map_end_offset
+        if offset <= state.last_snapshot_offset:
+            return None
+        path = self.directory / _name(offset)
+        self._disk.write(path, state.snapshot_entries(), sync=sync)
+        if offset not in self._paths:
+            insort(self._offsets, offset)
+        self._paths[offset] = path
+        state.last_snapshot_offset = offset
+        return path
+
+    def mark_for_deletion(self, offset: int) -> Path | None:
+        """Forget a snapshot and rename it to `.deleted`; None if there is none, or no longer."""
+        path = self._forget(offset)
+        if path is None:
+            return None
+        marked = path.with_name(path.name + DELETED)
+        try:
+            io.rename(path, marked)
+        except FileNotFoundError:
+            return None
+        return marked
+
+    def delete(self, offset: int) -> None:
+        """Delete the one of that very offset, if it is known."""
+        if offset in self._paths:
+            self._delete(offset)
+
+    def remove_stray(self, base_offsets: Collection[int]) -> tuple[int, ...]:
+        """Delete `strays`; answers their offsets."""
+        return self._delete_all_of(self.strays(base_offsets))
+
+    def delete_before(self, offset: int) -> tuple[int, ...]:
+        """Delete those of smaller offsets; answers which."""
+        return self._delete_all_of(self._offsets[: bisect_left(self._offsets, offset)])
+
+    def delete_outside(self, log_start_offset: int, log_end_offset: int) -> tuple[int, ...]:
+        """Delete those at the log's start, before it, and past its end; answers which."""
+        outside = [o for o in self._offsets if not log_start_offset < o <= log_end_offset]
+        return self._delete_all_of(outside)
+
+    def delete_all(self) -> None:
+        """Delete every one."""
+        self._delete_all_of(self._offsets)
+
+    def _delete_all_of(self, offsets: Sequence[int]) -> tuple[int, ...]:
+        deleted = tuple(offsets)
+        for offset in deleted:
+            self._delete(offset)
+        return deleted
+
+    def _delete(self, offset: int) -> None:
+        path = self._paths[offset]
+        with suppress(FileNotFoundError):
+            self._disk.unlink(path)
+        self._forget(offset)
+
+    def _forget(self, offset: int) -> Path | None:
+        path = self._paths.pop(offset, None)
+        if path is not None:
+            del self._offsets[bisect_left(self._offsets, offset)]
+        return path
+
+    # ---- state that comes from them --------------------------------------------------------------
+
+    def truncate_and_reload(
+        self, state: ProducerState, log_start_offset: int, log_end_offset: int, *, now_ms: int
+    ) -> None:
+        """Take state back to the newest sound snapshot of the log, unless it ends where that does.
+
+        Snapshots past the log's end, at its start and before, and corrupt ones are deleted. What
+        lies between `map_end_offset` and the end is the caller's to feed.
+
+        Source: Kafka `ProducerStateManager.truncateAndReload`.
+        """
+        self.delete_outside(log_start_offset, log_end_offset)
+        if log_end_offset == state.map_end_offset:
+            self.on_log_start_incremented(state, log_start_offset)
+            return
+        found = self.newest_sound(delete_corrupt=True)
+        if found is None:
+            state.load((), log_start_offset)
+        else:
+            state.load(found.entries, found.offset, now_ms=now_ms)
+
+    def truncate_fully_and_start_at(self, state: ProducerState, offset: int) -> None:
+        """Forget everything and delete all snapshots; the log begins anew at `offset`."""
+        state.clear()
+        self.delete_all()
+        state.last_snapshot_offset = 0
+        state.map_end_offset = offset
+
+    def on_log_start_incremented(self, state: ProducerState, log_start_offset: int) -> None:
+        """The log's start has moved up; producers are not forgotten for that."""
+        state.high_watermark_updated(log_start_offset)
+        state.map_end_offset = max(state.map_end_offset, log_start_offset)
+        newest = self.newest_offset
+        state.last_snapshot_offset = log_start_offset if newest is None else newest
+
+
+def _name(offset: int) -> str:
+    return segment_name(offset, FileKind.SNAPSHOT)
+
+
+class SegmentSource(NamedTuple):
+    """A segment to read state from: where it begins, and how to open it."""
+
+    base_offset: int
+    open: Callable[[], Segment]
+
+
+def rebuild(
+    state: ProducerState,
+    snapshots: SnapshotFiles,
+    segments: Sequence[SegmentSource],
+    *,
+    log_start_offset: int,
+    end_offset: int,
+    now_ms: int,
+    clean: bool,
+    magic: int = 2,
+    on_error: OnError | None = None,
+    feed: Feed | None = None,
+    bare_first: bool = True,
+) -> None:
+    """Bring `state` to `end_offset`, from the newest sound snapshot and the log behind it.
+
+    Snapshots are taken at the bases of the last two segments, where they are passed, and at the
+    end.
+
+    Args:
+        state: changed in place.
+        snapshots: of the same directory.
+        segments: rising; those in front of the snapshot are not opened.
+        log_start_offset: where the log begins.
+        end_offset: batches that end at it or later are left out.
+        now_ms: producers of a snapshot that have expired by then are left out.
+        clean: the log was closed in good order, so that no snapshot at all means that an old
+            release wrote it, and nothing is read.
+        magic: the format that is written; below 2 there are no producers to look for.
+        on_error: see `ProducerState.feed`.
+        feed: how a segment is taken in, from `map_end_offset` on; by its index, as far as that can
+            be believed, if None.
+        bare_first: take a snapshot where the first segment begins even if it names no producer, as
+            Kafka does; see `is_bare_first`.
+
+    Raises:
+        InvalidTxnStateError, InvalidRecordError: see `on_error`.
+        CorruptRecordError: a segment ends in damage.
+        OSError: a file cannot be read, or a snapshot not written.
+
+    Source: Kafka `UnifiedLog.rebuildProducerState`.
+    """
+    taken_at = [source.base_offset for source in segments[-2:]] + [end_offset]
+    if magic < 2 or (snapshots.newest_offset is None and clean):
+        for offset in taken_at:
+            state.map_end_offset = offset
+            snapshots.take(state)
+        return
+    no_walk = state.is_empty and state.map_end_offset >= end_offset
+    snapshots.truncate_and_reload(state, log_start_offset, end_offset, now_ms=now_ms)
+    if end_offset > state.map_end_offset and not no_walk:
+        for source in _reaching(segments, state.map_end_offset, end_offset):
+            state.map_end_offset = max(source.base_offset, state.map_end_offset, log_start_offset)
+            bare = is_bare_first(state, snapshots, segments[0].base_offset)
+            if source.base_offset in taken_at and (bare_first or not bare):
+                snapshots.take(state)
+            with source.open() as segment:
+                (feed or feed_segment)(state, segment, end_offset, on_error)
+    state.map_end_offset = end_offset
+    snapshots.take(state)
+
+
+def is_bare_first(state: ProducerState, snapshots: SnapshotFiles, first: int) -> bool:
+    """Whether a snapshot of `state` would say no more than that the log begins there.
+
+    Args:
+        state: what is known.
+        snapshots: of the same directory; one that is there already is not bare.
+        first: where the first segment begins.
+    """
+    offset = state.map_end_offset
+    return offset == first and state.is_empty and snapshots.path(offset) is None
+
+
+def _reaching(segments: Sequence[SegmentSource], start: int, end: int) -> Sequence[SegmentSource]:
+    """From the one that may hold `start` to the last that begins in front of `end`."""
+    bases = [source.base_offset for source in segments]
+    first = max(bisect_left(bases, start + 1) - 1, 0)
+    return segments[first : bisect_left(bases, end)]
+
+
+def feed_segment(
+    state: ProducerState, segment: Segment, end_offset: int, on_error: OnError | None
+) -> None:
+    """Take in a segment's batches from `map_end_offset` on, up to `end_offset`.
+
+    Raises:
+        InvalidTxnStateError, InvalidRecordError: see `ProducerState.feed`.
+        CorruptRecordError: the segment ends in damage; what lies before it is taken in.
+    """
+    start = state.map_end_offset
+    table = None
+    for tile in segment.walk(start=segment.start_for_offset(start).position, on_bad_crc="ignore"):
+        table = tile.table
+        last = table.last_offset
+        inside = (last >= start) & (last < end_offset)
+        state.feed(table if inside.all() else table.take(inside), on_error=on_error)
+        if len(table) and int(last[-1]) >= end_offset:
+            return
+    fault = None if table is None else segment.stop_fault(table)
+    if fault is not None:
+        raise fault
+
+
+__all__ = [
+    "DELETED",
+    "SegmentSource",
+    "SnapshotFiles",
+    "SoundSnapshot",
+    "feed_segment",
+    "is_bare_first",
+    "rebuild",
+]

@@ -1,0 +1,451 @@
+"""What a log knows of all its producers: their last batches, and their transactions.
+
+An append is prepared, written, and then committed: preparing checks every batch against what is
+known and changes nothing, so that an append that is refused, or cannot be written, leaves no trace.
+What the log holds already, as after a restart, is fed instead, and asked little.
+
+Nothing here touches a disk or reads a clock; snapshots of it are `kseg.log.producers.snapshots`.
+
+Source: Kafka `ProducerStateManager`, `UnifiedLog.analyzeAndValidateProducerState`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import InvalidRecordError, InvalidTxnStateError, KsegError
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.files.txn_index import AbortedTxn
+from kseg.format.header import COLUMN, BatchHeader, BatchTable
+from kseg.log.producers.entry import (
+    BatchDescriptor,
+    CompletedTxn,
+    OffsetMetadata,
+    ProducerAppend,
+    ProducerBatch,
+    ProducerEntry,
+    batch_of,
+    telling_batches,
+)
+from kseg.log.producers.open_transactions import TransactionsByOffset
+from kseg.log.producers.verification import VerificationGuard, Verifications
+from kseg.log.validate.rules import AppendOrigin
+
+if TYPE_CHECKING:
+    OnError = Callable[[KsegError], None]
+
+_DAY_MS: Final = 86_400_000
+#: How much longer than any transaction may take is waited before one is called late.
+_LATE_BUFFER_MS: Final = 5 * 60 * 1000
+
+_POSITION: Final = COLUMN["position"]
+_LAST_OFFSET: Final = COLUMN["last_offset"]
+
+
+@dataclass(slots=True, eq=False)
+class ProducerUpdate:
+    """What an append will change once it is written.
+
+    Attributes:
+        duplicate: the batch that was appended before and comes again; nothing is to be written.
+        entries: the producers' entries as they will be.
+        started: producer id and first offset of each transaction that begins.
+        completed: transactions that markers decide, in their order.
+        verified: producers whose guards have served.
+    """
+
+    duplicate: BatchDescriptor | None = None
+    entries: Mapping[int, ProducerEntry] = field(default_factory=dict)
+    started: Sequence[tuple[int, OffsetMetadata]] = ()
+    completed: tuple[CompletedTxn, ...] = ()
+    verified: Collection[int] = ()
+
+
+#: What nearly every append without producer ids comes to.
+NOTHING: Final = ProducerUpdate()
+
+
+class ProducerState:
+    """The producers of one log. One thread at a time may change it; entries may be read by any.
+
+    Attributes:
+        map_end_offset: what lies in front of this offset is taken in.
+        last_snapshot_offset: of the newest snapshot, or where state began without one.
+        expiration_ms: a producer that has written nothing for so long, by the times of its
+            records, is forgotten; `producer.id.expiration.ms`.
+        transaction_max_timeout_ms: no transaction may take longer.
+        verification_enabled: whether transactions may be opened only with a guard.
+    """
+
+    __slots__ = (
+        "_completed_min",
+        "_completed_offsets",
+        "_entries",
+        "_ongoing",
+        "_unreplicated",
+        "_verifications",
+        "expiration_ms",
+        "last_snapshot_offset",
+        "map_end_offset",
+        "transaction_max_timeout_ms",
+        "verification_enabled",
+    )
+
+    def __init__(
+        self,
+        *,
+        expiration_ms: int = _DAY_MS,
+        transaction_max_timeout_ms: int = 15 * 60 * 1000,
+        verification_enabled: bool = False,
+    ) -> None:
+        """Begin without producers, at offset 0."""
+        self.map_end_offset = 0
+        self.last_snapshot_offset = 0
+        self.expiration_ms = expiration_ms
+        self.transaction_max_timeout_ms = transaction_max_timeout_ms
+        self.verification_enabled = verification_enabled
+        self._entries: dict[int, ProducerEntry] = {}
+        self._ongoing = TransactionsByOffset()
+        self._unreplicated = TransactionsByOffset()
+        self._completed_offsets: dict[int, int] = {}
+        self._completed_min = 0
+        self._verifications = Verifications()
+
+    # ---- looking ---------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> Mapping[int, ProducerEntry]:
+        """The producers by id, as a view that follows what happens."""
+        return MappingProxyType(self._entries)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no producer is known."""
+        return not self._entries
+
+    @property
+    def ongoing(self) -> tuple[tuple[int, OffsetMetadata], ...]:
+        """Producer id and first offset of each open transaction, the oldest first."""
+        return tuple(self._ongoing)
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the oldest open transaction begins; None without one."""
+        oldest = self._ongoing.oldest
+        return oldest and oldest[1].offset
+
+    @property
+    def first_unstable(self) -> OffsetMetadata | None:
+        """Where the oldest transaction begins that is open, or was decided only lately.
+
+        Lately means: by a marker that is not below the high watermark. The place in the log comes
+        with the offset, if it is known.
+        """
+        ongoing, decided = self._ongoing.oldest, self._unreplicated.oldest
+        if ongoing is None or decided is None:
+            found = ongoing or decided
+            return found and found[1]
+        return min(ongoing[1], decided[1], key=lambda place: place.offset)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The offset of `first_unstable`."""
+        first = self.first_unstable
+        return first and first.offset
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """What a transaction's entry in the index says: up to here all is decided with it.
+
+        Asked before `complete`. The first offset of the oldest open transaction of another
+        producer, else the one behind the marker. Source: Kafka
+        `ProducerStateManager.lastStableOffset`.
+        """
+        other = self._ongoing.oldest_of_another(completed.producer_id)
+        return completed.last_offset + 1 if other is None else other.offset
+
+    def has_late_transaction(self, now_ms: int) -> bool:
+        """Whether the oldest open transaction is open for longer than any may be, and 5 minutes."""
+        oldest = self._ongoing.oldest
+        entry = oldest and self._entries.get(oldest[0])
+        if not entry or entry.last_timestamp <= 0:
+            return False
+        limit = self.transaction_max_timeout_ms + _LATE_BUFFER_MS
+        return now_ms - entry.last_timestamp > limit
+
+    # ---- appending -------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        batches: Sequence[BatchHeader] | BatchTable,
+        *,
+        origin: AppendOrigin,
+        segment_base_offset: int = -1,
+        position: int = -1,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> ProducerUpdate:
+        """Check the batches of an append, in order; nothing changes before `commit`.
+
+        Args:
+            batches: their headers, with the offsets that they will have in the log; positions count
+                from wherever the append lies in memory.
+            origin: who appends.
+            segment_base_offset: of the segment that they go to; -1 for not known.
+            position: where in it the first will lie.
+            guard: from `start_verification`, for a transaction that begins.
+            transaction_version: of the coordinator that writes markers; from 2 on one that ends a
+                transaction needs an epoch above its producer's.
+
+        Raises:
+            OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError,
+            TransactionCoordinatorFencedError: a batch may not follow; see
+                `kseg.log.producers.entry`.
+            InvalidRecordError: a control batch with a producer that is no marker.
+        """
+        if isinstance(batches, BatchTable):
+            chosen = telling_batches(batches, all_known=origin != AppendOrigin.REPLICATION)
+            start = int(batches.rows[0, _POSITION]) if chosen else 0
+        else:
+            chosen = [batch_of(batch) for batch in batches if batch.producer_id >= 0]
+            start = batches[0].position if chosen else 0
+        if not chosen:
+            return NOTHING
+        appends: dict[int, ProducerAppend] = {}
+        completed: list[CompletedTxn] = []
+        for batch in chosen:
+            if origin == AppendOrigin.CLIENT:
+                entry = self._entries.get(batch.producer_id)
+                duplicate = entry and entry.duplicate_of(batch)
+                if duplicate:
+                    return ProducerUpdate(duplicate=duplicate)
+            if self.verification_enabled:
+                self._check_verified(batch, origin, guard)
+            place = OffsetMetadata(batch.base_offset)
+            if position >= 0:
+                at = position + batch.position - start
+                place = OffsetMetadata(batch.base_offset, segment_base_offset, at)
+            append = appends.get(batch.producer_id)
+            if append is None:
+                append = self._append_of(batch.producer_id, origin, transaction_version)
+                appends[batch.producer_id] = append
+            decided = append.take(batch, place)
+            if decided is not None:
+                completed.append(decided)
+        return ProducerUpdate(
+            entries={key: append.entry() for key, append in appends.items()},
+            started=[(key, at) for key, append in appends.items() for at in append.started],
+            completed=tuple(completed),
+            verified=self._served_by(chosen),
+        )
+
+    def _served_by(self, batches: Iterable[ProducerBatch]) -> Collection[int]:
+        """Producers whose guards these batches make an end of."""
+        if not self._verifications:
+            return ()
+        return {batch.producer_id for batch in batches if batch.is_transactional}
+
+    def _append_of(self, producer_id: int, origin: AppendOrigin, version: int) -> ProducerAppend:
+        stored = self._entries.get(producer_id) or ProducerEntry(producer_id)
+        return ProducerAppend(stored, origin, self._verifications.get(producer_id), version)
+
+    def commit(self, update: ProducerUpdate) -> tuple[CompletedTxn, ...]:
+        """Take in what was prepared, now that it is written.
+
+        Nothing else may have changed since `prepare`. `map_end_offset` is the caller's to move.
+
+        Returns:
+            The transactions that are decided. Of each, in order, the caller asks
+            `last_stable_offset`, writes it down if it is aborted, and tells `complete`.
+        """
+        if update is not NOTHING:
+            self._entries.update(update.entries)
+            for producer_id, place in update.started:
+                self._ongoing.put(producer_id, place)
+            for producer_id in update.verified:
+                self._verifications.clear(producer_id)
+        return update.completed
+
+    def complete(self, completed: CompletedTxn) -> None:
+        """A transaction is decided; it stays unstable until its marker is below the high watermark.
+
+        Raises:
+            ValueError: no transaction is open there.
+
+        Source: Kafka `ProducerStateManager.completeTxn`.
+        """
+        if not self._complete(completed):
+            raise ValueError(f"no transaction is open at offset {completed.first_offset}")
+
+    def _complete(self, completed: CompletedTxn) -> bool:
+        found = self._ongoing.remove(completed.first_offset)
+        if found is None:
+            return False
+        if not self._completed_offsets or completed.last_offset < self._completed_min:
+            self._completed_min = completed.last_offset
+        self._unreplicated.put(*found)
+        self._completed_offsets[completed.first_offset] = completed.last_offset
+        return True
+
+    def high_watermark_updated(self, offset: int) -> None:
+        """Decided transactions whose markers lie in front of `offset` are stable now."""
+        if not self._completed_offsets or offset <= self._completed_min:
+            return
+        left = {first: last for first, last in self._completed_offsets.items() if last >= offset}
+        self._completed_offsets = left
+        self._completed_min = min(left.values(), default=0)
+        self._unreplicated.keep(set(left))
+
+    def expire(self, now_ms: int) -> tuple[int, ...]:
+        """Forget producers that have written nothing for long, and guards that nobody used.
+
+        Returns:
+            The ids of the producers.
+        """
+        expired = tuple(k for k, entry in self._entries.items() if self.is_expired(entry, now_ms))
+        for producer_id in expired:
+            del self._entries[producer_id]
+        self._verifications.expire(now_ms, self.expiration_ms)
+        return expired
+
+    def is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        """Whether a producer is to be forgotten; never with an open transaction."""
+        if entry.current_txn_first_offset is not None:
+            return False
+        return now_ms - entry.last_timestamp >= self.expiration_ms
+
+    # ---- verification ----------------------------------------------------------------------------
+
+    def start_verification(
+        self, producer_id: int, sequence: int, producer_epoch: int, *, now_ms: int
+    ) -> VerificationGuard | None:
+        """The guard that the append which opens a transaction must bring; None if one is open."""
+        if self._is_in_transaction(producer_id, producer_epoch):
+            return None
+        return self._verifications.start(producer_id, sequence, producer_epoch, now_ms).guard
+
+    def clear_verification(self, producer_id: int) -> None:
+        """Forget the guard of a producer."""
+        self._verifications.clear(producer_id)
+
+    def _is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.current_txn_first_offset is None:
+            return False
+        return entry.producer_epoch == producer_epoch
+
+    def _check_verified(
+        self, batch: ProducerBatch, origin: AppendOrigin, guard: VerificationGuard | None
+    ) -> None:
+        if not batch.is_transactional or batch.is_control:
+            return
+        if origin not in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
+            return
+        if self._is_in_transaction(batch.producer_id, batch.producer_epoch):
+            return
+        entry = self._verifications.get(batch.producer_id)
+        if guard is None or entry is None or entry.guard is not guard:
+            raise InvalidTxnStateError(
+                f"producer {batch.producer_id} has no transaction open here, and none was verified",
+                offset=batch.base_offset,
+            )
+
+    # ---- what the log holds already --------------------------------------------------------------
+
+    def feed(self, table: BatchTable, *, on_error: OnError | None = None) -> tuple[AbortedTxn, ...]:
+        """Take in the next batches that the log holds, each as if appended by itself.
+
+        Rows without a producer id cost next to nothing, and of a long run of one producer only the
+        rows that leave a trace are looked at.
+
+        Args:
+            table: headers, in the log's order; checksums are the caller's matter.
+            on_error: told of a batch that no leader would have taken (not transactional inside of a
+                transaction, or a control batch that is no marker), and the rest goes on; without
+                it the error is raised.
+
+        Returns:
+            What the transaction index of the segment that holds these batches must have.
+
+        Raises:
+            InvalidTxnStateError, InvalidRecordError: see `on_error`; the state is of no use then.
+
+        Source: Kafka `LogSegment.updateProducerState`.
+        """
+        aborted: list[AbortedTxn] = []
+        appends: dict[int, ProducerAppend] = {}
+        for batch in telling_batches(table):
+            append = appends.get(batch.producer_id)
+            if append is None:
+                append = self._append_of(batch.producer_id, AppendOrigin.REPLICATION, 0)
+                appends[batch.producer_id] = append
+            decided = None
+            try:
+                decided = append.take(batch, OffsetMetadata(batch.base_offset))
+            except (InvalidTxnStateError, InvalidRecordError) as error:
+                error.position = batch.position
+                if on_error is None:
+                    raise
+                on_error(error)
+            while append.started:
+                self._ongoing.put(batch.producer_id, append.started.pop())
+            if decided is not None:
+                if decided.aborted:
+                    stable = self.last_stable_offset(decided)
+                    aborted.append(AbortedTxn(*decided[:3], stable))
+                self._complete(decided)
+        self._entries.update(
+            (key, append.entry(one_by_one=True)) for key, append in appends.items()
+        )
+        if len(table):
+            self.map_end_offset = int(table.rows[-1, _LAST_OFFSET]) + 1
+        return tuple(aborted)
+
+    # ---- moving ends -----------------------------------------------------------------------------
+
+    def load(
+        self, stored: Iterable[ProducerSnapshotEntry], offset: int, *, now_ms: int | None = None
+    ) -> None:
+        """Begin anew with the entries of a snapshot taken at `offset`.
+
+        Args:
+            stored: the entries; of twins the last counts.
+            offset: what the snapshot's name says.
+            now_ms: producers that have expired by then are left out; None to keep all.
+        """
+        self.clear()
+        entries = map(ProducerEntry.from_snapshot, stored)
+        opened = []
+        for entry in entries:
+            if now_ms is not None and self.is_expired(entry, now_ms):
+                continue
+            self._entries[entry.producer_id] = entry
+            if entry.current_txn_first_offset is not None:
+                opened.append((entry.current_txn_first_offset, entry.producer_id))
+        for first, producer_id in sorted(opened, key=lambda pair: pair[0]):
+            self._ongoing.put(producer_id, OffsetMetadata(first))
+        self.map_end_offset = self.last_snapshot_offset = offset
+
+    def snapshot_entries(self) -> list[ProducerSnapshotEntry]:
+        """What a snapshot of now holds, by producer id."""
+        return [self._entries[key].to_snapshot() for key in sorted(self._entries)]
+
+    def clear(self) -> None:
+        """Forget all producers and transactions; offsets stay."""
+        self._entries.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self._completed_offsets.clear()
+
+
+__all__ = [
+    "NOTHING",
+    "BatchDescriptor",
+    "CompletedTxn",
+    "OffsetMetadata",
+    "ProducerEntry",
+    "ProducerState",
+    "ProducerUpdate",
+]

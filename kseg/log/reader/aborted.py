@@ -1,0 +1,235 @@
+"""Which transactions were aborted, and up to where every one is decided.
+
+A data batch says that it belongs to a transaction of its producer; what became of it is said later,
+by a control batch of the same producer. Reading committed records therefore means knowing the
+markers ahead: headers are walked in front of the reader, on and on until each transaction that is
+open where it reads is decided.
+
+`.txnindex` is not asked. It has no checksum, and one that lost an entry looks like one that never
+had it: believed, it would show aborted records. The walk costs little beside the reading that
+follows it over the same bytes. Source: Kafka ProducerStateManager, UnifiedLog.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kseg.constants import ControlType
+from kseg.format.header import COLUMN, BatchTable
+from kseg.log.producers.snapshots import SnapshotFiles
+from kseg.log.reader.overlaps import Reached
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.log.reader.version import LogSegments, SegmentInfo
+
+    Keep = Callable[[BatchTable], BatchTable]
+
+_OFFSET_MAX: Final = 2**63 - 1
+#: What a transaction is followed by.
+_TOLD: Final = [COLUMN[name] for name in ("producer_id", "base_offset", "control_type")]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AbortedRanges:
+    """Offsets whose records must not be seen, by producer.
+
+    Attributes:
+        ranges: by producer id, int64[k, 2] of first and last offset, ascending and apart.
+    """
+
+    ranges: dict[int, npt.NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, transactions: Iterable[tuple[int, int, int]]) -> AbortedRanges:
+        """From (producer id, first offset, last offset) in any order."""
+        by_producer: dict[int, set[tuple[int, int]]] = {}
+        for producer_id, first, last in transactions:
+            by_producer.setdefault(producer_id, set()).add((first, last))
+        return cls({key: np.array(sorted(pairs), np.int64) for key, pairs in by_producer.items()})
+
+    def __len__(self) -> int:
+        """How many aborted transactions."""
+        return sum(len(pairs) for pairs in self.ranges.values())
+
+    def drop(self, table: BatchTable) -> BatchTable:
+        """The table without the data batches of aborted transactions."""
+        if not self.ranges or not table.attributes_seen & 0x10:
+            return table
+        suspects = table.is_transactional & ~table.is_control
+        keep = np.ones(len(table), np.bool_)
+        producers = np.unique(table.producer_id[suspects]).tolist()
+        for producer_id in producers:
+            pairs = self.ranges.get(producer_id)
+            if pairs is None:
+                continue
+            rows = np.flatnonzero(suspects & (table.producer_id == producer_id))
+            offsets = table.base_offset[rows]
+            at = np.searchsorted(pairs[:, 0], offsets, side="right") - 1
+            inside = (at >= 0) & (offsets <= pairs[np.maximum(at, 0), 1])
+            keep[rows[inside]] = False
+        return table if keep.all() else table.take(keep)
+
+
+class TransactionWalk:
+    """Follows transactions through the headers of a log, in order.
+
+    Attributes:
+        open: first offset of each producer's undecided transaction.
+        aborted: (producer id, first offset, offset of the marker) of those that were aborted.
+    """
+
+    __slots__ = ("aborted", "open")
+
+    def __init__(self, undecided: dict[int, int] | None = None) -> None:
+        """Begin with transactions known to be open."""
+        self.open: dict[int, int] = dict(undecided or {})
+        self.aborted: list[tuple[int, int, int]] = []
+
+    def feed(self, table: BatchTable, *, offset_end: int | None = None) -> None:
+        """Take the next headers; data at or past `offset_end` opens nothing, markers count."""
+        if not table.attributes_seen & 0x30:
+            return
+        control = table.is_control
+        relevant = (table.producer_id >= 0) & (control | table.is_transactional)
+        chosen = table.rows[relevant][:, _TOLD].tolist()
+        for (producer_id, offset, kind), marks in zip(chosen, control[relevant], strict=True):
+            if not marks:
+                if offset_end is None or offset < offset_end:
+                    self.open.setdefault(producer_id, offset)
+                continue
+            if kind not in (ControlType.ABORT, ControlType.COMMIT):
+                continue  # emptied by compaction, or a marker of another sort
+            first = self.open.pop(producer_id, None)
+            if first is not None and kind == ControlType.ABORT:
+                self.aborted.append((producer_id, first, offset))
+
+
+def last_stable_offset(log: LogSegments) -> int:
+    """The first offset of the earliest undecided transaction, else the log's end.
+
+    Begins at the newest sound producer snapshot; never lies before the log's start. Source: Kafka
+    UnifiedLog.lastStableOffset, with the end of the log for the high watermark.
+    """
+    start, undecided = _newest_snapshot(log)
+    walk = TransactionWalk(undecided)
+    for table in _tables_from(log, start):
+        walk.feed(table)
+    return max(log.log_start_offset, min([*walk.open.values(), log.log_end_offset]))
+
+
+def _newest_snapshot(log: LogSegments) -> tuple[int, dict[int, int]]:
+    """Offset and open transactions of the newest sound snapshot; else the log's start and none."""
+    found = SnapshotFiles.of(log.files).newest_sound(at_most=log.log_end_offset)
+    if found is None or found.offset < log.first_offset:
+        return log.first_offset, {}
+    undecided = {
+        entry.producer_id: entry.current_txn_first_offset
+        for entry in found.entries
+        if entry.current_txn_first_offset >= 0
+    }
+    return found.offset, undecided
+
+
+class AbortedAhead:
+    """Aborted transactions of a log, told to one reader who goes through it from front to back.
+
+    One walk over the headers serves all of the reading; it is never further ahead than it takes to
+    decide what is open where the reader is.
+    """
+
+    __slots__ = ("_end", "_reached", "_tables", "_walk")
+
+    def __init__(self, log: LogSegments, start_offset: int, end_offset: int) -> None:
+        """For a reader of `[start_offset, end_offset)`; nothing is walked yet."""
+        self._tables = _tables_from(log, start_offset)
+        self._walk = TransactionWalk()
+        self._reached = start_offset
+        self._end = end_offset
+
+    def beside(self, start_offset: int, next_base_offset: int | None) -> Keep:
+        """What leaves out aborted records of a segment, and of no other one before the next.
+
+        Args:
+            start_offset: where its reading begins.
+            next_base_offset: of the segment behind it; None for the last.
+        """
+        end = _OFFSET_MAX if next_base_offset is None else next_base_offset
+        ranges = self.within(start_offset, end)
+
+        def keep(table: BatchTable) -> BatchTable:
+            nonlocal ranges, end
+            last = int(table.last_offset.max(initial=0))
+            if last >= end:  # the segment goes on past the next one's base
+                end = last + 1
+                ranges = self.within(start_offset, end)
+            return ranges.drop(table)
+
+        return keep
+
+    def within(self, start_offset: int, end_offset: int) -> AbortedRanges:
+        """Those that touch a stretch, which must not lie in front of the one asked for before."""
+        end = min(end_offset, self._end)
+        while self._reached < end or self._undecided(end):
+            table = next(self._tables, None)
+            if table is None:
+                self._hide_undecided()
+                break
+            self._walk.feed(table, offset_end=self._end)
+            if len(table):
+                self._reached = int(table.last_offset[-1]) + 1
+        self._walk.aborted = [txn for txn in self._walk.aborted if txn[2] >= start_offset]
+        return AbortedRanges.of(self._walk.aborted)
+
+    def _hide_undecided(self) -> None:
+        """At the log's end: what no marker decides is not committed, as where damage took it."""
+        for producer_id, first in self._walk.open.items():
+            self._walk.aborted.append((producer_id, first, _OFFSET_MAX))
+        self._walk.open.clear()
+
+    def _undecided(self, end: int) -> bool:
+        return any(first < end for first in self._walk.open.values())
+
+
+def aborted_ranges(log: LogSegments, start_offset: int, end_offset: int) -> AbortedRanges:
+    """The aborted transactions that matter to a reader of `[start_offset, end_offset)`."""
+    return AbortedAhead(log, start_offset, end_offset).within(start_offset, end_offset)
+
+
+def _tables_from(log: LogSegments, offset: int) -> Iterator[BatchTable]:
+    """Headers from the batch that holds `offset` to the log's end; checksums are left alone."""
+    reached = Reached(offset)
+    infos = log.segments_from(offset)
+    for info, following in zip_longest(infos, infos[1:]):
+        with log.open_segment(info) as segment:
+            start = segment.start_for_offset(offset).position
+            for tile in segment.walk(start=start, on_bad_crc="ignore"):
+                table = tile.table
+                reached.note(table)
+                if len(table) and int(table.last_offset[0]) < reached.offset:
+                    table = table.take(table.last_offset >= reached.offset)
+                yield table
+            reached.leave(segment, None if following is None else following.base_offset)
+
+
+def infos_from(segments: tuple[SegmentInfo, ...], offset: int) -> tuple[SegmentInfo, ...]:
+    """Segments from the one that can hold `offset` on."""
+    first = bisect_right(segments, offset, key=lambda info: info.base_offset) - 1
+    return segments[max(first, 0) :]
+
+
+__all__ = [
+    "AbortedAhead",
+    "AbortedRanges",
+    "TransactionWalk",
+    "aborted_ranges",
+    "infos_from",
+    "last_stable_offset",
+]

@@ -1,0 +1,441 @@
+"""Fetching: the stored bytes of a log from an offset on, as they lie on the disk.
+
+The format on disk is that of the wire, so nothing is decoded, copied twice or changed: an answer is
+a memoryview, or a range of a file for `sendfile`. It is out of one segment, begins with the batch
+that holds the offset, and may end inside a batch, as a fetch of Kafka's does. So it has records
+before the offset that was asked for where that lies inside a batch, and those of overlapping
+segments as they lie; `Fetched.columns` leaves them out, as consumers do.
+
+A fetch reads by positions, never through a map, and beside the writer as `finding` says.
+
+Source: Kafka `UnifiedLog.read`, `LocalLog.read`, `LogSegment.read`.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kseg.constants import StopReason
+from kseg.errors import KsegError, OffsetOutOfRangeError, at_path
+from kseg.files import io
+from kseg.files.index_probe import probe_upper_bound
+from kseg.files.txn_index import AbortedTxn, TxnIndex
+from kseg.format.columns import Workspace, decode
+from kseg.format.header import BatchTable, scan, stop_error
+from kseg.format.request import BYTES_MAX, FIELDS_DEFAULT, ROWS_MAX, Request
+from kseg.format.values import RecordColumns
+from kseg.log.producers.entry import OffsetMetadata
+from kseg.log.reader.aborted import AbortedRanges, aborted_ranges
+from kseg.log.reader.find import (
+    FETCH_BYTES,
+    WINDOW_BYTES,
+    FoundBatch,
+    Source,
+    find_batch,
+    read_window,
+    undisturbed,
+)
+from kseg.log.reader.version import Published, SegmentInfo
+
+if TYPE_CHECKING:
+    from kseg.log.reader.view import LogView
+
+#: Up to where a fetch reads: the log's end, the high watermark, the last stable offset.
+ISOLATIONS: Final = ("log_end", "read_uncommitted", "read_committed")
+#: How far a window reaches beyond what is asked for: the batches between an index entry and the
+#: offset are in it.
+_SLACK_BYTES: Final = 8 << 10
+#: Bytes read at once with the headers; what is larger is read once it is known where it lies.
+_AHEAD_BYTES_MAX: Final = 16 << 10
+_NOTHING: Final = memoryview(b"")
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted.
+
+    Records of the producer are not to be seen from the offset on, up to its next ABORT marker.
+    """
+
+    producer_id: int
+    first_offset: int
+
+
+class FileRange(NamedTuple):
+    """A part of a file, for `sendfile`."""
+
+    path: Path
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fetched:
+    """Stored bytes from an offset on, and where they lie.
+
+    Attributes:
+        start_offset: the offset that was asked for; the first batch may begin before it.
+        segment: base offset of the segment that the bytes are of; -1 where that is not known.
+        position: of the first byte in the log file, hence also how many bytes the segment has
+            before it; -1 where that is not known.
+        size: bytes that the answer has.
+        data: these bytes, as stored, owned by this value; empty if they were not to be read.
+        first_batch_incomplete: fewer bytes were allowed than the first batch has, but some.
+        path: the log file; None if there are no bytes.
+        aborted: transactions whose records are not to be seen; None unless committed records
+            were asked for.
+    """
+
+    start_offset: int
+    segment: int = -1
+    position: int = -1
+    size: int = 0
+    data: memoryview = _NOTHING
+    first_batch_incomplete: bool = False
+    path: Path | None = None
+    aborted: tuple[AbortedTransaction, ...] | None = None
+    _hidden: AbortedRanges | None = None
+
+    @property
+    def size_before(self) -> int:
+        """Bytes of the segment before the first one."""
+        return self.position
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last whole batch; `start_offset` if there is none."""
+        end = self.start_offset
+        for table in self._tables():
+            if len(table):
+                end = max(end, int(table.last_offset[-1]) + 1)
+        return end
+
+    @property
+    def file(self) -> FileRange | None:
+        """Where the bytes lie, for `sendfile`; None if there are none.
+
+        A log that is cut afterwards makes this another range of bytes, or none.
+        """
+        return None if self.path is None else FileRange(self.path, self.position, self.size)
+
+    def columns(
+        self,
+        *,
+        fields: tuple[str, ...] = FIELDS_DEFAULT,
+        max_rows: int = ROWS_MAX,
+        max_bytes: int = BYTES_MAX,
+        control: bool = False,
+        verify_crc: bool = True,
+    ) -> Iterator[RecordColumns]:
+        """The records of the whole batches, as columns.
+
+        None before `start_offset`, and none of transactions in `aborted`. A batch that is cut off
+        at the end is left out. The arguments are those of `Segment.read`.
+
+        Raises:
+            FormatError, LimitExceededError: damage, with path, position and reason, after the
+                records before it.
+        """
+        request = Request(
+            fields=tuple(fields),
+            offset_start=self.start_offset,
+            rows_max=max_rows,
+            bytes_max=max_bytes,
+            control=control,
+            verify_crc=verify_crc,
+        )
+        return self._decode(request)
+
+    def _decode(self, request: Request) -> Iterator[RecordColumns]:
+        workspace = Workspace()
+        for table in self._tables():
+            kept = table if self._hidden is None else self._hidden.drop(table)
+            try:
+                yield from decode(
+                    self.data,
+                    kept,
+                    request,
+                    base=self.position,
+                    source=str(self.path),
+                    workspace=workspace,
+                )
+                if table.stop in (StopReason.BAD_LENGTH, StopReason.BAD_MAGIC):
+                    raise stop_error(table)
+            except KsegError as error:
+                assert self.path is not None
+                raise at_path(error, self.path) from None
+
+    def _tables(self) -> Iterator[BatchTable]:
+        """The headers of the whole batches, so many at a time."""
+        start, end = self.position, self.position + len(self.data)
+        while start < end:
+            table = scan(self.data, base=self.position, start=start, on_bad_crc="ignore")
+            yield table
+            if table.stop is not StopReason.LIMIT:
+                return
+            start = table.end_position
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a fetch is asked for."""
+
+    start_offset: int
+    max_bytes: int
+    isolation: str
+    min_one_message: bool
+    with_data: bool
+
+
+def limit_of(seen: Published, isolation: str) -> OffsetMetadata:
+    """Up to where may be read, and where that lies, if it is known."""
+    if isolation == "log_end":
+        return seen.log_end
+    return seen.high_watermark if isolation == "read_uncommitted" else seen.last_stable
+
+
+def fetch(
+    source: Source,
+    start_offset: int,
+    *,
+    max_bytes: int = FETCH_BYTES,
+    isolation: str = "read_uncommitted",
+    min_one_message: bool = True,
+    with_data: bool = True,
+) -> Fetched:
+    """Stored bytes from the batch that holds an offset on, out of one segment.
+
+    Any thread may call it, beside the writer.
+
+    Args:
+        source: the log.
+        start_offset: the first offset wanted. At the end of what may be read, or beyond it but
+            not beyond the log's end, the answer is empty.
+        max_bytes: no more bytes than that, but for the first batch.
+        isolation: "log_end" to read all there is; "read_uncommitted" what lies below the high
+            watermark; "read_committed" what lies below the last stable offset, and `aborted`.
+        min_one_message: give the first batch whole, however large it is.
+        with_data: false for where the bytes lie, without reading them.
+
+    Raises:
+        OffsetOutOfRangeError: the offset lies before the log's start, or beyond its end.
+        ValueError: `max_bytes` is negative, or there is no such isolation.
+        CorruptRecordError: damage lies where the batch is looked for.
+        OSError: the disk refuses.
+
+    Source: Kafka `UnifiedLog.read`.
+    """
+    if max_bytes < 0:
+        raise ValueError(f"max_bytes is {max_bytes}, and must not be negative")
+    if isolation not in ISOLATIONS:
+        raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+    wanted = _Wanted(start_offset, max_bytes, isolation, min_one_message, with_data)
+    return undisturbed(source, partial(_fetch, source, wanted), _still_holds)
+
+
+def _still_holds(now: Published, fetched: Fetched) -> bool:
+    """Whether no index of transactions was taken away before it was asked."""
+    first = now.sealed[0] if now.sealed else now.active
+    return fetched.aborted is None or fetched.segment < 0 or first.base_offset <= fetched.segment
+
+
+def _fetch(source: Source, wanted: _Wanted, seen: Published) -> Fetched:
+    start = wanted.start_offset
+    if not seen.log_start_offset <= start <= seen.log_end.offset:
+        raise OffsetOutOfRangeError(
+            f"the log holds offsets {seen.log_start_offset} to {seen.log_end.offset - 1}",
+            path=source.path,
+            offset=start,
+        )
+    aborted = () if wanted.isolation == "read_committed" else None
+    limit = limit_of(seen, wanted.isolation)
+    if start >= limit.offset:
+        place = _place_of(seen, limit if start == limit.offset else OffsetMetadata(start))
+        return Fetched(start, place.segment_base_offset, place.position, aborted=aborted)
+    for info in _segments_from(seen, start):
+        fetched = _fetch_from(source, info, seen, limit, wanted)
+        if fetched is not None:
+            return fetched
+    place = seen.log_end
+    return Fetched(start, place.segment_base_offset, place.position, aborted=aborted)
+
+
+def _segments_from(seen: Published, offset: int) -> Iterator[SegmentInfo]:
+    """The segment that can hold `offset`, and those after it, one by one."""
+    if offset < seen.active.base_offset:
+        at = bisect_right(seen.sealed, offset, key=_base_offset) - 1
+        for index in range(max(at, 0), len(seen.sealed)):
+            yield seen.sealed[index]
+    yield seen.active_info
+
+
+def _base_offset(info: SegmentInfo) -> int:
+    return info.files.base_offset
+
+
+def _fetch_from(
+    source: Source,
+    info: SegmentInfo,
+    seen: Published,
+    limit: OffsetMetadata,
+    wanted: _Wanted,
+) -> Fetched | None:
+    """What one segment holds from the offset on; None if it ends before.
+
+    Source: Kafka `LogSegment.read`.
+    """
+    ahead = WINDOW_BYTES
+    if wanted.with_data and wanted.max_bytes <= _AHEAD_BYTES_MAX:
+        ahead = max(ahead, wanted.max_bytes + _SLACK_BYTES)
+    fd = io.open_read(info.path)
+    try:
+        found = find_batch(fd, info, wanted.start_offset, ahead=ahead)
+        if found is None:
+            return None
+        allowed = wanted.max_bytes
+        if wanted.min_one_message:
+            allowed = max(allowed, found.size)
+        end = _end_within(fd, info, seen, limit)
+        size = max(min(end - found.position, allowed), 0)
+        data = _bytes_of(fd, info, found, size) if wanted.with_data else _NOTHING
+    finally:
+        os.close(fd)
+    told = _aborted_within(source, seen, info, found.position + size, wanted)
+    return Fetched(
+        wanted.start_offset,
+        info.base_offset,
+        found.position,
+        size,
+        data,
+        first_batch_incomplete=0 < allowed < found.size,
+        path=info.path,
+        aborted=None if told is None else told.pairs,
+        _hidden=None if told is None else told.ranges,
+    )
+
+
+def _end_within(fd: int, info: SegmentInfo, seen: Published, limit: OffsetMetadata) -> int:
+    """The position in a segment up to which may be read: the start of the batch at the limit."""
+    if limit.position >= 0 and limit.segment_base_offset >= info.base_offset:
+        return limit.position if limit.segment_base_offset == info.base_offset else info.size
+    following = _base_after(seen, info)
+    if following is not None and limit.offset >= following:
+        return info.size
+    found = find_batch(fd, info, limit.offset)
+    return info.size if found is None else found.position
+
+
+def _base_after(seen: Published, info: SegmentInfo) -> int | None:
+    """The base offset of the next segment; None for the active one."""
+    at = bisect_right(seen.sealed, info.base_offset, key=_base_offset)
+    if at < len(seen.sealed):
+        return seen.sealed[at].base_offset
+    return seen.active.base_offset if info.base_offset < seen.active.base_offset else None
+
+
+def _bytes_of(fd: int, info: SegmentInfo, found: FoundBatch, size: int) -> memoryview:
+    """The bytes of an answer, out of what has been read already if they are there."""
+    window = found.window
+    if not window.position <= found.position <= found.position + size <= window.end:
+        window = read_window(fd, info, found.position, size)
+    start = found.position - window.position
+    if size * 2 < len(window.data):  # do not keep a large window alive for a few bytes
+        return memoryview(window.data[start : start + size])
+    return memoryview(window.data)[start : start + size]
+
+
+def _place_of(seen: Published, place: OffsetMetadata) -> OffsetMetadata:
+    """An offset with its place: the batch that holds it, or the first behind it.
+
+    Source: Kafka `UnifiedLog.convertToOffsetMetadataOrThrow`.
+    """
+    if place.position >= 0:
+        return place
+    if place.offset == seen.log_end.offset:
+        return seen.log_end
+    for info in _segments_from(seen, place.offset):
+        fd = io.open_read(info.path)
+        try:
+            found = find_batch(fd, info, place.offset)
+        finally:
+            os.close(fd)
+        if found is not None:
+            return OffsetMetadata(place.offset, info.base_offset, found.position)
+    return seen.log_end
+
+
+# ---- aborted transactions ------------------------------------------------------------------------
+
+
+class _Aborted(NamedTuple):
+    """What committed reading leaves out: as a consumer is told, and as ranges of offsets."""
+
+    pairs: tuple[AbortedTransaction, ...]
+    ranges: AbortedRanges
+
+
+def _aborted_within(
+    source: Source, seen: Published, info: SegmentInfo, end: int, wanted: _Wanted
+) -> _Aborted | None:
+    """The aborted transactions that touch what was fetched, up to position `end` of a segment.
+
+    Of a log under a writer of this process the transaction indexes tell; the end of what was
+    fetched is told by the offset index, so there may be some too many. Of others, whose indexes
+    nobody has compared with the log, its headers do, from where was fetched on.
+
+    Source: Kafka `LocalLog.addAbortedTransactions`.
+    """
+    if wanted.isolation != "read_committed":
+        return None
+    start, upper = wanted.start_offset, _upper_bound(seen, info, end)
+    view: LogView | None = getattr(source, "view", None)
+    if view is not None:
+        ranges = aborted_ranges(view, start, min(upper, seen.last_stable.offset))
+        return _Aborted(_pairs_of(ranges), ranges)
+    found: list[AbortedTxn] = []
+    for segment in _segments_from(seen, info.base_offset):
+        if segment.files.txn_index is None:
+            continue
+        told = TxnIndex.open(segment.files.txn_index).collect_aborted(start, upper)
+        found += told.transactions
+        if told.complete:
+            break
+    pairs = tuple(AbortedTransaction(txn.producer_id, txn.first_offset) for txn in found)
+    ranges = AbortedRanges.of((t.producer_id, t.first_offset, t.last_offset) for t in found)
+    return _Aborted(pairs, ranges)
+
+
+def _pairs_of(ranges: AbortedRanges) -> tuple[AbortedTransaction, ...]:
+    """Ranges as a consumer is told of them, in the order of their markers."""
+    rows = [
+        (last, AbortedTransaction(producer_id, first))
+        for producer_id, pairs in ranges.ranges.items()
+        for first, last in pairs.tolist()
+    ]
+    return tuple(transaction for _, transaction in sorted(rows))
+
+
+def _upper_bound(seen: Published, info: SegmentInfo, end: int) -> int:
+    """An offset at or past the last one in front of position `end`."""
+    if info.files.index is not None:
+        entry = probe_upper_bound(info.files.index, info.base_offset, end)
+        if entry is not None:
+            return entry.offset
+    following = _base_after(seen, info)
+    return seen.log_end.offset if following is None else following
+
+
+__all__ = [
+    "FETCH_BYTES",
+    "ISOLATIONS",
+    "AbortedTransaction",
+    "Fetched",
+    "FileRange",
+    "fetch",
+    "limit_of",
+]

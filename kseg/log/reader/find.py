@@ -1,0 +1,242 @@
+"""The batch that holds an offset, found with few and small reads in a log that grows, or is cut.
+
+Nothing is mapped and nothing is kept: an index entry is asked for, the batch it points at is
+checked, and from there the headers are walked. Where the index cannot be believed the segment is
+walked from its start, as `Segment` does it.
+
+Readers take no lock (`undisturbed`): they look at what was published when they began, and begin
+again if the log was cut meanwhile, so that what they answer is what the log held. Files that
+retention has taken away between two steps lead to another beginning, too. Only where that happens
+again and again do they keep the writer out while they look.
+
+Source: Kafka `LogSegment.translateOffset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+from kseg.constants import StopReason
+from kseg.errors import CorruptRecordError, at_path
+from kseg.files import io
+from kseg.files.index_probe import probe_offset
+from kseg.files.log_file import BATCH_BYTES_TRUSTED
+from kseg.format.header import (
+    COLUMN,
+    HEAD_BYTES,
+    BatchTable,
+    checksum_rule,
+    scan,
+    stop_error,
+)
+from kseg.log.segment.reader import Segment
+
+if TYPE_CHECKING:
+    from kseg.log.reader.version import Published, SegmentInfo
+
+_BASE_OFFSET: Final = COLUMN["base_offset"]
+_LAST_OFFSET: Final = COLUMN["last_offset"]
+_POSITION: Final = COLUMN["position"]
+_SIZE: Final = COLUMN["size"]
+_MAGIC: Final = COLUMN["magic"]
+
+#: What one fetch answers unless told otherwise, as a consumer's `max.partition.fetch.bytes`.
+FETCH_BYTES: Final = 2**20
+#: What is read at a time where no more is asked for: a few times the distance of index entries.
+WINDOW_BYTES: Final = 16 << 10
+#: Headers that are walked at a time.
+_BATCHES: Final = 64
+#: How often a reader begins again that the writer was in the way of, before it keeps him out.
+_ATTEMPTS_MAX: Final = 8
+
+_Answer = TypeVar("_Answer")
+
+
+class Source(Protocol):
+    """A log to read from: what is published may be replaced at any time."""
+
+    @property
+    def path(self) -> Path:
+        """The partition directory."""
+
+    @property
+    def published(self) -> Published:
+        """The log at this moment."""
+
+
+def undisturbed(
+    source: Source,
+    look: Callable[[Published], _Answer],
+    holds: Callable[[Published, _Answer], bool] | None = None,
+) -> _Answer:
+    """What `look` finds, of a log that was not cut while it looked.
+
+    Args:
+        source: the log; one under a writer has a `lock`.
+        look: reads files of what is published.
+        holds: whether an answer is still good by what is published after it.
+
+    Raises:
+        CorruptRecordError, OSError: what `look` raises, where nothing has changed meanwhile.
+    """
+    for _ in range(_ATTEMPTS_MAX):
+        seen = source.published
+        try:
+            answer = look(seen)
+        except (CorruptRecordError, FileNotFoundError):
+            # Damage, or a file that was cut or taken away between two steps.
+            if source.published is seen:
+                raise
+            continue
+        now = source.published
+        if now.cuts.number == seen.cuts.number and (holds is None or holds(now, answer)):
+            return answer
+    with getattr(source, "lock", nullcontext()):
+        return look(source.published)
+
+
+class Window(NamedTuple):
+    """Bytes of a log file from `position` on."""
+
+    position: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """The position behind the last byte."""
+        return self.position + len(self.data)
+
+
+class FoundBatch(NamedTuple):
+    """Where a batch lies, and bytes that have been read on the way; perhaps its own."""
+
+    position: int
+    size: int
+    window: Window
+
+
+def find_batch(
+    fd: int, info: SegmentInfo, offset: int, *, ahead: int = WINDOW_BYTES
+) -> FoundBatch | None:
+    """The first batch of a segment whose last offset is at or past `offset`; None without one.
+
+    Args:
+        fd: the log file, open for reading.
+        info: the segment, and how much of it there is.
+        offset: wanted.
+        ahead: bytes to read at once from where the index leads to.
+
+    Raises:
+        CorruptRecordError: damage lies in between, or the file is shorter than it should be.
+        OSError: the disk refuses.
+    """
+    start = _start(info, offset)
+    window = read_window(fd, info, start, ahead)
+    table = _scan(window, info, start)
+    if start:
+        if table.stop is StopReason.LIMIT and not len(table) and _is_trusted(table):
+            window = read_window(fd, info, start, table.needed)
+            table = _scan(window, info, start)
+        if not _leads_to(table, window, offset):
+            return _find_without_index(info, offset)
+    return _walk(fd, info, offset, window, table)
+
+
+def read_window(fd: int, info: SegmentInfo, position: int, size: int) -> Window:
+    """Bytes of a segment from `position` on, no further than it goes.
+
+    Raises:
+        CorruptRecordError: the file is shorter than it should be.
+    """
+    wanted = min(size, info.size - position)
+    data = io.read_at(fd, position, wanted, info.path)
+    if len(data) < wanted:
+        raise CorruptRecordError(
+            f"the file has {position + len(data)} bytes, not {info.size}: it was cut while it was "
+            "read",
+            path=info.path,
+            position=position + len(data),
+        )
+    return Window(position, data)
+
+
+def _start(info: SegmentInfo, offset: int) -> int:
+    """The position that the index leads to; 0 where it leads nowhere."""
+    if offset <= info.base_offset or info.files.index is None:
+        return 0
+    position = probe_offset(info.files.index, info.base_offset, offset).position
+    return position if position < info.size else 0
+
+
+def _scan(window: Window, info: SegmentInfo, start: int) -> BatchTable:
+    return scan(
+        window.data,
+        base=window.position,
+        start=start,
+        file_end=info.size,
+        batches_max=_BATCHES,
+        on_bad_crc="ignore",
+    )
+
+
+def _is_trusted(table: BatchTable) -> bool:
+    """Whether a batch that is announced may be taken into memory before it is checked."""
+    return 0 < table.needed <= BATCH_BYTES_TRUSTED
+
+
+def _leads_to(table: BatchTable, window: Window, offset: int) -> bool:
+    """Whether a sound batch lies where an index entry points, at or before the offset."""
+    if not len(table):
+        return False
+    row = table.rows[0].tolist()
+    if row[_LAST_OFFSET] > offset and not 0 <= row[_BASE_OFFSET] <= offset:
+        return False
+    start = row[_POSITION] - window.position
+    batch = memoryview(window.data)[start : start + row[_SIZE]]
+    if row[_MAGIC] >= 2 and row[_SIZE] < HEAD_BYTES:
+        return False
+    rule = checksum_rule(batch)
+    return rule.function(batch[rule.covered_at :], 0) == rule.stored(batch)
+
+
+def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
+    """Walk in windows, which also sees to batches of any size, and tries other entries."""
+    with Segment.open(info.path, mapping="never", size=info.size, is_last=info.is_last) as segment:
+        found = segment.lookup(offset)
+    if found is None:
+        return None
+    return FoundBatch(found.position, found.size, Window(found.position, b""))
+
+
+def _walk(
+    fd: int, info: SegmentInfo, offset: int, window: Window, table: BatchTable
+) -> FoundBatch | None:
+    """Go on from what has been walked of a window."""
+    while True:  # each turn takes a batch, or reads one that it will take
+        last_offsets = table.rows[:, _LAST_OFFSET].tolist()
+        for row, last in enumerate(last_offsets):
+            if last >= offset:
+                found = table.rows[row].tolist()
+                return FoundBatch(found[_POSITION], found[_SIZE], window)
+        position = table.end_position
+        if len(last_offsets) < _BATCHES:
+            if table.stop is StopReason.TORN_TAIL:  # or a wrong length, which a walk tells
+                return _find_without_index(info, offset)
+            if table.stop is not StopReason.LIMIT:
+                _check_end(table, info)
+                return None
+            stuck = window.position == position and not table.needed
+            if stuck or table.needed > BATCH_BYTES_TRUSTED:
+                return _find_without_index(info, offset)
+            window = read_window(fd, info, position, max(table.needed, WINDOW_BYTES))
+        table = _scan(window, info, position)
+
+
+def _check_end(table: BatchTable, info: SegmentInfo) -> None:
+    """Tell the end of a segment from damage."""
+    benign = table.stop is StopReason.ZERO_TAIL and info.is_last
+    if table.stop is not StopReason.END and not benign:
+        raise at_path(stop_error(table), info.path)

@@ -1,0 +1,196 @@
+"""What is asked of a partition, in whichever mode it is open: answered by a view of this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg.format.request import FIELDS_DEFAULT
+from kseg.log.reader.fetch import FETCH_BYTES, Fetched, fetch
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from kseg.files.checkpoints import EpochEntry
+    from kseg.files.names import PartitionFiles
+    from kseg.format.values import Record, RecordColumns
+    from kseg.log.locations import BatchLocation, RecordLocation
+    from kseg.log.reader.find import Source
+    from kseg.log.reader.follow import Followed
+    from kseg.log.reader.offsets import EpochEnd, TimestampOffset
+    from kseg.log.reader.version import SegmentInfo
+    from kseg.log.reader.view import LogView
+    from kseg.log.segment.reader import Segment
+
+
+class LogReading:
+    """A base of `Log`, for its size: the questions that `view` answers."""
+
+    __slots__ = ()
+
+    @property
+    def view(self) -> LogView:
+        """The log at this moment, which does not change any more."""
+        raise NotImplementedError
+
+    @property
+    def leader_epochs(self) -> tuple[EpochEntry, ...]:
+        """Epochs and their start offsets, ascending; empty without a checkpoint."""
+        raise NotImplementedError
+
+    def source(self, isolation: str) -> Source:
+        """The log as fetches need it: what is published, or the files as they were."""
+        raise NotImplementedError
+
+    def followed(self, isolation: str) -> Followed:
+        """The log as a follower needs it."""
+        raise NotImplementedError
+
+    @property
+    def path(self) -> Path:
+        """The partition directory."""
+        return self.view.path
+
+    @property
+    def files(self) -> PartitionFiles:
+        """What lies in the directory."""
+        return self.view.files
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """The segments, rising, each with how much of it there is."""
+        return self.view.segments
+
+    @property
+    def topic(self) -> str | None:
+        """From the directory's name; None for a copy under another name."""
+        return self.view.topic
+
+    @property
+    def partition(self) -> int | None:
+        """From the directory's name; None for a copy under another name."""
+        return self.view.partition
+
+    @property
+    def first_offset(self) -> int:
+        """Base offset of the first segment; 0 without segments."""
+        return self.view.first_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset to be read: the first segment's, or a later one after DeleteRecords."""
+        return self.view.log_start_offset
+
+    def open_segment(self, info: SegmentInfo) -> Segment:
+        """Open one segment, no further than it goes here."""
+        return self.view.open_segment(info)
+
+    def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
+        """The segment that can hold `offset`, and those after it."""
+        return self.view.segments_from(offset)
+
+    def lookup(self, offset: int) -> BatchLocation:
+        """The batch that holds `offset`; see `LogView.lookup`."""
+        return self.view.lookup(offset)
+
+    def lookup_time(self, timestamp: int) -> RecordLocation | None:
+        """The first record at or after `timestamp` (ms); None if there is none."""
+        return self.view.lookup_time(timestamp)
+
+    def read(
+        self,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        isolation: str = "read_uncommitted",
+        fields: tuple[str, ...] = FIELDS_DEFAULT,
+        **where: Any,
+    ) -> Iterator[RecordColumns]:
+        """The records of the partition as columns, a bounded piece at a time; see `LogView.read`.
+
+        What is appended meanwhile stays outside. A high watermark that was set by hand holds back
+        "read_committed" alone; "read_uncommitted" answers all that the log holds, unlike `fetch`.
+        """
+        return self.view.read(
+            start_offset=start_offset,
+            end_offset=end_offset,
+            isolation=isolation,
+            fields=fields,
+            **where,
+        )
+
+    def records(self, **where: Any) -> Iterator[Record]:
+        """Each record as an object; takes what `read` takes, but for `fields`."""
+        return self.view.records(**where)
+
+    def fetch(
+        self,
+        start_offset: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        isolation: str = "read_uncommitted",
+        min_one_message: bool = True,
+        with_data: bool = True,
+    ) -> Fetched:
+        """Stored bytes from an offset on, out of one segment; see `kseg.log.reader.fetch.fetch`."""
+        return fetch(
+            self.source(isolation),
+            start_offset,
+            max_bytes=max_bytes,
+            isolation=isolation,
+            min_one_message=min_one_message,
+            with_data=with_data,
+        )
+
+    def follow(
+        self,
+        start_offset: int | None = None,
+        *,
+        isolation: str = "read_uncommitted",
+        timeout: float | None = None,
+        stop: Event | None = None,
+        **columns: Any,
+    ) -> Iterator[RecordColumns]:
+        """The records as columns, as they are written; see `kseg.log.reader.follow.follow`.
+
+        A log open for reading is looked at anew, whatever it was when it was opened.
+        """
+        from kseg.log.reader import follow
+
+        return follow.follow(
+            self.followed(isolation),
+            start_offset,
+            isolation=isolation,
+            timeout=timeout,
+            stop=stop,
+            **columns,
+        )
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record at or after a time in ms, or an end of the log.
+
+        See `kseg.log.reader.offsets.offset_for_timestamp`.
+        """
+        from kseg.log.reader import offsets
+
+        return offsets.offset_for_timestamp(
+            self.source("log_end"), timestamp, epochs=self.leader_epochs
+        )
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd | None:
+        """Where the records of a leader's epoch end; see `kseg.log.reader.offsets`."""
+        from kseg.log.reader import offsets
+
+        return offsets.end_offset_for_epoch(
+            self.source("log_end"), epoch, epochs=self.leader_epochs
+        )
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The records as an Arrow stream; each call starts a new reader."""
+        from kseg import arrow
+
+        return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
+
+
+__all__ = ["LogReading"]

@@ -1,0 +1,171 @@
+"""What readers of a log see: one value that never changes, and is replaced whole.
+
+A reader loads it once and needs no lock: the segments, how much of each is there, and the offsets
+that bound what may be read, all of one moment. And by what readers wait for the next one.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+
+from kseg.files.names import PartitionFiles, SegmentFiles
+
+if TYPE_CHECKING:
+    from kseg.log.producers.entry import OffsetMetadata
+    from kseg.log.segment.reader import Segment
+
+#: In place of a high watermark: this is the only copy, so that all of the log is replicated.
+END: Final = "end"
+HighWatermark = int | Literal["end"]
+#: Cuts that are told apart; readers that missed more go back further than they need.
+_CUTS_KEPT: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A segment at one moment: its files, and how much of its log is to be read."""
+
+    files: SegmentFiles
+    size: int
+    is_last: bool
+
+    @property
+    def base_offset(self) -> int:
+        """From the file's name."""
+        return self.files.base_offset
+
+    @property
+    def path(self) -> Path:
+        """The log file."""
+        return self.files.log
+
+
+class LogSegments(Protocol):
+    """A log at one moment, as far as walks over its segments ask for it."""
+
+    @property
+    def files(self) -> PartitionFiles:
+        """All files of the partition."""
+
+    @property
+    def first_offset(self) -> int:
+        """The base of the first segment."""
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset to be read."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+
+    def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
+        """The segment that can hold `offset`, and those after it."""
+
+    def open_segment(self, info: SegmentInfo) -> Segment:
+        """Open one segment, no further than the log goes."""
+
+
+class Cuts(NamedTuple):
+    """How often a log was cut, and how far down, for those who read beside it.
+
+    Attributes:
+        number: of the last one; raised before its first byte goes, so that what was read between
+            two looks at the same number is what the log held.
+        ends: (number, end offset) of cuts, the ends rising: the lowest one from each of those on.
+    """
+
+    number: int = 0
+    ends: tuple[tuple[int, int], ...] = ()
+
+    def cut_at(self, end_offset: int) -> Cuts:
+        """One more, after which the log ends at `end_offset`."""
+        number = self.number + 1
+        kept = [(at, end) for at, end in self.ends if end < end_offset]
+        if len(kept) == _CUTS_KEPT:  # the two oldest as one that goes as far down, and is as new
+            kept[:2] = [(kept[1][0], kept[0][1])]
+        return Cuts(number, (*kept, (number, end_offset)))
+
+    def lowest_end_since(self, number: int) -> int | None:
+        """The lowest end that a cut behind that of `number` has left; None without any."""
+        return next((end for at, end in self.ends if at > number), None)
+
+
+class Published(NamedTuple):
+    """A log at one moment. Made once for each append, hence a tuple.
+
+    Attributes:
+        sealed: the segments that are not appended to any more, rising.
+        active: the files of the last segment; `log_end` says how much of it there is.
+        log_start_offset: the first offset to be read.
+        log_end: the next offset to be given, the base of the active segment, and its size.
+        high_watermark: what lies below may be shown; its place is -1 where it is not known.
+        last_stable: below it every transaction is decided, and all is below the high watermark.
+        recovery_point: what lies below is known to be flushed.
+        cuts: how often the log was cut; what was read of it while this changed is not to be used.
+    """
+
+    sealed: tuple[SegmentInfo, ...]
+    active: SegmentFiles
+    log_start_offset: int
+    log_end: OffsetMetadata
+    high_watermark: OffsetMetadata
+    last_stable: OffsetMetadata
+    recovery_point: int
+    cuts: Cuts = Cuts()
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+        return self.log_end.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where records end that may be read as committed."""
+        return self.last_stable.offset
+
+    @property
+    def active_info(self) -> SegmentInfo:
+        """The active segment."""
+        return SegmentInfo(self.active, self.log_end.position, is_last=True)
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """All segments, rising; the last one is active."""
+        return (*self.sealed, self.active_info)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all logs."""
+        return sum(info.size for info in self.sealed) + self.log_end.position
+
+    def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
+        """The segment that can hold `offset`, and those after it; all, if it lies before them."""
+        if offset >= self.active.base_offset:
+            return (self.active_info,)
+        at = bisect_right(self.sealed, offset, key=lambda info: info.base_offset)
+        return (*self.sealed[max(at - 1, 0) :], self.active_info)
+
+
+class Changes(threading.Condition):
+    """A condition that knows whether anybody waits, so that telling nobody costs nothing."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        """Wait and tell under `lock`."""
+        super().__init__(lock)
+        self.waiting = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """As of any condition; the lock is held."""
+        self.waiting += 1
+        try:
+            return super().wait(timeout)
+        finally:
+            self.waiting -= 1
+
+
+__all__ = ["END", "Changes", "Cuts", "HighWatermark", "Published", "SegmentInfo"]

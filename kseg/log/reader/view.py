@@ -1,0 +1,351 @@
+"""LogView: a partition directory at one moment, as an ordered row of segments, for reading.
+
+What is seen is a snapshot: the files and their sizes at that moment. What is appended later stays
+outside; a torn tail at the snapshot's end is an unfinished write of another process, not damage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from itertools import zip_longest
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg.errors import CorruptRecordError, KsegError, NotALogError, OffsetOutOfRangeError
+from kseg.files import checkpoints
+from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.files.mapping import Mapping
+from kseg.files.names import (
+    PartitionFiles,
+    PartitionName,
+    PathKind,
+    classify_path,
+    list_partition,
+    parse_partition_dir,
+)
+from kseg.format.request import FIELDS_DEFAULT, NO_END
+from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
+from kseg.log.locations import BatchLocation, RecordLocation
+from kseg.log.reader import aborted
+from kseg.log.reader.overlaps import Reached, end_of
+from kseg.log.reader.version import Published, SegmentInfo
+from kseg.log.segment.reader import Segment
+
+if TYPE_CHECKING:
+    from kseg.format.header import BatchTable
+
+    OnError = Callable[[KsegError], None]
+    Keep = Callable[[BatchTable], BatchTable]
+
+#: How often a directory is listed whose files go away while it is looked at.
+_LISTINGS_MAX: Final = 8
+ISOLATIONS: Final = ("read_uncommitted", "read_committed")
+
+
+class LogView:
+    """One partition at one moment, read-only. Holds no file open.
+
+    Attributes:
+        path: the partition directory.
+        segments: rising, each with how much of it there was.
+        published: what this process published of a log that it appends to; else None.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        segments: tuple[SegmentInfo, ...],
+        mapping: Mapping,
+        *,
+        files: PartitionFiles | None = None,
+        published: Published | None = None,
+        now: Callable[[], Published] | None = None,
+    ) -> None:
+        """Take over a listing, or what a log under a writer of this process is; use `open`."""
+        self.path: Final = path
+        self.segments: Final = segments
+        self._mapping: Final[Mapping] = mapping
+        self._files = files
+        self.published: Final = published
+        self._now: Final = now
+
+    @classmethod
+    def of(
+        cls, path: Path, published: Published, mapping: Mapping, now: Callable[[], Published]
+    ) -> LogView:
+        """A log that this process appends to, as it was published; no look at the disk.
+
+        Args:
+            path: the partition directory.
+            published: the log.
+            mapping: how to open files.
+            now: what is published at the moment, so that a cut is noticed.
+        """
+        return cls(path, published.segments, mapping, published=published, now=now)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], *, mapping: Mapping = "auto") -> LogView:
+        """Look at a partition directory; no file is opened until something is asked of it.
+
+        Args:
+            path: the directory, under Kafka's name or another.
+            mapping: "auto" maps files unless another process holds the data directory; "always",
+                "never".
+
+        Raises:
+            NotALogError: there is no segment in it.
+            OSError: it cannot be listed.
+        """
+        if classify_path(path).kind is not PathKind.PARTITION:
+            raise NotALogError("not a partition directory", path=path)
+        files, sizes = _list(path)
+        last = len(sizes) - 1
+        infos = tuple(
+            SegmentInfo(segment, size, index == last)
+            for index, (segment, size) in enumerate(zip(files.segments, sizes, strict=True))
+        )
+        return cls(files.path, infos, mapping, files=files)
+
+    # ---- what it is ------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> PartitionFiles:
+        """What lies in the directory; listed when it is first asked for."""
+        if self._files is None:
+            self._files = list_partition(self.path)
+        return self._files
+
+    @cached_property
+    def name(self) -> PartitionName | None:
+        """What the directory's name says; None for a copy under another name."""
+        if self._files is not None:
+            return self._files.name
+        with suppress(NotALogError):
+            return parse_partition_dir(self.path.name)
+        return None
+
+    @property
+    def topic(self) -> str | None:
+        """From the directory's name; None for a copy under another name."""
+        return self.name.topic if self.name else None
+
+    @property
+    def partition(self) -> int | None:
+        """From the directory's name; None for a copy under another name."""
+        return self.name.partition if self.name else None
+
+    @property
+    def first_offset(self) -> int:
+        """Base offset of the first segment; 0 without segments."""
+        return self.segments[0].base_offset if self.segments else 0
+
+    @cached_property
+    def log_start_offset(self) -> int:
+        """The first offset to be read: the first segment's, or a later one after DeleteRecords.
+
+        `log-start-offset-checkpoint` of the data directory says so; one that cannot be read says
+        nothing.
+        """
+        if self.published is not None:
+            return self.published.log_start_offset
+        if self.topic is None or self.partition is None:
+            return self.first_offset
+        path = self.path.resolve().parent / "log-start-offset-checkpoint"
+        try:
+            offsets = checkpoints.read_offset_checkpoint(path).offsets
+        except (KsegError, OSError):
+            return self.first_offset
+        named = offsets.get(TopicPartition(self.topic, self.partition), 0)
+        return max(self.first_offset, named)
+
+    @cached_property
+    def log_end_offset(self) -> int:
+        """The offset after the last whole batch of the snapshot."""
+        if self.published is not None:
+            return self.published.log_end_offset
+        for info in reversed(self.segments):
+            with self.open_segment(info) as segment:
+                end = end_of(segment)
+            if end is not None:
+                return end
+        return self.segments[-1].base_offset if self.segments else 0
+
+    @cached_property
+    def last_stable_offset(self) -> int:
+        """Where committed records end: the first offset of the earliest undecided transaction."""
+        if self.published is not None:
+            return self.published.last_stable_offset
+        return aborted.last_stable_offset(self)
+
+    @cached_property
+    def leader_epochs(self) -> tuple[EpochEntry, ...]:
+        """Epochs and their start offsets, ascending; empty without a checkpoint.
+
+        Raises:
+            CorruptIndexError: the checkpoint is malformed.
+        """
+        if self.files.leader_epochs is None:
+            return ()
+        return checkpoints.read_leader_epochs(self.files.leader_epochs).effective
+
+    # ---- segments --------------------------------------------------------------------------------
+
+    def open_segment(self, info: SegmentInfo) -> Segment:
+        """Open one segment of the snapshot, no further than the snapshot goes."""
+        return Segment.open(info.path, mapping=self._mapping, size=info.size, is_last=info.is_last)
+
+    def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
+        """The segment that can hold `offset`, and those after it."""
+        return aborted.infos_from(self.segments, offset)
+
+    # ---- finding ---------------------------------------------------------------------------------
+
+    def lookup(self, offset: int) -> BatchLocation:
+        """The batch that holds `offset`, or the first after it where compaction has left a gap.
+
+        Raises:
+            OffsetOutOfRangeError: it lies before the log's start, or at its end or beyond.
+        """
+        if offset >= self.log_start_offset:
+            for info in self.segments_from(offset):
+                with self.open_segment(info) as segment:
+                    found = segment.lookup(offset)
+                if found is not None:
+                    return found
+        raise OffsetOutOfRangeError(
+            f"the log holds offsets {self.log_start_offset} to {self.log_end_offset - 1}",
+            path=self.path,
+            offset=offset,
+        )
+
+    def lookup_time(self, timestamp: int) -> RecordLocation | None:
+        """The first record at or after `timestamp` (ms); None if there is none.
+
+        Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
+        """
+        for info in self.segments_from(self.log_start_offset):
+            with self.open_segment(info) as segment:
+                found = segment.lookup_time(timestamp, start_offset=self.log_start_offset)
+            if found is not None:
+                return found
+        return None
+
+    # ---- reading ---------------------------------------------------------------------------------
+
+    def read(
+        self,
+        *,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        isolation: str = "read_uncommitted",
+        fields: tuple[str, ...] = FIELDS_DEFAULT,
+        **where: Any,
+    ) -> Iterator[RecordColumns]:
+        """The records of the partition as columns, a bounded piece at a time.
+
+        Args:
+            start_offset, end_offset: records with `start_offset <= offset < end_offset`, none
+                before the log's start. Each offset comes once, rising, also where segments hold
+                the same ones; see `kseg.log.reader.overlaps`.
+            isolation: "read_uncommitted", or "read_committed": no records of aborted transactions,
+                and none at or past the last stable offset.
+            fields: names out of `kseg.format.columns.FIELDS`.
+            where: what else `Segment.read` takes, but for positions.
+
+        Raises:
+            FormatError, LimitExceededError: damage, as `Segment.read` says.
+            CorruptRecordError: this process has cut the log meanwhile.
+            FileNotFoundError: a segment of the snapshot is gone when its turn comes, as retention
+                and compaction of a live broker do it; `refresh`, and go on from its
+                `log_start_offset` or the last offset seen.
+        """
+        if isolation not in ISOLATIONS:
+            raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+        start = max(self.log_start_offset, start_offset or 0)
+        end = NO_END if end_offset is None else end_offset
+        ahead = None
+        if isolation == "read_committed":
+            end = min(end, self.last_stable_offset)
+            ahead = aborted.AbortedAhead(self, start, end)
+        return self._read(start, end, fields, ahead, where)
+
+    def _read(
+        self,
+        start: int,
+        end: int,
+        fields: tuple[str, ...],
+        ahead: aborted.AbortedAhead | None,
+        where: dict[str, Any],
+    ) -> Iterator[RecordColumns]:
+        reached = Reached(start)
+        infos = self.segments_from(start)
+        for info, following in zip_longest(infos, infos[1:]):
+            # A segment may hold records below its base: only a gap in front of it leaves room.
+            if min(info.base_offset, reached.offset) >= end:
+                return
+            next_base = None if following is None else following.base_offset
+            hidden = (
+                None if ahead is None else ahead.beside(max(start, info.base_offset), next_base)
+            )
+            with self.open_segment(info) as segment:
+                pieces = segment.read(
+                    start_offset=reached.offset,
+                    end_offset=end,
+                    fields=fields,
+                    **{**where, "keep": _noting(reached, hidden or where.get("keep"))},
+                )
+                for columns in pieces:
+                    self._check_not_cut(end if next_base is None else next_base)
+                    yield columns
+                reached.leave(segment, next_base)
+
+    def _check_not_cut(self, segment_end: int) -> None:
+        """Refuse what was read of a segment that this process has cut meanwhile."""
+        if self._now is None or self.published is None:
+            return
+        lowest = self._now().cuts.lowest_end_since(self.published.cuts.number)
+        if lowest is not None and lowest < segment_end:
+            raise CorruptRecordError(
+                f"the log was cut at {lowest} while it was read; read on from there",
+                path=self.path,
+            )
+
+    def records(self, **where: Any) -> Iterator[Record]:
+        """Each record as an object; takes what `read` takes, but for `fields`."""
+        for columns in self.read(fields=RECORD_FIELDS, **where):
+            yield from columns.records()
+
+    def __repr__(self) -> str:
+        """The path and the number of segments."""
+        return f"LogView({str(self.path)!r}, {len(self.segments)} segments)"
+
+
+def _noting(reached: Reached, keep: Keep | None) -> Keep:
+    """What is told of every table, and leaves out what `keep` does."""
+
+    def note(table: BatchTable) -> BatchTable:
+        reached.note(table)
+        return table if keep is None else keep(table)
+
+    return note
+
+
+def _list(path: str | PathLike[str]) -> tuple[PartitionFiles, list[int]]:
+    """The files and the sizes of the logs; listed again where retention renamed one meanwhile."""
+    for _ in range(_LISTINGS_MAX - 1):
+        files = list_partition(path)
+        with suppress(FileNotFoundError):
+            return files, _sizes(files)
+    files = list_partition(path)
+    return files, _sizes(files)
+
+
+def _sizes(files: PartitionFiles) -> list[int]:
+    return [os.stat(segment.log).st_size for segment in files.segments]
+
+
+__all__ = ["ISOLATIONS", "LogView"]

@@ -1,0 +1,367 @@
+"""A log as Kafka 4.2.0 loads it, step by step, its silence and its mistakes included.
+
+Nothing is added and nothing is made better: a torn tail under a clean mark stays and hides what
+lies in front of it, a garbled index leads to wherever it points, and what a load fails on is
+raised. Left out is what nothing stored depends on, and what no look at the headers tells:
+
+- the room that a broker takes in advance: indexes of full size beside the last segment, and under
+  `preallocate` the zeros of a new log; what is left here is as after a clean stop;
+- a batch that counts as a compressed message because its magic byte was flipped: Kafka inflates it
+  to learn its offset, and may fail over that;
+- segments of negative offsets.
+
+Source: Kafka `LogLoader`, `LogSegment.sanityCheck`, `UnifiedLog.rebuildProducerState`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+from kseg.constants import NO_TIMESTAMP, StopReason
+from kseg.errors import (
+    CorruptIndexError,
+    OffsetsOutOfOrderError,
+)
+from kseg.files import checkpoints
+from kseg.files.grammar import offset_from_file_name
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from kseg.log import epochs as leader_epochs
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.producers.snapshots import rebuild
+from kseg.log.recovery import raw_lookups, split
+from kseg.log.recovery.load_context import (
+    DELETE_SUFFIX,
+    INDEX,
+    INDEX_SUFFIXES,
+    LOG,
+    TIMEINDEX,
+    TXNINDEX,
+    Bench,
+    LoadedLog,
+    file_of,
+)
+from kseg.log.recovery.plan_values import CutPlace
+from kseg.log.recovery.sweep import Swept, check_followed, sweep_segment
+from kseg.log.recovery.temporary_files import clear
+from kseg.log.segment.index_entries import Latest
+
+if TYPE_CHECKING:
+    from kseg.log.producers.snapshots import SnapshotFiles
+    from kseg.log.producers.state import ProducerState
+    from kseg.log.segment.reader import Segment
+
+_AS_BROKER: Final = "as a broker does"
+
+
+def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
+    """Take all steps; answers the log and the names of leftovers.
+
+    Raises:
+        KsegError: Kafka fails to load the log.
+        OSError: the disk refuses.
+    """
+    bench.epochs = _read_epochs(bench)
+    room = bench.inputs.config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
+    leftovers = clear(bench.scene, as_broker=True, index_bytes=room)
+    split.retried(bench, lambda: _find(bench))
+    if bench.scene.directory.name.endswith(DELETE_SUFFIX):
+        if not bench.bases:
+            _begin_at(bench, 0)
+        end, point = 0, 0
+    else:
+        end, point = split.retried(bench, lambda: _recover(bench))
+        _check_room(bench)
+    return _finish(bench, end, point), leftovers
+
+
+def _read_epochs(bench: Bench) -> LeaderEpochs:
+    scene, name = bench.scene, leader_epochs.FILE_NAME
+    if name not in scene.files:
+        scene.create(name, _AS_BROKER)
+        return LeaderEpochs(None)
+    return LeaderEpochs(None, checkpoints.read_leader_epochs(scene.files[name].source).effective)
+
+
+# ---- which segments there are --------------------------------------------------------------------
+
+
+def _find(bench: Bench) -> None:
+    """Source: Kafka `LogLoader.loadSegmentFiles`."""
+    bench.bases.clear()
+    scene = bench.scene
+    for name in scene.names():
+        if name.endswith(INDEX_SUFFIXES):
+            base = offset_from_file_name(name)
+            if file_of(base, LOG) not in scene.files:
+                scene.remove(name, "an index without its log", keep=True)
+        elif name.endswith(f".{LOG}"):
+            _check(bench, offset_from_file_name(name))
+    scene.settle()
+
+
+def _check(bench: Bench, base: int) -> None:
+    """Source: Kafka `LogSegment.sanityCheck`."""
+    scene = bench.scene
+    if file_of(base, LOG) not in scene.files:
+        scene.settle()
+        scene.create(file_of(base, LOG), _AS_BROKER)
+    times = file_of(base, TIMEINDEX)
+    if file_of(base, INDEX) not in scene.files:
+        _recover_segment(bench, base, "its offset index is missing")
+    else:
+        if times not in scene.files:
+            scene.put(times, b"", "an empty one in place of none")
+        if file_of(base, TXNINDEX) in scene.files and not _is_sane(bench, base):
+            _recover_segment(bench, base, "its transaction index is corrupt")
+    bench.add(base)
+
+
+def _is_sane(bench: Bench, base: int) -> bool:
+    """Source: Kafka `TransactionIndex.sanityCheck`, `AbortedTxn.version`."""
+    data = bench.scene.read(file_of(base, TXNINDEX))
+    starts = range(0, len(data) - TXN_ENTRY_BYTES + 1, TXN_ENTRY_BYTES)
+    for at in starts:
+        if 0 < data[at] < 128:
+            raise CorruptIndexError(
+                f"version {data[at]} of an aborted transaction is not known",
+                path=bench.path(base, TXNINDEX),
+                position=at,
+            )
+    return all(int.from_bytes(data[at + 18 : at + 26], "big", signed=True) >= base for at in starts)
+
+
+# ---- recovery ------------------------------------------------------------------------------------
+
+
+def _recover_segment(bench: Bench, base: int, why: str) -> Swept:
+    """Walk a segment, cut it and make what follows from it anew; while segments are being found.
+
+    Source: Kafka `LogLoader.recoverSegment`.
+    """
+    bench.note(base)
+    state, snapshots = _state_at(bench, base)
+    swept = _swept(bench, base, state)
+    if swept.error is not None:
+        raise swept.error
+    if file_of(base, INDEX) in bench.scene.files:
+        # It comes back last of all, and says until then that there is work to be done.
+        bench.scene.remove(file_of(base, INDEX), why, keep=False)
+        bench.scene.settle()
+    _cut(bench, swept, why)
+    if bench.epochs.dirty:
+        bench.put_epochs(bench.epochs.entries, "not what the log says")
+    snapshots.take(state)
+    bench.scene.settle()
+    bench.install(swept, why)
+    return swept
+
+
+def _swept(bench: Bench, base: int, state: ProducerState) -> Swept:
+    if not bench.size(base):
+        # Also that beside a log of a negative offset, of which nothing else wants to know.
+        latest = Latest(NO_TIMESTAMP, base)
+        return Swept(base, 0, 0, StopReason.END, None, (), base, latest, b"", b"", (), 0, 0)
+    with bench.open(base) as segment:
+        swept = sweep_segment(
+            segment,
+            config=bench.inputs.config,
+            producers=state,
+            epochs=bench.epochs,
+            as_broker=True,
+        )
+    bench.walked(base, swept.size)
+    return swept
+
+
+def _state_at(bench: Bench, base: int) -> tuple[ProducerState, SnapshotFiles]:
+    """Producers as of a segment's base offset, from the segments found so far."""
+    state, snapshots = bench.new_state(), bench.same_snapshots()
+    _rebuild(bench, state, snapshots, bench.inputs.log_start_offset, base, clean=False)
+    return state, snapshots
+
+
+def _rebuild(
+    bench: Bench,
+    state: ProducerState,
+    snapshots: SnapshotFiles,
+    log_start_offset: int,
+    end_offset: int,
+    *,
+    clean: bool,
+) -> None:
+    at = bisect_right(bench.bases, end_offset)
+    floor = bench.bases[at - 1] if at else None
+
+    def feed(state: ProducerState, segment: Segment, end: int, _on_error: object) -> None:
+        base = segment.base_offset
+        entries = _index(bench, base)
+        raw_lookups.feed_segment(state, segment, entries, end, holds_end=base == floor)
+
+    rebuild(
+        state,
+        snapshots,
+        bench.sources(),
+        log_start_offset=log_start_offset,
+        end_offset=end_offset,
+        now_ms=bench.inputs.now_ms,
+        clean=clean,
+        magic=bench.inputs.config.message_format_magic,
+        feed=feed,
+    )
+
+
+def _index(bench: Bench, base: int) -> bytes:
+    """A segment's offset index as it lies; none if nobody has held it, which leads to the start."""
+    name = file_of(base, INDEX)
+    if bench.held is not None and bench.held[0] == base:
+        return bench.held[1]
+    return bench.scene.read(name) if name in bench.scene.files else b""
+
+
+def _cut(bench: Bench, swept: Swept, why: str) -> None:
+    if swept.truncated_bytes:
+        bench.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
+
+
+def _recover(bench: Bench) -> tuple[int, int]:
+    """The log's end and recovery point.
+
+    Source: Kafka `LogLoader.recoverLog`.
+    """
+    inputs = bench.inputs
+    if not inputs.clean:
+        _recover_unflushed(bench)
+    if bench.bases:
+        end = _next_offset(bench)
+        if end >= inputs.log_start_offset:
+            return end, end if inputs.clean else min(inputs.recovery_point, end)
+        _begin_anew(bench)
+    if not bench.bases:
+        _begin_at(bench, inputs.log_start_offset)
+    end = _next_offset(bench)
+    return end, min(inputs.recovery_point, end)
+
+
+def _recover_unflushed(bench: Bench) -> None:
+    """Every segment from the recovery point on, up to the first that loses bytes."""
+    why = "it may not have been flushed"
+    todo = bench.from_offset(bench.inputs.recovery_point)
+    bench.to_walk_bytes += sum(map(bench.size, todo))
+    for number, base in enumerate(todo):
+        state, snapshots = _state_at(bench, base)
+        swept = _swept(bench, base, state)
+        refused = isinstance(swept.error, OffsetsOutOfOrderError)
+        if swept.error is not None and not refused:
+            raise swept.error
+        gone = bench.size(base) if refused else swept.truncated_bytes
+        if gone:
+            bench.drop(todo[number + 1 :], "it follows a segment that was cut")
+        if refused:
+            _empty(bench, swept)
+        else:
+            _cut(bench, swept, "no sound batch follows")
+            snapshots.take(state)
+            bench.install(swept, why)
+        if gone:
+            return
+
+
+def _empty(bench: Bench, swept: Swept) -> None:
+    """A segment whose offsets cannot be indexed is emptied.
+
+    Source: Kafka `LogLoader.recoverLog`, which catches `InvalidOffsetException`.
+    """
+    base, why = swept.base_offset, "offsets out of order"
+    bench.cut_log(base, 0, base, why)
+    for kind in (TXNINDEX, TIMEINDEX, INDEX):
+        name = file_of(base, kind)
+        if name in bench.scene.files or kind != TXNINDEX or swept.aborted:
+            bench.scene.put(name, b"", why)
+    bench.held = (base, b"")
+    bench.outcome(base, 0, 0, 0, why)
+
+
+def _next_offset(bench: Bench) -> int:
+    base = bench.bases[-1]
+    with bench.open(base) as segment:
+        end = raw_lookups.next_offset(segment, _index(bench, base))
+    check_followed(end, bench.path(base))
+    return end
+
+
+def _begin_anew(bench: Bench) -> None:
+    """The log ends in front of its start: nothing of it stays.
+
+    Source: Kafka `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
+    """
+    bench.epochs.clear()
+    bench.put_epochs((), "the log begins anew")
+    bench.epochs.dirty = False
+    start = bench.inputs.log_start_offset
+    if bench.cut is None:
+        bench.cut = CutPlace(bench.path(start), 0, start)
+    bench.drop(list(bench.bases), "the log ends in front of its start")
+    bench.snapshots().truncate_fully_and_start_at(bench.new_state(), start)
+    bench.scene.settle()
+
+
+def _begin_at(bench: Bench, base: int) -> None:
+    """Source: Kafka `LogSegment.open`, `LogSegment.resizeIndexes`."""
+    bench.begin_at(base, "the first segment")
+    for kind in (INDEX, TIMEINDEX):
+        bench.scene.put(file_of(base, kind), b"", "the first segment")
+
+
+def _check_room(bench: Bench) -> None:
+    """The indexes of the last segment get their full size, which they must not exceed.
+
+    Source: Kafka `AbstractIndex.resize`.
+    """
+    base, room = bench.bases[-1], bench.inputs.config.segment_index_bytes
+    for kind, entry in ((INDEX, OFFSET_ENTRY_BYTES), (TIMEINDEX, TIME_ENTRY_BYTES)):
+        name = file_of(base, kind)
+        size = bench.scene.size(name) if name in bench.scene.files else 0
+        # One whose bytes are nobody's is as large as its entries.
+        if size != room // entry * entry and size // entry > room // entry:
+            raise CorruptIndexError(
+                f"{size} bytes do not go into an index of {room}", path=bench.scene.path(name)
+            )
+
+
+# ---- the end -------------------------------------------------------------------------------------
+
+
+def _finish(bench: Bench, end: int, point: int) -> LoadedLog:
+    """Epochs, snapshots and producers as of the log's end."""
+    inputs = bench.inputs
+    start = max(inputs.log_start_offset, bench.bases[0])
+    _end_epochs(bench, end)
+    snapshots = bench.snapshots()
+    snapshots.remove_stray(bench.bases)
+    state = bench.new_state()
+    _rebuild(bench, state, snapshots, start, end, clean=inputs.clean)
+    bench.scene.settle()
+    return LoadedLog(start, end, max(point, start), bench.epochs, state, snapshots)
+
+
+def _end_epochs(bench: Bench, end: int) -> None:
+    """Whatever removes an entry has the file written, even if it comes back.
+
+    Source: Kafka `LeaderEpochFileCache.truncateFromStart`.
+    """
+    epochs, start = bench.epochs, bench.inputs.log_start_offset
+    latest = epochs.latest
+    changed = epochs.dirty or (latest is not None and latest.start_offset >= end)
+    epochs.truncate_from_end(end)
+    earliest = epochs.earliest
+    changed = changed or (earliest is not None and earliest.start_offset <= start)
+    epochs.truncate_from_start(start)
+    if changed:
+        bench.put_epochs(epochs.entries, "not what the log says")
+    epochs.dirty = False
+
+
+__all__ = ["load"]

@@ -1,0 +1,159 @@
+"""The end of a log that was closed in good order, where it is not sound.
+
+What follows the last whole batch is cut. The index of the last segment leads there past whatever
+lies in front; that is looked at now, too:
+
+    all of it is sound       the indexes are made anew
+    the index misled         the end is where a walk over all of the segment comes to
+    damage lies in front     stays as it is, and so does what is behind it up to the cut: the
+                             indexes keep their entries, since without them the log would seem to
+                             end at the damage
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+from kseg.constants import StopReason
+from kseg.errors import OffsetOverflowError, OffsetsOutOfOrderError
+from kseg.log.recovery import split
+from kseg.log.recovery.load_context import INDEX, TIMEINDEX, TXNINDEX, Bench, file_of
+from kseg.log.recovery.plan_values import RecoveryFinding, code_of
+from kseg.log.recovery.sanity import LogEnd
+from kseg.log.recovery.sweep import Swept, sweep_segment
+
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+_TXN_ENTRY: Final = struct.Struct(">hqqqq")
+#: What a cut is called for, in a few words.
+WHY_CUT: Final = {
+    StopReason.TORN_TAIL: "the last batch is incomplete",
+    StopReason.ZERO_TAIL: "only zeros follow",
+    StopReason.BAD_LENGTH: "no batch can have the size that follows",
+    StopReason.BAD_MAGIC: "no release wrote the magic that follows",
+    StopReason.BAD_CRC: "the next batch does not match its checksum",
+    StopReason.LIMIT: "the offsets of the next batch are out of order",
+    StopReason.END: "too few bytes for a batch follow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CutEnd:
+    """A log's end after the cut.
+
+    Attributes:
+        next_offset: the offset behind the last batch.
+        reindex: whether the indexes of the last segment are to be made anew.
+    """
+
+    next_offset: int
+    reindex: bool
+
+
+def cut_clean_end(bench: Bench, found: LogEnd) -> CutEnd:
+    """Cut off what follows the last whole batch; nothing in front of it.
+
+    Raises:
+        KsegError: the segment cannot be walked; nothing is changed.
+        OSError: the disk refuses.
+    """
+    base = found.base_offset
+    swept, end = _swept(bench, base), found
+    sound = swept.valid_bytes >= found.position or _is_split(bench, swept)
+    if not sound:
+        _note(bench, _where(swept), "; left as it is")
+        _trim_indexes(bench, found)
+    elif swept.valid_bytes > found.position:
+        end = _where(swept)
+    reason = end.cut_reason
+    if reason is not None and end.position < bench.size(base):
+        _note(bench, end, ", though the log was closed in good order; cut")
+        if sound:
+            _remove_index(bench, base, WHY_CUT[reason])
+        bench.cut_log(base, end.position, end.next_offset, WHY_CUT[reason])
+    return CutEnd(end.next_offset, sound)
+
+
+def _swept(bench: Bench, base: int) -> Swept:
+    with bench.open(base) as segment:
+        swept = sweep_segment(segment, config=bench.inputs.config)
+    error = swept.error
+    if error is None or _is_split(bench, swept):
+        return swept
+    if isinstance(error, OffsetOverflowError | OffsetsOutOfOrderError) and swept.valid_bytes:
+        return swept
+    raise error
+
+
+def _is_split(bench: Bench, swept: Swept) -> bool:
+    """Whether what ended the walk is mended by a split, once the end is cut."""
+    overflows = isinstance(swept.error, OffsetOverflowError)
+    return overflows and split.overflows(bench, swept.base_offset)
+
+
+def _where(swept: Swept) -> LogEnd:
+    """Where a walk over all of the segment ended."""
+    return LogEnd(swept.base_offset, swept.next_offset, swept.valid_bytes, swept.stop)
+
+
+def _note(bench: Bench, end: LogEnd, done: str) -> None:
+    assert end.cut_reason is not None
+    path, message = bench.path(end.base_offset), WHY_CUT[end.cut_reason] + done
+    code = code_of(end.cut_reason)
+    found = RecoveryFinding(code, path, message, end.position, end.next_offset)
+    bench.findings.append(found)
+
+
+def _remove_index(bench: Bench, base: int, why: str) -> None:
+    """Without it whoever is interrupted knows that indexes are to be made anew."""
+    name = file_of(base, INDEX)
+    if name in bench.scene.files:
+        bench.scene.remove(name, why, keep=False)
+        bench.scene.settle()
+
+
+def _trim_indexes(bench: Bench, found: LogEnd) -> None:
+    """Let no entry lead past the cut; the one by which the end was found is the last."""
+    base, end = found.base_offset, found.next_offset
+
+    def leads(entry: tuple[int, ...]) -> bool:
+        return 0 < entry[1] == found.start
+
+    def is_in_front(entry: tuple[int, ...]) -> bool:
+        return any(entry) and 0 <= entry[1] < end - base
+
+    aborted = _entries(bench, file_of(base, TXNINDEX), _TXN_ENTRY)
+    times = _entries(bench, file_of(base, TIMEINDEX), _TIME_ENTRY)
+    offsets = _entries(bench, file_of(base, INDEX), _OFFSET_ENTRY)
+    last = max((number for number, entry in enumerate(offsets) if leads(entry)), default=-1)
+    _keep(bench, file_of(base, TXNINDEX), _TXN_ENTRY, _while(lambda one: one[3] < end, aborted))
+    _keep(bench, file_of(base, TIMEINDEX), _TIME_ENTRY, _while(is_in_front, times))
+    _keep(bench, file_of(base, INDEX), _OFFSET_ENTRY, last + 1)
+
+
+def _entries(bench: Bench, name: str, form: struct.Struct) -> list[tuple[int, ...]]:
+    if name not in bench.scene.files:
+        return []
+    data = bench.scene.read(name)
+    return list(form.iter_unpack(data[: len(data) // form.size * form.size]))
+
+
+def _while(holds: Callable[[tuple[int, ...]], bool], entries: list[tuple[int, ...]]) -> int:
+    return sum(1 for _ in takewhile(holds, entries))
+
+
+def _keep(bench: Bench, name: str, form: struct.Struct, count: int) -> None:
+    """Let an index have so many of its entries."""
+    if name in bench.scene.files:
+        data = bench.scene.read(name, size=count * form.size)
+        if not bench.has(name, data, room=0 if form is _TXN_ENTRY else form.size):
+            bench.scene.put(
+                name, data, "entries lead past the log's end", held=form is _OFFSET_ENTRY
+            )
+
+
+__all__ = ["WHY_CUT", "CutEnd", "cut_clean_end"]

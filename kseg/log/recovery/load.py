@@ -1,0 +1,480 @@
+"""A log as kseg loads it: as a broker does, but it looks at more, says more and throws less away.
+
+    leftovers      what interrupted work has left                           `leftovers`
+    find           which segments there are
+    look           do the ends of their indexes fit their logs?             `looks`
+    recover        after an unclean end, every segment from the recovery point on is walked; after
+                   a clean one, those whose indexes do not fit, and the last if its end is not sound
+    log start      a log that ends in front of its start begins anew there
+    end            epochs and snapshots past the end go; producers as of the end
+
+Where it differs from Kafka 4.2.0 (which `broker_loader` follows to the letter):
+
+    what is found                    Kafka                          here
+    clean, torn end                  stays, may hide all of it      kept aside, cut; damage in
+                                                                    front of it stays
+    clean, zeros at the end          fails                          cut
+    clean, garbled index             is believed                    made anew
+    clean, time index missing        an empty one                   made anew
+    clean, transaction index gone    stays so                       made anew, by a plan
+    clean, no snapshot at all        no producers                   read from the log
+    clean, a sealed segment without  cut where it is not sound,     indexes made anew if all of it
+      index                          a hole in the log              is sound, else left alone
+    unclean, an end that is cut,     all later segments go          they stay if they begin just
+      in front of other segments                                    where the sound part ends
+    unclean, offsets out of order    the whole segment is emptied   cut in front of that batch
+    a batch of magic 3 to 127        taken for magic 2              cut, as any bad batch
+    a record breaks the rules of     fails, or ends the walk        noted
+      transactions
+    a garbled transaction index      may fail                       made anew
+    epochs checkpoint malformed      fails                          made anew from the log
+    stale epochs past the end        hide those in the log          go first
+    names: `12.log`, `abc.log`       an empty segment beside it,    renamed, left alone
+                                     fails
+    half-written `.tmp` files        stay                           go
+    no segment, `preallocate`        room for one is taken          an empty one; room is taken from
+                                                                    the next one on
+
+Source: Kafka `LogLoader`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kseg.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    KsegError,
+    LimitExceededError,
+    NotALogError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    UnsupportedFormatError,
+    at_path,
+)
+from kseg.files import checkpoints
+from kseg.files.checkpoints import EpochEntry
+from kseg.files.grammar import offset_from_file_name
+from kseg.log import epochs as leader_epochs
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
+from kseg.log.recovery import sanity, split
+from kseg.log.recovery.clean_end import WHY_CUT, cut_clean_end
+from kseg.log.recovery.load_context import (
+    DELETE_SUFFIX,
+    INDEX,
+    INDEX_SUFFIXES,
+    LOG,
+    TIMEINDEX,
+    TXNINDEX,
+    Bench,
+    LoadedLog,
+    file_of,
+)
+from kseg.log.recovery.plan_values import CutPlace, RecoveryFinding, code_of
+from kseg.log.recovery.sweep import Swept, check_followed, sweep_segment, unfollowed
+from kseg.log.recovery.temporary_files import clear
+from kseg.log.validate.rules import LAST_OFFSET_MAX
+
+if TYPE_CHECKING:
+    from kseg.log.producers.snapshots import OnError
+    from kseg.log.producers.state import ProducerState
+    from kseg.log.segment.reader import Segment
+
+#: Why a segment is walked from the recovery point on.
+WALKED: Final = "it may not have been flushed"
+
+
+def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
+    """Take all steps; answers the log and the names of leftovers.
+
+    Raises:
+        KsegError: the log cannot be loaded.
+        OSError: the disk refuses.
+    """
+    if bench.scene.directory.name.endswith(DELETE_SUFFIX):
+        raise NotALogError("a log that waits for its deletion", path=bench.scene.directory)
+    leftovers = clear(bench.scene, as_broker=False)
+    end = split.retried(bench, lambda: _Loading(bench).run())
+    return end, leftovers
+
+
+class _Loading:
+    """One try; a split begins another."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.inputs = bench.inputs
+        #: Epochs of the checkpoint, and those in the logs that were walked.
+        self.stored: LeaderEpochs | None = None
+        self.walked_epochs = LeaderEpochs(None)
+        #: Which file of a segment is the reason to walk it.
+        self.doubtful: dict[int, str] = {}
+        self.snapshots = SnapshotFiles(bench.scene.directory)
+
+    def run(self) -> LoadedLog:
+        bench, inputs = self.bench, self.inputs
+        bench.bases.clear()
+        bench.findings.clear()
+        _find(bench)
+        self.stored = _stored_epochs(bench)
+        end = self._recover() if bench.bases else inputs.log_start_offset
+        if bench.bases and end < inputs.log_start_offset:
+            self._begin_anew(end)
+            end = inputs.log_start_offset
+        if not bench.bases:
+            bench.begin_at(inputs.log_start_offset, "the first segment")
+            end = inputs.log_start_offset
+            return self._finish(end, min(inputs.recovery_point, end))
+        return self._finish(end, end if inputs.clean else min(inputs.recovery_point, end))
+
+    # ---- recovery --------------------------------------------------------------------------------
+
+    def _recover(self) -> int:
+        """Walk what has to be walked; answers the log's end."""
+        bench, inputs = self.bench, self.inputs
+        todo = [] if inputs.clean else bench.from_offset(inputs.recovery_point)
+        last = bench.bases[-1]
+        walked = set(todo)
+        suspects = [base for base in bench.bases if base not in walked and self._suspects(base)]
+        end = None
+        if inputs.clean:
+            found = sanity.end_of(bench, last)
+            end = found.next_offset
+            check_followed(end, bench.path(last))
+            if found.cut_reason is not None:
+                cut = cut_clean_end(bench, found)
+                end = cut.next_offset
+                suspects = [base for base in suspects if base != last]
+                suspects += [last] if cut.reindex else []
+        bench.to_walk_bytes += sum(map(bench.size, [*suspects, *todo]))
+        for base in suspects:
+            self._reindex(base)
+        if inputs.thorough:
+            self._find_lost_transactions(set(suspects) | set(todo))
+        if todo:
+            end = self._recover_unflushed(todo)
+        assert end is not None
+        return end
+
+    def _suspects(self, base: int) -> bool:
+        """Whether a segment's indexes do not fit its log; says so."""
+        doubt = sanity.doubt_of(self.bench, base)
+        if doubt is None:
+            return False
+        self.doubtful[base] = doubt.kind
+        path = self.bench.path(base, doubt.kind)
+        self._note(doubt.code, path, f"{doubt.message}; made anew", doubt.position)
+        return True
+
+    def _note(
+        self,
+        code: str,
+        path: str,
+        message: str,
+        position: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        self.bench.findings.append(RecoveryFinding(code, path, message, position, offset))
+
+    def _reindex(self, base: int) -> None:
+        """Make a segment's indexes anew, if all of its log is sound."""
+        bench = self.bench
+        state = self._state_at(base)
+        swept = self._swept(base, state, LeaderEpochs(None))
+        if swept.error is not None and swept.valid_bytes == 0:
+            raise swept.error
+        if swept.truncated_bytes:
+            code = code_of(swept.stop, is_last=base == bench.bases[-1])
+            message = f"{WHY_CUT[swept.stop]}; the log and its indexes are left as they are"
+            self._note(code, bench.path(base), message, swept.valid_bytes, swept.next_offset)
+            return
+        bench.install(swept, "it does not fit its log", last=self.doubtful.get(base, INDEX))
+
+    def _find_lost_transactions(self, walked: set[int]) -> None:
+        """Segments whose index of aborted transactions is gone get it back."""
+        bench = self.bench
+        for base in list(bench.bases):
+            lost = base not in walked and file_of(base, TXNINDEX) not in bench.scene.files
+            if not lost or not sanity.has_abort_marker(bench, base):
+                continue
+            swept = self._swept(base, self._state_at(base), LeaderEpochs(None))
+            if swept.aborted and not swept.truncated_bytes:
+                message = f"{len(swept.aborted)} aborted transactions in no index; made anew"
+                self._note("txn-index-incomplete", bench.path(base, TXNINDEX), message)
+                bench.install(swept, "its transaction index is gone", last=TXNINDEX)
+
+    def _recover_unflushed(self, todo: list[int]) -> int:
+        """Every segment from the recovery point on; answers the log's end."""
+        bench = self.bench
+        state = self._state_at(todo[0])
+        self.snapshots = bench.snapshots()
+        self._keep_snapshot(state)
+        stored = () if self.stored is None else self.stored.entries
+        before = [entry for entry in stored if entry.start_offset < todo[0]]
+        self.walked_epochs = LeaderEpochs(None, before)
+        # The one in front was flushed, but maybe not what its sealing took off the ends.
+        bench.assure(bench.bases[max(bench.bases.index(todo[0]) - 1, 0)])
+        for number, base in enumerate(todo):
+            swept = self._swept(base, state, self.walked_epochs)
+            if swept.error is not None and swept.valid_bytes == 0:
+                raise swept.error
+            later = todo[number + 1 :]
+            dropped = bool(swept.truncated_bytes) and self._cut(swept, later)
+            # Lasting before what is written behind it: a batch that is lost whole leaves no trace.
+            bench.scene.assure(file_of(base, LOG))
+            following = later[:1] if not dropped else []
+            if following and swept.next_offset > later[0]:
+                message = f"it ends at {swept.next_offset}, {later[0]} begins before; both stay"
+                self._note("offset-order", bench.path(base), message, offset=later[0])
+            state.map_end_offset = max([*following, swept.next_offset])
+            self._keep_snapshot(state)
+            bench.install(swept, WALKED)
+            if dropped or not later:
+                return swept.next_offset
+        raise AssertionError("a last segment ends the walk")
+
+    def _cut(self, swept: Swept, later: list[int]) -> bool:
+        """Cut a segment; answers whether those behind it had to go."""
+        bench, why = self.bench, WHY_CUT[swept.stop]
+        goes_on = bool(later) and later[0] == swept.next_offset
+        drops = bool(later) and not goes_on
+        message = why + ("; cut, and later segments go" if drops else "; cut")
+        path = bench.path(swept.base_offset)
+        code = code_of(swept.stop, is_last=not later)
+        self._note(code, path, message, swept.valid_bytes, swept.next_offset)
+        if drops:
+            bench.drop(later, "it follows a segment that was cut")
+        bench.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
+        return drops
+
+    def _swept(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
+        bench = self.bench
+        with bench.open(base) as segment:
+            swept = sweep_segment(
+                segment, config=self.inputs.config, producers=state, epochs=epochs
+            )
+        bench.walked(base, swept.size)
+        for fault in swept.findings:
+            self._note("batch-producer", bench.path(base), fault.reason, fault.position)
+        error = swept.error
+        if isinstance(error, OffsetsOutOfOrderError) or error is None:
+            return swept
+        if error.offset == LAST_OFFSET_MAX + 1:
+            raise at_path(unfollowed(error.position), bench.path(base))
+        if isinstance(error, OffsetOverflowError) and not split.overflows(bench, base):
+            return swept
+        raise error
+
+    # ---- producers -------------------------------------------------------------------------------
+
+    def _state_at(self, base: int) -> ProducerState:
+        """Producers as of a segment's base offset; no snapshot is written or deleted for it."""
+        state = self.bench.new_state()
+        aloof = self.bench.snapshots(aloof=True)
+        self._rebuild(state, aloof, self.inputs.log_start_offset, base)
+        return state
+
+    def _rebuild(
+        self, state: ProducerState, snapshots: SnapshotFiles, start: int, end: int
+    ) -> None:
+        bench = self.bench
+        rebuild(
+            state,
+            snapshots,
+            bench.sources(),
+            log_start_offset=start,
+            end_offset=end,
+            now_ms=self.inputs.now_ms,
+            clean=False,
+            magic=self.inputs.config.message_format_magic,
+            on_error=_pass_over,
+            feed=self._feed,
+            bare_first=False,
+        )
+
+    def _feed(
+        self, state: ProducerState, segment: Segment, end: int, on_error: OnError | None
+    ) -> None:
+        """Take in a segment as far as it can be walked; what is wrong with it stays.
+
+        Behind a snapshot it goes on as whoever would begin with that one.
+        """
+        if state.last_snapshot_offset == state.map_end_offset:
+            offset = state.map_end_offset
+            state.load(state.snapshot_entries(), offset, now_ms=self.inputs.now_ms)
+        try:
+            feed_segment(state, segment, end, on_error)
+        except CorruptRecordError as error:
+            code = "batch-length" if error.stop is None else code_of(error.stop)
+            message = f"{error.reason}; left as it is"
+            found = RecoveryFinding(code, str(segment.path), message, error.position)
+            if found not in self.bench.findings:
+                self.bench.findings.append(found)
+
+    def _keep_snapshot(self, state: ProducerState) -> None:
+        """Write a snapshot of what a reload would make of what is known, and go on from that.
+
+        So whoever begins with that snapshot another time writes the same ones behind it. Where the
+        first segment begins none is made that names nobody: after a good end none is made there
+        either, and a recovery that is killed takes the mark of that end away.
+        """
+        offset = state.map_end_offset
+        state.load(state.snapshot_entries(), offset, now_ms=self.inputs.now_ms)
+        bare = is_bare_first(state, self.snapshots, self.bench.bases[0])
+        if offset > self.inputs.log_start_offset and not bare:
+            state.last_snapshot_offset = -1
+            self.snapshots.take(state)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def _begin_anew(self, end: int) -> None:
+        bench, start = self.bench, self.inputs.log_start_offset
+        message = f"the log ends at {end}, in front of its start at {start}; all of it goes"
+        self._note("log-start-ahead", str(bench.scene.directory), message, offset=start)
+        self.stored = LeaderEpochs(None)
+        self.walked_epochs = LeaderEpochs(None)
+        bench.put_epochs((), "the log begins anew")
+        if bench.cut is None:
+            bench.cut = CutPlace(bench.path(start), 0, start)
+        bench.drop(list(bench.bases), "the log ends in front of its start")
+        bench.snapshots().delete_all()
+        bench.scene.settle()
+
+    def _finish(self, end: int, point: int) -> LoadedLog:
+        """Epochs, snapshots and producers as of the log's end."""
+        bench, inputs = self.bench, self.inputs
+        start = max(inputs.log_start_offset, bench.bases[0])
+        epochs = self._end_epochs(end)
+        snapshots = bench.snapshots()
+        state = bench.new_state()
+        # A snapshot where the first segment begins stays: with older segments gone, nothing else
+        # tells what it does. Kafka deletes it, and knows those producers until the next crash.
+        self._rebuild(state, snapshots, inputs.log_start_offset, end)
+        # Kafka does so before, so that what was the newest stays until the next time.
+        snapshots.remove_stray(bench.bases)
+        bench.scene.settle()
+        return LoadedLog(start, end, max(point, start), epochs, state, snapshots)
+
+    def _end_epochs(self, end: int) -> LeaderEpochs:
+        """What is past the end goes first, so that it hides nothing of what the log says."""
+        bench = self.bench
+        if self.stored is None:
+            epochs = LeaderEpochs(None, _epochs_of_log(bench))
+        else:
+            epochs = LeaderEpochs(None, self.stored.entries)
+        ahead = [entry for entry in epochs.entries if entry.start_offset > end]
+        if ahead and bench.cut is None:
+            message = f"epoch {ahead[0].epoch} begins past the log's end at {end}; dropped"
+            path = bench.scene.path(leader_epochs.FILE_NAME)
+            self._note("epochs-ahead", path, message, offset=ahead[0].start_offset)
+        epochs.truncate_from_end(end)
+        latest = -1 if epochs.latest is None else epochs.latest.epoch
+        epochs.note(entry for entry in self.walked_epochs.entries if entry.epoch > latest)
+        epochs.truncate_from_start(self.inputs.log_start_offset)
+        # Last, so that one that now begins at the end goes at once, and not the next time.
+        epochs.truncate_from_end(end)
+        stored = () if self.stored is None else self.stored.entries
+        malformed = self.stored is None and leader_epochs.FILE_NAME in bench.scene.files
+        if malformed or epochs.entries != stored:
+            bench.put_epochs(epochs.entries, "not what the log says")
+        epochs.dirty = False
+        return epochs
+
+
+def _pass_over(error: KsegError) -> None:
+    """What a producer did against the rules was noted when its segment was walked."""
+    del error
+
+
+# ---- which segments there are --------------------------------------------------------------------
+
+
+def _find(bench: Bench) -> None:
+    """Segments by their names; indexes without a log go."""
+    scene = bench.scene
+    if any(name.endswith(".kafka") for name in scene.files):
+        raise UnsupportedFormatError(
+            "Kafka 0.7 has no log that can be appended to", path=scene.directory
+        )
+    for name in scene.names():
+        if name.endswith(f".{LOG}"):
+            base = _named(bench, name)
+            if base is not None:
+                bench.add(base)
+    for name in scene.names():
+        if name.endswith(INDEX_SUFFIXES):
+            base = _offset(name)
+            if base is not None and file_of(base, LOG) not in scene.files:
+                scene.remove(name, "an index without its log", keep=True)
+    scene.settle()
+
+
+def _offset(name: str) -> int | None:
+    try:
+        return offset_from_file_name(name)
+    except NotALogError:
+        return None
+
+
+def _named(bench: Bench, name: str) -> int | None:
+    """The base offset of a log, under 20 digits from now on; None if it is left alone."""
+    base = _offset(name)
+    scene = bench.scene
+    if base is None or base < 0:
+        message = "no base offset in its name; a broker fails to load this log; left alone"
+        bench.findings.append(RecoveryFinding("name", scene.path(name), message))
+        return None
+    if name == file_of(base, LOG):
+        return base
+    if file_of(base, LOG) in scene.files:
+        message = f"another log has offset {base} in its name; left alone"
+        bench.findings.append(RecoveryFinding("name-digits", scene.path(name), message))
+        return None
+    message = "not 20 digits; renamed with its indexes"
+    bench.findings.append(RecoveryFinding("name-digits", scene.path(name), message))
+    stem = name.partition(".")[0]
+    for kind in (TXNINDEX, TIMEINDEX, INDEX, LOG):
+        old = f"{stem}.{kind}"
+        if old in scene.files and file_of(base, kind) not in scene.files:
+            scene.rename(old, file_of(base, kind), "not 20 digits")
+    return base
+
+
+# ---- epochs --------------------------------------------------------------------------------------
+
+
+def _stored_epochs(bench: Bench) -> LeaderEpochs | None:
+    """What the checkpoint says; None if it cannot be read, or is gone and there are segments."""
+    name = leader_epochs.FILE_NAME
+    if name not in bench.scene.files:
+        return None if bench.bases else LeaderEpochs(None)
+    path = bench.scene.files[name].source
+    try:
+        return LeaderEpochs(None, checkpoints.read_leader_epochs(path).effective)
+    except (CorruptIndexError, LimitExceededError) as error:
+        message = f"{error.reason}; made anew from the log"
+        bench.findings.append(RecoveryFinding("epochs-format", path, message, error.position))
+        return None
+
+
+def _epochs_of_log(bench: Bench) -> list[EpochEntry]:
+    """The epochs that the batches of the whole log say, from their headers."""
+    epochs = LeaderEpochs(None)
+    for base in bench.bases:
+        with bench.open(base) as segment:
+            for tile in segment.walk(on_bad_crc="ignore"):
+                table = tile.table
+                known = -1 if epochs.latest is None else epochs.latest.epoch
+                stated = np.where(table.magic >= 2, table.leader_epoch, -1)
+                before = np.maximum.accumulate(np.concatenate(([known], stated)))[:-1]
+                rows = np.flatnonzero((stated > before) & (table.base_offset >= 0))
+                pairs = zip(stated[rows].tolist(), table.base_offset[rows].tolist(), strict=True)
+                epochs.note(EpochEntry(epoch, start) for epoch, start in pairs)
+    return list(epochs.entries)
+
+
+__all__ = ["WALKED", "load"]

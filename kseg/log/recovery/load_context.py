@@ -1,0 +1,359 @@
+"""Workbench: the segments of a partition while they are brought into order.
+
+Holds what each step needs and leaves: the scene in which everything is done, which segments there
+are by now, the leader epochs, what was noted. Knows how one segment is given what follows from its
+log, is cut, or goes; what is to be done with which segment is for `loader` and `broker_loader`.
+
+What was found missing or garbled is made good last of all: an offset index comes after the cut, the
+snapshot and the epochs of its segment, so that whoever is interrupted and begins again finds the
+same reason.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.constants import SEGMENT_BYTES_MAX
+from kseg.errors import LimitExceededError
+from kseg.files.checkpoints import EpochEntry
+from kseg.files.names import FileKind
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kseg.files.txn_index_writer import pack_entries
+from kseg.log import epochs as leader_epochs
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles
+from kseg.log.producers.state import ProducerState
+from kseg.log.recovery import lost
+from kseg.log.recovery.lost import Lost
+from kseg.log.recovery.overlay import Scene, SceneSnapshots
+from kseg.log.recovery.plan_values import (
+    CutPlace,
+    RecoveryFinding,
+    RecoveryInputs,
+    SegmentOutcome,
+)
+
+if TYPE_CHECKING:
+    from kseg.log.recovery.sweep import Swept
+    from kseg.log.segment.reader import Segment
+
+    #: Bytes of log walked so far, and in all.
+    Progress = Callable[[int, int], None]
+
+#: The kinds of a segment's files.
+LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT = (
+    kind.value
+    for kind in (
+        FileKind.LOG,
+        FileKind.INDEX,
+        FileKind.TIMEINDEX,
+        FileKind.TXNINDEX,
+        FileKind.SNAPSHOT,
+    )
+)
+
+#: How the names of a segment's indexes end, each of which is nothing without its log.
+INDEX_SUFFIXES: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
+#: How the name of a partition's directory ends that waits for its deletion.
+DELETE_SUFFIX: Final = "-delete"
+
+#: Bytes of an entry of the indexes that are made with room for more.
+_ENTRY_BYTES: Final = {INDEX: OFFSET_ENTRY_BYTES, TIMEINDEX: TIME_ENTRY_BYTES}
+
+#: Why a file is replaced that follows from the log.
+NOT_SAID: Final = "not what the log says"
+
+
+def file_of(base_offset: int, kind: str) -> str:
+    """A segment's file, as Kafka's formatter writes any offset: 20 digits, a minus in front."""
+    digits = f"{abs(base_offset):020d}"
+    return f"{'-' if base_offset < 0 else ''}{digits}.{kind}"
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What loading has come to."""
+
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: ProducerState
+    snapshots: SnapshotFiles
+
+
+@dataclass(slots=True)
+class Bench:
+    """What every step works with: the scene, the segments found so far, and what was noted.
+
+    Attributes:
+        scene: the directory.
+        inputs: by what it is brought into order.
+        progress: told of bytes walked.
+        outcomes: of segments, by base offset; those that go, too.
+        bases: of the segments that are there, rising.
+        epochs: leader epochs, not written yet.
+        findings: what was noted.
+        cut: where the log is cut.
+        cut_bytes: bytes that go with it.
+        costs: what goes of each segment, by base offset; looked for where nothing is done yet.
+        held: the offset index of the segment that was walked last, and whose it is.
+        walked_bytes, to_walk_bytes: for `progress`.
+        known_sources: see `sources`.
+        known_snapshots: see `same_snapshots`.
+    """
+
+    scene: Scene
+    inputs: RecoveryInputs
+    progress: Progress | None = None
+    outcomes: dict[int, SegmentOutcome] = field(default_factory=dict)
+    bases: list[int] = field(default_factory=list)
+    epochs: LeaderEpochs = field(default_factory=lambda: LeaderEpochs(None))
+    findings: list[RecoveryFinding] = field(default_factory=list)
+    cut: CutPlace | None = None
+    cut_bytes: int = 0
+    costs: dict[int, Lost] = field(default_factory=dict)
+    held: tuple[int, bytes] | None = None
+    walked_bytes: int = 0
+    to_walk_bytes: int = 0
+    known_sources: list[SegmentSource] = field(default_factory=list)
+    known_snapshots: SnapshotFiles | None = None
+
+    # ---- segments --------------------------------------------------------------------------------
+
+    def path(self, base_offset: int, kind: str = LOG) -> str:
+        """What a segment's file is called, for messages."""
+        return self.scene.path(file_of(base_offset, kind))
+
+    def add(self, base_offset: int) -> None:
+        """Count a segment among those that are there; see `note`."""
+        self.note(base_offset)
+        at = bisect_right(self.bases, base_offset)
+        if at == 0 or self.bases[at - 1] != base_offset:
+            self.bases.insert(at, base_offset)
+
+    def note(self, base_offset: int) -> None:
+        """Take note of how a segment was found.
+
+        Raises:
+            LimitExceededError: its log is longer than any segment.
+        """
+        name = file_of(base_offset, LOG)
+        size = self.scene.size(name)
+        if size > SEGMENT_BYTES_MAX:
+            raise LimitExceededError(
+                f"the log has {size} bytes; no segment has more than {SEGMENT_BYTES_MAX}",
+                path=self.scene.path(name),
+            )
+        if base_offset not in self.outcomes:
+            self.outcomes[base_offset] = self._outcome(base_offset, size)
+
+    def _outcome(self, base_offset: int, size: int) -> SegmentOutcome:
+        counts = [
+            self.scene.size(name) // entry if name in self.scene.files else 0
+            for name, entry in (
+                (file_of(base_offset, INDEX), OFFSET_ENTRY_BYTES),
+                (file_of(base_offset, TIMEINDEX), TIME_ENTRY_BYTES),
+            )
+        ]
+        return SegmentOutcome(base_offset, size, size, counts[0], counts[1])
+
+    def from_offset(self, offset: int) -> list[int]:
+        """Bases of the segment that can hold `offset`, and of those behind it.
+
+        Source: Kafka `LogSegments.values`.
+        """
+        return self.bases[max(bisect_right(self.bases, offset) - 1, 0) :]
+
+    def size(self, base_offset: int) -> int:
+        """Bytes of a segment's log."""
+        return self.scene.size(file_of(base_offset, LOG))
+
+    def open(self, base_offset: int) -> Segment:
+        """Open a segment for reading."""
+        is_last = bool(self.bases) and base_offset >= self.bases[-1]
+        return self.scene.open_log(file_of(base_offset, LOG), is_last=is_last)
+
+    def sources(self) -> list[SegmentSource]:
+        """The segments, to read producers from."""
+        if [source.base_offset for source in self.known_sources] != self.bases:
+            self.known_sources = [SegmentSource(b, partial(self.open, b)) for b in self.bases]
+        return self.known_sources
+
+    def walked(self, base_offset: int, size: int) -> None:
+        """Tell how far the walk has come."""
+        self.walked_bytes += size
+        if self.progress is not None:
+            total = max(self.to_walk_bytes, self.walked_bytes)
+            self.progress(self.walked_bytes, total)
+
+    # ---- producers -------------------------------------------------------------------------------
+
+    def new_state(self) -> ProducerState:
+        """Producers, none known."""
+        config = self.inputs.config
+        return ProducerState(
+            expiration_ms=config.producer_id_expiration_ms,
+            transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+        )
+
+    def snapshots(self, *, aloof: bool = False) -> SnapshotFiles:
+        """The producer snapshots that are there; with `aloof` they stay as they are."""
+        found: dict[int, Path] = {}
+        for name in self.scene.names():
+            if name.endswith("." + SNAPSHOT):
+                digits = name.partition(".")[0]
+                if digits.isascii() and digits.isdigit() and int(digits) < 2**63:
+                    found[int(digits)] = Path(self.scene.path(name))
+        disk = SceneSnapshots(self.scene, aloof=aloof)
+        return SnapshotFiles(self.scene.directory, found.items(), disk=disk)
+
+    def same_snapshots(self) -> SnapshotFiles:
+        """As `snapshots`, but the ones of the last time where only they have changed since."""
+        if self.known_snapshots is None:
+            self.known_snapshots = self.snapshots()
+        return self.known_snapshots
+
+    # ---- changes ---------------------------------------------------------------------------------
+
+    def install(self, swept: Swept, why: str, *, last: str = INDEX) -> None:
+        """Give a segment the indexes that follow from its log.
+
+        Args:
+            swept: what a walk has found.
+            why: there was a walk.
+            last: what is made last: whoever dies on the way leaves the reason to walk again.
+        """
+        base = swept.base_offset
+        aborted = b"" if swept.aborted is None else pack_entries(swept.aborted)
+        wanted = [(TIMEINDEX, swept.time_entries), (INDEX, swept.offset_entries)]
+        if aborted or file_of(base, TXNINDEX) in self.scene.files:
+            wanted.insert(0, (TXNINDEX, aborted))
+        wanted.sort(key=lambda one: one[0] == last)
+        for kind, data in wanted:
+            name = file_of(base, kind)
+            if not (swept.valid_bytes or name in self.scene.files or self.inputs.as_broker):
+                continue  # an empty segment gets its indexes with its first batch
+            is_last = base >= max(self.bases, default=base)
+            if not self.has(name, data, room=_ENTRY_BYTES.get(kind, 0) if is_last else 0):
+                self.scene.put(name, data, NOT_SAID, held=kind == INDEX)
+        if self.held is not None and self.held[0] != base and self.scene.hands is None:
+            self.scene.forget(file_of(self.held[0], INDEX))
+        self.held = (base, swept.offset_entries)
+        self.outcome(base, swept.valid_bytes, swept.offset_entry_count, swept.time_entry_count, why)
+
+    def outcome(
+        self, base_offset: int, keep_bytes: int, entries: int, time_entries: int, why: str
+    ) -> None:
+        """Note what becomes of a segment that was walked."""
+        size = self.outcomes[base_offset].size
+        self.outcomes[base_offset] = SegmentOutcome(
+            base_offset, size, keep_bytes, entries, time_entries, walked=True, why=why
+        )
+
+    def has(self, name: str, data: bytes, *, room: int) -> bool:
+        """Whether a file has these bytes; zeros may follow for further entries of `room` bytes."""
+        if name not in self.scene.files:
+            return False
+        size = self.scene.size(name)
+        most = max(len(data), self.inputs.config.segment_index_bytes) if room else len(data)
+        if not len(data) <= size <= most or (room and size % room):
+            return False
+        found = self.scene.read(name)
+        if found[: len(data)] != data or found[len(data) :].strip(b"\0"):
+            return False
+        self.scene.assure(name)
+        return True
+
+    def assure(self, base_offset: int) -> None:
+        """Make a segment lasting as it is: whoever wrote it may have died before it was flushed."""
+        for kind in (LOG, INDEX, TIMEINDEX):
+            name = file_of(base_offset, kind)
+            if name in self.scene.files:
+                self.scene.assure(name)
+
+    def cut_log(self, base_offset: int, size: int, next_offset: int, why: str) -> None:
+        """Cut a segment's log."""
+        name = file_of(base_offset, LOG)
+        gone = self.scene.size(name) - size
+        self._count_cost(base_offset, size, next_offset)
+        self.scene.cut(name, size, why)
+        self.cut_bytes += gone
+        self.cut = self.cut or CutPlace(self.scene.path(name), size, next_offset)
+
+    def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
+        """Find out what goes behind the first `size` bytes of a segment; a plan alone says so."""
+        file = self.scene.files[file_of(base_offset, LOG)]
+        if self.scene.hands is not None or file.data is not None or file.part:
+            return
+        at = bisect_right(self.bases, base_offset)
+        following = self.bases[at] if at < len(self.bases) else None
+        with self.open(base_offset) as segment:
+            cost = lost.gone(
+                segment,
+                size,
+                next_offset=next_offset,
+                base_offset=base_offset,
+                following=following,
+            )
+        if cost is not None:
+            self.costs[base_offset] = cost
+
+    def lost(self) -> tuple[Lost, ...]:
+        """What goes, by place: segments that go belong to the cut in front of them."""
+        groups: list[list[Lost]] = []
+        for base in sorted(self.costs):
+            if self.outcomes[base].goes and groups:
+                groups[-1].append(self.costs[base])
+            else:
+                groups.append([self.costs[base]])
+        return tuple(filter(None, map(lost.joined, groups)))
+
+    def drop(self, bases: Iterable[int], why: str) -> None:
+        """Let whole segments go, the last one first, with the snapshots at their bases."""
+        keep = self.scene.hands is not None and self.scene.hands.derived
+        self.known_snapshots = None
+        for base in sorted(bases, reverse=True):
+            size = self.size(base)
+            self._count_cost(base, 0, base)
+            for kind in (TXNINDEX, TIMEINDEX, INDEX, SNAPSHOT, LOG):
+                name = file_of(base, kind)
+                if name in self.scene.files:
+                    self.scene.remove(name, why, keep=keep or kind == LOG)
+            before = self.outcomes[base].size
+            self.cut_bytes += size
+            self.outcomes[base] = SegmentOutcome(base, before, 0, 0, 0, goes=True, why=why)
+            self.bases.remove(base)
+        self.scene.settle()
+
+    def put_epochs(self, entries: tuple[EpochEntry, ...], why: str) -> None:
+        """Write the epoch checkpoint, unless it says that."""
+        lines = "\n".join(("0", str(len(entries)), *(f"{e} {o}" for e, o in entries), ""))
+        self.scene.put(leader_epochs.FILE_NAME, lines.encode(), why)
+
+    def begin_at(self, base_offset: int, why: str) -> None:
+        """Make an empty segment."""
+        self.scene.create(file_of(base_offset, LOG), why)
+        self.scene.settle()
+        self.outcomes.pop(base_offset, None)
+        self.add(base_offset)
+
+
+__all__ = [
+    "DELETE_SUFFIX",
+    "INDEX",
+    "INDEX_SUFFIXES",
+    "LOG",
+    "SNAPSHOT",
+    "TIMEINDEX",
+    "TXNINDEX",
+    "Bench",
+    "LoadedLog",
+    "file_of",
+]

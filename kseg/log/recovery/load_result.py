@@ -1,0 +1,147 @@
+"""What a log is when it is opened for appending: its files in order, and what they come to.
+
+The caller holds the lock of the data directory.
+
+Source: Kafka `LogLoader.load`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kseg.log import epochs as leader_epochs
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.producers.snapshots import SnapshotFiles
+from kseg.log.producers.state import ProducerState
+from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.plan_values import RecoveryFinding, RecoveryInputs
+from kseg.log.recovery.recover import do
+
+if TYPE_CHECKING:
+    from kseg.files import io
+    from kseg.log.config import LogConfig
+    from kseg.log.recovery.load_context import Bench, Progress
+
+#: Who opens a log has no option for it: recovery is what asks less of the disk.
+_OTHERWISE: Final = "free some room, or mend the log first by kseg recover --apply --no-backup"
+
+
+class LoadedSegment(NamedTuple):
+    """A segment of a log that was loaded, not opened yet. One of many, hence a tuple.
+
+    Attributes:
+        base_offset: from the file's name.
+        size: bytes of log; all of the file.
+        offset_entries, time_entries: entries of its indexes that count, where the log was walked to
+            find out; None to look at the files.
+    """
+
+    base_offset: int
+    size: int
+    offset_entries: int | None = None
+    time_entries: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A log as loading leaves it.
+
+    Attributes:
+        segments: rising, never none; the last one is to be appended to.
+        log_start_offset: the first offset to be read.
+        log_end_offset: the next one to be given.
+        recovery_point: what lies in front of it is on the disk.
+        epochs: of the log; the file may say more until `flush`.
+        producers: at the log's end.
+        snapshots: that are there.
+        findings: what was found and mended, or left as it is.
+        mended: whether files were changed for it.
+    """
+
+    segments: tuple[LoadedSegment, ...]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: ProducerState
+    snapshots: SnapshotFiles
+    findings: tuple[RecoveryFinding, ...] = ()
+    mended: bool = False
+
+
+def load(
+    path: io.StrPath,
+    *,
+    config: LogConfig,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+    keep_cut: bool = True,
+    backup_directory: io.StrPath | None = None,
+    progress: Progress | None = None,
+) -> Loaded:
+    """Bring a partition directory into order and say what is in it.
+
+    A directory without a segment gets an empty one at the log's start.
+
+    Args:
+        path: the directory; it exists, and its data directory is locked by this process.
+        config: of the log.
+        clean: whether it was closed in good order.
+        recovery_point: what lies in front of it was flushed; 0 for not known.
+        log_start_offset: of the checkpoint; 0 for none.
+        now_ms: the clock.
+        keep_cut: keep what is cut off the log beside the data directory.
+        backup_directory: keep it there instead.
+        progress: told how many bytes of log were walked, and how many there are to walk.
+
+    Raises:
+        KsegError: the log cannot be loaded.
+        OSError: the disk refuses.
+
+    Source: Kafka `LogLoader.load`.
+    """
+    directory = Path(path)
+    inputs = RecoveryInputs(config, clean, max(recovery_point, 0), max(log_start_offset, 0), now_ms)
+    keeper = None
+    if keep_cut:
+        home = directory.resolve().parent
+        keeper = KeptAside(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
+    ordered = do(directory, inputs, keeper, derived=False, progress=progress)
+    bench, log = ordered.bench, ordered.log
+    assert log is not None
+    paths = {offset: _path(log.snapshots, offset) for offset in log.snapshots.offsets}
+    there = {offset: path for offset, path in paths.items() if path.name not in ordered.missing}
+    if ordered.missing:
+        log.producers.last_snapshot_offset = max(there, default=-1)
+    return Loaded(
+        tuple(_segment(bench, base) for base in bench.bases),
+        log.log_start_offset,
+        log.log_end_offset,
+        log.recovery_point,
+        LeaderEpochs(directory / leader_epochs.FILE_NAME, log.epochs.entries),
+        log.producers,
+        SnapshotFiles(directory, there.items()),
+        tuple(bench.findings),
+        mended=bench.scene.hands is not None and bench.scene.hands.mended,
+    )
+
+
+def _path(snapshots: SnapshotFiles, offset: int) -> Path:
+    path = snapshots.path(offset)
+    assert path is not None
+    return path
+
+
+def _segment(bench: Bench, base: int) -> LoadedSegment:
+    outcome = bench.outcomes[base]
+    if not outcome.walked:
+        return LoadedSegment(base, outcome.keep_bytes)
+    entries, times = outcome.index_entries, outcome.time_index_entries
+    return LoadedSegment(base, outcome.keep_bytes, entries, times)
+
+
+__all__ = ["Loaded", "LoadedSegment", "load"]

@@ -1,0 +1,255 @@
+"""What bringing a log into order comes to, as values to be printed, compared and carried out.
+
+Source: Kafka `LogLoader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kseg.constants import StopReason
+from kseg.errors import KsegError
+from kseg.files.checkpoints import EpochEntry
+from kseg.format.header import stop_code
+from kseg.log.config import LogConfig
+from kseg.log.recovery.lost import Lost
+
+if TYPE_CHECKING:
+    from kseg.log.recovery.overlay import Action, FileSeen
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryInputs:
+    """What a log is brought into order by.
+
+    Attributes:
+        config: of the log.
+        clean: whether it was closed in good order.
+        recovery_point: what lies in front of it was flushed; 0 for not known.
+        log_start_offset: what the checkpoint says; 0 for nothing.
+        now_ms: the clock.
+        as_broker: do what Kafka 4.2.0 does, its silence included.
+        thorough: look through the headers of segments without a transaction index for aborted
+            transactions. That takes time, so opening a log for appending does not.
+    """
+
+    config: LogConfig
+    clean: bool
+    recovery_point: int
+    log_start_offset: int
+    now_ms: int
+    as_broker: bool = False
+    thorough: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryFinding:
+    """Something that is not as a good end leaves it.
+
+    Attributes:
+        code: a word of `kseg verify --codes`.
+        path: the file.
+        message: what is wrong, and what is done about it.
+        position: byte in the file, if known.
+        offset: logical offset, if known.
+    """
+
+    code: str
+    path: str
+    message: str
+    position: int | None = None
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        """As one line."""
+        place = self.path
+        if self.position is not None:
+            place += f" @ {self.position}"
+        if self.offset is not None:
+            place += f", offset {self.offset}"
+        return f"{self.code}: {place}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class CutPlace:
+    """Where the log is cut.
+
+    Attributes:
+        path: the log file.
+        position: byte in it.
+        offset: the next one to be given.
+    """
+
+    path: str
+    position: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOutcome:
+    """What becomes of one segment.
+
+    Attributes:
+        base_offset: from the file's name.
+        size: bytes of log before.
+        keep_bytes: bytes of log afterwards; 0 too for a segment that goes.
+        index_entries, time_index_entries: entries of its indexes afterwards.
+        walked: whether the log is walked, and what follows from it put right.
+        goes: whether the whole segment goes.
+        why: it is walked, cut or goes.
+    """
+
+    base_offset: int
+    size: int
+    keep_bytes: int
+    index_entries: int
+    time_index_entries: int
+    walked: bool = False
+    goes: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What would be done to a partition directory, and what the log would be afterwards.
+
+    Attributes:
+        path: the partition.
+        inputs: by what that was found out.
+        log_start_offset: the first offset to be read.
+        log_end_offset: the next one to be given.
+        recovery_point: what lies in front of it is on the disk.
+        segments: those that are there, and those that go, by base offset.
+        leftovers: names of what interrupted work has left.
+        actions: what changes, by file.
+        truncated_bytes: bytes of log that go, those of whole segments included.
+        truncated_at: where the log is cut; None if it is not.
+        lost: what goes with that, for each place where a segment is cut and the segments that go
+            behind it. What was sound there counts, too.
+        findings: what is not as it should be.
+        epochs: leader epochs afterwards.
+        snapshots: offsets of the producer snapshots afterwards.
+        seen: the files that the plan was made for.
+        error: why the log cannot be loaded, instead of all the offsets; None if it can.
+    """
+
+    path: str
+    inputs: RecoveryInputs
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    segments: tuple[SegmentOutcome, ...]
+    leftovers: tuple[str, ...]
+    actions: tuple[Action, ...]
+    truncated_bytes: int
+    truncated_at: CutPlace | None
+    findings: tuple[RecoveryFinding, ...]
+    epochs: tuple[EpochEntry, ...]
+    snapshots: tuple[int, ...]
+    seen: tuple[FileSeen, ...]
+    error: KsegError | None = field(default=None, compare=False)
+    lost: tuple[Lost, ...] = ()
+
+    @property
+    def as_broker(self) -> bool:
+        """Whether it says what Kafka would do."""
+        return self.inputs.as_broker
+
+    @property
+    def clean(self) -> bool:
+        """Whether the log counts as closed in good order."""
+        return self.inputs.clean
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether no file would change."""
+        return not self.actions and self.error is None
+
+    def rows(self) -> Iterator[str]:
+        """The plan as lines of text."""
+        if self.error is not None:
+            yield f"cannot be loaded: {self.error}"
+            return
+        for finding in self.findings:
+            yield str(finding)
+        for action in self.actions:
+            target = f" to {Path(action.target).name}" if action.target else ""
+            size = f"{action.bytes} bytes"
+            yield f"{action.action} {Path(action.path).name}{target}, {size}: {action.why}"
+        if self.truncated_at is not None:
+            cut = self.truncated_at
+            yield (
+                f"the log is cut at offset {cut.offset}, {Path(cut.path).name} @ {cut.position}: "
+                f"{self.truncated_bytes} bytes go"
+            )
+        yield from map(_told, self.lost)
+        yield (
+            f"offsets {self.log_start_offset} to {self.log_end_offset}, recovery point "
+            f"{self.recovery_point}"
+        )
+
+    def __str__(self) -> str:
+        """The path and the lines."""
+        return "\n".join((f"{self.path}:", *(f"  {row}" for row in self.rows())))
+
+    def to_json(self, *, applied: bool = False) -> dict[str, Any]:
+        """As in `kseg recover --json`, but for its schema."""
+        segments = [
+            {
+                "base_offset": segment.base_offset,
+                "size": segment.size,
+                "keep_bytes": segment.keep_bytes,
+                "index_entries": segment.index_entries,
+                "time_index_entries": segment.time_index_entries,
+                "why": segment.why,
+            }
+            for segment in self.segments
+        ]
+        return {
+            "applied": applied,
+            "path": self.path,
+            "as_broker": self.as_broker,
+            "clean": self.clean,
+            "log_start_offset": self.log_start_offset,
+            "log_end_offset": self.log_end_offset,
+            "recovery_point": self.recovery_point,
+            "truncated_bytes": self.truncated_bytes,
+            "truncated_at": None if self.truncated_at is None else asdict(self.truncated_at),
+            "lost": [lost.to_dict() for lost in self.lost],
+            "segments": segments,
+            "leftovers": list(self.leftovers),
+            "actions": [asdict(action) for action in self.actions],
+            "findings": [asdict(finding) for finding in self.findings],
+            "epochs": [list(entry) for entry in self.epochs],
+            "snapshots": list(self.snapshots),
+            "error": None if self.error is None else str(self.error),
+        }
+
+
+def _told(lost: Lost) -> str:
+    text = f"{lost.extent} go with {Path(lost.path).name} @ {lost.position}"
+    if lost.sound_behind:
+        text += f"; {lost.sound_batches} behind the damage go, too"
+    return text
+
+
+def code_of(stop: StopReason, *, is_last: bool = True) -> str:
+    """The word for why a walk over a log ended, in its last segment or before that."""
+    if stop is StopReason.LIMIT:
+        return "offset-order"
+    if stop is StopReason.END:  # for Kafka's reader too few bytes for a batch are none
+        stop = StopReason.TORN_TAIL
+    return stop_code(stop, is_last=is_last)
+
+
+__all__ = [
+    "CutPlace",
+    "RecoveryFinding",
+    "RecoveryInputs",
+    "RecoveryPlan",
+    "SegmentOutcome",
+    "code_of",
+]

@@ -1,0 +1,157 @@
+"""Finding a place in a segment as Kafka does: by whatever its offset index says.
+
+Everything else in this package looks at the batch that an index entry leads to before it believes
+it. To tell what a broker would make of a garbled index, that must not be done: the entries are
+searched as they lie, in Kafka's very order of comparisons, and the walk begins wherever they point.
+
+Source: Kafka `AbstractIndex.indexSlotRangeFor`, `LogSegment.translateOffset`,
+`LogSegment.readNextOffset`, `UnifiedLog.rebuildProducerState`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kseg.constants import StopReason
+from kseg.errors import KsegError, at_path
+from kseg.format.header import BatchTable, stop_error
+
+if TYPE_CHECKING:
+    from kseg.log.producers.state import ProducerState
+    from kseg.log.segment.reader import Segment
+
+    OnError = Callable[[KsegError], None]
+
+_ENTRY: Final = struct.Struct(">ii")
+#: The slots at the end of an index in which Kafka searches first.
+_WARM_SLOTS: Final = 8192 // _ENTRY.size
+#: What Kafka's reader of files raises an error for; a torn end it passes over.
+_RAISED: Final = (StopReason.BAD_LENGTH, StopReason.ZERO_TAIL)
+
+
+def indexed_position(entries: bytes, base_offset: int, offset: int) -> int:
+    """The position that an offset index gives for `offset`; 0 for none, or one below 0.
+
+    Args:
+        entries: the index as it lies on the disk; bytes behind the last whole entry are ignored.
+        base_offset: of the segment.
+        offset: wanted.
+
+    Source: Kafka `OffsetIndex.lookup`.
+    """
+    count = len(entries) // _ENTRY.size
+    if not count:
+        return 0
+    wanted = offset - base_offset
+    low, high = 0, count - 1
+    warm = max(0, count - 1 - _WARM_SLOTS)
+    if _relative(entries, warm) < wanted:
+        low = warm
+    elif _relative(entries, 0) > wanted:
+        return 0
+    else:
+        high = warm
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = _relative(entries, middle)
+        if found > wanted:
+            high = middle - 1
+        else:
+            low = middle
+            if found == wanted:
+                break
+    position: int = _ENTRY.unpack_from(entries, low * _ENTRY.size)[1]
+    return max(position, 0)
+
+
+def _relative(entries: bytes, slot: int) -> int:
+    relative: int = _ENTRY.unpack_from(entries, slot * _ENTRY.size)[0]
+    return relative
+
+
+def position_of(segment: Segment, entries: bytes, offset: int) -> int | None:
+    """The position of the first batch that ends at or past `offset`, from where the index leads.
+
+    Raises:
+        CorruptRecordError: a size that no batch has lies before it.
+
+    Source: Kafka `LogSegment.translateOffset`.
+    """
+    start = indexed_position(entries, segment.base_offset, offset)
+    for tile in segment.walk(start=start, on_bad_crc="ignore", policy="file"):
+        found = np.flatnonzero(tile.table.last_offset >= offset)
+        if len(found):
+            return int(tile.table.position[found[0]])
+    _check(tile.table, segment)
+    return None
+
+
+def next_offset(segment: Segment, entries: bytes) -> int:
+    """The offset behind the last batch, as far as the index lets it be found.
+
+    Where the last entry points at a torn batch this is the base offset, whatever lies in front.
+
+    Raises:
+        CorruptRecordError: a size that no batch has lies in between.
+
+    Source: Kafka `LogSegment.readNextOffset`.
+    """
+    count = len(entries) // _ENTRY.size
+    last = segment.base_offset + (_relative(entries, count - 1) if count else 0)
+    start = position_of(segment, entries, last)
+    end = segment.base_offset
+    if start is None:
+        return end
+    for tile in segment.walk(start=start, on_bad_crc="ignore", policy="file"):
+        if len(tile.table):
+            end = int(tile.table.last_offset[-1]) + 1
+    _check(tile.table, segment)
+    return end
+
+
+def feed_segment(
+    state: ProducerState, segment: Segment, entries: bytes, end_offset: int, *, holds_end: bool
+) -> None:
+    """Take in a segment's batches from `map_end_offset` on, up to `end_offset`.
+
+    Args:
+        state: changed in place, but for its `map_end_offset`.
+        segment: to be read.
+        entries: its offset index.
+        end_offset: where to end.
+        holds_end: whether `end_offset` belongs to this segment; else all of it is taken in.
+
+    Raises:
+        InvalidTxnStateError, InvalidRecordError: a batch that no leader would have taken.
+        KsegError: the index says that the end lies in front of the start.
+        CorruptRecordError: a size that no batch has lies in between.
+
+    Source: Kafka `UnifiedLog.rebuildProducerState`.
+    """
+    start = state.map_end_offset
+    limit = position_of(segment, entries, end_offset) if holds_end else None
+    position = position_of(segment, entries, start)
+    if position is None:
+        return
+    limit = segment.size if limit is None else limit
+    if limit < position:
+        raise KsegError(
+            f"its index leads to {limit} for the end at {end_offset}, in front of {position}",
+            path=segment.path,
+        )
+    for tile in segment.walk(start=position, limit=limit, on_bad_crc="ignore", policy="file"):
+        state.feed(tile.table)
+        state.map_end_offset = start
+    _check(tile.table, segment)
+
+
+def _check(table: BatchTable, segment: Segment) -> None:
+    if table.stop in _RAISED:
+        raise at_path(stop_error(table), segment.path)
+
+
+__all__ = ["feed_segment", "indexed_position", "next_offset", "position_of"]

@@ -1,0 +1,484 @@
+"""The indexes and producer snapshots of a partition, made anew from its log: planned, then done.
+
+What a log says of its indexes is what `kseg.log.recovery.sweep` finds. Entries differ from release
+to release, with the settings, and with each restart of a broker. So an index is left alone if all
+its entries are true, there are at least half as many as would be made, and that of times ends with
+the largest. With `exact` only the very bytes will do.
+
+The log itself is never touched. From where it is damaged nothing is made of what it says: that is
+for recovery. Two kinds of files know more than a log that has lost its beginning, and are believed
+in that:
+
+- An entry of a transaction index whose transaction began in front of the log, or has no records any
+  more, stays if its marker is there.
+- A snapshot that can be read stays unless the log has a later batch of some producer, or another
+  one at the same place. Missing ones are made where a broker's load makes them: at the bases of the
+  last two segments and at the end.
+
+Source: Kafka `LogSegment.recover`, `UnifiedLog.rebuildProducerState`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import time_ns
+from typing import TYPE_CHECKING, Final
+
+from kseg.constants import StopReason
+from kseg.errors import (
+    CorruptIndexError,
+    KsegError,
+    LimitExceededError,
+    LogLockedError,
+    NotALogError,
+    StalePlanError,
+)
+from kseg.files import io, producer_snapshot
+from kseg.files.atomic import replace_file
+from kseg.files.names import (
+    FileKind,
+    PathKind,
+    SegmentFiles,
+    classify_path,
+    list_partition,
+    segment_name,
+)
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from kseg.files.txn_index import AbortedTxn, TxnIndex
+from kseg.files.txn_index_writer import pack_entries
+from kseg.log import data_directory
+from kseg.log.config import LogConfig
+from kseg.log.producers.snapshots import SnapshotFiles
+from kseg.log.producers.state import ProducerState
+from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.differences import compare
+from kseg.log.recovery.index_check import Truths, has_marker, has_nothing_of
+from kseg.log.recovery.overlay import FileSeen, look_at
+from kseg.log.recovery.reindex_plan import (
+    LogFault,
+    ReindexedSegment,
+    ReindexPlan,
+    ReindexReport,
+    RemadeFile,
+)
+from kseg.log.recovery.sweep import Swept, sweep_segment
+from kseg.log.segment.reader import Segment
+from kseg.log.sub_directories import refuse_cluster_metadata
+
+if TYPE_CHECKING:
+    from kseg.log.data_directory import Residence
+
+    #: `progress(done, total)`: bytes of log looked at so far, and in all.
+    Progress = Callable[[int, int], None]
+
+#: What can be made anew.
+KINDS: Final = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT)
+_ENTRY_BYTES: Final = {
+    FileKind.INDEX: OFFSET_ENTRY_BYTES,
+    FileKind.TIMEINDEX: TIME_ENTRY_BYTES,
+    FileKind.TXNINDEX: TXN_ENTRY_BYTES,
+}
+_TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+
+
+def plan_reindex(
+    path: io.StrPath,
+    *,
+    config: LogConfig | None = None,
+    kinds: Collection[FileKind] = KINDS,
+    exact: bool = False,
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+) -> ReindexPlan:
+    """Say which indexes and snapshots are not what the log says; changes nothing.
+
+    Args:
+        path: a partition directory.
+        config: of the log: the interval of index entries counts. Kafka's defaults if None.
+        kinds: what to look at, of `KINDS`.
+        exact: leave alone only what has the very bytes that Kafka 4.2 would write.
+        now_ms: leave producers out that have expired by then, where the first snapshot names them.
+        progress: called after each segment.
+
+    Raises:
+        ValueError: a kind that cannot be made from a log.
+        NotALogError: the path is no partition directory.
+        OSError: something cannot be read.
+
+    Example:
+        >>> plan_reindex("orders-0").is_noop  # doctest: +SKIP
+        True
+    """
+    others = [kind for kind in kinds if kind not in KINDS]
+    if others:
+        raise ValueError(f"{others[0]} is not made from a log")
+    directory = Path(path)
+    if classify_path(directory).kind is not PathKind.PARTITION:
+        raise NotALogError("this is no partition directory", path=path)
+    seen = look_at(directory)
+    chosen = tuple(kind for kind in KINDS if kind in kinds)
+    run = _Run(directory, config or LogConfig(), chosen, now_ms, exact=exact, progress=progress)
+    return run.plan(seen)
+
+
+def apply_reindex(
+    plan: ReindexPlan,
+    *,
+    backup_directory: io.StrPath | None = None,
+    keep: bool = True,
+    keeper: KeptAside | None = None,
+    progress: Progress | None = None,
+) -> ReindexReport:
+    """Do what a plan says. Killed on the way, it can be planned and done again.
+
+    Each file is replaced by a rename, and keeps owner, permissions and time of modification.
+
+    Args:
+        plan: from `plan_reindex`.
+        backup_directory: where to keep the old files; beside the data directory if None.
+        keep: whether to keep them.
+        keeper: what keeps them, instead of these two.
+        progress: called after each segment.
+
+    Raises:
+        StalePlanError: a file has changed since; nothing was done.
+        NotALogError: it is the log of KRaft; nothing was done.
+        LogLockedError: another process, or a log of this one, writes there.
+        OSError: the disk refuses; each file is the old one or the new one.
+    """
+    directory = plan.path
+    refuse_cluster_metadata(directory)
+    home = directory.resolve()
+    if keeper is None and keep:
+        now_ms = time_ns() // 1_000_000 if plan.now_ms is None else plan.now_ms
+        keeper = KeptAside(home.parent, backup_directory, now_ms=now_ms)
+    with _alone_in(home) as resident:
+        if look_at(directory) != plan.seen:
+            raise StalePlanError("files have changed since the plan was made", path=directory)
+        if keeper is not None:
+            keeper.check_room(sum(file.bytes for file in plan.files))
+        before = 0 if keeper is None else len(keeper.kept)
+        if plan.files:
+            resident.forget_broker_epoch()
+        how = (plan.config, plan.kinds, plan.now_ms)
+        run = _Run(directory, *how, exact=plan.exact, progress=progress)
+        run.hands = _Hands(directory, keeper)
+        done = run.plan(plan.seen) if plan.files else plan
+    kept = () if keeper is None else tuple(keeper.kept[before:])
+    return ReindexReport(done.files, done.findings, kept)
+
+
+@contextmanager
+def _alone_in(home: Path) -> Iterator[Residence]:
+    """Hold the data directory, as the only one who writes to the partition."""
+    io.check_new_files(home)
+    resident = data_directory.enter(home.parent)
+    sound = False
+    try:
+        resident.claim(home.name)
+        yield resident
+        sound = True
+    except (StalePlanError, LogLockedError):
+        sound = True  # nothing has been changed
+        raise
+    finally:
+        resident.leave(clean=sound)
+
+
+class _Hands:
+    """Makes changes on the disk."""
+
+    def __init__(self, directory: Path, keeper: KeptAside | None) -> None:
+        self._directory, self._keeper = directory, keeper
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Give a file these bytes, lasting but for its name."""
+        if self._keeper is not None:
+            self._keeper.keep_file(path)
+        replace_file(path, data, keep_modified=True, flush_directory=False)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        if self._keeper is not None:
+            self._keeper.move_file(path)
+        else:
+            io.unlink(path)
+
+    def settle(self) -> None:
+        """Make the names lasting."""
+        io.flush_directory(self._directory)
+
+
+class _Run:
+    """One look at a partition, which also changes what is wrong where it has hands."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        kinds: tuple[FileKind, ...],
+        now_ms: int | None,
+        *,
+        exact: bool,
+        progress: Progress | None,
+    ) -> None:
+        self._exact = exact
+        self._directory, self._config, self._kinds = directory, config, kinds
+        self._now_ms, self._progress = now_ms, progress
+        self._snapshots = SnapshotFiles(directory)
+        self._remade: list[RemadeFile] = []
+        self._first_offset = 0
+        self.hands: _Hands | None = None
+
+    def plan(self, seen: tuple[FileSeen, ...]) -> ReindexPlan:
+        """Look at all segments, and say what differs."""
+        listing = list_partition(self._directory)
+        files = [each for each in listing.segments if not each.kafka07]
+        self._snapshots = SnapshotFiles.of(listing)
+        total, done = sum(os.path.getsize(each.log) for each in files), 0
+        state = self._beginning(files)
+        segments: list[ReindexedSegment] = []
+        snapshots: list[RemadeFile] = []
+        end_offset = -1
+        for number, each in enumerate(files):
+            last = number == len(files) - 1
+            if state is not None:
+                state.map_end_offset = each.base_offset
+                snapshots += self._snapshot_at(
+                    each.base_offset, state, wanted=len(files) - number <= 2
+                )
+            swept, segment = self._segment(each, state, is_last=last)
+            segments.append(segment)
+            if segment.finding is not None:
+                state = None
+            end_offset = swept.next_offset
+            done += segment.size
+            if self._progress is not None:
+                self._progress(done, total)
+        if state is not None and files and end_offset > files[-1].base_offset:
+            snapshots += self._snapshot_at(end_offset, state, wanted=True)
+        known = {each.base_offset for each in files} | {end_offset}
+        snapshots += self._unreadable(known)
+        self._settle(snapshots)
+        return ReindexPlan(
+            path=self._directory,
+            config=self._config,
+            kinds=self._kinds,
+            exact=self._exact,
+            now_ms=self._now_ms,
+            segments=tuple(segments),
+            snapshots=tuple(snapshots),
+            findings=tuple(each.finding for each in segments if each.finding is not None),
+            seen=seen,
+        )
+
+    def _settle(self, files: Collection[RemadeFile]) -> None:
+        if files and self.hands is not None:
+            self.hands.settle()
+
+    # ---- indexes ---------------------------------------------------------------------------------
+
+    def _segment(
+        self, files: SegmentFiles, state: ProducerState | None, *, is_last: bool
+    ) -> tuple[Swept, ReindexedSegment]:
+        with Segment.open(files.log, is_last=is_last) as segment:
+            chosen = () if self._exact else self._kinds
+            truths = Truths.read(files, chosen, segment.size)
+            swept = sweep_segment(segment, config=self._config, producers=state, watch=truths.feed)
+            finding = swept.end_fault
+            if is_last and swept.error is None and swept.stop in _TAILS:
+                finding = None
+            changes: list[RemadeFile] = []
+            if finding is None:
+                swept = self._with_stored(files, segment, swept)
+                changes = list(self._changes(files, swept, truths))
+        self._settle(changes)
+        return swept, ReindexedSegment(
+            base_offset=files.base_offset,
+            size=swept.size,
+            index_entries=swept.offset_entry_count,
+            time_index_entries=swept.time_entry_count,
+            aborted=None if swept.aborted is None else len(swept.aborted),
+            finding=None if finding is None else LogFault.of(finding, files.log),
+            files=tuple(changes),
+        )
+
+    def _changes(self, files: SegmentFiles, swept: Swept, truths: Truths) -> Iterator[RemadeFile]:
+        wanted = {FileKind.INDEX: swept.offset_entries, FileKind.TIMEINDEX: swept.time_entries}
+        if swept.aborted is not None:
+            wanted[FileKind.TXNINDEX] = pack_entries(swept.aborted)
+        stem = files.log.name.partition(".")[0]
+        for kind, data in wanted.items():
+            if kind not in self._kinds:
+                continue
+            path = files.log.with_name(f"{stem}.{kind.value}")
+            size = _ENTRY_BYTES[kind]
+            found = compare(path, data)
+            kept, wrong = truths.judge(kind, swept)
+            if kept:
+                continue
+            optional = kind is FileKind.TXNINDEX and not data
+            if found is None or (found.missing and optional):
+                continue
+            yield self._put(
+                path,
+                kind,
+                data,
+                entries_before=None if found.missing else found.size // size,
+                entries_after=len(data) // size,
+                why=wrong or found.text(size, len(data)),
+            )
+
+    def _put(
+        self,
+        path: Path,
+        kind: FileKind,
+        data: bytes,
+        *,
+        entries_before: int | None,
+        entries_after: int,
+        why: str,
+    ) -> RemadeFile:
+        action = "create" if why == "missing" else "replace"
+        if self.hands is not None:
+            self.hands.put(path, data)
+        return RemadeFile(action, path, kind, len(data), entries_before, entries_after, why)
+
+    def _with_stored(self, files: SegmentFiles, segment: Segment, swept: Swept) -> Swept:
+        """With entries of the transaction index that the log alone cannot tell any more."""
+        if swept.aborted is None or files.txn_index is None:
+            return swept
+        try:
+            stored = TxnIndex.open(files.txn_index).entries()
+        except (CorruptIndexError, LimitExceededError):
+            return swept
+        derived = {(each.producer_id, each.last_offset): each for each in swept.aborted}
+        for each in stored:
+            key = (each.producer_id, each.last_offset)
+            told = derived.get(key)
+            if told is None:
+                if each.first_offset <= each.last_offset and has_marker(segment, each):
+                    derived[key] = each
+            elif told != each and self._knows_more(segment, each, told):
+                derived[key] = each
+        return replace(
+            swept, aborted=tuple(sorted(derived.values(), key=lambda each: each.last_offset))
+        )
+
+    def _knows_more(self, segment: Segment, stored: AbortedTxn, told: AbortedTxn) -> bool:
+        """Whether what differs is of records that the log has no more."""
+        first, stable = self._first_offset, stored.last_stable_offset
+        begins = stored.first_offset <= told.first_offset and (
+            stored.first_offset < first or has_nothing_of(segment, stored, told.first_offset)
+        )
+        return begins and (stable == told.last_stable_offset or stable < first)
+
+    # ---- snapshots -------------------------------------------------------------------------------
+
+    def _beginning(self, files: list[SegmentFiles]) -> ProducerState | None:
+        """What is known of producers in front of the first segment; None if nobody asks."""
+        if not files or not {FileKind.TXNINDEX, FileKind.SNAPSHOT} & set(self._kinds):
+            return None
+        state = ProducerState(
+            expiration_ms=self._config.producer_id_expiration_ms,
+            transaction_max_timeout_ms=self._config.transaction_max_timeout_ms,
+        )
+        self._first_offset = files[0].base_offset
+        path = self._snapshots.path(self._first_offset)
+        stored = None if path is None else _read_snapshot(path)
+        if isinstance(stored, tuple):
+            state.load(stored, self._first_offset, now_ms=self._now_ms)
+        return state
+
+    def _snapshot_at(
+        self, offset: int, state: ProducerState, *, wanted: bool
+    ) -> Iterator[RemadeFile]:
+        """The snapshot at an offset, if it has to change; `wanted` if there must be one."""
+        if FileKind.SNAPSHOT not in self._kinds or offset <= self._first_offset:
+            return
+        path = self._snapshots.path(offset)
+        if path is None and not wanted:
+            return
+        entries = state.snapshot_entries()
+        before, why = None, "missing"
+        if path is None:
+            path = self._directory / segment_name(offset, FileKind.SNAPSHOT)
+        else:
+            stored = _read_snapshot(path)
+            if isinstance(stored, KsegError):
+                why = stored.reason
+            else:
+                before, why = len(stored), self._contradiction(stored, entries, offset)
+                if not why:
+                    return
+        yield self._put(
+            path,
+            FileKind.SNAPSHOT,
+            producer_snapshot.to_bytes(entries),
+            entries_before=before,
+            entries_after=len(entries),
+            why=why,
+        )
+
+    def _contradiction(
+        self,
+        stored: tuple[ProducerSnapshotEntry, ...],
+        entries: list[ProducerSnapshotEntry],
+        offset: int,
+    ) -> str:
+        """What the log knows better than a snapshot; nothing if that is nothing."""
+        told = {entry.producer_id: entry for entry in entries}
+        for each in stored:
+            producer = f"producer {each.producer_id}"
+            if each.last_offset >= offset:
+                return f"{producer} cannot have written offset {each.last_offset} by then"
+            entry = told.get(each.producer_id)
+            if entry is None or not entry.has_batch or entry.last_offset < each.last_offset:
+                continue
+            if entry.last_offset > each.last_offset:
+                return f"{producer} has written offset {entry.last_offset}"
+            if entry.last_sequence != each.last_sequence:
+                return f"the last sequence of {producer} is {entry.last_sequence}"
+        return ""
+
+    def _unreadable(self, known: Collection[int]) -> Iterator[RemadeFile]:
+        """Snapshots that cannot be read, where no state is at hand to make them from."""
+        if FileKind.SNAPSHOT not in self._kinds:
+            return
+        for offset in self._snapshots.offsets:
+            path = self._snapshots.path(offset)
+            if offset in known or path is None:
+                continue
+            stored = _read_snapshot(path)
+            if isinstance(stored, KsegError):
+                size = os.path.getsize(path)
+                if self.hands is not None:
+                    self.hands.remove(path)
+                why = f"{stored.reason}, and no segment begins there"
+                yield RemadeFile("delete", path, FileKind.SNAPSHOT, size, None, 0, why)
+
+
+def _read_snapshot(path: Path) -> tuple[ProducerSnapshotEntry, ...] | KsegError:
+    try:
+        return producer_snapshot.read(path).entries
+    except (CorruptIndexError, LimitExceededError) as error:
+        return error
+
+
+__all__ = [
+    "KINDS",
+    "LogFault",
+    "ReindexPlan",
+    "ReindexReport",
+    "ReindexedSegment",
+    "RemadeFile",
+    "apply_reindex",
+    "plan_reindex",
+]

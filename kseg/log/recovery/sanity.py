@@ -1,0 +1,254 @@
+"""Cheap looks at a segment: do the ends of its indexes fit its log, and where does that end?
+
+A few bytes of each file tell most of what goes wrong with indexes: that they are gone, cut, all
+zeros, or those of another log. What only a walk over the whole log could tell is for `kseg verify`.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kseg.constants import ControlType, StopReason
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from kseg.format.header import CONTROL, ENTRY_BYTES_MIN
+from kseg.log.recovery.load_context import INDEX, LOG, TIMEINDEX, TXNINDEX, Bench, file_of
+
+if TYPE_CHECKING:
+    from kseg.log.segment.reader import Segment
+
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+_TXN_ENTRY: Final = struct.Struct(">hqqqq")
+_START: Final = struct.Struct(">qiib")
+#: A batch of magic 2 up to its largest timestamp.
+_HEAD: Final = struct.Struct(">qiibIhiqq")
+_INT64_MAX: Final = 2**63 - 1
+#: Entries of what is torn off, one in 4 KiB: 16 MiB.
+_ENTRIES_TRIED_MAX: Final = 4096
+_GOES_ON: Final = (StopReason.END, StopReason.LIMIT)
+
+
+class _Head(NamedTuple):
+    """What the first bytes of a batch say; of magic 0 and 1 the offsets are both the last one."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why an index is not believed.
+
+    Attributes:
+        kind: the extension of its file.
+        code: a word of `kseg verify --codes`.
+        message: what is wrong.
+        position: byte in the file, if known.
+    """
+
+    kind: str
+    code: str
+    message: str
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where a log ends.
+
+    Attributes:
+        base_offset: of the last segment.
+        next_offset: the offset behind the last whole batch.
+        position: where that ends.
+        cut_reason: why what follows is no batch; None if nothing follows.
+        start: where the walk began: 0, or where an entry of the offset index leads.
+    """
+
+    base_offset: int
+    next_offset: int
+    position: int
+    cut_reason: StopReason | None
+    start: int = 0
+
+
+def doubt_of(bench: Bench, base: int) -> Doubt | None:
+    """What is wrong with a segment's indexes; None if nothing is to be seen."""
+    if not bench.size(base):
+        return None
+    return _of_index(bench, base) or _of_time_index(bench, base) or _of_txn_index(bench, base)
+
+
+def _of_index(bench: Bench, base: int) -> Doubt | None:
+    name = file_of(base, INDEX)
+    if name not in bench.scene.files:
+        return Doubt(INDEX, "index-missing", "the offset index is missing")
+    size, is_last = bench.scene.size(name), base == bench.bases[-1]
+    if size % OFFSET_ENTRY_BYTES:
+        return Doubt(INDEX, "index-length", f"{size} bytes are no whole number of entries")
+    if not size:
+        return _of_empty_index(bench, base)
+    at = size - OFFSET_ENTRY_BYTES
+    relative, position = _OFFSET_ENTRY.unpack(bench.scene.read(name, position=at))
+    if not (relative or position):
+        if is_last and _is_preallocated(bench, base):
+            return None
+        return Doubt(INDEX, "index-unused", "unused entries at its end", at)
+    header = None
+    if 0 < position < bench.size(base):
+        header = _batch_at(bench, base, position)
+    if header is None:
+        message = f"its last entry points at {position}, where no batch lies"
+        return Doubt(INDEX, "index-points-nowhere", message, at)
+    if relative < 0 or base + relative < header.base_offset:
+        message = f"its last entry leads past offset {base + relative}, which it is for"
+        return Doubt(INDEX, "index-offset", message, at)
+    return None
+
+
+def _is_preallocated(bench: Bench, base: int) -> bool:
+    """Whether an index with zeros at its end has its full size, as a crash leaves it."""
+    config = bench.inputs.config
+    size = bench.scene.size(file_of(base, INDEX))
+    return size == config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
+
+
+def _of_empty_index(bench: Bench, base: int) -> Doubt | None:
+    """An index without entries fits a log of one interval, or of one batch."""
+    interval = bench.inputs.config.index_interval_bytes
+    if bench.size(base) <= interval:
+        return None
+    with bench.open(base) as segment:
+        for tile in segment.walk(limit=interval + 1, on_bad_crc="ignore"):
+            table = tile.table
+        if table.stop is not StopReason.LIMIT or table.end_position >= segment.size:
+            return None
+    return Doubt(INDEX, "index-length", "no entries for a log of several intervals")
+
+
+def _of_time_index(bench: Bench, base: int) -> Doubt | None:
+    name = file_of(base, TIMEINDEX)
+    if name not in bench.scene.files:
+        return Doubt(TIMEINDEX, "time-index-missing", "the time index is missing")
+    size = bench.scene.size(name)
+    if size % TIME_ENTRY_BYTES:
+        message = f"{size} bytes are no whole number of entries"
+        return Doubt(TIMEINDEX, "time-index-length", message)
+    is_last = base == bench.bases[-1]
+    if not size:
+        first = _batch_at(bench, base, 0)
+        if first is None or first.max_timestamp <= 0 or (is_last and not bench.inputs.clean):
+            return None
+        return Doubt(
+            TIMEINDEX, "time-index-length", "no entries for a log whose batches have times"
+        )
+    at = size - TIME_ENTRY_BYTES
+    entry = bench.scene.read(name, position=at)
+    if len(entry) < TIME_ENTRY_BYTES:
+        return None  # made anew before a split had all looked at again, and not held
+    timestamp, relative = _TIME_ENTRY.unpack(entry)
+    if not (timestamp or relative):
+        if is_last and _is_preallocated(bench, base):
+            return None
+        return Doubt(TIMEINDEX, "time-index-tail", "unused entries at its end", at)
+    if timestamp < 0 or relative < 0 or base + relative >= _end(bench, base):
+        message = f"its last entry is for {timestamp} ms at offset {base + relative}"
+        return Doubt(TIMEINDEX, "time-index-order", message, at)
+    return None
+
+
+def _of_txn_index(bench: Bench, base: int) -> Doubt | None:
+    name = file_of(base, TXNINDEX)
+    if name not in bench.scene.files:
+        return None
+    data = bench.scene.read(name)
+    if len(data) % TXN_ENTRY_BYTES:
+        return Doubt(TXNINDEX, "txn-index-torn", "bytes behind its last whole entry")
+    before, end = base - 1, _end(bench, base)
+    for number, entry in enumerate(_TXN_ENTRY.iter_unpack(data)):
+        version, _producer_id, first, last, stable = entry
+        at = number * TXN_ENTRY_BYTES
+        if version:
+            return Doubt(TXNINDEX, "txn-index-version", f"version {version} is not known", at)
+        if not before < last < end or first > last or stable > last + 1:
+            return Doubt(TXNINDEX, "txn-index-order", "entries out of order, or not possible", at)
+        before = last
+    return None
+
+
+def _end(bench: Bench, base: int) -> int:
+    """No offset of a segment is so large."""
+    at = bisect_right(bench.bases, base)
+    return bench.bases[at] if at < len(bench.bases) else base + 2**31
+
+
+def has_abort_marker(bench: Bench, base: int) -> bool:
+    """Whether a transaction was aborted in a segment, by the headers of all its batches."""
+    with bench.open(base) as segment:
+        for tile in segment.walk(on_bad_crc="ignore"):
+            table = tile.table
+            if table.attributes_seen & CONTROL and (table.control_type == ControlType.ABORT).any():
+                return True
+    return False
+
+
+def _batch_at(bench: Bench, base: int, position: int) -> _Head | None:
+    """The batch at a position by its head alone; None if there is none, or it is not whole."""
+    head = bench.scene.read(file_of(base, LOG), position=position, size=_HEAD.size)
+    if len(head) < ENTRY_BYTES_MIN:
+        return None
+    first, length, _epoch, magic = _START.unpack_from(head)
+    size = 12 + length
+    if size < ENTRY_BYTES_MIN or position + size > bench.size(base):
+        return None
+    if magic < 2:
+        return _Head(first, first, 0) if magic >= 0 else None
+    if magic > 2 or len(head) < _HEAD.size:
+        return None
+    delta, _base_timestamp, max_timestamp = _HEAD.unpack(head)[-3:]
+    return _Head(first, first + delta, max_timestamp)
+
+
+def end_of(bench: Bench, base: int) -> LogEnd:
+    """Where the last segment of a log that was closed in good order ends.
+
+    From the last index entry that leads to a sound batch; batches whose checksums are wrong are
+    walked over.
+    """
+    with bench.open(base) as segment:
+        start = _last_start(bench, base, segment)
+        end = base
+        for tile in segment.walk(start=start, on_bad_crc="ignore"):
+            table = tile.table
+            if len(table):
+                end = int(table.last_offset[-1]) + 1
+        stop = None if table.stop in _GOES_ON else table.stop
+        return LogEnd(base, end, table.end_position, stop, start)
+
+
+def _last_start(bench: Bench, base: int, segment: Segment) -> int:
+    """Where the last entry leads that leads to a sound batch; 0 for none.
+
+    The last ones may be for batches that never came, or came in part.
+    """
+    start = segment.start_for_offset(_INT64_MAX).position
+    name = file_of(base, INDEX)
+    if start or name not in bench.scene.files:
+        return start
+    data = bench.scene.read(name)
+    size = len(data) // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
+    entries = list(_OFFSET_ENTRY.iter_unpack(data[:size]))
+    used = [relative for relative, position in entries if relative >= 0 < position]
+    for relative in used[: -_ENTRIES_TRIED_MAX - 1 : -1]:
+        start = segment.start_for_offset(base + relative).position
+        if start:
+            break
+    return start
+
+
+__all__ = ["Doubt", "LogEnd", "doubt_of", "end_of"]

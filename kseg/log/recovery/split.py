@@ -1,0 +1,431 @@
+"""A segment that holds offsets without a 32-bit form becomes several that do not.
+
+Compaction before Kafka 1.1 could join segments so; their indexes cannot be made. The batches are
+copied as they lie, into segments that each begin at the base offset of their first batch. What lies
+behind the last batch that is sound, and in order, goes into the last one as it is: what becomes of
+it is for recovery to decide.
+
+The new files come in through `.cleaned` and `.swap`. At every moment a loader finds the old segment
+whole or all of the new ones, whichever of the names have reached the disk. Two things differ from
+Kafka's way, which loses them: the transaction index is made anew too, and the old segment's files
+are deleted where the first new one has another name.
+
+Source: Kafka `LocalLog.splitOverflowedSegment`, `LocalLog.replaceSegments`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+
+from kseg.errors import OffsetOverflowError, StalePlanError
+from kseg.files import io
+from kseg.files.grammar import offset_from_file_name
+from kseg.files.names import FileKind, list_partition, segment_name
+from kseg.log.recovery.load_context import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX, file_of
+from kseg.log.recovery.sweep import Swept, sweep_segment, write_indexes
+from kseg.log.segment.reader import Segment
+from kseg.log.validate.batches import out_of_order
+
+if TYPE_CHECKING:
+    from kseg.format.header import BatchTable
+    from kseg.log.config import LogConfig
+    from kseg.log.producers.state import ProducerState
+    from kseg.log.recovery.load_context import Bench
+
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+_INT32_MAX: Final = 2**31 - 1
+_WINDOW_BYTES: Final = 2**20
+#: The files of a segment, in the order in which Kafka renames them.
+_KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPiece:
+    """One of the new segments: its base offset, and which bytes of the old log it gets."""
+
+    base_offset: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """How a segment is to be split.
+
+    Attributes:
+        path: the log file.
+        base_offset: of the segment.
+        pieces: the new ones, rising; together they have every byte of the old log.
+        modified_ns, inode: of the log file when it was looked at.
+    """
+
+    path: Path
+    base_offset: int
+    pieces: tuple[SplitPiece, ...]
+    modified_ns: int
+    inode: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log file."""
+        return self.pieces[-1].end
+
+    def __str__(self) -> str:
+        """One line."""
+        bases = ", ".join(str(piece.base_offset) for piece in self.pieces)
+        return f"split {self.path} ({self.size} bytes) into segments at {bases}"
+
+
+def plan_split(path: str | os.PathLike[str], *, as_broker: bool = False) -> SplitPlan:
+    """Say where a segment would be cut; changes nothing.
+
+    Args:
+        path: the log file.
+        as_broker: do not ask what lies in the way, as Kafka does not.
+
+    Raises:
+        ValueError: no offset of it overflows, so that a split would change nothing.
+        OffsetOverflowError: another segment of the directory begins inside of what this one holds,
+            or one batch alone overflows.
+        NotALogError: the name is not that of a log file.
+        OSError: it is missing or cannot be read.
+
+    Source: Kafka LogSegment.hasOverflow, LocalLog.splitOverflowedSegment.
+    """
+    before = os.stat(path)
+    with Segment.open(path, mapping="never", size=before.st_size, is_last=True) as segment:
+        base_offset, cuts = segment.base_offset, _Cuts(segment)
+        for tile in segment.walk(on_bad_crc="stop"):
+            if not cuts.feed(tile.table):
+                break
+        if cuts.last_offset - base_offset <= _INT32_MAX:
+            raise ValueError(f"no offset of {segment.path} overflows")
+        ends = [*cuts.starts[1:], before.st_size]
+        pieces = tuple(
+            SplitPiece(_first_offset(segment, start), start, end)
+            for start, end in zip(cuts.starts, ends, strict=True)
+        )
+    if not as_broker:
+        _check_free(Path(path), base_offset, pieces, cuts.last_offset)
+    return SplitPlan(Path(path), base_offset, pieces, before.st_mtime_ns, before.st_ino)
+
+
+class _Cuts:
+    """Where new segments begin, batch after batch."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._base_offset = 0
+        self.starts: list[int] = []
+        self.last_offset = -1
+
+    def feed(self, table: BatchTable) -> bool:
+        """Take in the next batches; answers whether all of them are in order."""
+        last = table.last_offset
+        wrong = out_of_order(table, self.last_offset)
+        count = int(wrong.argmax()) if wrong.any() else len(table)
+        row = 0
+        while row < count:
+            if self.starts:
+                # In order as they are, those that do not fit are at the end.
+                row += int(
+                    np.searchsorted(last[row:count], self._base_offset + _INT32_MAX, "right")
+                )
+                if row == count:
+                    break
+                if row + 1 < len(table) and last[row + 1] <= last[row]:
+                    count = row  # not far, but wrong: the next one does not follow
+                    break
+            self._begin(int(table.position[row]), int(last[row]))
+            row += 1
+        if count:
+            self.last_offset = int(last[count - 1])
+        return count == len(table)
+
+    def _begin(self, position: int, last_offset: int) -> None:
+        """A new segment begins with the batch at a position."""
+        self._base_offset = _first_offset(self._segment, position)
+        if last_offset - self._base_offset > _INT32_MAX:
+            raise OffsetOverflowError(
+                f"one batch alone reaches too far from its first offset, {self._base_offset}",
+                path=self._segment.path,
+                position=position,
+                offset=last_offset,
+            )
+        self.starts.append(position)
+
+
+def _first_offset(segment: Segment, position: int) -> int:
+    """The base offset of the batch at a position; of compressed messages, the first one's."""
+    for tile in segment.walk(start=position, limit=position + 1, on_bad_crc="ignore"):
+        header = tile.table[0]
+        if header.base_offset >= 0:
+            return header.base_offset
+    where = {"start_position": position, "end_position": position + 1}
+    for columns in segment.read(**where, fields=("offset",), control=True):  # type: ignore[arg-type]
+        return int(columns["offset"][0])
+    return header.last_offset
+
+
+def _check_free(
+    path: Path, base_offset: int, pieces: Sequence[SplitPiece], last_offset: int
+) -> None:
+    """Refuse a split into what is there already, unless it is what an interrupted one left."""
+    sought = {piece.base_offset: piece for piece in pieces}
+    for files in list_partition(path.parent).segments:
+        other = files.base_offset
+        if other == base_offset or not pieces[0].base_offset <= other <= last_offset:
+            continue
+        if other not in sought or not _has_bytes(files.log, path, sought[other]):
+            raise OffsetOverflowError(
+                f"the segment reaches to {last_offset}, and another one begins at {other}",
+                path=path,
+                offset=other,
+            )
+
+
+def _has_bytes(other: Path, path: Path, piece: SplitPiece) -> bool:
+    """Whether a file has just the bytes of a piece."""
+    with ExitStack() as opened:
+        descriptors = []
+        for each in (other, path):
+            descriptors.append(io.open_read(each))
+            opened.callback(os.close, descriptors[-1])
+        first, second = descriptors
+        if io.file_size(first) != piece.end - piece.start:
+            return False
+        for start in range(piece.start, piece.end, _WINDOW_BYTES):
+            size = min(_WINDOW_BYTES, piece.end - start)
+            theirs = io.read_at(first, start - piece.start, size, other)
+            if theirs != io.read_at(second, start, size, path):
+                return False
+    return True
+
+
+# ---- doing it ------------------------------------------------------------------------------------
+
+
+def apply_split(
+    plan: SplitPlan, *, config: LogConfig, producers: ProducerState | None = None
+) -> tuple[Swept, ...]:
+    """Put the new segments in the place of the old one; all lasting when this returns.
+
+    Killed on the way, it leaves what the loader's look at temporary files puts in order; a new plan
+    then comes to the same bytes. Nobody else may change the directory meanwhile.
+
+    Args:
+        plan: from `plan_split`.
+        config: of the log.
+        producers: what is known at the old base offset; taken further in place. Without it the old
+            transaction index is lost, as in Kafka, and the new segments are to be recovered.
+
+    Returns:
+        What each new segment says, rising.
+
+    Raises:
+        StalePlanError: the log file has changed; nothing was done.
+        OSError: the disk refuses.
+    """
+    found = os.stat(plan.path)
+    if (found.st_size, found.st_mtime_ns, found.st_ino) != (
+        plan.size,
+        plan.modified_ns,
+        plan.inode,
+    ):
+        raise StalePlanError("the segment is not as it was when the plan was made", path=plan.path)
+    swept = tuple(_write(plan, piece, found, config, producers) for piece in plan.pieces)
+    directory = plan.path.parent
+    io.flush_directory(directory)
+    first, *others = plan.pieces
+    # As long as the first one is `.cleaned`, a loader throws all of them away.
+    for piece in reversed(others):
+        _rename(directory, piece, CLEANED, SWAP)
+    if others:
+        io.flush_directory(directory)
+    _rename(directory, first, CLEANED, SWAP)
+    io.flush_directory(directory)
+    _delete_old(plan)
+    io.flush_directory(directory)
+    for piece in plan.pieces:
+        _rename(directory, piece, SWAP, "")
+    io.flush_directory(directory)
+    return swept
+
+
+def split_overflowed(
+    path: str | os.PathLike[str], *, config: LogConfig, producers: ProducerState | None = None
+) -> tuple[Swept, ...]:
+    """`plan_split` and `apply_split` in one."""
+    return apply_split(plan_split(path), config=config, producers=producers)
+
+
+def _write(
+    plan: SplitPlan,
+    piece: SplitPiece,
+    found: os.stat_result,
+    config: LogConfig,
+    producers: ProducerState | None,
+) -> Swept:
+    """Make the `.cleaned` files of a new segment."""
+    directory = plan.path.parent
+    for name in _names(directory, piece.base_offset, CLEANED):
+        io.unlink(name, missing_ok=True)
+    log = next(_names(directory, piece.base_offset, CLEANED))
+    with io.WriteFile.open(log, exclusive=True) as target:
+        fd = io.open_read(plan.path)
+        try:
+            for start in range(piece.start, piece.end, _WINDOW_BYTES):
+                size = min(_WINDOW_BYTES, piece.end - start)
+                target.write_at(start - piece.start, io.read_at(fd, start, size, plan.path))
+        finally:
+            os.close(fd)
+        target.flush()
+    with Segment.open(log, mapping="never", is_last=True) as segment:
+        if segment.size != piece.end - piece.start:
+            raise StalePlanError("the segment was cut while it was copied", path=plan.path)
+        swept = sweep_segment(segment, config=config, producers=producers)
+    write_indexes(directory, piece.base_offset, swept, config=config, active=False, suffix=CLEANED)
+    for name in _names(directory, piece.base_offset, CLEANED):
+        with suppress(FileNotFoundError):
+            io.dress_like(name, found)
+            io.set_modified(name, found.st_mtime_ns)
+    return swept
+
+
+def _names(directory: Path, base_offset: int, suffix: str) -> Iterator[Path]:
+    for kind in _KINDS:
+        yield directory / (segment_name(base_offset, kind) + suffix)
+
+
+def _rename(directory: Path, piece: SplitPiece, old: str, new: str) -> None:
+    pairs = zip(
+        _names(directory, piece.base_offset, old),
+        _names(directory, piece.base_offset, new),
+        strict=True,
+    )
+    for source, target in pairs:
+        with suppress(FileNotFoundError):
+            io.rename(source, target)
+
+
+def _delete_old(plan: SplitPlan) -> None:
+    """Take the old segment's files away, but for those that new ones replace by their names.
+
+    If there are none such, the segment's snapshot is of no use either.
+    """
+    stem = plan.path.name.partition(".")[0]
+    kinds = [".txnindex", ".timeindex", ".index", ".log"]
+    if plan.pieces[0].base_offset != plan.base_offset:
+        kinds.append(".snapshot")
+    for kind in kinds:
+        old = plan.path.with_name(stem + kind)
+        if not old.with_name(old.name + SWAP).exists():
+            io.unlink(old, missing_ok=True)
+
+
+# ---- while a log is loaded -----------------------------------------------------------------------
+# A step of loading that meets a segment whose offsets overflow begins again once it is split.
+# Source: Kafka `LogLoader.retryOnOffsetOverflow`.
+
+_T = TypeVar("_T")
+#: Each split leaves one segment less that overflows, unless something is very wrong.
+_SPLITS_MAX: Final = 10_000
+
+
+def retried(bench: Bench, step: Callable[[], _T]) -> _T:
+    """Take a step, splitting each segment that it finds overflowed.
+
+    Raises:
+        OffsetOverflowError: a segment overflows that cannot be split.
+    """
+    for _ in range(_SPLITS_MAX):
+        try:
+            return step()
+        except OffsetOverflowError as error:
+            _split(bench, error)
+    raise OffsetOverflowError("splits do not come to an end", path=bench.scene.directory)
+
+
+def _split(bench: Bench, error: OffsetOverflowError) -> None:
+    name = str(error.path).rpartition("/")[2]
+    base = offset_from_file_name(name)
+    scene = bench.scene
+    file = scene.files.get(file_of(base, LOG))
+    if file is None or file.part or file.data is not None or not overflows(bench, base):
+        raise error
+    try:
+        plan = plan_split(file.source, as_broker=bench.inputs.as_broker)
+    except ValueError:
+        raise error from None
+    if plan.size != file.size:
+        raise error
+    bases = [piece.base_offset for piece in plan.pieces]
+    if bases == [base]:
+        raise error
+    known = base in bench.bases
+    bench.bases = [kept for kept in bench.bases if kept != base]
+    bench.outcomes.pop(base, None)
+    _replace(bench, plan, base, bases)
+    for piece in bases if known else ():
+        bench.add(piece)
+
+
+def _replace(bench: Bench, plan: SplitPlan, base: int, bases: list[int]) -> None:
+    """Put the pieces into the segment's place."""
+    scene = bench.scene
+    bench.known_snapshots = None
+    if scene.hands is not None:
+        scene.hands.mended = True
+        apply_split(plan, config=bench.inputs.config)
+        scene.look_again()
+        return
+    for kind in (INDEX, TIMEINDEX, TXNINDEX, *([] if base in bases else [SNAPSHOT])):
+        old = file_of(base, kind)
+        if old in scene.files:
+            scene.remove(old, "its segment is split", keep=True)
+    parts = [(file_of(p.base_offset, LOG), p.start, p.end) for p in plan.pieces]
+    scene.split(file_of(base, LOG), parts, "offsets overflow")
+    for piece in bases:
+        for kind in (INDEX, TIMEINDEX):
+            scene.put(file_of(piece, kind), b"", "offsets overflow", held=False)
+
+
+def overflows(bench: Bench, base: int) -> bool:
+    """Whether a segment's last batch has no 32-bit offset, as a split is to mend it.
+
+    One in the middle of others that have, or that reaches into the segments behind, is no overflow,
+    but wrong. Kafka splits there all the same; it fails if the log does not end with a whole batch.
+
+    Source: Kafka `LogSegment.hasOverflow`.
+    """
+    last, table = base, None
+    with bench.open(base) as segment:
+        for tile in segment.walk(on_bad_crc="ignore", policy="file"):
+            table = tile.table
+            if len(table):
+                last = int(table.last_offset[-1])
+        whole = table is not None and table.end_position == segment.size
+    if last <= base + _INT32_MAX:
+        return False
+    if bench.inputs.as_broker:
+        return whole
+    return not any(base < other <= last for other in bench.bases)
+
+
+__all__ = [
+    "SplitPiece",
+    "SplitPlan",
+    "apply_split",
+    "overflows",
+    "plan_split",
+    "retried",
+    "split_overflowed",
+]

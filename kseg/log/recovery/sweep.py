@@ -1,0 +1,619 @@
+"""One walk over a segment that tells all that its indexes, its producers and its epochs must say.
+
+What a log file says is looked at once, checksums included, a tile at a time; the answer is a value,
+and `write_indexes` installs it. What becomes of the bytes behind `Swept.valid_bytes` is for
+recovery to decide: the log file is not touched here.
+
+Source: Kafka `LogSegment.recover`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from kseg._placement import survey_rows
+from kseg.constants import NO_TIMESTAMP, StopReason
+from kseg.errors import (
+    AppendError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    KsegError,
+    LimitExceededError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    UnsupportedFormatError,
+    at_path,
+)
+from kseg.files import io
+from kseg.files.atomic import replace_file
+from kseg.files.checkpoints import EpochEntry
+from kseg.files.names import FileKind, segment_name
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kseg.files.time_index import TimeIndexEntry
+from kseg.files.txn_index import AbortedTxn
+from kseg.files.txn_index_writer import pack_entries
+from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
+from kseg.log.segment.index_entries import Indexed, Latest, Packed, place_table
+from kseg.log.validate.rules import LAST_OFFSET_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kseg.format.header import BatchTable
+    from kseg.log.config import LogConfig
+    from kseg.log.epochs import LeaderEpochs
+    from kseg.log.producers.state import ProducerState
+    from kseg.log.segment.index_entries import Latest
+    from kseg.log.segment.reader import Segment
+
+_INT32_MAX: Final = 2**31 - 1
+_LAST_OFFSET: Final = COLUMN["last_offset"]
+_INT64_MIN: Final = -(2**63)
+#: So many findings of a segment are kept; the rest would say the same.
+_FINDINGS_MAX: Final = 100
+_WINDOW_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a segment says.
+
+    Attributes:
+        base_offset: of the segment.
+        valid_bytes: where its whole and sound batches end; that is where `error` is, unless a
+            producer's batch is the error.
+        size: bytes of the log file.
+        stop: why the walk ended there; LIMIT where `error` ended it.
+        error: a batch that no cut mends, and behind which nothing was looked at; None if there is
+            none. Its `position` is that of the batch.
+        findings: other faults, those that the walk went past; at most 100.
+        next_offset: the offset behind the last batch; the base offset if there is none.
+        latest: the largest timestamp in ms and its offset; (-1, base offset) for none.
+        offset_entries, time_entries: the entries of both indexes as they lie there, that for the
+            largest timestamp at the end included.
+        aborted: what the transaction index must have; None if no producers were asked for.
+        batches: how many are sound.
+        records: how many those say they have; compressed ones of magic 0 and 1 do not say.
+    """
+
+    base_offset: int
+    valid_bytes: int
+    size: int
+    stop: StopReason
+    error: KsegError | None
+    findings: tuple[KsegError, ...]
+    next_offset: int
+    latest: Latest
+    offset_entries: bytes
+    time_entries: bytes
+    aborted: tuple[AbortedTxn, ...] | None
+    batches: int
+    records: int
+
+    @property
+    def truncated_bytes(self) -> int:
+        """Bytes behind the last sound batch."""
+        return self.size - self.valid_bytes
+
+    @property
+    def end_fault(self) -> KsegError | None:
+        """What ended the walk: `error`, or what `stop` says; None where the log ends in order.
+
+        A torn tail, or one of zeros, is a fault here too; it is none at the end of a log.
+        """
+        if self.error is not None or self.stop is StopReason.END:
+            return self.error
+        nothing = BatchTable(np.empty((0, len(FIELDS)), np.int64), self.valid_bytes, self.stop)
+        return stop_error(nothing)
+
+    @property
+    def offset_entry_count(self) -> int:
+        """Entries of the offset index."""
+        return len(self.offset_entries) // OFFSET_ENTRY_BYTES
+
+    @property
+    def time_entry_count(self) -> int:
+        """Entries of the time index."""
+        return len(self.time_entries) // TIME_ENTRY_BYTES
+
+
+def sweep_segment(
+    segment: Segment,
+    *,
+    config: LogConfig,
+    producers: ProducerState | None = None,
+    epochs: LeaderEpochs | None = None,
+    as_broker: bool = False,
+    watch: Callable[[BatchTable], None] | None = None,
+) -> Swept:
+    """Walk a segment once and work out everything that is derived from it.
+
+    Memory is that of the entries: no more than the two indexes of `config` can hold. A batch that
+    ends at 2^63 - 1 is an `error`: there is no offset to go on at behind it.
+
+    With `as_broker` this is what Kafka's recovery of the segment does. Else, four things differ:
+
+    - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka takes any such
+      batch for one of magic 2.
+    - A batch that does not begin behind the one before it, or in front of the segment's base
+      offset, is an `error`. Kafka looks at the last offsets of indexed batches alone.
+    - A batch that breaks the rules of transactions is a finding, and the walk goes on. Kafka gives
+      up the load of the log; where a marker's key is too short it cuts what follows first.
+    - An index that is full takes no further entries, as with an append. Kafka gives up.
+
+    Args:
+        segment: open for reading.
+        config: of the log; the interval of index entries and the size of indexes.
+        producers: what is known at the segment's base offset; taken further in place. After an
+            `error` it is of no use.
+        epochs: what is known there; new ones are noted in place, and not written.
+        as_broker: do as Kafka does.
+        watch: called with the headers of sound batches, some at a time, in order.
+
+    Raises:
+        UnsupportedFormatError: a file of Kafka 0.7, which has no indexes.
+        CorruptRecordError: the file shrank meanwhile.
+        OSError: it cannot be read.
+
+    Source: Kafka LogSegment.recover, LogSegment.updateProducerState.
+    """
+    if segment.kafka07:
+        raise UnsupportedFormatError("files of Kafka 0.7 have no indexes", path=segment.path)
+    sweep = _Sweep(segment.base_offset, config, producers, epochs, as_broker=as_broker)
+    sweep.watch = watch
+    stop = StopReason.END
+    policy = "file" if as_broker else "strict"
+    for tile in segment.walk(on_bad_crc="stop", policy=policy):
+        stop = tile.table.stop
+        if not sweep.feed(tile.table):
+            stop = StopReason.LIMIT
+            break
+    return sweep.finish(segment, stop)
+
+
+class _Surveyed(NamedTuple):
+    """What a look at batches has shown.
+
+    Attributes:
+        in_order: how many, from the first one on, have offsets that may follow.
+        records: how many those say they have.
+        newer_epoch: whether one of them is of a newer leader epoch.
+        producers: whether one has a producer id.
+        old: whether one is of magic 0 or 1.
+    """
+
+    in_order: int
+    records: int
+    newer_epoch: int
+    producers: int
+    old: int
+
+
+class _Sweep:
+    """The state of one walk: what the batches so far have come to."""
+
+    def __init__(
+        self,
+        base_offset: int,
+        config: LogConfig,
+        producers: ProducerState | None,
+        epochs: LeaderEpochs | None,
+        *,
+        as_broker: bool,
+    ) -> None:
+        self.entries = DerivedEntries(base_offset, config, as_broker=as_broker)
+        self._producers, self._epochs = producers, epochs
+        self._as_broker = as_broker
+        self._base_offset = base_offset
+        self._last_offset = base_offset - 1
+        #: Whether a batch that is in order may have the last offset of all.
+        self._near_end = base_offset >= LAST_OFFSET_MAX - _INT32_MAX
+        self._aborted: list[AbortedTxn] = []
+        self._findings: list[KsegError] = []
+        self._batches = self._records = 0
+        self._error: KsegError | None = None
+        self._found = np.empty(len(_Surveyed._fields), np.int64)
+        self.watch: Callable[[BatchTable], None] | None = None
+
+    def feed(self, table: BatchTable) -> bool:
+        """Take in the next batches; answers whether to go on."""
+        seen = self._survey(table)
+        sound = table
+        error: KsegError | None = None
+        if seen.in_order < len(table):
+            sound, error = (
+                table.take(slice(seen.in_order)),
+                self._offset_error(table, seen.in_order),
+            )
+        if self._near_end and int(sound.last_offset.max(initial=-1)) > LAST_OFFSET_MAX:
+            row = int(sound.last_offset.argmax())
+            sound, error = sound.take(slice(row)), unfollowed(int(sound.position[row]))
+            seen = self._survey(sound)
+        placed, refusal = self.entries.add(sound)
+        if refusal is not None:
+            sound, error = sound.take(slice(placed)), refusal
+            seen = self._survey(sound)
+        # Kafka takes batches one by one, so the first one that is refused counts.
+        errors = (
+            self._note_epochs(sound) if seen.newer_epoch else None,
+            self._feed_producers(sound, seen),
+            error,
+        )
+        self._error = min(filter(None, errors), key=lambda e: e.position or 0, default=None)
+        if self.watch is not None:
+            self.watch(sound)
+        if seen.in_order:
+            self._last_offset = int(sound.rows[-1, _LAST_OFFSET])
+            self._batches += seen.in_order
+            self._records += seen.records
+        return self._error is None
+
+    def _survey(self, table: BatchTable) -> _Surveyed:
+        latest = None if self._epochs is None else self._epochs.latest
+        # Nobody has a later epoch than the last one where they are not asked for.
+        epoch = _INT32_MAX if self._epochs is None else -1
+        survey_rows(
+            table.rows,
+            base=self._base_offset,
+            before=self._last_offset,
+            strict=not self._as_broker,
+            epoch=epoch if latest is None else latest.epoch,
+            found=self._found,
+        )
+        return _Surveyed(*self._found.tolist())
+
+    # ---- offsets ---------------------------------------------------------------------------------
+
+    def _offset_error(self, table: BatchTable, row: int) -> KsegError:
+        """What is wrong with the offsets of a batch."""
+        header = table[row]
+        before = int(table.last_offset[row - 1]) if row else self._last_offset
+        last = header.last_offset
+        first = last if header.magic < 2 else header.base_offset
+        # One that the next batch does not follow was not far, but is wrong: nothing covers it.
+        astray = row + 1 < len(table) and int(table.last_offset[row + 1]) <= last
+        if self._as_broker or (before < first <= last and not astray):
+            return OffsetOverflowError(
+                f"it has no 32-bit form relative to {self._base_offset}",
+                position=header.position,
+                offset=last,
+            )
+        return OffsetsOutOfOrderError(
+            f"offsets {first} to {last} of a batch are out of order behind {before}",
+            position=header.position,
+            offset=last,
+        )
+
+    # ---- epochs ----------------------------------------------------------------------------------
+
+    def _note_epochs(self, table: BatchTable) -> KsegError | None:
+        assert self._epochs is not None
+        latest = self._epochs.latest
+        epochs = np.where(table.magic >= 2, table.leader_epoch, -1)
+        known = -1 if latest is None else latest.epoch
+        before = np.maximum.accumulate(np.concatenate(([known], epochs[:-1])))
+        rows = np.flatnonzero(epochs > before)
+        starts = table.base_offset[rows]
+        if (starts < 0).any():
+            row = int(rows[(starts < 0).argmax()])
+            return AppendError(
+                f"an epoch cannot start at offset {table.base_offset[row]}",
+                position=int(table.position[row]),
+            )
+        pairs = zip(epochs[rows].tolist(), starts.tolist(), strict=True)
+        self._epochs.note(EpochEntry(epoch, start) for epoch, start in pairs)
+        return None
+
+    # ---- producers -------------------------------------------------------------------------------
+
+    def _feed_producers(self, table: BatchTable, seen: _Surveyed) -> KsegError | None:
+        """Take in what the producers did; the error that Kafka's load would fail with, if any."""
+        if self._producers is None:
+            return None
+        if seen.old:
+            table = table.take(table.magic >= 2)
+        if not len(table):
+            return None
+        if not seen.producers:
+            self._producers.map_end_offset = int(table.rows[-1, _LAST_OFFSET]) + 1
+            return None
+        try:
+            aborted = self._producers.feed(table, on_error=None if self._as_broker else self._note)
+        except (InvalidTxnStateError, InvalidRecordError) as error:
+            return error
+        for transaction in aborted:
+            last = self._aborted[-1].last_offset if self._aborted else _INT64_MIN
+            if transaction.last_offset <= last:
+                row = int((table.base_offset == transaction.last_offset).argmax())
+                return OffsetsOutOfOrderError(
+                    f"an aborted transaction does not end behind {last}, as the one before does",
+                    position=int(table.position[row]),
+                    offset=transaction.last_offset,
+                )
+            self._aborted.append(transaction)
+        return None
+
+    def _note(self, error: KsegError) -> None:
+        if len(self._findings) < _FINDINGS_MAX:
+            self._findings.append(error)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def finish(self, segment: Segment, stop: StopReason) -> Swept:
+        """Everything as one value."""
+        error = self._error
+        entries = self.entries
+        time_entries = entries.times + entries.closing_entry()
+        return Swept(
+            base_offset=self._base_offset,
+            valid_bytes=entries.position,
+            size=segment.size,
+            stop=stop,
+            error=None if error is None else at_path(error, segment.path),
+            findings=tuple(at_path(finding, segment.path) for finding in self._findings),
+            next_offset=self._last_offset + 1,
+            latest=entries.latest,
+            offset_entries=bytes(entries.offsets),
+            time_entries=bytes(time_entries),
+            aborted=None if self._producers is None else tuple(self._aborted),
+            batches=self._batches,
+            records=self._records,
+        )
+
+
+def unfollowed(position: int | None = None) -> OffsetOverflowError:
+    """The error for a batch behind which no log goes on."""
+    return OffsetOverflowError(
+        "behind this offset no log goes on, nor is it appended to; kseg truncate takes its batch "
+        "off",
+        position=position,
+        offset=LAST_OFFSET_MAX + 1,
+    )
+
+
+def check_followed(end_offset: int, path: io.StrPath) -> None:
+    """Refuse a log with no offset left to go on at; `path` is that of its last segment.
+
+    Raises:
+        OffsetOverflowError: its last batch ends at 2^63 - 1.
+    """
+    if end_offset > LAST_OFFSET_MAX + 1:
+        raise at_path(unfollowed(), path)
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def write_indexes(
+    directory: io.StrPath,
+    base_offset: int,
+    swept: Swept,
+    *,
+    config: LogConfig,
+    active: bool,
+    suffix: str = "",
+) -> tuple[Path, ...]:
+    """Give a segment the indexes that were found for it, each file whole and lasting.
+
+    A file that has these very bytes is flushed and left alone. Others are replaced by a rename:
+    readers see the old entries or the new ones, also after a crash, and a replaced file's owner,
+    permissions and time of modification stay. There is no `.txnindex` without a first entry; one
+    that is there is made empty. If `swept.aborted` is None, it is not looked at.
+
+    Args:
+        directory: of the partition.
+        base_offset: of the segment.
+        swept: what it says.
+        config: of the log.
+        active: make room for more entries, as a segment that is appended to needs it.
+        suffix: `.cleaned` and the like, behind each file's name.
+
+    Returns:
+        The files that were replaced or made.
+
+    Raises:
+        OSError: the disk refuses; each index is the old one or the new one.
+
+    Source: Kafka LogSegment.recover, LogSegment.resizeIndexes.
+    """
+    room = config.segment_index_bytes if active else 0
+    wanted = [
+        (FileKind.INDEX, swept.offset_entries, room // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES),
+        (FileKind.TIMEINDEX, swept.time_entries, room // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES),
+    ]
+    if swept.aborted is not None:
+        wanted.append((FileKind.TXNINDEX, pack_entries(swept.aborted), 0))
+    changed = []
+    for kind, data, size in wanted:
+        path = Path(directory, segment_name(base_offset, kind) + suffix)
+        if _keeps(path, data, max(size, len(data)), optional=kind is FileKind.TXNINDEX):
+            continue
+        replace_file(path, data, size=size, keep_modified=True, flush_directory=False)
+        changed.append(path)
+    if changed:
+        io.flush_directory(directory)
+    return tuple(changed)
+
+
+def _keeps(path: Path, data: bytes, size: int, *, optional: bool) -> bool:
+    """Whether a file is as wanted; it is lasting then."""
+    try:
+        file = io.WriteFile.open(path)
+    except FileNotFoundError:
+        return optional and not data
+    with file:
+        if file.size != size or file.read_at(0, len(data)) != data:
+            return False
+        if not _is_zeros(file, len(data), size):
+            return False
+        file.flush()
+    return True
+
+
+def _is_zeros(file: io.WriteFile, start: int, end: int) -> bool:
+    """Whether a file has zeros alone from one position to its end; holes need no reading."""
+    position = start
+    while position < end:
+        try:
+            position = os.lseek(file.fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return True
+            io.named(error, file.path)
+            raise
+        data_end = min(os.lseek(file.fd, position, os.SEEK_HOLE), position + _WINDOW_BYTES, end)
+        window = file.read_at(position, data_end - position)
+        if not window or np.frombuffer(window, np.uint8).any():
+            return False
+        position = data_end
+    return True
+
+
+# ---- the index entries that a segment's batches make, as bytes, while the batches go by ----------
+# Where entries go is the rule of `kseg.log.segment.index_entries`; this is where they are gathered,
+# and where it is told which batch cannot have its own.
+#
+# Source: Kafka `LogSegment.recover`, `OffsetIndex.append`, `TimeIndex.maybeAppend`.
+
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+
+
+class DerivedEntries:
+    """The entries of both indexes, as they lie there, and where the next one goes.
+
+    Attributes:
+        offsets, times: the entries so far.
+        position: behind the last batch.
+        latest: the largest timestamp so far; (-1, base offset) for none.
+    """
+
+    __slots__ = (
+        "_as_broker",
+        "_base_offset",
+        "_indexed",
+        "_interval",
+        "_since",
+        "latest",
+        "offsets",
+        "position",
+        "times",
+    )
+
+    def __init__(self, base_offset: int, config: LogConfig, *, as_broker: bool) -> None:
+        """Begin with an empty segment.
+
+        Args:
+            base_offset: of the segment.
+            config: the interval of entries, and the size of indexes.
+            as_broker: refuse a batch for whose entry there is no room; else it goes without.
+        """
+        self.offsets, self.times = bytearray(), bytearray()
+        self.position = 0
+        self.latest = Latest(NO_TIMESTAMP, base_offset)
+        self._since = 0
+        self._base_offset = base_offset
+        self._interval = config.index_interval_bytes
+        self._as_broker = as_broker
+        size = config.segment_index_bytes
+        self._indexed = Indexed(
+            base_offset - 1,
+            TimeIndexEntry(NO_TIMESTAMP, base_offset),
+            size // OFFSET_ENTRY_BYTES,
+            # One is kept for the entry of the end.
+            size // TIME_ENTRY_BYTES - 1,
+        )
+
+    def add(self, table: BatchTable) -> tuple[int, KsegError | None]:
+        """Place entries for batches; how many of these that were, and what is wrong behind them."""
+        placed = place_table(
+            table,
+            self.position,
+            self._since,
+            self._interval,
+            self.latest,
+            base_offset=self._base_offset,
+            indexed=self._indexed,
+        )
+        if not isinstance(placed, Packed) or (self._as_broker and 0 in placed.indexed[2:]):
+            return self._add_singly(table)
+        self.offsets += placed.offsets
+        self.times += placed.times
+        self._indexed, self.latest = placed.indexed, placed.latest
+        self.position, self._since = placed.end, placed.bytes_since_entry
+        return len(table), None
+
+    def _add_singly(self, table: BatchTable) -> tuple[int, KsegError | None]:
+        """The same where some batch cannot have its entry: up to that one."""
+        columns = (table.last_offset, table.max_timestamp, table.size)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for row, (last_offset, max_timestamp, size) in enumerate(rows):
+            if max_timestamp > self.latest.timestamp:
+                self.latest = Latest(max_timestamp, last_offset)
+            if self._since > self._interval:
+                error = self._refusal(last_offset)
+                if error is not None:
+                    return row, error
+                self._append(last_offset)
+                self._since = 0
+            self.position += size
+            self._since += size
+        return len(table), None
+
+    def _refusal(self, last_offset: int) -> KsegError | None:
+        """Source: Kafka OffsetIndex.append, TimeIndex.maybeAppend."""
+        indexed = self._indexed
+        error: KsegError | None = None
+        if not indexed.offset_room or not indexed.time_room:
+            error = LimitExceededError("an index has no room for its entry")
+        elif self.offsets and last_offset <= indexed.offset:
+            error = OffsetsOutOfOrderError(
+                f"it is not above {indexed.offset}, the last one of the index"
+            )
+        elif self.times and self.latest.offset < indexed.time.offset:
+            error = OffsetsOutOfOrderError(
+                f"its time is that of offset {self.latest.offset}, below {indexed.time.offset}, "
+                "the last one of the time index"
+            )
+        if error is not None:
+            error.position, error.offset = self.position, last_offset
+        return error
+
+    def _append(self, last_offset: int) -> None:
+        indexed = self._indexed
+        self.offsets += _OFFSET_ENTRY.pack(last_offset - self._base_offset, self.position)
+        indexed = indexed._replace(offset=last_offset, offset_room=indexed.offset_room - 1)
+        if self.latest.timestamp > indexed.time.timestamp:
+            self.times += self._packed_time()
+            indexed = indexed._replace(
+                time=TimeIndexEntry(*self.latest), time_room=indexed.time_room - 1
+            )
+        self._indexed = indexed
+
+    def closing_entry(self) -> bytes:
+        """The entry for the largest timestamp, if the last one is not of it."""
+        if self.latest.timestamp <= self._indexed.time.timestamp:
+            return b""
+        return self._packed_time()
+
+    def _packed_time(self) -> bytes:
+        timestamp, offset = self.latest
+        return _TIME_ENTRY.pack(timestamp, offset - self._base_offset)
+
+
+__all__ = [
+    "DerivedEntries",
+    "Swept",
+    "check_followed",
+    "sweep_segment",
+    "unfollowed",
+    "write_indexes",
+]

@@ -1,0 +1,173 @@
+"""What an interrupted deletion, compaction or split has left in a partition, cleared away.
+
+    S.log.deleted   given up; to be removed                           any file may be called so
+    S.log.cleaned   not finished; the files it was made from are there
+    S.log.swap      finished; takes the place of what it was made from, unless something of the same
+                    piece of work is not finished: a `.cleaned` at its offset or in front of it
+
+A `.swap` takes the place of all files from its offset up to where its last batch ends. Names become
+lasting between the steps, and logs change their names before their indexes do, so that whoever is
+interrupted here and begins again comes to the same end.
+
+Source: Kafka `LogLoader.removeTempFilesAndCollectSwapFiles`, `LogLoader.load`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import NotALogError
+from kseg.files import io
+from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
+from kseg.log.recovery import raw_lookups
+from kseg.log.segment.walks import next_offset
+
+if TYPE_CHECKING:
+    from kseg.log.recovery.overlay import Scene
+
+_DELETED: Final = ".deleted"
+_CLEANED: Final = ".cleaned"
+_SWAP: Final = ".swap"
+_LOG: Final = ".log"
+#: A KRaft snapshot that is given up; whoever keeps those removes it.
+_KRAFT_DELETED: Final = ".checkpoint.deleted"
+_OFFSET_END: Final = 2**63 - 1
+
+
+def clear(scene: Scene, *, as_broker: bool, index_bytes: int = 0) -> tuple[str, ...]:
+    """Clear leftovers away.
+
+    Args:
+        scene: the partition; changed.
+        index_bytes: what an offset index has in full, for a broker.
+        as_broker: leave half-written checkpoints (`.tmp`) where they are, and fail over names that
+            carry no offset, as Kafka does. Indexes and snapshots it does not write so; those that
+            are, are ours.
+
+    Returns:
+        The names of what was found.
+
+    Raises:
+        NotALogError: a `.cleaned` or `.swap` file without an offset in its name, for a broker.
+        FormatError: a `.swap` log cannot be walked.
+        OSError: the disk refuses.
+    """
+    found = _remove_transient(scene, as_broker=as_broker)
+    swaps = _valid_swaps(scene, found, as_broker=as_broker)
+    if swaps:
+        scene.settle()
+        _make_room(scene, swaps, as_broker=as_broker, index_bytes=index_bytes)
+        scene.settle()
+        _take_places(scene, swaps)
+    scene.settle()
+    return tuple(sorted(found))
+
+
+def _remove_transient(scene: Scene, *, as_broker: bool) -> set[str]:
+    """What was given up goes, and what was half-written of checkpoints and indexes."""
+    found = set()
+    for name in scene.names():
+        if name.endswith(_DELETED) and not name.endswith(_KRAFT_DELETED):
+            scene.remove(name, "its segment was deleted", keep=False)
+        elif _is_half_written(name, as_broker=as_broker):
+            scene.remove(name, "not finished", keep=False)
+        else:
+            continue
+        found.add(name)
+    return found
+
+
+def _is_half_written(name: str, *, as_broker: bool) -> bool:
+    """Whether a file was to take the place of another; Kafka does that to checkpoints only."""
+    if name == io.ROOM_NAME:
+        return not as_broker
+    if split_suffix(name)[1] != "tmp":
+        return False
+    try:
+        known = parse_name(name)
+    except NotALogError:
+        return False
+    if known is None:
+        return False
+    return not as_broker or known.base_offset is not None
+
+
+def _valid_swaps(scene: Scene, found: set[str], *, as_broker: bool) -> list[str]:
+    """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
+    cleaned = {name: _offset(name, as_broker) for name in scene.names() if name.endswith(_CLEANED)}
+    swaps = {name: _offset(name, as_broker) for name in scene.names() if name.endswith(_SWAP)}
+    found.update(cleaned, swaps)
+    first = min((offset for offset in cleaned.values() if offset is not None), default=None)
+    valid = []
+    for name, offset in swaps.items():
+        if first is not None and offset is not None and offset >= first:
+            scene.remove(name, "other files that belong to it are not finished", keep=False)
+        else:
+            valid.append(name)
+    scene.settle()
+    for name in cleaned:
+        scene.remove(name, "not finished", keep=False)
+    return valid
+
+
+def _offset(name: str, as_broker: bool) -> int | None:
+    try:
+        return offset_from_file_name(name)
+    except NotALogError:
+        if as_broker:
+            raise
+        return None
+
+
+def _make_room(scene: Scene, swaps: list[str], *, as_broker: bool, index_bytes: int) -> None:
+    """Remove what finished files replace: everything that has an offset of their range."""
+    start, end = _OFFSET_END, -_OFFSET_END
+    for name in tuple(swaps):
+        offset = _offset(name, as_broker)
+        if name.endswith(_LOG + _SWAP) and offset is not None:
+            start = min(start, offset)
+            end = max(end, _next_offset(scene, name, as_broker=as_broker))
+            index = _index_of(name)
+            if as_broker and index not in scene.files:
+                # Kafka has made it, in looking for the end, and so nothing is missing later on; but
+                # all its room counts as entries, and the next append begins another segment.
+                scene.put(index, bytes(index_bytes), "one full of zeros in place of none")
+                swaps.append(index)
+    for name in scene.names():
+        if name in swaps:
+            continue
+        offset = _offset(name, as_broker=False)
+        if offset is not None and start <= offset < end:
+            scene.remove(name, "a finished file takes its place", keep=True)
+
+
+def _next_offset(scene: Scene, name: str, *, as_broker: bool) -> int:
+    """The offset behind a finished log."""
+    index = _index_of(name)
+    with scene.open_log(name, is_last=True) as segment:
+        if as_broker:
+            entries = scene.read(index) if index in scene.files else b""
+            return raw_lookups.next_offset(segment, entries)
+        return next_offset(segment, segment.base_offset)
+
+
+def _index_of(name: str) -> str:
+    """The offset index of a finished log."""
+    return name.removesuffix(_LOG + _SWAP) + ".index" + _SWAP
+
+
+def _take_places(scene: Scene, swaps: list[str]) -> None:
+    """Give finished files their plain names, the logs first."""
+    why = "finished"
+    logs = [name for name in swaps if name.endswith(_LOG + _SWAP)]
+    for names in (logs, [name for name in swaps if name not in logs]):
+        for name in names:
+            target = name.removesuffix(_SWAP)
+            if target in scene.files:
+                scene.remove(target, "a finished file takes its place", keep=True)
+                scene.settle()
+            scene.rename(name, target, why)
+        scene.settle()
+
+
+__all__ = ["clear"]

@@ -1,0 +1,9 @@
+"""One segment: a log file and its indexes.
+
+reader         finding a place in it and reading on from there
+writer         the segment that is appended to, and its roll
+appender       the short way of sound appends into a segment that need not roll
+files          its four files under one writer
+index_entries  which batch gets an index entry: the one place that decides
+walks          what only a walk over a segment tells
+"""

@@ -1,0 +1,72 @@
+"""What only a walk over a segment tells, as someone who writes to it needs it.
+
+Source: Kafka `LogSegment`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kseg.constants import StopReason
+from kseg.errors import at_path
+from kseg.format.header import BatchTable, stop_error
+from kseg.log.segment.index_entries import Latest
+
+if TYPE_CHECKING:
+    from kseg.log.segment.reader import Segment
+
+#: A writer finds these behind what it has written; what they mean for a log is recovery's to say.
+_SOUND: Final = (StopReason.END, StopReason.LIMIT, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+
+
+def timestamp_of_first(segment: Segment) -> int | None:
+    """The largest timestamp of the first batch in ms; None if there is no batch."""
+    for tile in segment.walk(limit=1, on_bad_crc="ignore"):
+        if len(tile.table):
+            return int(tile.table.max_timestamp[0])
+    return None
+
+
+def next_offset(segment: Segment, indexed_offset: int) -> int:
+    """The offset behind the last whole batch; the base offset if there is none.
+
+    Args:
+        segment: where to look.
+        indexed_offset: the last one of its offset index, from where the walk starts.
+
+    Raises:
+        FormatError: damage lies in between.
+
+    Source: Kafka `LogSegment.readNextOffset`; where that index entry leads to a torn batch, Kafka
+        answers the base offset, whatever lies before.
+    """
+    end = segment.base_offset
+    start = segment.start_for_offset(indexed_offset)
+    for tile in segment.walk(start=start.position, on_bad_crc="ignore"):
+        if len(tile.table):
+            end = int(tile.table.last_offset[-1]) + 1
+    check_end(tile.table, segment)
+    return end
+
+
+def latest_from(segment: Segment, position: int, latest: Latest) -> Latest:
+    """The largest timestamp: `latest`, or a larger one in a batch from `position` on.
+
+    Raises:
+        FormatError: damage lies in between.
+
+    Source: Kafka `LogSegment.readLargestTimestamp`.
+    """
+    for tile in segment.walk(start=position, on_bad_crc="ignore"):
+        times = tile.table.max_timestamp
+        if len(times) and int(times.max()) > latest.timestamp:
+            row = int(times.argmax())  # the earliest of those that have it
+            latest = Latest(int(times[row]), int(tile.table.last_offset[row]))
+    check_end(tile.table, segment)
+    return latest
+
+
+def check_end(table: BatchTable, segment: Segment) -> None:
+    """Refuse a walk that met damage; a torn tail is none."""
+    if table.stop not in _SOUND:
+        raise at_path(stop_error(table), segment.path)

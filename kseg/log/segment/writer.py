@@ -1,0 +1,536 @@
+"""Segment under one writer: a log file and its three indexes, appended to and cut together.
+
+Owns where index entries go, when it is time for another segment, and that an append is in the log
+whole, with its index entries, or not at all. Refuses to know what batches say: their last offsets,
+times and sizes come with them. What is not known of an existing segment is read when it is needed.
+
+Source: Kafka `LogSegment` (3.9.1, 4.2; before, an append made one index entry at most).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kseg.errors import OffsetOverflowError
+from kseg.files import io
+from kseg.files.closing import Closing
+from kseg.files.mapping import Mapping
+from kseg.format.header import BatchTable
+from kseg.log.config import LogConfig
+from kseg.log.segment import index_entries
+from kseg.log.segment.appender import Runway, index_placed, indexed_so_far, undo
+from kseg.log.segment.files import WrittenFiles, attempt
+from kseg.log.segment.index_entries import Latest, Packed, Placed, Placement
+from kseg.log.segment.reader import Segment
+from kseg.log.segment.walks import check_end, latest_from, next_offset, timestamp_of_first
+
+_INT32_MAX: Final = 2**31 - 1
+#: Bytes that are copied at a time, unless one batch is larger.
+_COPIED_BYTES: Final = 2**20
+#: Makes a named tuple in half the time that its own call takes.
+_tuple: Final = tuple.__new__
+
+
+class SegmentWriter(Closing):
+    """One segment, open for appending. Not for several threads at once; `reader` is for those.
+
+    `open` acquires, `close` releases.
+
+    Attributes:
+        base_offset: from the file's name.
+        config: of the log.
+        created_ms: when this object was made, or the segment emptied; not the age of the file.
+        roll_jitter_ms: how much earlier than others it rolls, drawn once.
+        offset_index, time_index, txn_index: its indexes; the first two are made at their first use.
+    """
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_files",
+        "_latest",
+        "_log",
+        "_rolling",
+        "_runway",
+        "base_offset",
+        "config",
+        "created_ms",
+        "offset_index",
+        "roll_jitter_ms",
+        "time_index",
+        "txn_index",
+    )
+
+    def __init__(self, files: WrittenFiles, config: LogConfig, now_ms: int) -> None:
+        """Take over open files; use `open` instead."""
+        self._files: Final = files
+        self._log: Final = files.log
+        self.offset_index: Final = files.offset_index
+        self.time_index: Final = files.time_index
+        self.txn_index: Final = files.txn_index
+        self.base_offset: Final = files.offset_index.base_offset
+        self.config = config
+        self.created_ms = now_ms
+        jitter = min(config.segment_jitter_ms, config.segment_ms)
+        self.roll_jitter_ms: Final = random.randrange(jitter) if jitter else 0
+        self._bytes_since_entry = 0
+        self._latest: Latest | None = None
+        self._rolling: int | None = None
+        self._runway: Runway | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: str | os.PathLike[str],
+        base_offset: int,
+        config: LogConfig,
+        *,
+        create: bool = False,
+        now_ms: int,
+        suffix: str = "",
+        preallocate: bool | None = None,
+        offset_entries: int | None = None,
+        time_entries: int | None = None,
+    ) -> SegmentWriter:
+        """Open a segment that is there, or make one.
+
+        Args:
+            directory, base_offset, config: of the partition, the segment, the log.
+            create: the log file must not be there yet.
+            now_ms: the clock.
+            suffix: `.cleaned` and the like, behind each file's name.
+            preallocate: give a new log file `segment_bytes` at once; as `config` says if None.
+            offset_entries, time_entries: how many entries of indexes that are there count, for
+                those who have compared them with the log; found out if None.
+
+        Raises:
+            ValueError: `base_offset` is negative.
+            LimitExceededError: the log file is longer than any segment.
+            OSError: it is missing, or there already, or the disk refuses.
+        """
+        wanted = config.preallocate if preallocate is None else preallocate
+        files = WrittenFiles.open(
+            directory,
+            base_offset,
+            index_bytes=config.segment_index_bytes,
+            create=create,
+            suffix=suffix,
+            preallocate_bytes=config.segment_bytes if wanted else 0,
+            offset_entries=offset_entries,
+            time_entries=time_entries,
+        )
+        return cls(files, config, now_ms)
+
+    # ---- state -----------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        """The log file."""
+        return Path(self._log.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes of log."""
+        return self._log.size
+
+    @property
+    def file(self) -> io.WriteFile:
+        """The log file itself, for reading at positions."""
+        return self._log.file
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether what the log file holds is not known, since an error could not be undone."""
+        return self._log.poisoned
+
+    @property
+    def latest(self) -> Latest:
+        """The largest timestamp so far and its offset; of an existing segment, as indexed.
+
+        Source: Kafka `maxTimestampAndOffsetSoFar`.
+        """
+        if self._runway is not None:
+            return Latest(*self._runway.places.latest)
+        if self._latest is None:
+            self._latest = Latest(*self.time_index.last_entry)
+        return self._latest
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp so far in ms; -1 for none."""
+        return self.latest.timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the earliest batch that has it; the base offset if none has."""
+        return self.latest.offset
+
+    @property
+    def largest_timestamp(self) -> int:
+        """What time retention goes by: the largest timestamp, or else the file's age, in ms.
+
+        Source: Kafka `LogSegment.largestTimestamp`.
+        """
+        known = self.max_timestamp
+        return known if known >= 0 else self.last_modified_ms
+
+    @property
+    def last_modified_ms(self) -> int:
+        """When the log file was last written, in ms."""
+        return os.fstat(self._log.file.fd).st_mtime_ns // 1_000_000
+
+    @property
+    def rolling_timestamp(self) -> int | None:
+        """The largest timestamp of the first batch in ms, from which age counts; None if empty."""
+        if self._rolling is None and self._log.size:
+            with self.reader(mapping="never") as reader:
+                self._rolling = timestamp_of_first(reader)
+        return self._rolling
+
+    def can_convert(self, offset: int) -> bool:
+        """Whether an offset has a 32-bit form relative to the base."""
+        return 0 <= offset - self.base_offset <= _INT32_MAX
+
+    # ---- appending -------------------------------------------------------------------------------
+
+    def append(self, parts: Sequence[io.Bytes], batches: Sequence[Placed]) -> int:
+        """Write batches at the end and index them, or change nothing.
+
+        Args:
+            parts: the bytes of the batches, back to back, in any pieces.
+            batches: each of them; none for no effect. The position of the first is the answer.
+
+        Raises:
+            ValueError: `parts` and `batches` differ in size.
+            OffsetOverflowError: the last offset has no 32-bit form relative to the base.
+            OffsetsOutOfOrderError: it would be indexed, and is not above that of the last entry.
+            LimitExceededError: no file may become so long.
+            PoisonedFileError: an error before could not be undone.
+            OSError: the disk refuses.
+
+        Source: Kafka `LogSegment.append`.
+        """
+        self._leave_runway()
+        position, since = self._log.size, self._bytes_since_entry
+        if batches:
+            placed = index_entries.place(
+                batches, position, since, self.config.index_interval_bytes, self.latest
+            )
+            first, last = batches[0], batches[-1]
+            self._append(parts, placed, position, last.last_offset, first.max_timestamp)
+        return position
+
+    def append_one(
+        self, parts: Sequence[io.Bytes], size: int, last_offset: int, max_timestamp: int
+    ) -> None:
+        """As `append`, for one batch of `size` bytes, which is what the parts are."""
+        self._leave_runway()
+        log, latest, since = self._log, self._latest or self.latest, self._bytes_since_entry
+        if not 0 <= last_offset - self.base_offset <= _INT32_MAX:
+            self._refuse_offset(last_offset)
+        if max_timestamp > latest.timestamp:
+            latest = _tuple(Latest, (max_timestamp, last_offset))
+        due = since > self.config.index_interval_bytes
+        position, indexed = log.size, self.offset_index.count if due else -1
+        try:
+            log.append(*parts)
+            if due:
+                self.offset_index.append_if_room(last_offset, position)
+                self.time_index.append_if_room(latest.timestamp, latest.offset)
+        except BaseException as error:
+            undo(self._log, self.offset_index, position, indexed, error)
+            raise
+        if position == 0:
+            self._rolling = max_timestamp
+        self._latest = latest
+        self._bytes_since_entry = size if due else since + size
+
+    def append_table(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
+        """As `append`, for batches whose headers are a table; of use for many."""
+        self._leave_runway()
+        position = self._log.size
+        if len(table):
+            where = position, self._bytes_since_entry, self.config.index_interval_bytes, self.latest
+            indexed = indexed_so_far(self.offset_index, self.time_index)
+            base = self.base_offset
+            placed = index_entries.place_table(table, *where, base_offset=base, indexed=indexed)
+            largest, first = int(table.last_offset[-1]), int(table.max_timestamp[0])
+            self._append(parts, placed, position, largest, first)
+        return position
+
+    def runway(self, segment_ms: int) -> Runway | None:
+        """The short way of sound appends; None where the segment has to be looked at first.
+
+        Args:
+            segment_ms: `LogConfig.roll_ms`.
+        """
+        runway, config = self._runway, self.config
+        if runway is not None and runway.config is config:
+            return runway
+        self._leave_runway()
+        latest, first = self._latest, self._rolling
+        if latest is None or first is None or first < 0:
+            return None
+        newest, since = first + segment_ms - self.roll_jitter_ms, self._bytes_since_entry
+        self._runway = Runway(self._files, config, self._log.size, since, latest, newest)
+        return self._runway
+
+    def _leave_runway(self) -> None:
+        """Know again what the runway knew; something else is going to change."""
+        runway, self._runway = self._runway, None
+        if runway is not None:
+            self._latest = Latest(*runway.places.latest)
+            self._bytes_since_entry = runway.places.since
+
+    def _append(
+        self,
+        parts: Sequence[io.Bytes],
+        placed: Placement | Packed,
+        position: int,
+        largest_offset: int,
+        first_timestamp: int,
+    ) -> None:
+        if not self.can_convert(largest_offset):
+            self._refuse_offset(largest_offset)
+        if sum(map(len, parts)) != placed.end - position:
+            raise ValueError(f"the parts have not the {placed.end - position} bytes of the batches")
+        indexed = -1
+        try:
+            self._log.append(*parts)
+            if placed[0]:
+                indexed = self.offset_index.count
+                index_placed(self.offset_index, self.time_index, placed)
+        except BaseException as error:
+            undo(self._log, self.offset_index, position, indexed, error)
+            raise
+        if position == 0:
+            self._rolling = first_timestamp
+        self._latest = placed.latest
+        self._bytes_since_entry = placed.bytes_since_entry
+
+    def _refuse_offset(self, offset: int) -> None:
+        reason = f"it has no 32-bit form relative to {self.base_offset}"
+        raise OffsetOverflowError(reason, path=self._log.path, offset=offset)
+
+    # ---- rolling ---------------------------------------------------------------------------------
+
+    def should_roll(
+        self,
+        *,
+        now_ms: int,
+        max_timestamp: int,
+        messages_bytes: int,
+        largest_offset: int,
+        segment_ms: int,
+    ) -> bool:
+        """Whether an append ought to go into another segment. Makes missing indexes.
+
+        Args:
+            now_ms, max_timestamp, messages_bytes, largest_offset: the clock; of the append.
+            segment_ms: `LogConfig.roll_ms`.
+
+        Source: Kafka `LogSegment.shouldRoll`.
+        """
+        size, first = self._log.size, self._rolling
+        if size > self.config.segment_bytes - messages_bytes:
+            return True
+        if size:
+            if first is not None and first >= 0:
+                age = max_timestamp - first  # what the other would say, without asking it
+            else:
+                age = self.waited_for_roll_ms(now_ms, max_timestamp)
+            if age > segment_ms - self.roll_jitter_ms:
+                return True
+        full = self.offset_index.is_full or self.time_index.is_full
+        return full or not 0 <= largest_offset - self.base_offset <= _INT32_MAX
+
+    def waited_for_roll_ms(self, now_ms: int, timestamp: int) -> int:
+        """The age that counts for rolling in ms: by the records' time if they have one.
+
+        Source: Kafka `LogSegment.timeWaitedForRoll`.
+        """
+        first = self.rolling_timestamp if self._rolling is None else self._rolling
+        if first is not None and first >= 0:
+            return timestamp - first
+        return now_ms - self.created_ms
+
+    def become_inactive(self) -> None:
+        """Index the largest timestamp and cut off what was preallocated; another one follows.
+
+        Source: Kafka `LogSegment.onBecomeInactiveSegment`.
+        """
+        self._leave_runway()
+        self._index_latest(self.latest)
+        self.offset_index.trim()
+        self.time_index.trim()
+        self._log.trim()
+
+    def resize_indexes(self, size: int) -> None:
+        """Give both indexes `size` bytes: the segment is to be appended to."""
+        self._leave_runway()
+        self.offset_index.resize(size)
+        self.time_index.resize(size)
+
+    # ---- finding and cutting ---------------------------------------------------------------------
+
+    def reader(self, size: int | None = None, *, mapping: Mapping = "auto") -> Segment:
+        """Open the segment for reading, up to `size` bytes of it; what is there now if None.
+
+        Bytes that are cut off while they are read through a map kill the process; "never" maps.
+        """
+        end = self._log.size if size is None else size
+        return Segment.open(self._log.path, mapping=mapping, size=end, is_last=True)
+
+    def next_offset(self) -> int:
+        """The offset behind the last whole batch; the base offset if there is none.
+
+        Raises:
+            FormatError: damage lies in between.
+
+        Source: Kafka `LogSegment.readNextOffset`.
+        """
+        with self.reader(mapping="never") as reader:
+            return next_offset(reader, self.offset_index.last_offset)
+
+    def truncate_to(self, offset: int, *, now_ms: int | None = None) -> int:
+        """Remove the batch of `offset`, or the first behind it, and all further; grow the indexes.
+
+        Args:
+            offset: the log is to end here, or before.
+            now_ms: the clock, from which the age of a segment counts that is empty then.
+
+        Returns:
+            Bytes of log that went.
+
+        Raises:
+            CorruptRecordError: damage lies between the place the index leads to and `offset`.
+            OSError: the disk refuses; call it again.
+
+        Source: Kafka `LogSegment.truncateTo`.
+        """
+        self._leave_runway()
+        with self.reader(mapping="never") as reader:
+            found = reader.lookup(offset)
+        latest = self.latest
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self.resize_indexes(self.config.segment_index_bytes)
+        removed = 0 if found is None else self._log.truncate(found.position)
+        if not self._log.size:
+            self._rolling = None
+            self.created_ms = self.created_ms if now_ms is None else now_ms
+        self._bytes_since_entry = 0
+        if latest.timestamp >= 0:
+            indexed = Latest(*self.time_index.last_entry)
+            with self.reader(mapping="never") as reader:
+                position = self.offset_index.lookup(indexed.offset).position
+                self._latest = latest_from(reader, position, indexed)
+        return removed
+
+    # ---- life ------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Make the log and its indexes lasting; makes indexes that are missing.
+
+        New names become lasting with the directory.
+
+        Raises:
+            PoisonedFileError: a flush has failed before.
+            OSError: a flush failed.
+        """
+        self._files.flush()
+
+    def flush_log(self) -> None:
+        """Make the log lasting alone; enough for records, since indexes can be made anew."""
+        self._log.flush()
+
+    def close(self, *, trim: bool = True) -> None:
+        """Index the largest timestamp, trim, flush and release all files.
+
+        A second call does nothing. Each step is tried, whatever became of those before.
+
+        Args:
+            trim: false to release alone, as after an error.
+
+        Raises:
+            OSError, KsegError: the first step that failed.
+
+        Source: Kafka `LogSegment.close`, `closeHandlers`.
+        """
+        self._leave_runway()
+        known = self._latest
+        if not trim or known is None or self._log.file.fd < 0:
+            self._files.close(trim=trim)
+            return
+        attempt(lambda: self._index_latest(known), self._files.close)
+
+    def _index_latest(self, latest: Latest) -> None:
+        self.time_index.maybe_append(*latest, skip_full_check=True)
+
+    def change_suffix(self, old: str, new: str) -> None:
+        """Rename all files; those that are not there yet will have the new name.
+
+        Raises:
+            ValueError: a name does not end in `old`.
+            OSError: a rename failed; those before it are done.
+
+        Source: Kafka `LogSegment.changeFileSuffixes`.
+        """
+        self._files.change_suffix(old, new)
+
+    def delete(self) -> None:
+        """Release all files and remove those that are there.
+
+        Raises:
+            OSError: the first that could not be removed; the others are gone.
+
+        Source: Kafka `LogSegment.deleteIfExists`.
+        """
+        self._files.delete()
+
+    def __repr__(self) -> str:
+        """The path and size."""
+        return f"SegmentWriter({self._log.path!r}, size={self.size})"
+
+
+def copy_batches(source: Segment, target: SegmentWriter, position: int = 0) -> int:
+    """Append whole batches of another segment, from one at `position` on, as long as they fit.
+
+    Returns:
+        How many bytes that were; it ends where `source` does, or in front of the first batch whose
+        last offset has no 32-bit form relative to the base of `target`.
+
+    Raises:
+        FormatError: damage in `source`.
+        OSError: the disk refuses.
+
+    Source: Kafka `LogSegment.appendFromFile`.
+    """
+    start = position
+    for tile in source.walk(start=position, on_bad_crc="ignore"):
+        table = tile.table
+        above = table.last_offset - target.base_offset
+        misfits = np.flatnonzero((above < 0) | (above > _INT32_MAX))
+        fitting = table.take(slice(int(misfits[0]) if len(misfits) else len(table)))
+        done = 0
+        while done < len(fitting):
+            first = int(fitting.position[done])
+            ends = fitting.position[done:] + fitting.size[done:]
+            count = max(int(np.searchsorted(ends, first + _COPIED_BYTES)), 1)
+            end = int(ends[count - 1])
+            piece = fitting.take(slice(done, done + count))
+            target.append_table([tile.data[first - tile.base : end - tile.base]], piece)
+            position, done = end, done + count
+        if len(misfits):
+            return position - start
+    check_end(table, source)
+    return position - start
+
+
+__all__ = ["Latest", "Placed", "SegmentWriter", "copy_batches"]

@@ -1,0 +1,536 @@
+"""Which batches a log takes, and the offsets, epoch and times that it gives them.
+
+`validate_append` is all that a leader asks; `validate_replica` what a follower asks, who keeps
+offsets. `validate` is the middle part alone, Kafka's LogValidator. Batches that may stay as they
+are cost a new head in front of the caller's own bytes; others are built anew. Refuses to know
+clocks, files and what the log holds already: the next offset and the time are arguments.
+
+Example:
+    >>> from kseg.format.encode import encode_batch
+    >>> from kseg.format.options import BatchOptions
+    >>> batch = encode_batch({"value": [b"a", b"b"]}, BatchOptions())
+    >>> taken = validate_append(batch, AppendRules(), next_offset=42, now_ms=1_700_000_000_000)
+    >>> taken.first_offset, taken.next_offset, len(taken.head), taken.in_place
+    (42, 44, 21, True)
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kseg import _validate
+from kseg.constants import (
+    NO_TIMESTAMP,
+    Compression,
+    TimestampType,
+)
+from kseg.errors import (
+    InvalidRecordError,
+    KsegError,
+    RecordBatchTooLargeError,
+    UnexpectedAppendOffsetError,
+    UnsupportedFormatError,
+)
+from kseg.format.bodies import at_batch
+from kseg.format.columns import decode
+from kseg.format.down_convert import ConversionStats
+from kseg.format.encoded import EncodedBatch
+from kseg.format.header import BatchHeader, BatchTable, wrap_int64
+from kseg.format.options import overhead_bytes
+from kseg.format.request import Request
+from kseg.log.validate.batches import (
+    AppendInfo,
+    analyze,
+    check_batch,
+    check_end,
+    check_last_offset,
+    check_produce_request,
+    check_transaction,
+    check_whole,
+    out_of_order,
+    overlap_error,
+    source_codec,
+    too_large,
+    walk,
+)
+from kseg.log.validate.records import Examined, examine_batch, examine_entries, examine_wrapper
+from kseg.log.validate.rewrite import (
+    Inflated,
+    batch_head,
+    entry_head,
+    forget_inflated,
+    inflate,
+    plain_entries,
+    rebuild,
+)
+from kseg.log.validate.rules import (
+    NEAR_OFFSET_MAX,
+    NOTHING_CONVERTED,
+    AppendOrigin,
+    AppendRules,
+    ValidatedBatch,
+    ValidationMetrics,
+)
+
+if TYPE_CHECKING:
+    from kseg.log.validate.batches import Buffer
+
+__all__ = [
+    "AppendInfo",
+    "AppendOrigin",
+    "AppendRules",
+    "ConversionStats",
+    "ValidatedBatch",
+    "ValidationMetrics",
+    "analyze",
+    "check_produce_request",
+    "validate",
+    "validate_append",
+    "validate_replica",
+]
+
+_BYTES_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+
+
+def validate_append(
+    data: Buffer | EncodedBatch,
+    rules: AppendRules,
+    *,
+    next_offset: int,
+    now_ms: int,
+    metrics: ValidationMetrics | None = None,
+) -> ValidatedBatch:
+    """All that a leader asks of an append: checksums, sizes and records; then it gives offsets.
+
+    Args:
+        data: one batch, or several messages of magic 0 or 1, and nothing else. The result borrows
+            from it.
+        rules: what is asked. A Raft leader's batches keep their offsets, as in `validate_replica`.
+        next_offset: offset of the first record.
+        now_ms: the time of the append, in ms.
+        metrics: counted on.
+
+    Returns:
+        What may be written.
+
+    Raises:
+        ValueError: `next_offset` or `now_ms` is negative, or has more than 64 bits.
+        CorruptRecordError: a size, magic or checksum is wrong, or the last batch is cut short.
+        InvalidRecordError, InvalidTimestampError: the batch or records in it break a rule;
+            `.record_errors` names each record. Kafka asks of producers alone that a header counts
+            its offsets; of anybody it is refused here to span none, or more than there are records:
+            the batch would lie over what is in front of it, where `recover` cuts a log.
+        UnsupportedFormatError: the log's format cannot hold it, or zstd is not allowed.
+        DecompressionError, LimitExceededError: the batch cannot be inflated.
+        RecordTooLargeError: a batch is larger than allowed, before or after it was built anew.
+        RecordBatchTooLargeError: all together are larger than a segment.
+        OffsetOverflowError: no offset would be left behind them.
+
+    Source: Kafka UnifiedLog.append.
+    """
+    _check_given(next_offset, now_ms)
+    view = _flat(data.data if isinstance(data, EncodedBatch) else data)
+    if rules.origin == AppendOrigin.RAFT_LEADER:
+        return validate_replica(view, rules, next_offset=next_offset, metrics=metrics)
+    taken = _take_plain(view, rules, next_offset, now_ms)
+    if taken is not None:
+        return taken
+    info = analyze(view, rules, metrics=metrics)
+    check_whole(info.table, len(view))
+    append = _Append(view, info.table, rules, next_offset, now_ms, _counted(metrics))
+    taken = _choose(append, info.source)
+    if taken.sizes_maybe_changed and rules.batch_bytes_max is not None:
+        for header in walk(taken.head, verify=False):
+            if header.size > rules.batch_bytes_max:
+                raise too_large(header, rules.batch_bytes_max)
+    return _checked_total(taken, rules)
+
+
+def validate_replica(
+    data: Buffer | EncodedBatch,
+    rules: AppendRules,
+    *,
+    next_offset: int,
+    metrics: ValidationMetrics | None = None,
+) -> ValidatedBatch:
+    """What a follower, or a Raft leader, asks of batches that keep their offsets: no record's word.
+
+    Args:
+        data: batches. A follower's last one may be cut short, as fetches have it; it is left out.
+        rules: whether its origin is a Raft leader, and sizes; a follower takes batches of any size.
+        next_offset: where the log ends; the batches must not lie before it.
+        metrics: counts wrong checksums.
+
+    Returns:
+        The bytes as they are. The record count is -1 where only inflating would tell it.
+
+    Raises:
+        CorruptRecordError: a size, magic or checksum is wrong, or a Raft leader's last batch is
+            cut short.
+        OffsetsOutOfOrderError: offsets do not grow, or a batch of magic 2 begins at or in front of
+            the end of the one before it, or behind its own. Kafka looks at last offsets alone; but
+            `recover` takes batches that lie over each other for damage, and what was acknowledged
+            would go there.
+        UnexpectedAppendOffsetError: they begin in front of the log's end.
+        InvalidRecordError: no batch at all, or of another epoch than the Raft leader's.
+        RecordTooLargeError, RecordBatchTooLargeError: as in `validate_append`.
+        OffsetOverflowError: they end at 2^63 - 1, behind which no log goes on.
+
+    Source: Kafka UnifiedLog.append.
+    """
+    _check_given(next_offset, 0)
+    view = _flat(data.data if isinstance(data, EncodedBatch) else data)
+    follower = rules.origin != AppendOrigin.RAFT_LEADER
+    if follower:
+        rules = replace(rules, origin=AppendOrigin.REPLICATION)
+    info = analyze(view, rules, keep_offsets=True, ignore_sizes=follower, metrics=metrics)
+    if not follower:
+        check_whole(info.table, len(view))
+    if not info.valid_bytes:
+        raise InvalidRecordError("no whole batch")
+    is_told = int(info.table.magic[0]) >= 2
+    first = info.first_offset if is_told else info.last_offset_of_first_batch
+    if first < next_offset:
+        told = first if is_told else _first_offset_inside(view, info)
+        error = UnexpectedAppendOffsetError(f"offset {told} where the log goes on at {next_offset}")
+        error.first_offset, error.last_offset = told, info.last_offset
+        raise error
+    check_last_offset(info.last_offset)
+    wrong = np.flatnonzero(out_of_order(info.table, next_offset - 1))
+    if len(wrong):
+        raise overlap_error(info.table, int(wrong[0]), next_offset - 1)
+    counts = info.table.record_count
+    taken = ValidatedBatch(
+        head=b"",
+        tail=view[: info.valid_bytes],
+        first_offset=first,
+        last_offset=info.last_offset,
+        next_offset=info.last_offset + 1,
+        record_count=-1 if (counts < 0).any() else int(counts.sum()),
+        max_timestamp=info.max_timestamp,
+        offset_of_max_timestamp=info.offset_of_max_timestamp,
+        sizes_maybe_changed=False,
+        log_append_time=NO_TIMESTAMP,
+        stats=NOTHING_CONVERTED,
+        in_place=True,
+        table=info.table,
+    )
+    return _checked_total(taken, rules)
+
+
+def _first_offset_inside(view: memoryview, info: AppendInfo) -> int:
+    """The first offset of messages, which only inflating tells where they are compressed."""
+    request = Request(fields=("offset",), rows_max=1, control=True)
+    with suppress(KsegError):
+        for columns in decode(view, info.table[:1], request):
+            return int(columns["offset"][0])
+    return info.last_offset_of_first_batch
+
+
+def validate(
+    data: Buffer,
+    rules: AppendRules,
+    *,
+    next_offset: int,
+    now_ms: int,
+    source: Compression | None = None,
+    metrics: ValidationMetrics | None = None,
+) -> ValidatedBatch:
+    """Hold batches and records against the rules and give them offsets; no checksum is compared.
+
+    Args:
+        data: one batch, or several messages of magic 0 or 1, as `analyze` has passed them.
+        rules: what is asked.
+        next_offset: offset of the first record.
+        now_ms: the time of the append, in ms.
+        source: the codec that the append counts as, for one whose batches have none.
+        metrics: counted on.
+
+    Returns:
+        What may be written; sizes are not looked at.
+
+    Raises:
+        As `validate_append`, but for sizes and the checksum of a batch.
+
+    Source: Kafka LogValidator.validateMessagesAndAssignOffsets.
+    """
+    _check_given(next_offset, now_ms)
+    view = _flat(data)
+    table = walk(view, verify=False)
+    check_end(table, len(view))
+    source = source_codec(table) or source
+    append = _Append(
+        view[: table.end_position], table, rules, next_offset, now_ms, _counted(metrics)
+    )
+    return _choose(append, source or Compression.NONE)
+
+
+def _check_given(next_offset: int, now_ms: int) -> None:
+    if not 0 <= next_offset <= _INT64_MAX:
+        raise ValueError(f"next_offset is 0 to 2^63 - 1, not {next_offset}")
+    if not 0 <= now_ms <= _INT64_MAX:
+        raise ValueError(f"now_ms is 0 to 2^63 - 1, not {now_ms}")
+
+
+def _flat(data: Buffer) -> memoryview:
+    view = memoryview(data)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def _counted(metrics: ValidationMetrics | None) -> ValidationMetrics:
+    return ValidationMetrics() if metrics is None else metrics
+
+
+def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
+    limit = rules.append_bytes_max
+    if limit is not None and len(taken) > limit:
+        raise RecordBatchTooLargeError(f"an append of {len(taken)} bytes, a segment holds {limit}")
+    return taken
+
+
+def plain_in_place(
+    view: memoryview, rules: AppendRules, next_offset: int, now_ms: int
+) -> tuple[bytes, int, int, int] | None:
+    """Judge one plain batch, and make its head, in one call.
+
+    Args:
+        view: the batch, and nothing else.
+        rules, next_offset, now_ms: as for `validate_append`; not of a Raft leader.
+
+    Returns:
+        (head, records, last offset, largest timestamp); None if anything is refused or unusual.
+    """
+    if rules.compression or rules.magic != 2 or next_offset > NEAR_OFFSET_MAX:
+        return None
+    limit = rules.batch_bytes_max
+    if limit is None:
+        limit = _BYTES_MAX
+    if rules.append_bytes_max is not None and rules.append_bytes_max < limit:
+        limit = rules.append_bytes_max
+    return _validate.append_in_place(
+        view,
+        next_offset,
+        rules.leader_epoch,
+        rules.origin is AppendOrigin.CLIENT,
+        limit,
+        rules.compacted,
+        rules.timestamp_type is TimestampType.CREATE_TIME,
+        now_ms,
+        rules.timestamp_before_max_ms,
+        rules.timestamp_after_max_ms,
+    )
+
+
+def _take_plain(
+    view: memoryview, rules: AppendRules, next_offset: int, now_ms: int
+) -> ValidatedBatch | None:
+    found = plain_in_place(view, rules, next_offset, now_ms)
+    if found is None:
+        return None
+    head, count, last_offset, max_timestamp = found
+    create_time = not rules.is_log_append
+    return ValidatedBatch(
+        head,
+        view[len(head) :],
+        next_offset,
+        last_offset,
+        last_offset + 1,
+        count,
+        max_timestamp,
+        last_offset if not create_time or max_timestamp > NO_TIMESTAMP else -1,
+        False,
+        NO_TIMESTAMP if create_time else now_ms,
+        NOTHING_CONVERTED,
+        True,
+    )
+
+
+# ---- the three ways ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Append:
+    """One append on its way: whole batches, their headers, and what is asked of them."""
+
+    view: memoryview
+    table: BatchTable
+    rules: AppendRules
+    next_offset: int
+    now_ms: int
+    metrics: ValidationMetrics
+
+
+def _choose(append: _Append, source: Compression) -> ValidatedBatch:
+    """Choose between leaving everything in place and building it anew."""
+    rules, table = append.rules, append.table
+    target = source if rules.compression is None else rules.compression
+    if not len(table):
+        raise InvalidRecordError("no batch at all")
+    first = table[0]
+    if target == Compression.ZSTD and not rules.zstd_allowed:
+        raise UnsupportedFormatError("zstd needs brokers of Kafka 2.1 or later")
+    if len(table) > 1 and (first.magic >= 2 or source != Compression.NONE):
+        raise at_batch(InvalidRecordError(f"{len(table)} batches, where one is allowed"), table[1])
+    try:
+        if source == target == Compression.NONE:
+            return _validate_plain(append, first)
+        return _validate_compressed(append, first, source, target)
+    finally:
+        forget_inflated()
+
+
+def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
+    """No codec before and after.
+
+    Source: Kafka LogValidator.assignOffsetsNonCompressed, convertAndAssignOffsetsNonCompressed.
+    """
+    rules = append.rules
+    in_place = append.table.magics_seen == 1 << rules.magic
+    if not in_place:
+        # Kafka begins to build before it looks at a batch, and refuses a transaction there.
+        check_transaction(first, rules)
+    inflated, found = _examine(append, first, skip=False)
+    if not in_place:
+        return rebuild(
+            inflated,
+            first,
+            rules,
+            Compression.NONE,
+            next_offset=append.next_offset,
+            now_ms=append.now_ms,
+            temporary_bytes=0,
+        )
+    next_offset = append.next_offset + found.records
+    max_timestamp, offset = found.max_timestamp, -1
+    if max_timestamp > NO_TIMESTAMP:
+        offset = next_offset - 1 if rules.magic >= 2 else append.next_offset + found.max_record
+    if rules.is_log_append and rules.magic:
+        max_timestamp = append.now_ms
+        offset = next_offset - 1 if rules.magic >= 2 else append.next_offset
+    if first.magic >= 2:
+        head = _batch_head(append, first, next_offset - 1, max_timestamp)
+        tail: memoryview | bytes = append.view[len(head) :]
+    else:
+        time = append.now_ms if rules.is_log_append else None
+        head = plain_entries(append.view, next_offset=append.next_offset, append_time=time)
+        tail = b""
+    return _taken(append, found, head, tail, max_timestamp, offset, NOTHING_CONVERTED)
+
+
+def _validate_compressed(
+    append: _Append, first: BatchHeader, source: Compression, target: Compression
+) -> ValidatedBatch:
+    """A codec before or after: one batch, but for plain messages that become a wrapper.
+
+    Source: Kafka LogValidator.validateMessagesAndAssignOffsetsCompressed.
+    """
+    rules, magic = append.rules, append.rules.magic
+    in_place = source == target and first.magic == magic and magic > 0
+    # A marker is never compressed by the log.
+    in_place |= source == Compression.NONE and first.is_control
+    skip = in_place and first.magic >= 2
+    inflated, found = _examine(append, first, skip=skip and bool(first.codec))
+    temporary = found.record_bytes + overhead_bytes(magic, first.codec) * len(append.table)
+    if in_place and first.magic and magic and not found.sequential:
+        if skip and first.codec:
+            # Kafka has skipped the values that it would need to build the batch anew, and fails.
+            reason = "the offsets in a compressed batch do not go 0, 1, 2"
+            raise at_batch(InvalidRecordError(reason), first)
+        in_place = False
+    if not in_place:
+        return rebuild(
+            inflated,
+            first,
+            rules,
+            target,
+            next_offset=append.next_offset,
+            now_ms=append.now_ms,
+            temporary_bytes=temporary,
+        )
+    max_timestamp = found.max_timestamp if magic else NO_TIMESTAMP
+    max_timestamp = append.now_ms if rules.is_log_append else max_timestamp
+    last_offset = append.next_offset + found.records - 1
+    if first.magic >= 2:
+        head = _batch_head(append, first, last_offset, max_timestamp)
+    else:
+        head = entry_head(
+            append.view,
+            first,
+            offset=last_offset,
+            log_append=rules.is_log_append,
+            timestamp=max_timestamp,
+        )
+    tail = append.view[len(head) :]
+    stats = ConversionStats(temporary, 0)
+    return _taken(append, found, head, tail, max_timestamp, last_offset, stats)
+
+
+def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, Examined]:
+    """Look at every batch and record; what they are inflated to, for whoever builds anew."""
+    rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
+    if first.magic < 2 and not first.codec:
+        found = examine_entries(append.view, append.table, rules, now_ms=now_ms, metrics=metrics)
+        check_last_offset(append.next_offset + found.records - 1)
+        return Inflated(append.view, append.view, append.table), found
+    if first.magic >= 2:
+        check_batch(first, rules, metrics)
+    inflated = inflate(append.view, append.table, first, rules.inflated_bytes_max)
+    body = inflated.body
+    if first.magic < 2:
+        found = examine_wrapper(body, first, rules, now_ms=now_ms, metrics=metrics)
+    else:
+        found = examine_batch(body, first, rules, now_ms=now_ms, skip=skip, metrics=metrics)
+    check_last_offset(append.next_offset + found.records - 1)
+    return inflated, found
+
+
+def _batch_head(append: _Append, first: BatchHeader, last_offset: int, max_timestamp: int) -> bytes:
+    """The head of a magic 2 batch, which a marker stays in a log of an older format too.
+
+    It ends where it has to, so its base offset follows from how many offsets it spans.
+    """
+    rules, records = append.rules, last_offset + 1 - append.next_offset
+    spans = wrap_int64(first.last_offset - first.base_offset) + 1
+    if not 0 < spans <= records:
+        reason = f"{records} records, and {spans} offsets in the header of their batch"
+        raise at_batch(InvalidRecordError(reason), first)
+    return batch_head(
+        append.view,
+        first,
+        last_offset=last_offset,
+        leader_epoch=rules.leader_epoch if rules.magic >= 2 else first.leader_epoch,
+        log_append=rules.is_log_append,
+        max_timestamp=max_timestamp if rules.magic else None,
+    )
+
+
+def _taken(
+    append: _Append,
+    found: Examined,
+    head: bytes,
+    tail: memoryview | bytes,
+    max_timestamp: int,
+    offset_of_max_timestamp: int,
+    stats: ConversionStats,
+) -> ValidatedBatch:
+    """An append that stays as it is behind its head."""
+    next_offset = append.next_offset + found.records
+    return ValidatedBatch(
+        head=head,
+        tail=tail,
+        first_offset=append.next_offset,
+        last_offset=next_offset - 1,
+        next_offset=next_offset,
+        record_count=found.records,
+        max_timestamp=max_timestamp,
+        offset_of_max_timestamp=offset_of_max_timestamp,
+        sizes_maybe_changed=False,
+        log_append_time=append.now_ms if append.rules.is_log_append else NO_TIMESTAMP,
+        stats=stats,
+        in_place=True,
+    )

@@ -1,0 +1,393 @@
+"""What is asked of whole batches before a log looks into them: framing, size, checksum, offsets.
+
+Leaders and followers ask the same here; nothing is inflated. Owns the refusals that a header is
+enough for; refuses to know records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, StopReason
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    KsegError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    RecordTooLargeError,
+    UnsupportedFormatError,
+)
+from kseg.format.bodies import at_batch
+from kseg.format.header import (
+    CODEC_MASK,
+    ENTRY_BYTES_MIN,
+    BatchHeader,
+    BatchTable,
+    crc_error,
+    scan,
+    stop_error,
+)
+from kseg.log.validate.rules import (
+    LAST_OFFSET_MAX,
+    AppendOrigin,
+    AppendRules,
+    ValidationMetrics,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Buffer = bytes | bytearray | memoryview
+    Refusal = tuple[npt.NDArray[np.bool_] | bool, Callable[[BatchHeader], KsegError]]
+
+#: Smallest entry: 12 of offset and size, 14 of message.
+#: The first version of a produce request that holds batches of magic 2 only, and of zstd in it.
+_MAGIC_2_VERSION, _ZSTD_VERSION = 3, 7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AppendInfo:
+    """What the headers of an append say; -1 where there is nothing to say.
+
+    Attributes:
+        first_offset: base offset of the first batch; -1 for magic 0 and 1, whose messages would
+            have to be inflated.
+        last_offset: of the last batch.
+        last_offset_of_first_batch: what stands in for `first_offset` where that is not known.
+        last_leader_epoch: of the last batch.
+        max_timestamp: the largest timestamp that a batch claims, in ms.
+        offset_of_max_timestamp: last offset of the first batch that claims it.
+        source: the codec of the last batch that has one.
+        valid_bytes: bytes of whole batches; an incomplete one behind them is to be cut off.
+        monotonic: whether last offsets grow from batch to batch.
+        table: the headers.
+
+    Source: Kafka LogAppendInfo.
+    """
+
+    first_offset: int
+    last_offset: int
+    last_offset_of_first_batch: int
+    last_leader_epoch: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    source: Compression
+    valid_bytes: int
+    monotonic: bool
+    table: BatchTable
+
+
+def walk(data: Buffer, *, verify: bool) -> BatchTable:
+    """The whole batches in a buffer, their checksums noted or left alone; the end is not judged."""
+    return scan(
+        data,
+        on_bad_crc="note" if verify else "ignore",
+        batches_max=len(data) // ENTRY_BYTES_MIN + 1,
+    )
+
+
+def check_end(table: BatchTable, size: int) -> None:
+    """Refuse bytes behind the last whole batch that are no beginning of another.
+
+    Args:
+        table: the walk over all of the buffer.
+        size: of the buffer, in bytes.
+
+    Raises:
+        CorruptRecordError: a size or magic that no batch has; zeros for a size among them.
+
+    Source: Kafka ByteBufferLogInputStream.nextBatch.
+    """
+    zeros = table.stop is StopReason.ZERO_TAIL and size - table.end_position >= LOG_OVERHEAD
+    if zeros or table.stop in (StopReason.BAD_LENGTH, StopReason.BAD_MAGIC):
+        raise stop_error(table)
+
+
+def check_last_offset(last_offset: int) -> None:
+    """Refuse an append behind which a log would have no offset left to go on at.
+
+    Raises:
+        OffsetOverflowError: it ends at 2^63 - 1, or would end even further.
+    """
+    if last_offset > LAST_OFFSET_MAX:
+        raise OffsetOverflowError(
+            f"it ends past {LAST_OFFSET_MAX}, the largest offset that another can follow",
+            offset=last_offset,
+        )
+
+
+def out_of_order(table: BatchTable, before: int) -> npt.NDArray[np.bool_]:
+    """Which batches end in front of where they begin, or do not begin behind the one before them.
+
+    A recovery cuts a log there, in kseg's own way (`kseg._placement.survey_rows`, strict).
+
+    Args:
+        table: the batches.
+        before: the last offset in front of them.
+    """
+    last = table.last_offset
+    # Compressed messages of magic 0 and 1 do not say where they begin.
+    first = np.where(table.magic >= 2, table.base_offset, last)
+    return (first <= np.concatenate(([before], last[:-1]))) | (last < first)
+
+
+def overlap_error(table: BatchTable, row: int, before: int) -> OffsetsOutOfOrderError:
+    """The error for a batch that is out of order; `before` is the last offset in front of all."""
+    header = table[row]
+    end = int(table.last_offset[row - 1]) if row else before
+    reason = f"offsets {header.base_offset} to {header.last_offset} of one batch, behind {end}"
+    return at_batch(OffsetsOutOfOrderError(reason), header)
+
+
+def check_whole(table: BatchTable, size: int) -> None:
+    """Refuse bytes behind the last whole batch, which a leader would have to leave out.
+
+    Kafka cuts them off a leader's append as well, and writes what is in front of them, if anything.
+
+    Args:
+        table: the walk over all of the buffer.
+        size: of the buffer, in bytes.
+
+    Raises:
+        CorruptRecordError: the last batch is cut short, or is none.
+    """
+    left = size - table.end_position
+    if left:
+        reason = f"the last {left} bytes are no whole batch"
+        raise CorruptRecordError(reason, position=table.end_position, stop=table.stop)
+
+
+def analyze(
+    data: Buffer,
+    rules: AppendRules,
+    *,
+    keep_offsets: bool = False,
+    ignore_sizes: bool = False,
+    metrics: ValidationMetrics | None = None,
+) -> AppendInfo:
+    """Check the batches of an append from outside, as leader and follower do.
+
+    Args:
+        data: the batches; an incomplete one at the end is not an error.
+        rules: who appends, and the limits.
+        keep_offsets: the batches bring their offsets, which then have to grow.
+        ignore_sizes: take batches of any size, as a follower does.
+        metrics: counts wrong checksums.
+
+    Raises:
+        InvalidRecordError: a producer's batch does not start at offset 0, a Raft leader's has
+            another epoch, or the codec is unknown.
+        RecordTooLargeError: a batch is larger than allowed.
+        CorruptRecordError: a size, magic or checksum is wrong.
+        OffsetsOutOfOrderError: offsets are to be kept and do not grow.
+
+    Source: Kafka UnifiedLog.analyzeAndValidateRecords.
+    """
+    table = walk(data, verify=True)
+    # One batch alone is asked as a header, which spares a dozen arrays of one.
+    batches = table[0] if len(table) == 1 else table
+    _refuse_first(batches, rules, ignore_sizes, metrics)
+    check_end(table, len(data))
+    info = _summary(batches, table)
+    if keep_offsets and not info.monotonic:
+        raise OffsetsOutOfOrderError(
+            f"offsets that are kept have to grow; last offsets are {_few(table.last_offset)}"
+        )
+    return info
+
+
+def _few(offsets: npt.NDArray[np.int64]) -> str:
+    shown = ", ".join(map(str, offsets[:5].tolist()))
+    return f"{shown} ..." if len(offsets) > 5 else shown
+
+
+def _refuse_first(
+    batches: BatchTable | BatchHeader,
+    rules: AppendRules,
+    ignore_sizes: bool,
+    metrics: ValidationMetrics | None,
+) -> None:
+    """Raise what is wrong with the first batch that has something wrong."""
+    found: tuple[int, Callable[[BatchHeader], KsegError]] | None = None
+    for refused, error in _refusals(batches, rules, ignore_sizes):
+        if isinstance(refused, bool):
+            first = 0 if refused else None
+        else:
+            first = int(np.argmax(refused)) if refused.any() else None
+        if first is not None and (found is None or first < found[0]):
+            found = first, error
+    if found is None:
+        return
+    index, make = found
+    if make is crc_error and metrics is not None:
+        metrics.invalid_checksum += 1
+    raise make(batches if isinstance(batches, BatchHeader) else batches[index])
+
+
+def _refusals(
+    batches: BatchTable | BatchHeader, rules: AppendRules, ignore_sizes: bool
+) -> Iterator[Refusal]:
+    """Each rule that a batch can break, in Kafka's order: which do, and the error."""
+    if rules.origin == AppendOrigin.RAFT_LEADER:
+        epoch = rules.leader_epoch
+        yield (
+            batches.leader_epoch != epoch,
+            _refusal(lambda h: f"leader epoch {h.leader_epoch} in an append of epoch {epoch}"),
+        )
+    if rules.origin == AppendOrigin.CLIENT:
+        yield (
+            (batches.magic >= 2) & (batches.base_offset != 0),
+            _refusal(lambda h: f"a producer's batch starts at offset 0, not {h.base_offset}"),
+        )
+    limit = rules.batch_bytes_max
+    if limit is not None and not ignore_sizes:
+        yield batches.size > limit, lambda h: too_large(h, limit)
+    yield batches.crc_ok == 0, crc_error
+    yield batches.codec > Compression.ZSTD, _unknown_codec
+
+
+def _refusal(text: Callable[[BatchHeader], str]) -> Callable[[BatchHeader], KsegError]:
+    return lambda header: at_batch(InvalidRecordError(text(header)), header)
+
+
+_unknown_codec = _refusal(lambda h: f"no codec has the number {h.codec}")
+
+
+def too_large(header: BatchHeader, limit: int) -> RecordTooLargeError:
+    """The error for a batch larger than allowed."""
+    reason = f"a batch of {header.size} bytes, {limit} are allowed"
+    return at_batch(RecordTooLargeError(reason), header)
+
+
+def _summary(batches: BatchTable | BatchHeader, table: BatchTable) -> AppendInfo:
+    if isinstance(batches, BatchHeader):
+        first = last = latest = batches
+        source, grows = batches.compression, batches.last_offset > -1
+    elif not len(table):
+        return AppendInfo(-1, -1, -1, -1, -1, -1, Compression.NONE, 0, True, table)
+    else:
+        first, last = table[0], table[len(table) - 1]
+        latest = table[int(np.argmax(table.max_timestamp))]
+        offsets = table.last_offset
+        grows = first.last_offset > -1 and bool((offsets[1:] > offsets[:-1]).all())
+        source = source_codec(table)
+    has_time = latest.max_timestamp > NO_TIMESTAMP
+    return AppendInfo(
+        first_offset=first.base_offset if first.magic >= 2 else -1,
+        last_offset=last.last_offset,
+        last_offset_of_first_batch=first.last_offset,
+        last_leader_epoch=last.leader_epoch,
+        max_timestamp=latest.max_timestamp if has_time else NO_TIMESTAMP,
+        offset_of_max_timestamp=latest.last_offset if has_time else -1,
+        source=source,
+        valid_bytes=table.end_position,
+        monotonic=grows,
+        table=table,
+    )
+
+
+def source_codec(table: BatchTable) -> Compression:
+    """The codec that an append counts as: that of the last batch that has one.
+
+    Raises:
+        InvalidRecordError: no release ever had it.
+    """
+    if not table.attributes_seen & CODEC_MASK:
+        return Compression.NONE
+    coded = np.flatnonzero(table.codec)
+    if not len(coded):
+        return Compression.NONE
+    header = table[int(coded[-1])]
+    if header.codec > Compression.ZSTD:
+        raise _unknown_codec(header)
+    return header.compression
+
+
+def check_produce_request(data: Buffer, *, version: int) -> None:
+    """What a broker asks of one partition's data in a produce request before its log sees it.
+
+    Args:
+        data: the batches of the partition.
+        version: of the request; before 3 nothing is asked.
+
+    Raises:
+        InvalidRecordError: not exactly one batch, or not of magic 2.
+        UnsupportedFormatError: zstd before version 7.
+        CorruptRecordError: a size or magic that no batch has.
+
+    Source: Kafka ProduceRequest.validateRecords.
+    """
+    if version < _MAGIC_2_VERSION:
+        return
+    table = scan(data, on_bad_crc="ignore", batches_max=2)
+    if not len(table):
+        check_end(table, len(data))
+        raise InvalidRecordError(f"a produce request of version {version} without a batch")
+    first = table[0]
+    if first.magic != 2:
+        raise InvalidRecordError(
+            f"a produce request of version {version} holds magic 2, not {first.magic}"
+        )
+    if first.codec == Compression.ZSTD and version < _ZSTD_VERSION:
+        raise UnsupportedFormatError(f"a produce request of version {version} cannot hold zstd")
+    check_end(table, len(data))
+    if len(table) > 1:
+        raise InvalidRecordError(f"a produce request of version {version} holds one batch, not two")
+
+
+def check_batch(
+    header: BatchHeader, rules: AppendRules, metrics: ValidationMetrics | None = None
+) -> None:
+    """What is asked of a magic 2 batch before its records are looked at.
+
+    Raises:
+        InvalidRecordError: a producer's batch that counts wrongly, holds markers or names a
+            producer without a sequence.
+        UnsupportedFormatError: a transaction or a producer, and the log's format has neither.
+
+    Source: Kafka LogValidator.validateBatch.
+    """
+    metrics = metrics or ValidationMetrics()
+    if rules.origin == AppendOrigin.CLIENT:
+        reason = _miscounted(header)
+        if reason is None and header.is_control:
+            reason = "a producer may not write control batches"
+        if reason is not None:
+            metrics.invalid_offset += 1
+            raise at_batch(InvalidRecordError(reason), header)
+        if header.producer_id > -1 and header.base_sequence < 0:
+            metrics.invalid_sequence += 1
+            reason = f"producer {header.producer_id} with base sequence {header.base_sequence}"
+            raise at_batch(InvalidRecordError(reason), header)
+    check_transaction(header, rules)
+    if rules.magic < 2 and header.producer_id > -1:
+        reason = f"a log of magic {rules.magic} takes no idempotent producer"
+        raise at_batch(UnsupportedFormatError(reason), header)
+
+
+def check_transaction(header: BatchHeader, rules: AppendRules) -> None:
+    """Refuse a transaction where the log's format has none.
+
+    Raises:
+        UnsupportedFormatError: it has none.
+    """
+    if rules.magic < 2 and header.is_transactional:
+        reason = f"a log of magic {rules.magic} takes no transactions"
+        raise at_batch(UnsupportedFormatError(reason), header)
+
+
+def _miscounted(header: BatchHeader) -> str | None:
+    """How a producer's batch counts its records wrongly, if it does."""
+    span = header.last_offset - header.base_offset + 1
+    if span <= 0:
+        return f"offsets {header.base_offset} to {header.last_offset} go backwards"
+    if header.record_count <= 0:
+        return f"a producer's batch holds records, not {header.record_count}"
+    if span != header.record_count:
+        return f"{header.record_count} records for {span} offsets"
+    return None

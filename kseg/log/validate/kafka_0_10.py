@@ -1,0 +1,340 @@
+"""What a broker of Kafka 0.10.1 did to a produced message set before it wrote it.
+
+Two steps, as in its `Log.append`: `analyze_0_10` looks at the outermost messages, their sizes and
+checksums; `validate_0_10` assigns offsets and timestamps, in the bytes as they are where it can,
+else in a set made anew. 0.10.0 did the same and handed back the set and `sizes_maybe_changed` only.
+Today's rules are those of `kseg.log.validate.append`. Reads no clock.
+
+The results are 0.10.1's, its oddities among them: a set that is compressed anew is not checked
+message by message, log-append time does not reach messages whose wrapper is taken away. Two things
+differ, because 0.10.1 wrote damaged bytes there: a set is changed in place only if it is one
+wrapper and nothing else, and a message that has the wanted magic stays as it is when others beside
+it are converted.
+
+Source: Kafka 0.10.1 kafka.log.Log.analyzeAndValidateMessageSet,
+kafka.message.ByteBufferMessageSet.validateMessagesAndAssignOffsets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, TimestampType
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordFault,
+    RecordTooLargeError,
+)
+from kseg.format.header import LOG_APPEND
+from kseg.format.message import Message, entry, patched
+from kseg.format.message_set import MessageAndOffset, MessageSet
+from kseg.format.request import INFLATED_BYTES_MAX
+
+if TYPE_CHECKING:
+    from kseg.format.header import Buffer
+
+#: The largest difference of timestamps: as a bound it refuses nothing.
+DIFFERENCE_UNBOUNDED_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Analyzed010:
+    """What the outermost messages of a set say.
+
+    Attributes:
+        first_offset: of the first message; -1 for none.
+        last_offset: of the last message; -1 for none.
+        max_timestamp: the largest timestamp in ms; -1 for none.
+        offset_of_max_timestamp: of the first message that has it; -1 for none.
+        source: codec of the last compressed message; none if no message is.
+        message_count: how many outermost messages.
+        valid_bytes: what they take; anything behind is a cut-off message.
+        monotonic: whether each offset is larger than the one before.
+    """
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    source: Compression
+    message_count: int
+    valid_bytes: int
+    monotonic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Validated010:
+    """A set that may be written as it stands.
+
+    Attributes:
+        messages: the set.
+        next_offset: the offset after its last message.
+        max_timestamp: the largest timestamp in ms; -1 for none.
+        offset_of_max_timestamp: where that one can be found; -1 for none.
+        sizes_maybe_changed: the set was made anew, so its messages may have become too large.
+    """
+
+    messages: bytes
+    next_offset: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    sizes_maybe_changed: bool
+
+
+def analyze_0_10(data: Buffer, *, message_bytes_max: int) -> Analyzed010:
+    """Look at the outermost messages of a set, of a producer or of the leader.
+
+    Args:
+        data: the set; a cut-off last message is left out.
+        message_bytes_max: the most bytes of one message with its offset and size.
+
+    Raises:
+        RecordTooLargeError: a message is larger.
+        CorruptRecordError: a size that no message has, or a wrong checksum.
+    """
+    first = last = largest_at = -1
+    largest = NO_TIMESTAMP
+    source, monotonic, count, valid = Compression.NONE, True, 0, 0
+    for message, offset in MessageSet(data).shallow():
+        first = offset if first < 0 else first
+        monotonic = monotonic and last < offset
+        last = offset
+        size = LOG_OVERHEAD + message.size
+        if size > message_bytes_max:
+            reason = f"message of {size} bytes, {message_bytes_max} at most"
+            raise RecordTooLargeError(reason, offset=offset, record_index=count)
+        _ensure_valid(message, count)
+        if message.timestamp > largest:
+            largest, largest_at = message.timestamp, offset
+        source = message.compression or source
+        count += 1
+        valid += size
+    return Analyzed010(first, last, largest, largest_at, source, count, valid, monotonic)
+
+
+def validate_0_10(
+    data: Buffer,
+    *,
+    next_offset: int,
+    now_ms: int,
+    source: Compression,
+    target: Compression,
+    compacted: bool = False,
+    magic: int = 1,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    timestamp_difference_max_ms: int = DIFFERENCE_UNBOUNDED_MS,
+    inflated_max: int = INFLATED_BYTES_MAX,
+) -> Validated010:
+    """Check the messages of a produced set, and give them offsets and timestamps.
+
+    Args:
+        data: the set, which stays as it is; a cut-off last message is left out. Checksums of
+            outermost messages are `analyze_0_10`'s matter.
+        next_offset: for the first message.
+        now_ms: the broker's clock; what log-append time stamps.
+        source: codec of the set, as `analyze_0_10` tells it.
+        target: codec to write.
+        compacted: refuse messages without a key.
+        magic: message format of the topic, 0 or 1.
+        timestamp_type: of the topic.
+        timestamp_difference_max_ms: with create time, how far from `now_ms` a timestamp may lie;
+            -1 (none) is a timestamp here as any other.
+        inflated_max: refuse compressed messages that inflate to more bytes.
+
+    Raises:
+        ValueError: a magic that is neither 0 nor 1, or a codec or type of timestamp it lacks.
+        InvalidRecordError: a message without a key, of a strange magic, or compressed inside a
+            compressed one; `record_index` says which.
+        InvalidTimestampError: a timestamp out of bounds, or one that claims log-append time.
+        CorruptRecordError: a size that no message has, or a wrong checksum inside a wrapper that
+            could stay as it is.
+        LimitExceededError: more than `inflated_max`.
+    """
+    if magic not in (0, 1):
+        raise ValueError(f"messages have magic 0 or 1, not {magic}")
+    if timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
+        raise ValueError("a topic has create time or log-append time")
+    if target == Compression.ZSTD:
+        raise ValueError(f"magic {magic} has no zstd compression")
+    rules = _Rules(
+        next_offset,
+        now_ms,
+        source,
+        target,
+        compacted,
+        magic,
+        timestamp_type == TimestampType.LOG_APPEND_TIME,
+        timestamp_difference_max_ms,
+    )
+    messages = MessageSet(data)
+    if source != Compression.NONE or target != Compression.NONE:
+        return _validate_deep(messages, rules, inflated_max)
+    if messages.wrappers_have_magic(magic):
+        return _assign_in_place(messages, rules)
+    return _convert(messages, rules)
+
+
+class _Rules(NamedTuple):
+    """What `validate_0_10` was told."""
+
+    next_offset: int
+    now_ms: int
+    source: Compression
+    target: Compression
+    compacted: bool
+    magic: int
+    log_append: bool
+    difference_max_ms: int
+
+
+class _Largest:
+    """The largest timestamp so far, and the offset of the first message that has it."""
+
+    def __init__(self) -> None:
+        self.timestamp, self.offset = NO_TIMESTAMP, -1
+
+    def see(self, timestamp: int, offset: int) -> None:
+        if timestamp > self.timestamp:
+            self.timestamp, self.offset = timestamp, offset
+
+
+def _convert(messages: MessageSet, rules: _Rules) -> Validated010:
+    """Plain messages, some of another magic than the topic's."""
+    parts: list[bytes] = []
+    largest = _Largest()
+    kind = TimestampType(rules.log_append)
+    for index, (message, _) in enumerate(messages.shallow()):
+        _check_message(message, index, rules)
+        _check_timestamp(message, index, rules)
+        made = message.to_format_version(rules.magic, timestamp_type=kind, now_ms=rules.now_ms)
+        offset = rules.next_offset + index
+        parts.append(entry(made, offset))
+        largest.see(made.timestamp, offset)
+    end = rules.next_offset + len(parts)
+    return Validated010(b"".join(parts), end, largest.timestamp, largest.offset, True)
+
+
+def _assign_in_place(messages: MessageSet, rules: _Rules) -> Validated010:
+    """Plain messages that all have the topic's magic."""
+    parts: list[bytes] = []
+    largest = _Largest()
+    for index, (message, _) in enumerate(messages.shallow()):
+        _check_message(message, index, rules)
+        written = message
+        if rules.magic > 0:
+            _check_timestamp(message, index, rules)
+            if rules.log_append:
+                written = _stamped(message, rules.now_ms)
+        offset = rules.next_offset + index
+        parts.append(entry(written, offset))
+        largest.see(written.timestamp, offset)
+    end = rules.next_offset + len(parts)
+    return Validated010(b"".join(parts), end, largest.timestamp, largest.offset, False)
+
+
+def _validate_deep(messages: MessageSet, rules: _Rules, inflated_max: int) -> Validated010:
+    """A set that is compressed, or is to be."""
+    in_place = rules.source == rules.target and rules.magic > 0
+    largest = _Largest()
+    kept: list[Message] = []
+    found = messages.deep(rules="0.10", ensure_matching_magic=True, inflated_max=inflated_max)
+    for index, (message, offset) in enumerate(found):
+        _check_message(message, index, rules)
+        if message.magic > 0 and rules.magic > 0:
+            _check_timestamp(message, index, rules)
+            in_place = in_place and offset == index
+            largest.see(message.timestamp, rules.next_offset + index)
+        if message.codec:
+            reason = "a compressed message inside a compressed message"
+            raise InvalidRecordError(reason, record_index=index)
+        in_place = in_place and message.magic == rules.magic
+        kept.append(message.to_format_version(rules.magic))
+    wrapper = _only_wrapper(messages, rules.magic) if in_place else None
+    if wrapper is None:
+        return _rebuild(kept, largest, rules)
+    return _update_wrapper(wrapper, kept, largest.timestamp, rules)
+
+
+def _only_wrapper(messages: MessageSet, magic: int) -> Message | None:
+    """The one compressed message that a set consists of; None if there is anything else."""
+    entries = messages.shallow()
+    first: MessageAndOffset | None = next(entries, None)
+    if first is None or next(entries, None) is not None:
+        return None
+    # One with nothing inside has shown its magic to nobody yet.
+    return first.message if first.message.codec and first.message.magic == magic else None
+
+
+def _update_wrapper(
+    wrapper: Message, kept: list[Message], largest: int, rules: _Rules
+) -> Validated010:
+    """Leave what is compressed alone: a new offset, and a new timestamp where need be."""
+    for index, message in enumerate(kept):
+        _ensure_valid(message, index)
+    last = rules.next_offset + len(kept) - 1
+    if rules.log_append:
+        wrapper = _stamped(wrapper, rules.now_ms)
+    elif wrapper.timestamp != largest:
+        wrapper = patched(wrapper, attributes=wrapper.attributes, timestamp=largest)
+    return Validated010(entry(wrapper, last), last + 1, wrapper.timestamp, last, False)
+
+
+def _rebuild(kept: list[Message], largest: _Largest, rules: _Rules) -> Validated010:
+    """All messages in a new set, compressed or not."""
+    end = rules.next_offset + len(kept)
+    plain = rules.target == Compression.NONE
+    if rules.magic == 0:
+        timestamp, offset = NO_TIMESTAMP, -1
+    elif rules.log_append:
+        timestamp, offset = rules.now_ms, rules.next_offset if plain else end - 1
+    else:
+        timestamp, offset = largest.timestamp, largest.offset if plain else end - 1
+    made = MessageSet.create(
+        kept,
+        offsets=rules.next_offset,
+        compression=rules.target,
+        timestamp=timestamp,
+        timestamp_type=TimestampType(rules.log_append),
+    )
+    return Validated010(bytes(made.data), end, timestamp, offset, True)
+
+
+def _stamped(message: Message, now_ms: int) -> Message:
+    """The message with log-append time; other bits of its attributes stay."""
+    return patched(message, attributes=message.attributes | LOG_APPEND, timestamp=now_ms)
+
+
+def _ensure_valid(message: Message, index: int) -> None:
+    try:
+        message.ensure_valid()
+    except CorruptRecordError as error:
+        error.record_index = index
+        raise
+
+
+def _check_message(message: Message, index: int, rules: _Rules) -> None:
+    if message.magic not in (0, 1):
+        reason = f"message of magic {message.magic}, 0 or 1 expected"
+        raise InvalidRecordError(reason, record_index=index)
+    if rules.compacted and not message.has_key:
+        reason = "a compacted topic takes no message without a key"
+        invalid = InvalidRecordError(reason, record_index=index)
+        invalid.record_errors = (RecordFault(index, reason),)
+        raise invalid
+
+
+def _check_timestamp(message: Message, index: int, rules: _Rules) -> None:
+    timestamp, bound = message.timestamp, rules.difference_max_ms
+    apart = min(abs(timestamp - rules.now_ms), DIFFERENCE_UNBOUNDED_MS)
+    if not rules.log_append and apart > bound:
+        reason = f"timestamp {timestamp} is {apart} ms from {rules.now_ms}, {bound} at most"
+    elif message.timestamp_type == TimestampType.LOG_APPEND_TIME:
+        reason = "a producer's message claims log-append time"
+    else:
+        return
+    refused = InvalidTimestampError(reason, record_index=index)
+    refused.record_errors = (RecordFault(index, reason),)
+    raise refused

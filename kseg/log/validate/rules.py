@@ -1,0 +1,164 @@
+"""What a log asks of what is appended to it, and what it gives back: values only.
+
+Owns the words of an append. The checks stand in `kseg.log.validate.batches` and
+`kseg.log.validate.records`, the order in which they are asked in `kseg.log.validate.append`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from kseg.constants import Compression, TimestampType
+from kseg.format.compress import check_level
+from kseg.format.down_convert import ConversionStats
+from kseg.format.header import BatchTable
+from kseg.format.request import INFLATED_BYTES_MAX
+
+_INT64_MAX = 2**63 - 1
+#: No batch of a log ends past this: the offset behind it has 64 bits, too.
+LAST_OFFSET_MAX = _INT64_MAX - 1
+#: No append brings as many offsets as are left from here on; the short ways stay in front of it.
+NEAR_OFFSET_MAX = 2**63 - 2**33
+
+
+class AppendOrigin(IntEnum):
+    """Who appends. Source: Kafka AppendOrigin."""
+
+    REPLICATION = 0  #: a follower, which keeps the leader's offsets
+    COORDINATOR = 1  #: the group or transaction coordinator, who may write markers
+    CLIENT = 2  #: a producer, of whom most is asked
+    RAFT_LEADER = 3  #: a KRaft leader, who brings offsets and epochs
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """What is asked of an append, and in what form it is to be stored.
+
+    Attributes:
+        magic: the format that is stored, 0 to 2.
+        compression: the codec that is stored; None to keep the producer's.
+        level: of that codec, for batches that are built anew; None for Kafka's default.
+        compacted: the log is compacted, so every record needs a key.
+        timestamp_type: create time or log append time.
+        timestamp_before_max_ms: how much older than now a create time may be, in ms.
+        timestamp_after_max_ms: how much newer than now it may be, in ms.
+        leader_epoch: written into batches of magic 2; for a Raft leader the one they must have.
+        origin: who appends.
+        batch_bytes_max: `max.message.bytes`, the 12 of offset and size among them; None for none.
+        append_bytes_max: `segment.bytes`; None for none.
+        zstd_allowed: false where the inter-broker version is below 2.1.
+        inflated_bytes_max: no batch may inflate to more bytes.
+
+    Raises:
+        ValueError: the arguments exclude each other.
+
+    Source: Kafka LogValidator's constructor, LogConfig.
+    """
+
+    magic: int = 2
+    compression: Compression | None = None
+    level: int | None = None
+    compacted: bool = False
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = _INT64_MAX
+    timestamp_after_max_ms: int = _INT64_MAX
+    leader_epoch: int = 0
+    origin: AppendOrigin = AppendOrigin.CLIENT
+    batch_bytes_max: int | None = None
+    append_bytes_max: int | None = None
+    zstd_allowed: bool = True
+    inflated_bytes_max: int = INFLATED_BYTES_MAX
+
+    def __post_init__(self) -> None:
+        """Refuse arguments that exclude each other."""
+        if self.magic not in (0, 1, 2):
+            raise ValueError(f"magic is 0, 1 or 2, not {self.magic}")
+        if self.timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
+            raise ValueError("a log's timestamps are create time or log append time")
+        for name in ("timestamp_before_max_ms", "timestamp_after_max_ms"):
+            if not 0 <= getattr(self, name) <= _INT64_MAX:
+                raise ValueError(f"{name} is 0 to 2^63 - 1, not {getattr(self, name)}")
+        if not -1 <= self.leader_epoch < 2**31:
+            raise ValueError(f"leader_epoch is -1 to 2^31 - 1, not {self.leader_epoch}")
+        object.__setattr__(self, "timestamp_type", TimestampType(self.timestamp_type))
+        object.__setattr__(self, "origin", AppendOrigin(self.origin))
+        if self.compression is not None:
+            object.__setattr__(self, "compression", Compression(self.compression))
+        elif self.level is not None:
+            raise ValueError("a level needs a codec; the producer's is kept at Kafka's default")
+        if self.compression == Compression.ZSTD and self.magic < 2:
+            raise ValueError(f"magic {self.magic} has no zstd compression")
+        if self.level is not None and self.compression is not None:
+            check_level(self.compression, self.level)
+
+    @property
+    def is_log_append(self) -> bool:
+        """Whether the log, not the producer, says when a record was made."""
+        return self.timestamp_type == TimestampType.LOG_APPEND_TIME
+
+
+@dataclass(slots=True)
+class ValidationMetrics:
+    """How often appends were refused for what; counted on from append to append.
+
+    Source: Kafka LogValidator.MetricsRecorder.
+    """
+
+    invalid_magic: int = 0
+    invalid_offset: int = 0
+    invalid_sequence: int = 0
+    invalid_checksum: int = 0
+    no_key_compacted: int = 0
+
+
+#: What nearly every append costs.
+NOTHING_CONVERTED = ConversionStats()
+
+
+@dataclass(slots=True, eq=False)  # frozen ones take longer to make
+class ValidatedBatch:
+    """What may be written as it is: offsets, epoch and times are those of the log.
+
+    Attributes:
+        head: the bytes that were made or changed: 21 of a batch of magic 2 whose time stays, 43
+            where it does not, 26 of a wrapper message, or everything.
+        tail: the bytes behind, borrowed from the input, which must stay as it is until they are
+            written; empty where all was made anew.
+        first_offset, last_offset: the offsets given.
+        next_offset: the one to come.
+        record_count: how many records.
+        max_timestamp: the largest timestamp; -1 for none.
+        offset_of_max_timestamp: the last offset of the batch that has it; -1 for none.
+        sizes_maybe_changed: whether batches were made anew, so that their sizes may differ.
+        log_append_time: the time of the append in ms under log append time, else -1.
+        stats: what it cost.
+        in_place: whether the records are those of the input, byte for byte.
+        table: the headers, where they were looked at and keep their offsets; else None.
+    """
+
+    head: bytes
+    tail: memoryview | bytes
+    first_offset: int
+    last_offset: int
+    next_offset: int
+    record_count: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    sizes_maybe_changed: bool
+    log_append_time: int
+    stats: ConversionStats
+    in_place: bool
+    table: BatchTable | None = None
+
+    def __len__(self) -> int:
+        """How many bytes."""
+        return len(self.head) + len(self.tail)
+
+    def parts(self) -> tuple[bytes, memoryview | bytes]:
+        """Head and tail, for one gathering write."""
+        return self.head, self.tail
+
+    def to_bytes(self) -> bytes:
+        """All bytes in one piece, copied."""
+        return b"".join((self.head, self.tail))

@@ -1,0 +1,252 @@
+"""What makes a log last: rolls, flushes, and the good end.
+
+Nothing is lasting before `flush`, which goes from what is relied on to what relies on it: snapshots
+of producers, logs, their indexes, the names in the directory, and then alone the recovery point.
+The recovery point is told to whoever keeps the checkpoints; it need not be on the disk, since an
+older one only makes recovery look at more.
+
+A flush that fails fails the log: the kernel has given up the pages, and nobody knows which.
+
+Source: Kafka `UnifiedLog.roll`, `UnifiedLog.flush`, `UnifiedLog.close`, `LocalLog`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import KsegError
+from kseg.files import io, producer_snapshot
+from kseg.log.pending_deletes import remove_segment
+from kseg.log.segment.files import attempt
+from kseg.log.segment.writer import SegmentWriter
+
+if TYPE_CHECKING:
+    from kseg.log.writer.state import LogState
+
+#: Rolled segments above the recovery point: their files are open, and walked after a crash.
+UNFLUSHED_MAX: Final = 8
+#: How often a flush that moves the recovery point has the checkpoints written, in ms.
+#: Source: Kafka `log.flush.offset.checkpoint.interval.ms`.
+CHECKPOINT_INTERVAL_MS: Final = 60_000
+
+
+def roll(state: LogState, expected_next_offset: int | None = None) -> int:
+    """Begin another segment at the log's end.
+
+    An active segment that is empty and begins there already stays, its indexes given their full
+    size again; Kafka deletes it and makes the same one.
+
+    What is sealed is on the disk before anything can follow it, so that a power cut leaves the
+    front of the log and never a hole; Kafka flushes it in the background. The recovery point waits
+    for `flush`, but for one: as soon as more than `UNFLUSHED_MAX` segments are sealed since, each
+    roll flushes up to the oldest.
+
+    Args:
+        state: the log.
+        expected_next_offset: where the next batch will begin, if past the end.
+
+    Returns:
+        The base offset of the active segment.
+
+    Raises:
+        KsegError: the segment that would be there has records already.
+        OSError: the disk refuses; the log is as before, or has rolled and lacks a snapshot, which
+            costs time when it is loaded.
+        PoisonedFileError: the log failed.
+
+    Source: Kafka `UnifiedLog.roll`, `LocalLog.roll`.
+    """
+    with state.changing():
+        base, active = base_after(state, expected_next_offset), state.active
+        if base == active.base_offset:
+            active.resize_indexes(state.config.segment_index_bytes)
+            return base
+        _seal_and_follow(state, base)
+        producers = state.producers
+        producers.map_end_offset = base
+        path = state.snapshots.take(producers, sync=False)
+        if path is not None:
+            state.unflushed_snapshots.append(path)
+        if len(state.unflushed) > UNFLUSHED_MAX:
+            flush(state, sorted(state.unflushed)[1])
+        return base
+
+
+def base_after(state: LogState, expected_next_offset: int | None = None) -> int:
+    """The base offset that the active segment has behind `roll`, of which the arguments are.
+
+    Raises:
+        KsegError: as `roll`; nothing has changed.
+    """
+    base, active = max(state.log_end.offset, expected_next_offset or 0), state.active
+    if base < active.base_offset or (base == active.base_offset and active.size):
+        raise KsegError(
+            f"a segment at {base} would not follow that at {active.base_offset}, which has "
+            f"{active.size} bytes",
+            path=state.path,
+        )
+    return base
+
+
+def _seal_and_follow(state: LogState, base: int) -> None:
+    """Finish the active segment and append to a new one at `base`."""
+    remove_segment(state.files_of(base))
+    active = state.active
+    active.become_inactive()
+    # Nothing that follows may reach the disk before it: a power cut would leave a hole in the log.
+    with state.all_or_poison():
+        active.flush()
+        if state.names_changed:
+            state.flush_names()
+            state.names_changed = False
+    writer = _begin(state, base)
+    with state.all_or_poison():
+        state.set_active(writer, seal=True)
+        state.move_end(state.log_end.offset)
+        state.publish()
+
+
+def _begin(state: LogState, base: int) -> SegmentWriter:
+    """The files of a new segment, or none of them: loading would take one for the log's end."""
+    state.names_changed = True
+    try:
+        return SegmentWriter.open(
+            state.path, base, state.config, create=True, now_ms=state.now_ms()
+        )
+    except BaseException:
+        with state.all_or_poison():
+            remove_segment(state.files_of(base))
+        raise
+
+
+def flush(state: LogState, offset: int | None = None, *, whole: bool = False) -> int:
+    """Make all that lies below `offset` lasting.
+
+    Args:
+        state: the log.
+        offset: the log's end if None, or if it lies beyond.
+        whole: the active segment too if it is empty, so that its files are there.
+
+    Returns:
+        The recovery point.
+
+    Raises:
+        PoisonedFileError: the log failed before.
+        OSError: a flush failed, and the log with it.
+
+    Source: Kafka `UnifiedLog.flush`.
+    """
+    with state.changing():
+        end = state.log_end.offset
+        target = end if offset is None else min(offset, end)
+        waiting = any(base < target for base in state.unflushed)
+        if not whole and not waiting and target <= state.recovery_point:
+            return state.recovery_point
+        with state.all_or_poison():
+            _flush_below(state, target, whole=whole)
+            now_ms = state.now_ms()
+            if target > state.recovery_point:
+                state.recovery_point = target
+                state.last_flush_ms = now_ms
+                state.publish()
+        state.note_offsets()
+        if now_ms - state.last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
+            state.last_checkpoint_ms = now_ms
+            _write_checkpoints(state)
+        return state.recovery_point
+
+
+def _write_checkpoints(state: LogState) -> None:
+    """Have the recovery point written down; a full disk has to wait for the next time.
+
+    An older one costs time, and no record.
+    """
+    try:
+        state.note_offsets(write=True)
+    except OSError as error:
+        if not io.is_full(error):
+            raise
+
+
+def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
+    """Flush snapshots, then segments that begin below `target`, then the directory."""
+    for path in state.unflushed_snapshots:
+        with suppress(FileNotFoundError):  # given up since
+            producer_snapshot.flush(path)
+    state.unflushed_snapshots.clear()
+    names_changed = state.names_changed or state.gone_in_doubt
+    for base in _to_flush(state, target, whole=whole):
+        with state.segment_writer(base) as segment:
+            segment.flush()
+        done = state.unflushed.pop(base, None)
+        if done is not None:
+            done.close()
+        names_changed |= base >= state.recovery_point
+    if names_changed:
+        state.flush_names()
+        state.names_changed = False
+
+
+def _to_flush(state: LogState, target: int, *, whole: bool) -> list[int]:
+    """Base offsets of segments between the recovery point and `target`, and of those that wait."""
+    sealed, active = state.sealed, state.active.base_offset
+    first = bisect_right(sealed, state.recovery_point, key=lambda info: info.base_offset) - 1
+    bases = {info.base_offset for info in sealed[max(first, 0) :]}
+    if active <= state.recovery_point:
+        bases.clear()
+    bases.add(active)
+    bases.update(state.unflushed)
+    chosen = sorted(base for base in bases if base < target)
+    return [*chosen, active] if whole and active >= target else chosen
+
+
+def close(state: LogState) -> bool:
+    """Flush all, take a snapshot of the producers, trim, and release; a second call does nothing.
+
+    A log that failed is only released.
+
+    Returns:
+        Whether all is on the disk, so that the log need not be recovered.
+
+    Raises:
+        OSError, KsegError: the first step that failed; everything is released all the same.
+
+    Source: Kafka `UnifiedLog.close`.
+    """
+    with state.lock:
+        if state.closed:
+            return False
+        clean = False
+        try:
+            if state.may_change:
+                with state.all_or_poison():
+                    _finish(state)
+                clean = True
+        finally:
+            _release(state)
+            state.mark_closed()
+        return clean
+
+
+def _finish(state: LogState) -> None:
+    flush(state, whole=True)
+    state.epochs.flush()
+    state.snapshots.take(state.producers)
+    state.active.close()
+    state.flush_names()
+    state.recovery_point = state.log_end.offset
+    state.publish()
+    state.note_offsets()
+    state.deletions.remove_due(2**63)
+
+
+def _release(state: LogState) -> None:
+    """Close what is open as it is; nothing if it was closed well."""
+    writers = [*state.unflushed.values(), state.active]
+    state.unflushed.clear()
+    attempt(*(lambda writer=writer: writer.close(trim=False) for writer in writers))
+
+
+__all__ = ["CHECKPOINT_INTERVAL_MS", "UNFLUSHED_MAX", "base_after", "close", "flush", "roll"]

@@ -1,0 +1,421 @@
+"""Which old segments a log gives up, and why: decided as a value, then done.
+
+Three rules, one after the other, each from the oldest segment on, ending at the first that stays:
+
+    log start   every record lies below the log's start; always asked
+    size        the log has `retention_bytes` without it; where old segments are deleted
+    time        its newest record is older than `retention_ms`; where old segments are deleted
+
+Nothing at or above the high watermark goes, and an empty last segment never does. The high
+watermark of a log in a broker's data directory is what the broker left in its checkpoint, or the
+log's start where it left none; of any other log it is the end, unless somebody has said otherwise.
+If all others and a last one with records are to go, the log gets a new segment first. A segment
+without timestamps counts by the age of its file; one whose records are of the future keeps all
+behind it.
+
+Where policy and limits are not known, as in a broker's data directory, `topic_policy` says what may
+be gone by; what lies below the log's start goes whatever they are.
+
+Source: Kafka `UnifiedLog.deleteOldSegments`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import StalePlanError, UnsupportedFormatError
+from kseg.files import io, metadata
+from kseg.files.time_index import TimeIndex
+from kseg.log.config import LogConfig
+from kseg.log.reader.version import END, HighWatermark
+from kseg.log.recovery.plan import told_by_data_directory
+from kseg.log.segment.reader import Segment
+from kseg.log.segment.walks import latest_from
+from kseg.log.segment.writer import Latest
+from kseg.log.sub_directories import entry_of
+from kseg.log.topic_policy import KRAFT, RetentionRules, known_topics, retention_rules
+from kseg.log.writer import flush, room
+from kseg.log.writer.segment_deletion import give_up_segments
+from kseg.log.writer.truncate import increment_log_start
+
+if TYPE_CHECKING:
+    from kseg.log.reader.version import SegmentInfo
+    from kseg.log.reader.view import LogView
+    from kseg.log.writer.state import LogState
+
+LOG_START: Final = "log start"
+SIZE: Final = "size"
+TIME: Final = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredSegment:
+    """A segment that goes.
+
+    Attributes:
+        base_offset: from the file's name.
+        path: the log file.
+        bytes: of the log file; what else goes with it is not counted.
+        why: LOG_START, SIZE or TIME.
+        largest_timestamp: of its records in ms, or else of the file; None where nobody asked.
+    """
+
+    base_offset: int
+    path: Path
+    bytes: int
+    why: str
+    largest_timestamp: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """What retention would do to a log.
+
+    Attributes:
+        path: the partition directory.
+        now_ms: the time that counts.
+        segments: those that go, oldest first.
+        rolls: whether the last segment is among them, so that the log needs another one first.
+        log_start_offset: where the log starts now.
+        new_log_start_offset: where it starts then.
+        log_end_offset: where the log ends.
+        kept_bytes: of the logs of the segments that stay.
+        high_watermark: nothing at or above it goes.
+        held_bytes: of the logs of those segments that would go, too, but for the high watermark.
+        skipped: why the log is left alone, in a word of `topic_policy`; None if it is not.
+        why: what is known of how it is cleaned up, in words; nothing where that was given.
+    """
+
+    path: Path
+    now_ms: int
+    segments: tuple[RetiredSegment, ...]
+    rolls: bool
+    log_start_offset: int
+    new_log_start_offset: int
+    log_end_offset: int
+    kept_bytes: int
+    high_watermark: int
+    held_bytes: int = 0
+    skipped: str | None = None
+    why: str = ""
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether nothing goes."""
+        return not self.segments
+
+    @property
+    def deleted_bytes(self) -> int:
+        """Bytes of the logs that go."""
+        return sum(segment.bytes for segment in self.segments)
+
+    @property
+    def why_held(self) -> str:
+        """Why `held_bytes` stay."""
+        return (
+            f"{self.held_bytes} bytes stay that reach above the high watermark "
+            f"{self.high_watermark}, to which other replicas are known to have the log"
+        )
+
+    def __str__(self) -> str:
+        """A line a segment, one for the log's start, and one for what the high watermark holds."""
+        held = [f"{self.path}: {self.why_held}"] if self.held_bytes else []
+        if self.is_noop:
+            why = f": {self.why}" if self.why else ""
+            return "\n".join([f"{self.path}: nothing to delete{why}", *held])
+        lines = [f"delete {each.path} ({each.bytes} bytes): {each.why}" for each in self.segments]
+        start = f"{self.path}: log start {self.log_start_offset} -> {self.new_log_start_offset}"
+        return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines, *held])
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionReport:
+    """What retention did.
+
+    Attributes:
+        segments_count: how many went.
+        deleted_bytes: of their logs.
+        log_start_offset: where the log starts now.
+        files: what was renamed, under its new names.
+        freed_bytes: that the disk gets back for all their files, at once or when those are removed
+            that were renamed; nothing for files that have a second name, as in a backup.
+    """
+
+    segments_count: int
+    deleted_bytes: int
+    log_start_offset: int
+    files: tuple[Path, ...] = ()
+    freed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """Where a log starts and ends, and up to where replicas have it."""
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+
+
+# ---- deciding ------------------------------------------------------------------------------------
+
+
+def choose(
+    segments: Sequence[SegmentInfo],
+    bounds: LogBounds,
+    *,
+    config: LogConfig,
+    now_ms: int,
+    largest_timestamp: Callable[[SegmentInfo], int],
+) -> tuple[RetiredSegment, ...]:
+    """Choose what goes.
+
+    Args:
+        segments: all of the log, rising.
+        bounds: of the log.
+        config: of the log.
+        now_ms: the clock.
+        largest_timestamp: of a segment in ms; asked of as few as need be.
+
+    Returns:
+        The segments that go, oldest first.
+
+    Source: Kafka `UnifiedLog.deletableSegments` and those that call it.
+    """
+    ends = [*(later.base_offset for _, later in pairwise(segments)), bounds.log_end_offset]
+    excess = sum(info.size for info in segments) - config.retention_bytes
+    by_age = config.deletes and config.retention_ms >= 0
+    rules = [LOG_START]
+    if config.deletes and config.retention_bytes >= 0:
+        rules.append(SIZE)
+    if by_age:
+        rules.append(TIME)
+    retired: list[RetiredSegment] = []
+    left = list(zip(segments, ends, strict=True))
+    for why in rules:
+        while left:
+            info, end = left[0]
+            is_last = len(left) == 1
+            if bounds.high_watermark < end or (is_last and not info.size):
+                break
+            newest = None
+            if why == LOG_START:
+                goes = not is_last and end <= bounds.log_start_offset
+            elif why == SIZE:
+                goes = excess >= info.size
+            else:
+                newest = largest_timestamp(info)
+                goes = now_ms - newest > config.retention_ms
+            if not goes:
+                break
+            excess -= info.size
+            retired.append(RetiredSegment(info.base_offset, info.path, info.size, why, newest))
+            del left[0]
+    return tuple(retired)
+
+
+def plan_view(
+    view: LogView,
+    *,
+    config: LogConfig | RetentionRules | None = None,
+    now_ms: int | None = None,
+    high_watermark: HighWatermark | None = None,
+) -> RetentionPlan:
+    """As `kseg.log.retain.plan_retention`, for a log that is open for reading."""
+    path = view.path
+    if any(info.files.kafka07 for info in view.segments):
+        raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=path)
+    start, end = view.log_start_offset, view.log_end_offset
+    bounds = LogBounds(start, end, _high_watermark(path, start, end, high_watermark))
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    rules = _rules(path, config or LogConfig())
+    return _plan(path, view.segments, bounds, rules, now, _largest_timestamp)
+
+
+def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
+    if isinstance(config, RetentionRules):
+        return config
+    directory = path.resolve()
+    partition = entry_of(directory).partition
+    topic = None if partition is None else partition.topic
+    return retention_rules(known_topics(directory.parent), topic, config, of_one_log=True)
+
+
+def _high_watermark(path: Path, start: int, end: int, told: HighWatermark | None) -> int:
+    """Of a log that is open for reading, in its range."""
+    if told is None and metadata.is_of_broker(path.resolve().parent):
+        told = told_by_data_directory(path).high_watermark
+    return end if told is None or told == END else min(max(told, start), end)
+
+
+def plan_state(
+    state: LogState, *, config: LogConfig | RetentionRules | None = None, now_ms: int | None = None
+) -> RetentionPlan:
+    """As `kseg.log.retain.plan_retention`, for what a log open for appending consists of."""
+    with state.lock:
+
+        def largest_timestamp(info: SegmentInfo) -> int:
+            if info.base_offset == state.active.base_offset:
+                return state.active.largest_timestamp
+            writer = state.unflushed.get(info.base_offset)
+            return _largest_timestamp(info) if writer is None else writer.largest_timestamp
+
+        bounds = LogBounds(state.log_start_offset, state.log_end_offset, state.replicated_offset)
+        now = state.now_ms() if now_ms is None else now_ms
+        rules = _rules(state.path, config or state.config)
+        return _plan(state.path, state.segments, bounds, rules, now, largest_timestamp)
+
+
+def _plan(
+    path: Path,
+    segments: Sequence[SegmentInfo],
+    bounds: LogBounds,
+    rules: RetentionRules,
+    now_ms: int,
+    largest_timestamp: Callable[[SegmentInfo], int],
+) -> RetentionPlan:
+    retired: tuple[RetiredSegment, ...] = ()
+    held: tuple[RetiredSegment, ...] = ()
+    if rules.skipped != KRAFT:
+        chosen = partial(
+            choose,
+            segments,
+            config=rules.config,
+            now_ms=now_ms,
+            largest_timestamp=largest_timestamp,
+        )
+        retired = chosen(bounds)
+        if bounds.high_watermark < bounds.log_end_offset:
+            held = chosen(replace(bounds, high_watermark=bounds.log_end_offset))[len(retired) :]
+    count = len(retired)
+    rolls = count == len(segments) > 0
+    survivor = bounds.log_end_offset if rolls or not segments else segments[count].base_offset
+    start = bounds.log_start_offset
+    return RetentionPlan(
+        path=path,
+        now_ms=now_ms,
+        segments=retired,
+        rolls=rolls,
+        log_start_offset=start,
+        new_log_start_offset=max(start, survivor) if count else start,
+        log_end_offset=bounds.log_end_offset,
+        kept_bytes=sum(info.size for info in segments[count:]),
+        high_watermark=bounds.high_watermark,
+        held_bytes=sum(each.bytes for each in held),
+        skipped=rules.skipped,
+        why=rules.why,
+    )
+
+
+def _largest_timestamp(info: SegmentInfo) -> int:
+    """The newest record's time in ms by the time index, or else the file's.
+
+    Of a segment that may still be written to, what its index does not know yet is looked at.
+    """
+    files = info.files
+    newest = Latest(-1, info.base_offset)
+    if files.time_index is not None:
+        with TimeIndex.open(files.time_index, info.base_offset, mapping="never") as index:
+            newest = Latest(*index.last_entry)
+    if info.is_last:
+        with Segment.open(info.path, mapping="never", size=info.size, is_last=True) as segment:
+            start = segment.start_for_offset(newest.offset)
+            newest = latest_from(segment, start.position, newest)
+    if newest.timestamp >= 0:
+        return newest.timestamp
+    return os.stat(info.path).st_mtime_ns // 1_000_000
+
+
+# ---- doing ---------------------------------------------------------------------------------------
+
+
+def delete_old_segments(
+    state: LogState, now_ms: int | None = None, rules: RetentionRules | None = None
+) -> RetentionReport:
+    """Plan and apply in one, with nothing in between; by the log's own settings if not told."""
+    with state.lock:
+        return apply_state(state, plan_state(state, config=rules, now_ms=now_ms))
+
+
+def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
+    """As `kseg.log.retain.apply_retention`, for what a log open for appending consists of.
+
+    The log's start is written down before a file changes its name: what a crash brings back of the
+    old segments lies below it. On a disk that is too full for that whole segments go first, at once
+    (`kseg.log.writer.room`).
+
+    Source: Kafka `UnifiedLog.deleteSegments`.
+    """
+    with state.changing():
+        _check_fresh(state, plan)
+        state.deletions.remove_due(state.now_ms())
+        if plan.is_noop:
+            return RetentionReport(0, 0, state.log_start_offset)
+        freed_before = state.deletions.freed_bytes
+        going = {each.base_offset for each in plan.segments}
+        room.free_oldest(state, [info for info in state.sealed if info.base_offset in going])
+        if plan.rolls:
+            flush.roll(state)
+        # What is known of producers is lasting before the records are gone that it came from.
+        flush.flush(state, plan.new_log_start_offset)
+        increment_log_start(state, plan.new_log_start_offset)
+        gone = state.replace_segments(going)
+        state.publish()
+        try:
+            files = _give_up(state, gone)
+        except BaseException:
+            # Those that are still there are part of the log for whoever loads it.
+            state.replace_segments((), (info for info in gone if info.path.exists()))
+            state.publish()
+            raise
+        # From here on the first segment's base says where the log starts.
+        state.note_offsets(write=True)
+        freed = state.deletions.freed_bytes - freed_before
+        return RetentionReport(
+            len(going), plan.deleted_bytes, state.log_start_offset, files, freed_bytes=freed
+        )
+
+
+def _give_up(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
+    if state.keeper is not None and state.partition is not None:
+        files = give_up_segments(state, gone)
+        state.flush_names()
+        return files
+    # Nothing but the first segment says where this log starts, so none may outlive a later one.
+    io.flush_directory(state.path)
+    renamed: list[Path] = []
+    for info in gone:
+        renamed += give_up_segments(state, (info,))
+        state.flush_names()
+    return tuple(renamed)
+
+
+def _check_fresh(state: LogState, plan: RetentionPlan) -> None:
+    """Refuse a plan whose segments are not the oldest any more, or may not go any more."""
+    found = [(info.base_offset, info.size) for info in state.segments[: len(plan.segments)]]
+    planned = [(each.base_offset, each.bytes) for each in plan.segments]
+    if plan.path != state.path:
+        raise StalePlanError(f"the plan is for {plan.path}", path=state.path)
+    if found != planned:
+        raise StalePlanError(
+            f"the oldest segments are {found}, and the plan is for {planned}", path=state.path
+        )
+    if plan.rolls and state.log_end_offset != plan.log_end_offset:
+        raise StalePlanError(
+            f"the log ends at {state.log_end_offset}, and did at {plan.log_end_offset} for the "
+            "plan, which takes all of it",
+            path=state.path,
+        )
+    if plan.segments and state.replicated_offset < plan.new_log_start_offset:
+        raise StalePlanError(
+            f"the high watermark is {state.replicated_offset}, and the log is to start at "
+            f"{plan.new_log_start_offset}",
+            path=state.path,
+        )

@@ -1,0 +1,518 @@
+"""LogState: what a log that is appended to consists of, and the one value its readers see.
+
+Owns which segments there are, where the log starts and ends, what may be shown of it, and that
+nothing changes any more once it is not known what the disk holds. What is done with all this stands
+beside it: appending, flushing, cutting, loading.
+
+Whoever changes something holds `lock`, by `changing`, and makes it seen by `publish`. Readers take
+`published` and nothing else.
+
+Source: Kafka `UnifiedLog`, `LocalLog`, `LogSegments`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from kseg.errors import KsegError, PoisonedFileError
+from kseg.files import io
+from kseg.files.checkpoints import TopicPartition
+from kseg.files.mapping import Mapping
+from kseg.files.names import FileKind, SegmentFiles, segment_name
+from kseg.log.config import LogConfig
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.pending_deletes import Deletions
+from kseg.log.producers.entry import OffsetMetadata
+from kseg.log.producers.snapshots import SnapshotFiles
+from kseg.log.producers.state import ProducerState
+from kseg.log.reader.version import Changes, Cuts, Published, SegmentInfo
+from kseg.log.segment.writer import SegmentWriter
+from kseg.log.validate.rules import AppendOrigin, AppendRules
+
+#: Makes a named tuple in half the time that its own call takes.
+_tuple: Final = tuple.__new__
+
+
+class OffsetKeeper(Protocol):
+    """Who keeps the offsets of a log in the checkpoints of its data directory."""
+
+    def note(
+        self,
+        partition: TopicPartition | None,
+        *,
+        recovery_point: int | None = None,
+        log_start_offset: int | None = None,
+        first_offset: int | None = None,
+        high_watermark: int | None = None,
+    ) -> None:
+        """Remember them for the next writing."""
+
+    def write_checkpoints(self) -> None:
+        """Write what was noted; lasting when this returns."""
+
+    def take_back(self, partition: TopicPartition, recovery_point: int) -> None:
+        """Let the recovery point be no higher, for good, whatever room there is on the disk."""
+
+    def forget_broker_epoch(self) -> None:
+        """Records go from the log's end, which the mark of a clean shutdown is to tell."""
+
+
+class LogState:
+    """One log under one writer.
+
+    Attributes:
+        path: the partition directory.
+        config: the settings; `update_config` replaces them.
+        roll_ms: what they say of the age of a segment.
+        lock: held by whoever changes anything; may be taken again by who has it.
+        changed: notified at each `publish`; for those who wait for records.
+        now_ms: the clock.
+        mapping: how readers of this log open files.
+        partition: what the checkpoints call it; None for a directory under another name.
+        keeper: who keeps its offsets; None for nobody.
+        active: the segment that is appended to.
+        sealed: those before it, rising, as light values.
+        unflushed: writers of sealed segments that are not flushed yet, by base offset.
+        unflushed_snapshots: of producers, taken since the last flush.
+        names_changed: whether the directory has names that may not last yet, or lacks some.
+        gone_in_doubt: whether segments were given up whose names a power cut may bring back.
+        epochs, producers, snapshots: as their classes say.
+        deletions: files that are given up, and removed some time later.
+        log_start_offset: the first offset to be read.
+        log_end: the next offset, the base of the active segment, its size.
+        high_watermark: an offset, with its place where that is known.
+        follows_end: whether the high watermark is the log's end, as long as nobody has set it.
+        replicated: the high watermark that a broker left, which what is shown does not go by; None
+            where there was none, or somebody has said since what it is.
+        recovery_point: what lies below is flushed.
+        last_flush_ms: when that was last moved.
+        last_checkpoint_ms: when a flush last had the checkpoints written.
+        cuts: raised and published in front of each cut, for those who read meanwhile.
+        published: what readers see.
+    """
+
+    __slots__ = (
+        "_active_files",
+        "_closed",
+        "_created",
+        "_failure",
+        "_opened_ms",
+        "_process",
+        "_rules",
+        "active",
+        "changed",
+        "config",
+        "cuts",
+        "deletions",
+        "epochs",
+        "follows_end",
+        "gone_in_doubt",
+        "high_watermark",
+        "keeper",
+        "last_checkpoint_ms",
+        "last_flush_ms",
+        "lock",
+        "log_end",
+        "log_start_offset",
+        "mapping",
+        "names_changed",
+        "now_ms",
+        "partition",
+        "path",
+        "producers",
+        "published",
+        "recovery_point",
+        "replicated",
+        "roll_ms",
+        "sealed",
+        "snapshots",
+        "unflushed",
+        "unflushed_snapshots",
+    )
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        config: LogConfig,
+        now_ms: Callable[[], int],
+        sealed: Iterable[SegmentInfo],
+        active: SegmentWriter,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        epochs: LeaderEpochs,
+        producers: ProducerState,
+        snapshots: SnapshotFiles,
+        partition: TopicPartition | None = None,
+        keeper: OffsetKeeper | None = None,
+        mapping: Mapping = "auto",
+        replicated: int | None = None,
+    ) -> None:
+        """Take over what loading has found; the active segment is open already."""
+        self.path: Final = path
+        self.config = config
+        self.lock: Final = threading.RLock()
+        self.changed: Final = Changes(self.lock)
+        self.now_ms: Final = now_ms
+        self.mapping: Final[Mapping] = mapping
+        self.partition: Final = partition
+        self.keeper: Final = keeper
+        self.sealed = tuple(sealed)
+        self.active = active
+        self.unflushed: dict[int, SegmentWriter] = {}
+        self.unflushed_snapshots: list[Path] = []
+        self.names_changed = True
+        self.gone_in_doubt = False
+        self.epochs: Final = epochs
+        self.producers: Final = producers
+        self.snapshots: Final = snapshots
+        self.deletions: Final = Deletions()
+        self.log_start_offset = log_start_offset
+        self.recovery_point = max(recovery_point, log_start_offset)
+        self.follows_end = True
+        self.high_watermark = OffsetMetadata(log_start_offset)
+        self.replicated = None if replicated is None else min(replicated, log_end_offset)
+        self._opened_ms: Final = now_ms()
+        self._created: dict[int, int] = {}
+        self.last_flush_ms = self.last_checkpoint_ms = self._opened_ms
+        self.cuts = Cuts()
+        self._failure: BaseException | None = None
+        self._closed = False
+        self.roll_ms = config.roll_ms
+        self._rules = replace(config.append_rules(), append_bytes_max=None)
+        self._process: Final = os.getpid()
+        self._active_files = self.files_of(active.base_offset)
+        self.log_end = OffsetMetadata(log_end_offset, active.base_offset, active.size)
+        self.publish()
+
+    # ---- who may change it -----------------------------------------------------------------------
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock for a change; see `check`."""
+        with self.lock:
+            self.check()
+            yield
+
+    @contextmanager
+    def all_or_poison(self) -> Iterator[None]:
+        """A part of a change that must not end half-way: whatever ends it fails the log."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def check(self) -> None:
+        """Refuse to change a log that is closed, that failed, or that another process has.
+
+        Raises:
+            PoisonedFileError: it failed before.
+            KsegError: it is closed, or was opened before this process was forked.
+        """
+        if self._failure is not None:
+            raise PoisonedFileError(
+                f"the log failed before ({self._failure}), so what the disk holds is not known: "
+                "open it again, which looks",
+                path=self.path,
+            ) from self._failure
+        if self._closed:
+            raise KsegError("the log is closed", path=self.path)
+        if os.getpid() != self._process:
+            raise KsegError("the log was opened by another process, before a fork", path=self.path)
+
+    def fail(self, error: BaseException) -> None:
+        """Let nothing be changed any more, because of `error`; the first one counts."""
+        if self._failure is None:
+            self._failure = error
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing may be changed any more."""
+        return self._failure is not None
+
+    @property
+    def may_change(self) -> bool:
+        """Whether `check` would pass."""
+        return self._failure is None and not self._closed and os.getpid() == self._process
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
+
+    def mark_closed(self) -> None:
+        """Refuse whatever comes; wakes those who wait."""
+        with self.lock:
+            self._closed = True
+            self.changed.notify_all()
+
+    # ---- settings --------------------------------------------------------------------------------
+
+    def rules_for(self, origin: AppendOrigin, leader_epoch: int) -> AppendRules:
+        """What is asked of an append; its size is compared later, where Kafka does it.
+
+        The last ones are kept: most appends are like the one before.
+        """
+        rules = self._rules
+        if rules.origin is not origin or rules.leader_epoch != leader_epoch:
+            rules = replace(self.config.append_rules(origin, leader_epoch), append_bytes_max=None)
+            self._rules = rules
+        return rules
+
+    def update_config(self, config: LogConfig) -> None:
+        """Go by other settings from now on; what is there already stays as it is.
+
+        Source: Kafka `UnifiedLog.updateConfig`.
+        """
+        with self.changing():
+            self.config = self.active.config = config
+            self.roll_ms = config.roll_ms
+            self._rules = replace(config.append_rules(), append_bytes_max=None)
+            self.producers.expiration_ms = config.producer_id_expiration_ms
+            self.producers.transaction_max_timeout_ms = config.transaction_max_timeout_ms
+
+    # ---- offsets ---------------------------------------------------------------------------------
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+        return self.log_end.offset
+
+    @property
+    def replicated_offset(self) -> int:
+        """What lies below is where it has to be: nothing above may go, and the checkpoint says it.
+
+        The high watermark; of a broker's log that which it left, until somebody says another.
+        """
+        if self.replicated is None:
+            return self.high_watermark.offset
+        return max(self.replicated, self.log_start_offset)
+
+    def move_end(self, offset: int) -> None:
+        """The log ends at `offset`, and the active segment where it ends now.
+
+        A high watermark does not stay behind the end. `publish` makes it seen.
+        """
+        self.log_end = OffsetMetadata(offset, self.active.base_offset, self.active.size)
+        if self.high_watermark.offset >= offset:
+            self.high_watermark = self.log_end
+
+    def move_start(self, offset: int) -> None:
+        """The log starts at `offset`; high watermark and recovery point are not below it."""
+        self.log_start_offset = offset
+        if self.high_watermark.offset < offset:
+            self.move_high_watermark(OffsetMetadata(offset))
+        self.recovery_point = max(self.recovery_point, offset)
+
+    def move_high_watermark(self, place: OffsetMetadata) -> None:
+        """What lies below may be shown, and what is decided below is decided for good."""
+        self.high_watermark = place
+        self.producers.high_watermark_updated(place.offset)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Take the embedder's word for what may be shown, brought into the log's range.
+
+        From now on it does not follow the log's end. Answers what it is then.
+
+        Source: Kafka `UnifiedLog.updateHighWatermark`.
+        """
+        with self.changing():
+            self.follows_end, self.replicated = False, None
+            offset = max(offset, self.log_start_offset)
+            at_end = offset >= self.log_end.offset
+            if at_end or offset != self.high_watermark.offset:
+                self.move_high_watermark(self.log_end if at_end else OffsetMetadata(offset))
+            self.publish()
+            return self.high_watermark.offset
+
+    def publish(self) -> None:
+        """Let readers see what there is now."""
+        with self.lock:
+            end = self.log_end
+            if self.follows_end and self.high_watermark is not end:
+                self.move_high_watermark(end)
+            mark = self.high_watermark
+            undecided = self.producers.first_unstable
+            stable = undecided or mark
+            if stable.offset < self.log_start_offset:
+                stable = OffsetMetadata(self.log_start_offset)
+            if stable.offset >= mark.offset:
+                # Where something is undecided this is not the end itself, by which `advance` goes.
+                stable = mark if undecided is None else OffsetMetadata(*mark)
+            self.published = Published(
+                self.sealed,
+                self._active_files,
+                self.log_start_offset,
+                end,
+                mark,
+                stable,
+                self.recovery_point,
+                self.cuts,
+            )
+            if self.changed.waiting:
+                self.changed.notify_all()
+
+    def foresee(self, end: OffsetMetadata) -> Published | None:
+        """What readers see once the log ends there, after an append that no transaction is part of.
+
+        Where nothing is undecided and nobody holds the high watermark back, all three offsets are
+        the new end, and the rest is as before; else None, and `publish` finds out.
+        """
+        seen = self.published
+        if not self.follows_end or seen.last_stable is not seen.log_end:
+            return None
+        start, flushed = self.log_start_offset, self.recovery_point
+        all_of_it = (self.sealed, self._active_files, start, end, end, end, flushed, self.cuts)
+        return _tuple(Published, all_of_it)
+
+    def advance(self, end: OffsetMetadata, foreseen: Published | None) -> None:
+        """Move the end and publish what was foreseen for it; under the lock."""
+        self.log_end = end
+        if foreseen is None:
+            self.publish()
+            return
+        self.high_watermark = end
+        self.published = foreseen
+        if self.changed.waiting:
+            self.changed.notify_all()
+
+    def note_offsets(self, *, write: bool = False, all_go: bool = False) -> None:
+        """Tell the keeper recovery point, log start and high watermark.
+
+        Args:
+            write: let it write them down at once, as what is cut asks for.
+            all_go: no segment may be left for a while whose name tells where the log starts.
+
+        Raises:
+            OSError: the checkpoints could not be written; the old ones are there.
+        """
+        if self.keeper is None:
+            return
+        self.keeper.note(
+            self.partition,
+            recovery_point=self.recovery_point,
+            log_start_offset=self.log_start_offset,
+            first_offset=0 if all_go or self.gone_in_doubt else self.first_base_offset,
+            high_watermark=self.replicated_offset,
+        )
+        if write:
+            self.keeper.write_checkpoints()
+
+    # ---- segments --------------------------------------------------------------------------------
+
+    def flush_names(self) -> None:
+        """Let the directory have the names on the disk that it has now.
+
+        Others may be lacking still, so `names_changed` is for those to take back who know.
+
+        Raises:
+            OSError: the flush failed.
+        """
+        io.flush_directory(self.path)
+        self.gone_in_doubt = False
+
+    @property
+    def segments(self) -> tuple[SegmentInfo, ...]:
+        """All segments as they are now, the active one last."""
+        return (*self.sealed, self.active_info)
+
+    @property
+    def active_info(self) -> SegmentInfo:
+        """The active segment as it is now."""
+        return SegmentInfo(self._active_files, self.active.size, is_last=True)
+
+    @property
+    def first_base_offset(self) -> int:
+        """The base of the first segment."""
+        return (self.sealed[0] if self.sealed else self.active).base_offset
+
+    def files_of(self, base_offset: int) -> SegmentFiles:
+        """The names that the files of a segment have, whether they are there or not."""
+        log, index, times, txns = (
+            self.path / segment_name(base_offset, kind)
+            for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+        )
+        return SegmentFiles(base_offset, log, index, times, txns)
+
+    def created_ms(self, base_offset: int) -> int:
+        """When a sealed segment was made, in ms; one that was loaded counts from then on.
+
+        Source: Kafka `LogSegment.created`.
+        """
+        return self._created.get(base_offset, self._opened_ms)
+
+    @contextmanager
+    def segment_writer(self, base_offset: int) -> Iterator[SegmentWriter]:
+        """The segment, open for writing as long as the `with` lasts.
+
+        One that had to be opened is flushed and closed in the end, and only closed after an error.
+        """
+        if base_offset == self.active.base_offset:
+            yield self.active
+            return
+        waiting = self.unflushed.get(base_offset)
+        if waiting is not None:
+            yield waiting
+            return
+        writer = SegmentWriter.open(self.path, base_offset, self.config, now_ms=self.now_ms())
+        try:
+            yield writer
+        except BaseException:
+            writer.close(trim=False)
+            raise
+        writer.close()
+
+    def set_active(self, writer: SegmentWriter, *, seal: bool) -> None:
+        """Append to `writer` from now on.
+
+        Args:
+            writer: open, and above all others.
+            seal: keep the one before as a sealed segment that is to be flushed; false where it is
+                gone, or sealed already.
+        """
+        before = self.active
+        if seal:
+            self.sealed = (*self.sealed, SegmentInfo(self._active_files, before.size, False))
+            self.unflushed[before.base_offset] = before
+            self._created[before.base_offset] = before.created_ms
+        self.active = writer
+        self._active_files = self.files_of(writer.base_offset)
+
+    def replace_segments(
+        self, removed: Collection[int], added: Iterable[SegmentInfo] = ()
+    ) -> tuple[SegmentInfo, ...]:
+        """Put sealed segments in the place of others, in memory; files are the caller's matter.
+
+        Writers of those that go are released as they are.
+
+        Args:
+            removed: base offsets of sealed segments.
+            added: sealed segments.
+
+        Returns:
+            What was removed.
+        """
+        gone = tuple(info for info in self.sealed if info.base_offset in removed)
+        kept = [info for info in self.sealed if info.base_offset not in removed]
+        for info in gone:
+            self._created.pop(info.base_offset, None)
+            writer = self.unflushed.pop(info.base_offset, None)
+            if writer is not None:
+                writer.close(trim=False)
+        self.sealed = tuple(sorted([*kept, *added], key=lambda info: info.base_offset))
+        return gone
+
+    def __repr__(self) -> str:
+        """The path and the range of offsets."""
+        return f"LogState({str(self.path)!r}, {self.log_start_offset} to {self.log_end_offset})"
+
+
+__all__ = ["LogState", "OffsetKeeper", "Published", "SegmentInfo"]

@@ -1,0 +1,523 @@
+"""Cutting a log: its end back to an offset, its start forward, or all of it.
+
+What a cut takes away does not come back, and a crash in the middle of one leaves a log from its
+start to some end, never one with a hole. The order sees to that, each step lasting before the next:
+
+    readers        see the new end, and that a cut began, before the first byte goes
+    checkpoints    recovery point and log start not above the new end: recovery looks from there on
+    epochs         those of what goes are forgotten
+    segments       those above go, the newest first, each by its name
+    the cut        indexes, then the log, of the segment that becomes the last one
+    producers      read again from a snapshot and the log behind it
+
+On a disk that is too full for checkpoints segments go before them (`kseg.log.writer.room`), and the
+cut, too, if no segment goes.
+
+An error after the first of these fails the log: what the disk holds by then, only opening it again
+can tell. Maps of this process into what is cut would kill it, so those are asked about before.
+
+Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
+`UnifiedLog.maybeIncrementLogStartOffset`, `LocalLog`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import OffsetOutOfRangeError
+from kseg.files import io
+from kseg.log import data_directory, disk_room
+from kseg.log.pending_deletes import remove_segment
+from kseg.log.producers.entry import OffsetMetadata
+from kseg.log.producers.snapshots import SegmentSource, rebuild
+from kseg.log.reader.find import find_batch
+from kseg.log.reader.version import Published, SegmentInfo
+from kseg.log.segment.reader import Segment
+from kseg.log.segment.writer import SegmentWriter
+from kseg.log.validate.rules import LAST_OFFSET_MAX
+from kseg.log.writer import room
+from kseg.log.writer.segment_deletion import give_up_segments, unlink_segment
+
+if TYPE_CHECKING:
+    from kseg.log.writer.state import LogState
+
+#: What a truncation does to a file.
+CUT: Final = "cut"
+DELETE: Final = "delete"
+CREATE: Final = "create"
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationAction:
+    """One log file, and what becomes of it.
+
+    Attributes:
+        action: CUT, DELETE or CREATE; indexes and snapshots go with their log.
+        path: the log file.
+        bytes: of log that go.
+        why: in words.
+    """
+
+    action: str
+    path: Path
+    bytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationPlan:
+    """What truncating a log would do.
+
+    Attributes:
+        path: the partition directory.
+        log_start_offset, log_end_offset: as they will be.
+        actions: in the order in which they are done; none if the log ends there already.
+        whole: whether all segments go, since the log begins past the offset.
+        position: where the segment is cut that stays as the last one; None if none is.
+    """
+
+    path: Path
+    log_start_offset: int
+    log_end_offset: int
+    actions: tuple[TruncationAction, ...] = ()
+    whole: bool = False
+    position: int | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.actions)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of log that go."""
+        return sum(action.bytes for action in self.actions)
+
+
+def plan_truncation(path: Path, seen: Published, offset: int) -> TruncationPlan:
+    """What `truncate_to` would do; nothing is changed.
+
+    Args:
+        path: the partition directory.
+        seen: the log at this moment.
+        offset: where it is to end.
+
+    Raises:
+        ValueError: the offset is negative.
+        CorruptRecordError: damage lies between the place the index leads to and the offset.
+        OSError: the disk refuses.
+    """
+    if offset < 0:
+        raise ValueError(f"a log cannot end at {offset}")
+    segments = seen.segments
+    if offset >= seen.log_end.offset:
+        return TruncationPlan(path, seen.log_start_offset, seen.log_end.offset)
+    if segments[0].base_offset > offset:
+        actions = (*_deletions(segments, offset), _creation(segments[0], offset))
+        return TruncationPlan(path, offset, offset, actions, whole=True)
+    last = seen.segments_from(offset)[0]
+    above = [info for info in segments if info.base_offset > offset]
+    actions = _deletions(above, offset)
+    position = _position_of(last, offset)
+    if position < last.size:
+        why = f"the batch at {position} has offset {offset}, or is the first behind it"
+        actions = (*actions, TruncationAction(CUT, last.path, last.size - position, why))
+    elif not actions:
+        why = "no record has the offset, nor one behind it"
+        actions = (TruncationAction(CUT, last.path, 0, why),)
+    start = min(offset, seen.log_start_offset)
+    return TruncationPlan(path, start, offset, actions, position=position)
+
+
+def _deletions(segments: Sequence[SegmentInfo], offset: int) -> tuple[TruncationAction, ...]:
+    return tuple(
+        TruncationAction(
+            DELETE, info.path, info.size, f"it begins at {info.base_offset}, past {offset}"
+        )
+        for info in reversed(segments)
+    )
+
+
+def _creation(model: SegmentInfo, offset: int) -> TruncationAction:
+    path = model.path.with_name(f"{offset:020d}.log")
+    return TruncationAction(CREATE, path, 0, "a log has a segment to append to")
+
+
+def _position_of(info: SegmentInfo, offset: int) -> int:
+    """Where a segment is to be cut so that no batch reaches `offset`."""
+    fd = io.open_read(info.path)
+    try:
+        found = find_batch(fd, info, offset)
+    finally:
+        os.close(fd)
+    return info.size if found is None else found.position
+
+
+# ---- off the last offset of all ------------------------------------------------------------------
+
+
+def is_unfollowed(seen: Published) -> bool:
+    """Whether the log's last batch ends at 2^63 - 1, so that it cannot be opened for appending."""
+    return seen.log_end.offset > LAST_OFFSET_MAX + 1
+
+
+def last_offset(seen: Published) -> int:
+    """The offset of the last record."""
+    return seen.log_end.offset - 1
+
+
+def cut_unfollowed(plan: TruncationPlan) -> None:
+    """Cut off the batch behind which no log goes on; the log is to be recovered then.
+
+    The caller lives in the data directory before and afterwards (`residence.enter`), so that the
+    mark of a clean shutdown comes back when the log was opened and closed.
+
+    Args:
+        plan: from `plan_truncation`, of the last offset.
+
+    Raises:
+        LogLockedError: another process, or a log of this one, writes there; nothing is changed.
+        SegmentInUseError: as `truncate_to`; nothing is changed.
+        OSError: the disk refuses.
+    """
+    directory = plan.path.resolve()
+    resident = data_directory.enter(directory.parent)
+    untouched = True
+    try:
+        resident.claim(directory.name)
+        (cut,) = plan.actions
+        assert plan.position is not None
+        io.check_cuts({cut.path: plan.position})
+        untouched = False
+        resident.mark_loaded()
+        resident.forget_broker_epoch()
+        with io.WriteFile.open(cut.path) as file:
+            file.truncate(plan.position)
+            file.flush()
+    finally:
+        resident.leave(clean=untouched)
+
+
+# ---- back to an offset ---------------------------------------------------------------------------
+
+
+def truncate_to(state: LogState, offset: int) -> bool:
+    """Remove every batch that has `offset`, or a larger one, and let the log end there.
+
+    A batch goes whole, so that records in front of the offset may go with it; the next append
+    begins at the offset all the same. Lasting when this returns.
+
+    Args:
+        state: the log.
+        offset: where it is to end. Below its first segment, all of it goes and it begins there.
+
+    Returns:
+        Whether the log ended behind it.
+
+    Raises:
+        ValueError: the offset is negative.
+        SegmentInUseError: what is to be cut is read through a map, and the disk has no room for a
+            new file of what stays; nothing is changed.
+        CorruptRecordError: damage lies in front of the offset; nothing is changed.
+        OSError: the disk refuses; if that is not so at once, the log has failed.
+        PoisonedFileError: the log failed before.
+
+    Source: Kafka `UnifiedLog.truncateTo`.
+    """
+    with state.changing():
+        plan = plan_truncation(state.path, state.published, offset)
+        if not plan.changes:
+            # A leader may have begun an epoch at the end, and written nothing in it.
+            state.epochs.truncate_from_end(state.log_end.offset)
+            state.epochs.flush()
+            return False
+        if plan.whole:
+            truncate_fully_and_start_at(state, offset)
+            return True
+        last = state.published.segments_from(offset)[0]
+        io.check_cuts(_kept_bytes(last, plan))
+        full = _is_too_full(state, plan, last)
+        with state.all_or_poison():
+            _truncate(state, plan, last, full=full)
+        return True
+
+
+def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bool:
+    """Whether the new end can only be written down once something is gone.
+
+    Raises:
+        OSError: what goes gives too little; nothing is changed.
+    """
+    assert plan.position is not None
+    if room.is_there(state):
+        return False
+    above = [info for info in state.segments if info.base_offset > last.base_offset]
+    given = disk_room.of_segments(above) + io.bytes_given_back(last.path, cut_at=plan.position)
+    disk_room.refuse_less(state.path, given, "cutting the log there")
+    state.deletions.remove_due(2**63)  # what waits for its time
+    return True
+
+
+def _kept_bytes(last: SegmentInfo, plan: TruncationPlan) -> dict[Path, int]:
+    """The files that get shorter, if only for a moment, and what of them no reader will miss."""
+    assert plan.position is not None
+    if plan.position == last.size:
+        return {}
+    indexes = (last.files.index, last.files.time_index)
+    return {last.path: plan.position} | {path: 0 for path in indexes if path is not None}
+
+
+def _truncate(
+    state: LogState, plan: TruncationPlan, last: SegmentInfo, *, full: bool = False
+) -> None:
+    """Take all steps; on a full disk what goes whole goes before anything is written down."""
+    assert plan.position is not None
+    offset = plan.log_end_offset
+    sealed = tuple(info for info in state.sealed if info.base_offset < last.base_offset)
+    end = OffsetMetadata(offset, last.base_offset, plan.position)
+    _show_end(state, sealed, last, end, plan.log_start_offset)
+    if not full:
+        _write_end(state, offset)
+    elif state.keeper is not None and state.partition is not None:
+        state.keeper.take_back(state.partition, state.recovery_point)
+    above = [info for info in state.segments if info.base_offset > last.base_offset]
+    if above:
+        _make_last(state, last)
+    _give_up(state, above, snapshots=True, at_once=full)
+    still_full = full and not room.is_there(state)
+    if full and not still_full:
+        _write_end(state, offset)
+    given = io.bytes_given_back(last.path, cut_at=plan.position)
+    state.active.truncate_to(offset, now_ms=state.now_ms())
+    state.active.flush()
+    state.deletions.freed_bytes += given
+    state.move_end(offset)
+    if still_full:
+        # Whoever loads the log before this is done finds its end by walking the last segment.
+        _write_end(state, offset)
+    _reload_producers(state)
+    state.flush_names()
+    state.publish()
+    state.note_offsets()
+
+
+def _write_end(state: LogState, offset: int) -> None:
+    """Write down where the log ends, or before: what goes on that word may go then."""
+    state.note_offsets(write=True)
+    state.epochs.truncate_from_end(offset)
+    state.epochs.flush()
+
+
+def _show_end(
+    state: LogState,
+    sealed: tuple[SegmentInfo, ...],
+    last: SegmentInfo,
+    end: OffsetMetadata,
+    log_start_offset: int,
+) -> None:
+    """Let readers see where the log will end, and no offset of it reach past that.
+
+    What is committed is not told before the producers are known again.
+    """
+    offset = end.offset
+    if state.keeper is not None and state.log_end.offset > min(offset, state.log_start_offset):
+        state.keeper.forget_broker_epoch()
+    state.cuts = state.cuts.cut_at(offset)
+    state.log_end = end
+    state.log_start_offset = log_start_offset
+    state.recovery_point = min(state.recovery_point, offset)
+    if state.high_watermark.offset >= offset:
+        state.high_watermark = end
+    if state.replicated is not None:
+        state.replicated = min(state.replicated, offset)
+    state.published = Published(
+        sealed,
+        last.files,
+        log_start_offset,
+        end,
+        state.high_watermark,
+        OffsetMetadata(log_start_offset),
+        state.recovery_point,
+        state.cuts,
+    )
+
+
+def _make_last(state: LogState, last: SegmentInfo) -> None:
+    """Append to a sealed segment from now on, and have none open that lies above it."""
+    writer = state.unflushed.pop(last.base_offset, None)
+    if writer is None:
+        created_ms = state.created_ms(last.base_offset)
+        writer = SegmentWriter.open(state.path, last.base_offset, state.config, now_ms=created_ms)
+    before = state.active
+    state.set_active(writer, seal=False)
+    before.close(trim=False)
+    gone = {info.base_offset for info in state.sealed if info.base_offset >= last.base_offset}
+    state.replace_segments(gone)
+
+
+def _give_up(
+    state: LogState, segments: Sequence[SegmentInfo], *, snapshots: bool, at_once: bool = False
+) -> None:
+    """Take the names of segments away, the newest first; each lasting before the next."""
+    for info in sorted(segments, key=lambda info: -info.base_offset):
+        if at_once:
+            unlink_segment(state, info, snapshot=snapshots)
+        else:
+            give_up_segments(state, [info], snapshots=snapshots)
+        state.flush_names()
+
+
+def _reload_producers(state: LogState) -> None:
+    """Read what producers did up to the log's end, from a snapshot and the log behind it."""
+    rebuild(
+        state.producers,
+        state.snapshots,
+        [_source(info) for info in state.segments],
+        log_start_offset=state.log_start_offset,
+        end_offset=state.log_end.offset,
+        now_ms=state.now_ms(),
+        clean=False,
+        magic=state.config.message_format_magic,
+    )
+    state.producers.high_watermark_updated(state.high_watermark.offset)
+
+
+def _source(info: SegmentInfo) -> SegmentSource:
+    """A segment to be read without a map, since this process may cut it again."""
+    opened = partial(Segment.open, info.path, mapping="never", size=info.size, is_last=info.is_last)
+    return SegmentSource(info.base_offset, opened)
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+
+
+def truncate_fully_and_start_at(
+    state: LogState, offset: int, log_start_offset: int | None = None
+) -> None:
+    """Remove everything, and let an empty log begin at `offset`. Lasting when this returns.
+
+    Args:
+        state: the log.
+        offset: where it begins and ends.
+        log_start_offset: what it calls its start, if not `offset`.
+
+    Raises:
+        ValueError: an offset is negative or has more than 64 bits, or the start lies past the end.
+        OSError: the disk refuses, and the log has failed.
+        PoisonedFileError: the log failed before.
+
+    Source: Kafka `UnifiedLog.truncateFullyAndStartAt`.
+    """
+    start = offset if log_start_offset is None else log_start_offset
+    if not 0 <= start <= offset <= LAST_OFFSET_MAX + 1:
+        raise ValueError(f"a log cannot start at {start} and end at {offset}")
+    with state.changing():
+        # Where it begins anew cannot be written down on a full disk: all goes but for one name.
+        if not (room.is_there(state) or truncate_to(state, state.first_base_offset)):
+            disk_room.refuse_less(state.path, 0, "an empty log")
+        _begin_anew(state, offset, start)
+
+
+def _begin_anew(state: LogState, offset: int, start: int) -> None:
+    with state.all_or_poison():
+        last = SegmentInfo(state.files_of(offset), 0, is_last=True)
+        end = OffsetMetadata(offset, offset, 0)
+        state.high_watermark = end
+        state.replicated = None if state.replicated is None else offset
+        _show_end(state, (), last, end, start)
+        # Should all segments be gone after a crash, the log begins where this says.
+        state.note_offsets(write=True, all_go=True)
+        state.epochs.clear()
+        state.epochs.flush()
+        gone = state.segments
+        state.active.close(trim=False)
+        state.replace_segments({info.base_offset for info in gone})
+        _give_up(state, gone, snapshots=False)
+        remove_segment(last.files)
+        writer = SegmentWriter.open(
+            state.path, offset, state.config, create=True, now_ms=state.now_ms()
+        )
+        state.set_active(writer, seal=False)
+        writer.flush()
+        state.snapshots.truncate_fully_and_start_at(state.producers, offset)
+        state.snapshots.on_log_start_incremented(state.producers, start)
+        state.flush_names()
+        state.move_end(offset)
+        state.publish()
+        state.note_offsets(write=True)
+
+
+# ---- the start -----------------------------------------------------------------------------------
+
+
+def increment_log_start(state: LogState, offset: int) -> bool:
+    """Let the log start at `offset`; what lies before it cannot be read any more.
+
+    The files of segments that lie before it wholly go with the next retention, or now where the
+    disk is too full to write the start down. Producers are not forgotten. Lasting when this
+    returns.
+
+    Args:
+        state: the log.
+        offset: at most the high watermark.
+
+    Returns:
+        Whether the log started before it.
+
+    Raises:
+        OffsetOutOfRangeError: it is negative, or lies past the high watermark.
+        OSError: the start is moved, but not for good: a crash may take it back. Or the disk is too
+            full to write it down and gets too little back from segments that lie before it wholly:
+            nothing is changed.
+        PoisonedFileError: the log failed before.
+
+    Source: Kafka `UnifiedLog.maybeIncrementLogStartOffset`.
+    """
+    with state.changing():
+        if not 0 <= offset <= state.replicated_offset:
+            raise OffsetOutOfRangeError(
+                f"a log whose high watermark is {state.replicated_offset} cannot start there",
+                path=state.path,
+                offset=offset,
+            )
+        if offset <= state.log_start_offset:
+            # Where it starts may not be written down yet: a call before may have failed half-way.
+            state.note_offsets(write=True)
+            return False
+        room.free_oldest(state, _whole_before(state, offset))
+        state.move_start(offset)
+        state.snapshots.on_log_start_incremented(state.producers, offset)
+        state.publish()
+        # The checkpoint first: epochs that reach further down do no harm, and should it fail, the
+        # log may start there again.
+        state.note_offsets(write=True)
+        state.epochs.truncate_from_start(offset)
+        state.epochs.flush()
+        return True
+
+
+def _whole_before(state: LogState, offset: int) -> list[SegmentInfo]:
+    """The segments all of whose records lie before an offset, but for the last segment."""
+    return [info for info, later in pairwise(state.segments) if later.base_offset <= offset]
+
+
+__all__ = [
+    "CREATE",
+    "CUT",
+    "DELETE",
+    "TruncationAction",
+    "TruncationPlan",
+    "cut_unfollowed",
+    "increment_log_start",
+    "is_unfollowed",
+    "last_offset",
+    "plan_truncation",
+    "truncate_fully_and_start_at",
+    "truncate_to",
+]

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg import Segment
+from kseg.errors import CorruptRecordError, InvalidTxnStateError, KsegError
+from kseg.files import io, producer_snapshot
+from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles, rebuild
+from kseg.log.producers.state import ProducerState
+from tests.builders import batch, control_batch, record, write_segment
+from tests.producing import append, data
+
+
+def name(offset: int) -> str:
+    return f"{offset:020d}.snapshot"
+
+
+def put(directory: Path, *offsets: int) -> SnapshotFiles:
+    for offset in offsets:
+        producer_snapshot.write(directory / name(offset), [], sync=False)
+    return SnapshotFiles.scan(directory)
+
+
+def left(directory: Path) -> list[int]:
+    return sorted(int(n.split(".")[0]) for n in os.listdir(directory) if n.endswith(".snapshot"))
+
+
+def test_a_scan_finds_snapshots_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000007.snapshot.deleted").write_bytes(b"")
+    (tmp_path / "00000000000000000008.log").write_bytes(b"")
+    (tmp_path / "-3.snapshot").write_bytes(b"")
+    (tmp_path / name(6)).mkdir()
+    found = put(tmp_path, 9, 3, 12)
+    assert (found.offsets, found.oldest_offset, found.newest_offset) == ((3, 9, 12), 3, 12)
+    assert found.path(9) == tmp_path / name(9)
+    assert found.path(6) is None
+    empty = SnapshotFiles(tmp_path)
+    assert (empty.offsets, empty.oldest_offset, empty.newest_offset) == ((), None, None)
+
+
+def test_of_two_names_for_an_offset_that_in_20_digits_counts(tmp_path: Path) -> None:
+    for other in ("5.snapshot", "000000000000000000005.snapshot"):
+        (tmp_path / other).write_bytes(b"")
+    assert put(tmp_path, 5).path(5) == tmp_path / name(5)
+
+
+def test_the_newest_sound_one_is_found_and_others_stay_unless_told_otherwise(
+    tmp_path: Path,
+) -> None:
+    files = put(tmp_path, 3, 5, 7)
+    (tmp_path / name(7)).write_bytes(b"\0\1")
+    (tmp_path / name(5)).unlink()
+    found = files.newest_sound()
+    assert found is not None
+    assert (found.offset, found.path, found.entries) == (3, tmp_path / name(3), ())
+    assert files.offsets == (3, 7)
+    assert files.newest_sound(at_most=2) is None
+    assert files.newest_sound(at_most=3) == found
+    files.newest_sound(delete_corrupt=True)
+    assert (files.offsets, left(tmp_path)) == ((3,), [3])
+
+
+def test_a_snapshot_that_cannot_be_opened_is_no_corrupt_one(tmp_path: Path) -> None:
+    files = put(tmp_path, 3)
+    (tmp_path / name(3)).unlink()
+    (tmp_path / name(3)).mkdir()
+    with pytest.raises(IsADirectoryError):
+        files.newest_sound(delete_corrupt=True)
+
+
+@given(st.sets(st.integers(0, 12)), st.sets(st.integers(0, 12)))
+def test_strays_are_all_but_those_of_segments_and_the_newest_behind_them(
+    offsets: set[int], bases: set[int]
+) -> None:
+    files = SnapshotFiles("x", [(offset, Path(name(offset))) for offset in offsets])
+    astray = sorted(offsets - bases)
+    closing = astray[-1:] if astray and astray[-1] >= max(bases, default=0) else []
+    assert list(files.strays(bases)) == [offset for offset in astray if offset not in closing]
+
+
+def test_snapshots_outside_of_the_log_go(tmp_path: Path) -> None:
+    files = put(tmp_path, 2, 3, 4, 8, 9)
+    assert files.delete_outside(3, 8) == (2, 3, 9)
+    assert left(tmp_path) == [4, 8]
+    files.delete_all()
+    assert (files.offsets, left(tmp_path)) == ((), [])
+
+
+def test_a_disk_that_refuses_leaves_the_snapshot_known(tmp_path: Path) -> None:
+    files = put(tmp_path, 2)
+
+    def refuse(*_: Any) -> Any:
+        raise OSError(5, "Input/output error")
+
+    with io.calls_replaced(io.Calls(unlink=refuse)), pytest.raises(OSError, match="Input"):
+        files.delete_all()
+    assert files.offsets == (2,)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_snapshot_that_is_not_written_is_taken_again(tmp_path: Path, sync: bool) -> None:
+    state, files = ProducerState(), SnapshotFiles(tmp_path)
+    append(state, data(0, 4))
+
+    def refuse(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with io.calls_replaced(io.Calls(pwritev=refuse)), pytest.raises(OSError, match="space"):
+        files.take(state, sync=sync)
+    assert (files.offsets, state.last_snapshot_offset) == ((), 0)
+    assert files.take(state, sync=sync) == tmp_path / name(5)
+    assert producer_snapshot.read(tmp_path / name(5)).entries[0].last_offset == 4
+
+
+# ---- from the log --------------------------------------------------------------------------------
+
+
+def written(offset: int, producer: int = 1, *, transactional: bool = False) -> bytes:
+    return batch(
+        [record(timestamp=50)],
+        base_offset=offset,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=offset,
+        transactional=transactional,
+    )
+
+
+class Directory:
+    """Three segments of four offsets each, and which of them was opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.opened = path, list[int]()
+        self.sources = []
+        for base in (0, 4, 8):
+            parts = [written(offset, offset % 3) for offset in range(base, base + 4)]
+            log = write_segment(path, base, *parts)
+            self.sources.append(SegmentSource(base, partial(self._open, base, log)))
+
+    def _open(self, base: int, log: Path) -> Segment:
+        self.opened.append(base)
+        return Segment.open(log)
+
+    def rebuilt(self, end: int = 12, start: int = 0, **how: Any) -> ProducerState:
+        state = ProducerState(expiration_ms=100)
+        how = {"now_ms": 0, "clean": False, **how}
+        rebuild(
+            state,
+            SnapshotFiles.scan(self.path),
+            self.sources,
+            log_start_offset=start,
+            end_offset=end,
+            **how,
+        )
+        return state
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Directory:
+    return Directory(tmp_path)
+
+
+def test_without_snapshots_all_is_read_and_some_are_taken(directory: Directory) -> None:
+    state = directory.rebuilt()
+    assert {key: one.last_offset for key, one in state.entries.items()} == {0: 9, 1: 10, 2: 11}
+    assert directory.opened == [0, 4, 8]
+    assert left(directory.path) == [4, 8, 12]
+    assert (state.map_end_offset, state.last_snapshot_offset) == (12, 12)
+    at_4 = producer_snapshot.read(directory.path / name(4)).entries
+    assert [entry.last_offset for entry in at_4] == [3, 1, 2]
+
+
+def test_from_a_snapshot_on_only_what_lies_behind_is_read(directory: Directory) -> None:
+    whole = directory.rebuilt()
+    (directory.path / name(12)).unlink()
+    directory.opened.clear()
+    state = directory.rebuilt()
+    assert directory.opened == [8]
+    assert {k: e.last_offset for k, e in state.entries.items()} == {0: 9, 1: 10, 2: 11}
+    assert whole.snapshot_entries() == state.snapshot_entries()
+    directory.opened.clear()
+    directory.rebuilt()
+    assert directory.opened == []
+
+
+@pytest.mark.parametrize("end", range(13))
+def test_nothing_from_the_end_on_counts(directory: Directory, end: int) -> None:
+    state = directory.rebuilt(end)
+    known = {key: one.last_offset for key, one in state.entries.items()}
+    assert known == {offset % 3: offset for offset in range(end)}
+    assert state.map_end_offset == end
+    assert max(left(directory.path), default=0) == end
+
+
+@pytest.mark.parametrize("start", range(12))
+def test_nothing_in_front_of_the_logs_start_counts(directory: Directory, start: int) -> None:
+    state = directory.rebuilt(start=start)
+    known = {offset for one in state.entries.values() for _, offset, _, _ in one.batches}
+    assert known == set(range(start, 12))
+
+
+@pytest.mark.parametrize("how", [{"clean": True}, {"magic": 1}])
+def test_a_log_without_producers_is_not_read(directory: Directory, how: dict[str, Any]) -> None:
+    state = directory.rebuilt(**how)
+    assert (state.is_empty, state.map_end_offset, directory.opened) == (True, 12, [])
+    assert left(directory.path) == [4, 8, 12]
+
+
+def test_after_a_clean_stop_a_snapshot_is_enough(directory: Directory) -> None:
+    directory.rebuilt()
+    directory.opened.clear()
+    assert len(directory.rebuilt(clean=True).entries) == 3
+    assert directory.opened == []
+
+
+def test_producers_of_old_records_go_with_their_snapshot(directory: Directory) -> None:
+    directory.rebuilt()
+    (directory.path / name(12)).unlink()
+    assert set(directory.rebuilt(now_ms=149).entries) == {0, 1, 2}
+    (directory.path / name(12)).unlink()
+    state = directory.rebuilt(now_ms=150)
+    # What is read after the snapshot is known whatever its age.
+    assert {k: [b.last_offset for b in e.batches] for k, e in state.entries.items()} == {
+        2: [8, 11],
+        0: [9],
+        1: [10],
+    }
+
+
+def test_a_state_that_is_there_already_is_not_read_again(directory: Directory) -> None:
+    state, files = ProducerState(), SnapshotFiles.scan(directory.path)
+    how: Any = {"log_start_offset": 0, "end_offset": 12, "now_ms": 0, "clean": False}
+    rebuild(state, files, directory.sources, **how)
+    directory.opened.clear()
+    rebuild(state, files, directory.sources, **how)
+    assert (directory.opened, len(state.entries)) == ([], 3)
+
+
+def test_an_empty_log_has_a_state_too(tmp_path: Path) -> None:
+    state = ProducerState()
+    how: Any = {"now_ms": 0, "clean": False}
+    rebuild(state, SnapshotFiles(tmp_path), [], log_start_offset=5, end_offset=5, **how)
+    assert (state.map_end_offset, left(tmp_path)) == (5, [])
+
+
+def test_damage_in_front_of_the_end_is_told(directory: Directory) -> None:
+    with (directory.path / f"{4:020d}.log").open("r+b") as log:
+        log.truncate(200)
+    with pytest.raises(CorruptRecordError):
+        directory.rebuilt()
+
+
+def test_what_no_leader_would_have_taken_is_told_or_raised(tmp_path: Path) -> None:
+    log = write_segment(
+        tmp_path, 0, written(0, transactional=True), written(1), control_batch(0, base_offset=2)
+    )
+    sources = [SegmentSource(0, partial(Segment.open, log))]
+    how: Any = {"log_start_offset": 0, "end_offset": 3, "now_ms": 0, "clean": False}
+    with pytest.raises(InvalidTxnStateError):
+        rebuild(ProducerState(), SnapshotFiles(tmp_path), sources, **how)
+    told: list[KsegError] = []
+    state = ProducerState()
+    rebuild(state, SnapshotFiles(tmp_path), sources, **how, on_error=told.append)
+    assert [error.offset for error in told] == [1]
+    assert state.entries[1].current_txn_first_offset is None

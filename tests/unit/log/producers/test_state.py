@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg.errors import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    KsegError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+)
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.format.header import CONTROL, BatchHeader, scan
+from kseg.log.producers.entry import telling_batches
+from kseg.log.producers.state import NOTHING, OffsetMetadata, ProducerState
+from kseg.log.validate.rules import AppendOrigin
+from tests.builders import batch, control_batch, messages, record
+from tests.producing import (
+    ABORT,
+    CLIENT,
+    COMMIT,
+    COORDINATOR,
+    REPLICATION,
+    SEQUENCE_MAX,
+    append,
+    data,
+    described,
+    header,
+    marker,
+    table,
+)
+
+# ---- preparing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("origin", AppendOrigin)
+def test_batches_without_a_producer_come_to_nothing(origin: AppendOrigin) -> None:
+    state = ProducerState()
+    plain = scan(batch([record()]) + batch([record()], base_offset=1))
+    old = scan(messages([record()], magic=1))
+    for batches in (plain, list(plain), old, list(old), [], table([])):
+        assert state.prepare(batches, origin=origin) is NOTHING
+    assert state.commit(NOTHING) == ()
+    assert state.is_empty
+
+
+def test_headers_and_tables_come_to_the_same() -> None:
+    parts = [
+        batch([record()], producer_id=-1),
+        batch([record()] * 3, base_offset=1, producer_id=4, producer_epoch=2, base_sequence=0),
+        batch([record()], base_offset=4, producer_id=4, producer_epoch=2, base_sequence=3),
+    ]
+    found = scan(b"".join(parts))
+    state = ProducerState()
+    updates = [state.prepare(batches, origin=CLIENT) for batches in (found, list(found))]
+    assert updates[0].entries == updates[1].entries
+    assert [tuple(known) for known in updates[0].entries[4].batches] == [(2, 3, 2, 0), (3, 4, 0, 0)]
+
+
+@given(st.sampled_from(list(AppendOrigin)), st.integers(0, 9), st.integers(0, 3))
+def test_nothing_changes_before_the_commit(origin: AppendOrigin, sequence: int, epoch: int) -> None:
+    state = ProducerState()
+    append(state, data(0, epoch=1, transactional=True), data(1, 1, epoch=1, transactional=True))
+    before = described(state), state.ongoing, state.first_unstable, state.map_end_offset
+    for second in (data(sequence, 2, epoch=epoch), marker(ABORT, 2, epoch=epoch)):
+        try:
+            state.prepare([second], origin=origin)
+        except KsegError as error:
+            assert error.offset == 2  # noqa: PT017
+        after = described(state), state.ongoing, state.first_unstable, state.map_end_offset
+        assert before == after
+
+
+def test_a_batch_that_is_refused_takes_those_before_it_along() -> None:
+    state = ProducerState()
+    append(state, data(0, 6))
+    with pytest.raises(OutOfOrderSequenceError) as caught:
+        append(state, data(1, 7), data(3, 8))
+    assert caught.value.offset == 8
+    assert state.entries[1].last_sequence == 0
+
+
+def test_of_a_producer_that_is_not_known_no_sequence_is_asked_in_its_first_append() -> None:
+    state = ProducerState()
+    append(state, data(7, 6), data(3, 7))
+    assert [known.last_sequence for known in state.entries[1].batches] == [7, 3]
+    append(state, data(4, 8))
+
+
+@pytest.mark.parametrize("back", range(7))
+def test_the_last_five_batches_are_known_again_and_no_others(back: int) -> None:
+    state = ProducerState()
+    for number in range(7):
+        append(state, data(3 * number, 10 * number, count=3, time=number))
+    again = data(3 * (6 - back), 500, count=3)
+    if back >= 5:
+        with pytest.raises(OutOfOrderSequenceError):
+            state.prepare([again], origin=CLIENT)
+        return
+    update = state.prepare([again], origin=CLIENT)
+    assert update.duplicate is not None
+    first = 10 * (6 - back)
+    found = update.duplicate
+    assert (found.first_offset, found.last_offset, found.timestamp) == (first, first + 2, 6 - back)
+    assert not update.entries
+
+
+@pytest.mark.parametrize(
+    "partly", [data(0, 9, count=2), data(1, 9, count=2), data(0, 9, count=4), data(1, 9)]
+)
+def test_a_batch_that_comes_again_in_part_is_out_of_order(partly: BatchHeader) -> None:
+    state = ProducerState()
+    append(state, data(0, count=3))
+    with pytest.raises(OutOfOrderSequenceError):
+        state.prepare([partly], origin=CLIENT)
+
+
+@pytest.mark.parametrize("origin", [COORDINATOR, REPLICATION])
+def test_only_a_client_repeats_batches(origin: AppendOrigin) -> None:
+    state = ProducerState()
+    append(state, data(0))
+    assert state.prepare([data(0, 1)], origin=origin).duplicate is None
+
+
+def test_a_duplicate_of_another_epoch_is_none() -> None:
+    state = ProducerState()
+    append(state, data(0))
+    assert state.prepare([data(0, 1, epoch=1)], origin=CLIENT).duplicate is None
+
+
+def test_a_duplicate_ends_the_append_whatever_came_before_it() -> None:
+    state = ProducerState()
+    append(state, data(0))
+    update = state.prepare([data(0, 1, producer=2), data(0, 2)], origin=CLIENT)
+    assert update.duplicate is not None
+    assert (update.entries, update.started) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("last", "following", "fits"),
+    [(SEQUENCE_MAX, 0, True), (SEQUENCE_MAX, 1, False), (4, 5, True), (4, 6, False), (4, 3, False)],
+)
+def test_a_sequence_goes_on_by_one_and_from_the_largest_to_0(
+    last: int, following: int, fits: bool
+) -> None:
+    state = ProducerState()
+    append(state, data(last))
+    if fits:
+        append(state, data(following, 1))
+        assert state.entries[1].last_sequence == following
+    else:
+        with pytest.raises(OutOfOrderSequenceError):
+            append(state, data(following, 1))
+
+
+def test_sequences_go_on_within_one_append_in_a_new_epoch_too() -> None:
+    state = ProducerState()
+    append(state, data(0), data(1, 1))
+    append(state, data(2, 2), data(0, 3, epoch=1), data(1, 4, epoch=1))
+    entry = state.entries[1]
+    assert (entry.producer_epoch, [tuple(known)[:2] for known in entry.batches]) == (
+        1,
+        [(0, 3), (1, 4)],
+    )
+    with pytest.raises(OutOfOrderSequenceError):
+        append(state, data(0, 5, epoch=2), data(2, 6, epoch=2))
+
+
+def test_a_follower_takes_older_epochs_and_coordinators() -> None:
+    state = ProducerState()
+    append(state, data(0, epoch=4), origin=REPLICATION)
+    append(state, marker(COMMIT, 1, epoch=4, coordinator=7), origin=REPLICATION)
+    append(state, data(9, 2, epoch=3), origin=REPLICATION)
+    append(state, marker(COMMIT, 3, epoch=3, coordinator=6), origin=REPLICATION)
+    entry = state.entries[1]
+    assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_sequence) == (3, 6, 9)
+
+
+@pytest.mark.parametrize("origin", AppendOrigin)
+def test_data_inside_of_a_transaction_belongs_to_it_whoever_appends(origin: AppendOrigin) -> None:
+    state = ProducerState()
+    append(state, data(0, transactional=True))
+    with pytest.raises(InvalidTxnStateError):
+        state.prepare([data(1, 1)], origin=origin)
+
+
+@pytest.mark.parametrize("kind", [-1, 2, 3])
+def test_a_control_batch_of_a_producer_is_a_marker(kind: int) -> None:
+    with pytest.raises(InvalidRecordError):
+        ProducerState().prepare([marker(kind)], origin=COORDINATOR)
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "fits"),
+    [(0, 1, True), (1, 1, True), (2, 1, False), (2, 2, True), (0, 0, False)],
+)
+def test_a_marker_of_newer_transactions_raises_the_epoch(
+    version: int, epoch: int, fits: bool
+) -> None:
+    state = ProducerState()
+    append(state, data(0, epoch=1, transactional=True))
+    ending = [marker(COMMIT, 1, epoch=epoch)]
+    how = {"origin": COORDINATOR, "transaction_version": version}
+    if fits:
+        assert state.prepare(ending, **how).completed == ((1, 0, 1, False),)
+    else:
+        with pytest.raises(InvalidProducerEpochError):
+            state.prepare(ending, **how)
+
+
+def test_a_marker_of_newer_transactions_may_come_again_once_it_has_no_effect() -> None:
+    state = ProducerState()
+    append(state, data(0, epoch=1, transactional=True))
+    for offset in (1, 2):
+        ending = [marker(COMMIT, offset, epoch=2, coordinator=offset)]
+        update = state.prepare(ending, origin=COORDINATOR, transaction_version=2)
+        for completed in state.commit(update):
+            state.complete(completed)
+    assert (state.entries[1].coordinator_epoch, state.ongoing) == (2, ())
+    with pytest.raises(InvalidProducerEpochError):
+        state.prepare([marker(COMMIT, 3, epoch=1)], origin=COORDINATOR, transaction_version=2)
+
+
+def test_an_epoch_that_comes_and_goes_counts_where_batches_are_taken_in_singly() -> None:
+    back_and_forth = [data(1, 1, epoch=1), data(2, 2)]
+    together, singly = ProducerState(), ProducerState()
+    for state in (together, singly):
+        append(state, data(0, 0))
+    append(together, *back_and_forth, origin=REPLICATION)
+    singly.feed(table(back_and_forth))
+    known = [[b.last_offset for b in state.entries[1].batches] for state in (together, singly)]
+    assert known == [[0, 2], [2]]
+
+
+def test_a_transaction_knows_where_it_begins() -> None:
+    state = ProducerState()
+    first = [
+        replace(data(0, 7, producer=3), position=500),
+        replace(data(0, 8, transactional=True), position=640),
+    ]
+    for batches in (first, table(first)):
+        update = state.prepare(batches, origin=CLIENT, segment_base_offset=5, position=2000)
+        assert list(update.started) == [(1, OffsetMetadata(8, 5, 2140))]
+    state.commit(update)
+    assert state.first_unstable == OffsetMetadata(8, 5, 2140)
+    assert ProducerState().first_unstable is None
+
+
+# ---- transactions --------------------------------------------------------------------------------
+
+
+def test_completing_what_is_not_open_is_refused() -> None:
+    state = ProducerState()
+    (ended,) = append(state, data(0, transactional=True), marker(ABORT, 1))
+    assert ended == (1, 0, 1, True)
+    with pytest.raises(ValueError, match="open at offset 0"):
+        state.complete(ended)
+
+
+def test_transactions_that_end_in_any_order_are_stable_once_replicated() -> None:
+    state = ProducerState()
+    for producer in range(4):
+        append(state, data(0, producer, producer=producer, transactional=True))
+    seen = []
+    for offset, producer in enumerate([2, 0, 3, 1], start=4):
+        append(state, marker(COMMIT, offset, producer=producer), origin=COORDINATOR)
+        seen.append((state.first_undecided_offset, state.first_unstable_offset))
+    assert seen == [(0, 0), (1, 0), (1, 0), (None, 0)]
+    stable = []
+    for high_watermark in (4, 5, 6, 7, 8, 8):
+        state.high_watermark_updated(high_watermark)
+        stable.append(state.first_unstable_offset)
+    assert stable == [0, 0, 1, 1, None, None]
+
+
+def test_many_transactions_open_and_close_in_little_time() -> None:
+    state = ProducerState()
+    many = 20_000
+    state.feed(table(data(0, n, producer=n, transactional=True) for n in range(many)))
+    assert len(state.ongoing) == many
+    ended = state.feed(table(marker(ABORT, many + n, producer=n) for n in range(many)))
+    assert [found.last_stable_offset for found in ended[:2]] == [1, 2]
+    assert ended[-1].last_stable_offset == 2 * many
+    assert state.first_undecided_offset is None
+    state.high_watermark_updated(2 * many)
+    assert state.first_unstable_offset is None
+
+
+# ---- feeding -------------------------------------------------------------------------------------
+
+
+def test_a_long_run_of_one_producer_costs_five_looks() -> None:
+    run = table(data(n, n, producer=5) for n in range(5000))
+    assert [one.base_offset for one in telling_batches(run)] == [0, *range(4995, 5000)]
+    assert len(telling_batches(run, all_known=True)) == 5000
+    nobody = table(data(n, n, producer=-1) for n in range(5000))
+    assert telling_batches(nobody) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [(data(1, 1), InvalidTxnStateError), (marker(2, 1), InvalidRecordError)],
+)
+def test_without_anyone_to_tell_a_fault_in_the_log_is_raised(
+    bad: BatchHeader, kind: type[KsegError]
+) -> None:
+    with pytest.raises(kind) as caught:
+        ProducerState().feed(table([data(0, transactional=True), replace(bad, position=77)]))
+    assert (caught.value.offset, caught.value.position) == (1, 77)
+
+
+def test_real_batches_are_understood() -> None:
+    how = {"producer_id": 9, "producer_epoch": 0, "attributes": 0}
+    parts = [
+        batch([record(timestamp=5)], base_sequence=0, transactional=True, **how),
+        control_batch(ABORT, base_offset=1, producer_id=9, coordinator_epoch=4),
+        control_batch(COMMIT, base_offset=2, producer_id=9, coordinator_epoch=6),
+    ]
+    state = ProducerState()
+    (aborted,) = state.feed(scan(b"".join(parts)))
+    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (9, 0, 1)
+    assert aborted.last_stable_offset == 2
+    assert state.entries[9].coordinator_epoch == 6
+
+
+# ---- loading, expiring ---------------------------------------------------------------------------
+
+
+def test_of_two_entries_of_one_producer_the_last_counts() -> None:
+    state = ProducerState()
+    first = ProducerSnapshotEntry(1, 0, 3, 4, 0, 9, -1, -1)
+    state.load([first, replace(first, last_sequence=8)], 5)
+    assert state.entries[1].last_sequence == 8
+    assert (state.map_end_offset, state.last_snapshot_offset) == (5, 5)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 9), st.integers(0, 2))))
+def test_any_snapshot_is_loaded_with_its_transactions_in_order(
+    stored: list[tuple[int, int, int]],
+) -> None:
+    state = ProducerState()
+    state.load([ProducerSnapshotEntry(p, 0, 0, 0, 0, t, -1, f) for p, f, t in stored], 10)
+    assert state.first_undecided_offset == min((f for _, f, _ in stored if f >= 0), default=None)
+    state.feed(table(marker(ABORT, 10 + p, producer=p) for p, _, _ in stored))
+
+
+def test_expiry_is_by_time_of_records_to_the_millisecond() -> None:
+    state = ProducerState(expiration_ms=100)
+    append(state, data(0, 0, producer=1, time=10))
+    append(state, data(0, 1, producer=2, time=11))
+    append(state, data(0, 2, producer=3, time=0, transactional=True))
+    assert state.expire(109) == ()
+    assert state.expire(110) == (1,)
+    assert state.expire(10**9) == (2,)
+    assert list(state.entries) == [3]
+
+
+def test_entries_are_a_view_that_nobody_writes_to() -> None:
+    state = ProducerState()
+    seen = state.entries
+    append(state, data(0))
+    assert list(seen) == [1]
+    with pytest.raises(TypeError):
+        seen[2] = seen[1]  # type: ignore[index]
+
+
+def test_a_fenced_coordinator_says_so() -> None:
+    state = ProducerState()
+    append(state, marker(COMMIT, 0, coordinator=2), origin=COORDINATOR)
+    with pytest.raises(TransactionCoordinatorFencedError):
+        append(state, marker(COMMIT, 1, coordinator=1), origin=COORDINATOR)
+
+
+def test_a_control_flag_of_an_old_format_means_nothing() -> None:
+    old = header(magic=1, producer_id=-1, attributes=CONTROL)
+    assert ProducerState().prepare([old], origin=CLIENT) is NOTHING

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.files import io
+from kseg.log.recovery.backup import KeptAside, default_place
+
+NOW = 1_760_000_000_123
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    path = tmp_path / "data" / "orders-0"
+    path.mkdir(parents=True)
+    return path
+
+
+def aside(partition: Path) -> KeptAside:
+    return KeptAside(partition.parent, now_ms=NOW)
+
+
+def refusing(name: str, number: int) -> io.Calls:
+    def refuse(*_arguments: Any, **_named: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return io.Calls(**{name: refuse})
+
+
+def test_the_place_is_a_sibling_named_after_the_time(tmp_path: Path) -> None:
+    place = default_place(tmp_path / "data", NOW)
+    assert place == tmp_path / "data.kseg-backup" / "20251009T085320.123Z"
+
+
+def test_a_clock_beyond_the_calendar_names_a_place_too(tmp_path: Path) -> None:
+    assert default_place(tmp_path / "data", 2**62).name == str(2**62)
+    assert default_place(tmp_path / "data", -5).name == "-5"
+
+
+def test_nothing_is_made_before_something_is_kept(partition: Path) -> None:
+    keeper = aside(partition)
+    keeper.check_room(0)
+    assert keeper.keep_file(partition / "missing") is None
+    assert os.listdir(partition.parent.parent) == ["data"]
+
+
+def test_a_tail_is_copied_from_its_position(partition: Path) -> None:
+    log = partition / "00000000000000000000.log"
+    log.write_bytes(b"sound|torn")
+    keeper = aside(partition)
+    kept = keeper.keep_tail(log, 6)
+    assert kept is not None
+    assert kept.kept == keeper.directory / "orders-0" / "00000000000000000000.log.from-6"
+    assert (kept.kept.read_bytes(), kept.size) == (b"torn", 4)
+    assert log.read_bytes() == b"sound|torn"
+    assert keeper.kept == [kept]
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0" * 100, b"\0" * (2**20 + 7)])
+def test_no_tail_and_zeros_alone_are_not_kept(partition: Path, tail: bytes) -> None:
+    log = partition / "00000000000000000000.log"
+    log.write_bytes(b"sound" + tail)
+    assert aside(partition).keep_tail(log, 5) is None
+
+
+def test_a_byte_behind_many_zeros_is_kept_with_them(partition: Path) -> None:
+    log = partition / "00000000000000000000.log"
+    log.write_bytes(b"sound" + b"\0" * (2**20 + 7) + b"x")
+    kept = aside(partition).keep_tail(log, 5)
+    assert kept is not None
+    assert kept.kept.read_bytes() == b"\0" * (2**20 + 7) + b"x"
+
+
+def test_the_same_tail_is_kept_once_and_another_beside_it(partition: Path) -> None:
+    log = partition / "00000000000000000000.log"
+    log.write_bytes(b"sound|torn")
+    first = aside(partition).keep_tail(log, 6)
+    again = aside(partition).keep_tail(log, 6)
+    log.write_bytes(b"sound|other")
+    other = aside(partition).keep_tail(log, 6)
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    assert again.kept == first.kept
+    assert other.kept.name == "00000000000000000000.log.from-6.2"
+    assert (first.kept.read_bytes(), other.kept.read_bytes()) == (b"torn", b"other")
+
+
+def test_a_file_that_is_replaced_keeps_its_bytes_owner_mode_and_time(partition: Path) -> None:
+    index = partition / "00000000000000000000.index"
+    index.write_bytes(b"garbage!")
+    index.chmod(0o640)
+    os.utime(index, ns=(5, 5))
+    kept = aside(partition).keep_file(index)
+    new = partition / "new"
+    new.write_bytes(b"entries")
+    new.replace(index)
+    assert kept is not None
+    assert kept.kept.read_bytes() == b"garbage!"
+    assert kept.kept.stat().st_mode & 0o777 == 0o640
+    assert kept.kept.stat().st_mtime_ns == 5
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_a_file_is_copied_where_there_are_no_second_names(partition: Path, number: int) -> None:
+    index = partition / "00000000000000000000.index"
+    index.write_bytes(b"garbage!")
+    index.chmod(0o600)
+    os.utime(index, ns=(5, 5))
+    with io.calls_replaced(refusing("link", number)):
+        kept = aside(partition).keep_file(index)
+    assert kept is not None
+    status = kept.kept.stat()
+    assert kept.kept.read_bytes() == b"garbage!"
+    assert (status.st_mode & 0o777, status.st_mtime_ns) == (0o600, 5)
+    assert status.st_ino != index.stat().st_ino
+
+
+def test_another_error_of_linking_is_not_hidden(partition: Path) -> None:
+    index = partition / "00000000000000000000.index"
+    index.write_bytes(b"garbage!")
+    with (
+        io.calls_replaced(refusing("link", errno.EIO)),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        aside(partition).keep_file(index)
+
+
+def test_a_file_that_goes_is_moved(partition: Path) -> None:
+    log = partition / "00000000000000000042.log"
+    log.write_bytes(b"batches")
+    kept = aside(partition).move_file(log)
+    assert kept is not None
+    assert not log.exists()
+    assert kept.kept.read_bytes() == b"batches"
+
+
+def test_a_copy_is_lasting_before_its_name_is_given_back(partition: Path) -> None:
+    log = partition / "00000000000000000000.log"
+    log.write_bytes(b"sound|torn")
+    order: list[str] = []
+
+    def noted(name: str) -> Any:
+        call = getattr(io.Calls(), name)
+
+        def run(*arguments: Any, **named: Any) -> Any:
+            order.append(name)
+            return call(*arguments, **named)
+
+        return run
+
+    names = ("mkdir", "open", "pwritev", "fdatasync", "fsync")
+    with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
+        aside(partition).keep_tail(log, 6)
+    made = ["mkdir", "fsync"] * 3
+    assert order == [*made, "open", "pwritev", "fdatasync", "fsync"]
+
+
+def test_a_copy_that_fails_leaves_nothing_half(partition: Path) -> None:
+    log = partition / "00000000000000000000.log"
+    log.write_bytes(b"sound|torn")
+    keeper = aside(partition)
+    with (
+        io.calls_replaced(refusing("pwritev", errno.ENOSPC)),
+        pytest.raises(OSError, match=r"no room to keep 4 bytes aside.*--no-backup") as full,
+    ):
+        keeper.keep_tail(log, 6)
+    assert (full.value.errno, full.value.filename) == (errno.ENOSPC, str(log))
+    assert os.listdir(keeper.directory / "orders-0") == []
+    assert keeper.kept == []
+
+
+def test_a_full_disk_refuses_and_names_both_ways_out(partition: Path) -> None:
+    with pytest.raises(OSError, match="--backup-dir") as caught:
+        aside(partition).check_room(2**60)
+    assert caught.value.errno == errno.ENOSPC
+    assert "--no-backup" in str(caught.value)
+
+
+def test_another_place_is_taken_as_it_is(partition: Path, tmp_path: Path) -> None:
+    log = partition / "00000000000000000000.log"
+    log.write_bytes(b"sound|torn")
+    keeper = KeptAside(partition.parent, tmp_path / "there", now_ms=NOW)
+    kept = keeper.keep_tail(log, 6)
+    assert kept is not None
+    assert kept.kept == tmp_path / "there" / "orders-0" / "00000000000000000000.log.from-6"
+
+
+@pytest.mark.parametrize("level", ["", "/20251009T085320.123Z"])
+def test_a_link_in_the_place_of_the_backup_is_refused(partition: Path, level: str) -> None:
+    elsewhere = partition.parent.parent / "elsewhere"
+    elsewhere.mkdir()
+    place = Path(f"{partition.parent}.kseg-backup{level}")
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(elsewhere)
+    with pytest.raises(OSError, match="a symbolic link") as caught:
+        aside(partition)
+    assert caught.value.filename == str(place)
+    KeptAside(partition.parent, elsewhere, now_ms=NOW)
+
+
+def test_a_link_in_the_place_of_a_partitions_backup_is_refused(partition: Path) -> None:
+    chosen, elsewhere = partition.parent.parent / "chosen", partition.parent.parent / "elsewhere"
+    chosen.mkdir()
+    elsewhere.mkdir()
+    (chosen / "orders-0").symlink_to(elsewhere)
+    log = partition / "00000000000000000000.log"
+    log.write_bytes(b"sound")
+    with pytest.raises(OSError, match="a symbolic link"):
+        KeptAside(partition.parent, chosen, now_ms=NOW).keep_file(log)
+    assert os.listdir(elsewhere) == []

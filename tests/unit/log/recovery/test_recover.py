@@ -1,0 +1,265 @@
+"""Carrying a plan out: once, twice, half, and on a disk that has changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from kseg.errors import LogLockedError, OffsetsOutOfOrderError, StalePlanError
+from kseg.files import io
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.plan_values import RecoveryPlan
+from kseg.log.recovery.recover import RecoveryReport, apply_recovery, recover
+from tests.stopping import Stopped, stopping_at
+from tests.unit.files.foreign import holding
+from tests.unit.log import damaged
+from tests.unit.log.damaged import CONFIG, HARMS, NOW, content, logs
+
+Harm = Callable[[Path], None]
+#: Calls at which each application is killed, out of all that it makes.
+KILLS = 3
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that was closed in good order; not to be touched."""
+    return damaged.write(tmp_path_factory.mktemp("written") / "data")
+
+
+@pytest.fixture(scope="module")
+def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log as a crash leaves it; not to be touched."""
+    return damaged.write(tmp_path_factory.mktemp("crashed") / "data", close=False)
+
+
+@pytest.fixture
+def partition(written: Path, tmp_path: Path) -> Path:
+    """A copy of the one that was closed in good order."""
+    return Path(shutil.copytree(written, tmp_path / "data" / "t-0"))
+
+
+def plan(directory: Path, *, clean: bool = False, **how: Any) -> RecoveryPlan:
+    return plan_recovery(directory, clean=clean, config=CONFIG, now_ms=NOW, **how)
+
+
+def mend(directory: Path, *, keep_cut: bool = False, **how: Any) -> RecoveryReport:
+    return apply_recovery(plan(directory, **how), keep_cut=keep_cut)
+
+
+# ---- once, twice, half ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("harm", HARMS)
+def test_killed_anywhere_and_begun_again_it_comes_to_the_same_bytes(
+    written: Path, crashed: Path, tmp_path: Path, harm: Harm, clean: bool
+) -> None:
+    directory = tmp_path / "data" / "t-0"
+
+    def begin() -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+        shutil.copytree(written if clean else crashed, directory)
+        harm(directory)
+
+    begin()
+    with stopping_at(None) as asked:
+        mend(directory, clean=clean)
+    wanted = content(directory)
+    assert plan(directory, clean=clean).is_noop
+    begin()
+    if plan(directory, clean=clean).is_noop:
+        assert content(directory) == wanted
+        return
+    chance = Random(f"{harm.__name__} {clean}")
+    for kill_at in sorted(chance.sample(range(len(asked)), min(KILLS, len(asked)))):
+        begin()
+        with pytest.raises(Stopped), stopping_at(kill_at):
+            mend(directory, clean=clean)
+        mend(directory, clean=clean)
+        assert content(directory) == wanted, f"killed at call {kill_at} of {len(asked)}"
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_what_a_broker_would_do_is_done_just_so(partition: Path, harm: Harm) -> None:
+    harm(partition)
+    made = plan(partition, as_broker=True)
+    if made.error is not None:
+        with pytest.raises(type(made.error)):
+            apply_recovery(made)
+        return
+    apply_recovery(made, keep_cut=False)
+    for segment in made.segments:
+        path = partition / f"{segment.base_offset:020d}.log"
+        assert path.exists() is not segment.goes
+        assert segment.goes or path.stat().st_size == segment.keep_bytes
+    found = sorted(int(path.stem) for path in partition.glob("*.snapshot"))
+    assert tuple(found) == made.snapshots
+
+
+def test_a_second_application_does_nothing(partition: Path) -> None:
+    damaged.torn(partition)
+    made = plan(partition)
+    assert apply_recovery(made, keep_cut=False).truncated_bytes == 122
+    again = plan(partition)
+    assert again.is_noop
+    with stopping_at(None) as asked:
+        report = apply_recovery(again, keep_cut=False)
+    assert len(asked) <= 2, "but for the lock"
+    assert (report.log_start_offset, report.log_end_offset) == (0, 24)
+
+
+def test_both_in_one(partition: Path) -> None:
+    damaged.torn(partition)
+    report = recover(partition, clean=False, config=CONFIG, now_ms=NOW)
+    assert (report.log_end_offset, report.truncated_bytes) == (24, 122)
+    assert plan(partition).is_noop
+
+
+# ---- what stands in the way ----------------------------------------------------------------------
+
+
+def change_size(directory: Path) -> None:
+    with logs(directory)[0].open("ab") as file:
+        file.write(b"more")
+
+
+def change_time(directory: Path) -> None:
+    os.utime(logs(directory)[0], ns=(7, 7))
+
+
+def another_file(directory: Path) -> None:
+    path = logs(directory)[0]
+    status = path.stat()
+    shutil.copy(path, path.with_suffix(".copy"))
+    path.with_suffix(".copy").replace(path)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def one_more(directory: Path) -> None:
+    (directory / "stranger").write_bytes(b"")
+
+
+@pytest.mark.parametrize("change", [change_size, change_time, another_file, one_more])
+def test_a_plan_for_files_that_have_changed_is_stale(partition: Path, change: Harm) -> None:
+    damaged.torn(partition)
+    made = plan(partition)
+    change(partition)
+    before = content(partition)
+    with pytest.raises(StalePlanError):
+        apply_recovery(made)
+    assert content(partition) == before
+
+
+def test_a_log_that_cannot_be_loaded_is_not_touched(partition: Path) -> None:
+    first, second = logs(partition)[:2]
+    shutil.copy(first, second)
+    before = content(partition)
+    with pytest.raises(OffsetsOutOfOrderError):
+        mend(partition)
+    assert content(partition) == before
+
+
+def test_another_process_that_holds_the_directory_is_in_the_way_of_doing_not_of_planning(
+    partition: Path,
+) -> None:
+    damaged.torn(partition)
+    before = content(partition)
+    with holding(partition.parent):
+        made = plan(partition)
+        with pytest.raises(LogLockedError):
+            apply_recovery(made)
+    assert content(partition) == before
+    assert not made.is_noop
+
+
+# ---- what is kept --------------------------------------------------------------------------------
+
+
+def kept(directory: Path) -> dict[str, bytes]:
+    backups = directory.parent.with_name("data.kseg-backup")
+    (place,) = backups.iterdir()
+    return content(place / "t-0")
+
+
+def test_what_is_cut_removed_or_replaced_is_kept_aside(partition: Path) -> None:
+    before = content(partition)
+    damaged.flipped(partition)
+    log = logs(partition)[2].read_bytes()
+    report = mend(partition, keep_cut=True)
+    found = kept(partition)
+    assert found[f"{6:020d}.log.from-0"] == log
+    for base in (10, 14, 17, 20, 23):
+        for kind in ("log", "index", "timeindex"):
+            assert found[f"{base:020d}.{kind}"] == before[f"{base:020d}.{kind}"]
+    assert found[f"{6:020d}.index"] == before[f"{6:020d}.index"]
+    assert found[f"{25:020d}.snapshot"] == before[f"{25:020d}.snapshot"]
+    assert {path.kept.name for path in report.kept} == set(found)
+
+
+def test_nothing_is_kept_that_is_not_to_be(partition: Path) -> None:
+    damaged.flipped(partition)
+    assert mend(partition).kept == ()
+    assert os.listdir(partition.parent.parent) == ["data"]
+
+
+def test_a_full_disk_refuses_before_anything_changes(
+    partition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged.flipped(partition)
+    before = content(partition)
+    made = plan(partition)
+    real = os.statvfs
+
+    def full(path: Any) -> Any:
+        status = list(real(path))
+        status[4] = 0
+        return os.statvfs_result(status)
+
+    monkeypatch.setattr(os, "statvfs", full)
+    with pytest.raises(OSError, match="--no-backup") as caught:
+        apply_recovery(made)
+    assert caught.value.errno == errno.ENOSPC
+    assert content(partition) == before
+    assert apply_recovery(made, keep_cut=False).log_end_offset == 6
+
+
+def test_a_replaced_file_keeps_its_permissions_and_an_untouched_one_its_inode(
+    partition: Path,
+) -> None:
+    damaged.garbled_indexes(partition)
+    index = logs(partition)[1].with_suffix(".index")
+    index.chmod(0o640)
+    other = logs(partition)[0]
+    before = other.stat()
+    mend(partition, clean=True)
+    assert index.stat().st_mode & 0o777 == 0o640
+    assert (other.stat().st_ino, other.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_the_end_of_a_log_is_lasting_elsewhere_before_it_is_cut(partition: Path) -> None:
+    damaged.torn(partition)
+    told: list[str] = []
+
+    def noted(name: str) -> Callable[..., Any]:
+        call = getattr(io.Calls(), name)
+
+        def run(*arguments: Any, **named: Any) -> Any:
+            told.append(name)
+            return call(*arguments, **named)
+
+        return run
+
+    names = ("pwritev", "fdatasync", "ftruncate", "fsync")
+    made = plan(partition)
+    with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
+        apply_recovery(made)
+    cut = told.index("ftruncate")
+    assert {"pwritev", "fdatasync", "fsync"} <= set(told[:cut])
+    assert told[cut + 1] == "fdatasync"

@@ -1,0 +1,111 @@
+"""What a recovery leaves for the next opening: a log that need not be recovered again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import LogLockedError, UncleanShutdownError
+from kseg.files import io
+from kseg.log.config import LogConfig
+from kseg.log.directory import LogDirectory
+from kseg.log.log import Log
+from kseg.log.recovery import recover
+from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.recover import apply_recovery
+from tests.builders import batch, record
+from tests.unit.cli.conftest import Kseg
+from tests.unit.cli.conftest import kseg as kseg
+
+NOW_MS = 1_700_000_000_000
+MARK = ".kafka_cleanshutdown"
+CONFIG = LogConfig(segment_index_bytes=1200)
+
+
+def crashed(path: Path, *numbers: int, torn: bool = True) -> Path:
+    """A data directory without a mark, a torn batch at the end of each log."""
+    path.mkdir()
+    with LogDirectory.open(path, mode="append", config=CONFIG, now_ms=lambda: NOW_MS) as directory:
+        for number in numbers:
+            directory.create("t", number).append(batch([record(b"x", timestamp=NOW_MS)]))
+    (path / MARK).unlink()
+    for number in numbers if torn else ():
+        with open(path / f"t-{number}" / f"{0:020d}.log", "ab") as file:
+            file.write(b"torn")
+    return path
+
+
+@pytest.mark.parametrize("torn", [True, False])
+def test_a_recovered_log_is_opened_without_recovery(tmp_path: Path, torn: bool) -> None:
+    data = crashed(tmp_path / "data", 0, torn=torn)
+    with pytest.raises(UncleanShutdownError):
+        Log.open(data / "t-0", mode="append")
+    apply_recovery(plan_recovery(data / "t-0", now_ms=NOW_MS))
+    assert (data / MARK).exists()
+    with Log.open(data / "t-0", mode="append") as log:
+        assert log.log_end_offset == 1
+
+
+def test_the_mark_comes_with_the_last_of_several(tmp_path: Path) -> None:
+    data = crashed(tmp_path / "data", 0, 1)
+    recover.recover(data / "t-0", now_ms=NOW_MS)
+    assert not (data / MARK).exists()
+    with pytest.raises(UncleanShutdownError):
+        Log.open(data / "t-1", mode="append")
+
+
+def test_the_command_line_recovers_all_and_brings_the_mark(kseg: Kseg, tmp_path: Path) -> None:
+    data = crashed(tmp_path / "data", 0, 1, 2)
+    assert kseg("recover", data).code == 1
+    assert not (data / MARK).exists()
+    assert kseg("recover", data, "--apply").code == 0
+    assert (data / MARK).exists()
+    before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
+    assert kseg("recover", data, "--apply").code == 0
+    assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
+    with LogDirectory.open(data, mode="append") as directory:
+        assert [log.log_end_offset for log in directory.logs.values()] == [1, 1, 1]
+
+
+def test_a_log_that_is_open_is_not_recovered_under_its_owner(tmp_path: Path) -> None:
+    data = crashed(tmp_path / "data", 0)
+    plan = plan_recovery(data / "t-0", now_ms=NOW_MS)
+    with Log.open(data / "t-0", mode="append", recover=True):
+        plan = plan_recovery(data / "t-0", now_ms=NOW_MS, clean=False)
+        with pytest.raises(LogLockedError):
+            apply_recovery(plan)
+
+
+def test_no_mark_before_all_is_on_the_disk(tmp_path: Path) -> None:
+    data = crashed(tmp_path / "data", 0)
+    done: list[str] = []
+
+    def rename(source: io.StrPath, target: io.StrPath) -> None:
+        done.append(Path(target).name)
+        os.replace(source, target)
+
+    def flush(fd: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+
+    plan = plan_recovery(data / "t-0", now_ms=NOW_MS)
+    with io.calls_replaced(io.Calls(rename=rename, fdatasync=flush)):
+        apply_recovery(plan)
+    assert MARK in done
+    last = len(done) - done[::-1].index(f"{0:020d}.log")
+    assert last < done.index(MARK)
+
+
+def test_a_recovery_that_fails_leaves_no_mark(tmp_path: Path) -> None:
+    data = crashed(tmp_path / "data", 0)
+    (data / MARK).touch()
+    plan = plan_recovery(data / "t-0", now_ms=NOW_MS, clean=False)
+    assert not plan.is_noop
+
+    def fail(_fd: int, _size: int) -> None:
+        raise OSError(5, "I/O error")
+
+    with io.calls_replaced(io.Calls(ftruncate=fail)), pytest.raises(OSError, match="I/O"):
+        apply_recovery(plan)
+    assert not (data / MARK).exists()

@@ -1,0 +1,163 @@
+"""Cheap looks at indexes: what is doubted, and what is believed."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.log.recovery.load_context import Bench
+from kseg.log.recovery.overlay import Scene
+from kseg.log.recovery.plan_values import RecoveryInputs
+from kseg.log.recovery.sanity import Doubt, doubt_of, end_of
+from tests.builders import batch, message, record
+from tests.unit.log import damaged
+from tests.unit.log.damaged import CONFIG, NOW, logs
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that was closed in good order; not to be touched."""
+    return damaged.write(tmp_path_factory.mktemp("written") / "data")
+
+
+@pytest.fixture
+def partition(written: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(written, tmp_path / "t-0"))
+
+
+def bench(directory: Path, **how: Any) -> Bench:
+    inputs = RecoveryInputs(CONFIG, **{"clean": True, "now_ms": NOW, **how}, **_NOWHERE)
+    made = Bench(Scene(directory), inputs)
+    for path in logs(directory):
+        made.add(int(path.stem))
+    return made
+
+
+_NOWHERE = {"recovery_point": 0, "log_start_offset": 0}
+
+
+def doubt(directory: Path, base: int, **how: Any) -> Doubt | None:
+    return doubt_of(bench(directory, **how), base)
+
+
+def code(directory: Path, base: int, **how: Any) -> str | None:
+    found = doubt(directory, base, **how)
+    return None if found is None else found.code
+
+
+def index(directory: Path, base: int, *entries: tuple[int, int], kind: str = "index") -> None:
+    form = ">ii" if kind == "index" else ">qi"
+    data = b"".join(struct.pack(form, *entry) for entry in entries)
+    (directory / f"{base:020d}.{kind}").write_bytes(data)
+
+
+def test_indexes_that_a_writer_left_are_believed(partition: Path) -> None:
+    for path in logs(partition):
+        assert doubt(partition, int(path.stem)) is None
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([(1, 129), (2, 258)], None),
+        ([(1, 129)], None),
+        ([(2, 129)], None),
+        ([(1, 129), (2, 259)], "index-points-nowhere"),
+        ([(1, 129), (2, 387)], "index-points-nowhere"),
+        ([(1, 129), (2, -1)], "index-points-nowhere"),
+        ([(1, 129), (1, 258)], "index-offset"),
+        ([(1, 129), (-2, 258)], "index-offset"),
+        ([(1, 129), (0, 0)], "index-unused"),
+        ([], None),
+    ],
+)
+def test_the_last_entry_has_to_lead_to_a_batch_at_or_before_its_offset(
+    partition: Path, entries: list[tuple[int, int]], expected: str | None
+) -> None:
+    index(partition, 3, *entries)
+    if not entries:
+        expected = "index-length"
+    assert code(partition, 3) == expected
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([(NOW, 0)], None),
+        ([(NOW, 2**31 - 1)], "time-index-order"),
+        ([(NOW, -1)], "time-index-order"),
+        ([(-5, 1)], "time-index-order"),
+        ([(NOW, 1), (0, 0)], "time-index-tail"),
+        ([], "time-index-length"),
+    ],
+)
+def test_the_last_time_has_to_be_one_of_the_log(
+    partition: Path, entries: list[tuple[int, int]], expected: str | None
+) -> None:
+    index(partition, 3, *entries, kind="timeindex")
+    assert code(partition, 3) == expected
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex", "txnindex"])
+def test_a_length_of_no_whole_entries_is_doubted(partition: Path, kind: str) -> None:
+    path = partition / f"{10:020d}.{kind}"
+    path.write_bytes(path.read_bytes() + b"x")
+    found = doubt(partition, 10)
+    assert found is not None
+    assert found.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "expected"),
+    [
+        (0, 1, "txn-index-version"),
+        (1, 1, "txn-index-version"),
+        (18, 127, "txn-index-order"),
+        (25, 9, "txn-index-order"),
+        (10, 127, "txn-index-order"),
+        (9, 5, None),
+    ],
+)
+def test_an_aborted_transaction_has_to_be_possible(
+    partition: Path, at: int, value: int, expected: str | None
+) -> None:
+    path = partition / f"{10:020d}.txnindex"
+    data = bytearray(path.read_bytes())
+    data[at] = value
+    path.write_bytes(data)
+    assert code(partition, 10) == expected
+
+
+def test_a_preallocated_index_is_believed_of_the_last_segment_only(partition: Path) -> None:
+    for base in (20, 23):
+        for kind in ("index", "timeindex"):
+            path = partition / f"{base:020d}.{kind}"
+            path.write_bytes(path.read_bytes().ljust(240, b"\0"))
+    assert code(partition, 20) == "index-unused"
+    assert code(partition, 23) is None
+
+
+def test_an_empty_segment_is_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}.log").write_bytes(b"")
+    assert doubt(tmp_path, 0) is None
+
+
+def test_messages_without_times_need_no_time_index_entries(tmp_path: Path) -> None:
+    (tmp_path / f"{0:020d}.log").write_bytes(message(record(b"old"), magic=0))
+    index(tmp_path, 0)
+    index(tmp_path, 0, kind="timeindex")
+    assert doubt(tmp_path, 0) is None
+
+
+def test_the_end_is_looked_for_past_batches_with_wrong_checksums(tmp_path: Path) -> None:
+    data = bytearray(b"".join(batch([record(b"v")], base_offset=n) for n in range(4)))
+    data[-1] ^= 1
+    (tmp_path / f"{0:020d}.log").write_bytes(data + b"torn")
+    found = end_of(bench(tmp_path), 0)
+    assert (found.next_offset, found.position) == (4, len(data))
+    assert found.cut_reason is not None

@@ -1,0 +1,381 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kseg._placement import survey_rows
+from kseg.constants import StopReason
+from kseg.errors import (
+    AppendError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    LimitExceededError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    UnsupportedFormatError,
+)
+from kseg.files.checkpoints import EpochEntry
+from kseg.files.txn_index import AbortedTxn
+from kseg.format.header import BatchHeader
+from kseg.log.config import LogConfig
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.producers.state import ProducerState
+from kseg.log.recovery.sweep import Swept, sweep_segment, write_indexes
+from kseg.log.segment.index_entries import Latest
+from kseg.log.segment.reader import Segment
+from kseg.log.segment.writer import SegmentWriter
+from tests.builders import (
+    ABORT,
+    batch,
+    control_batch,
+    messages,
+    record,
+    wrapper,
+    write_segment,
+)
+from tests.producing import header, table
+from tests.segments import append, batch_of, offset_entries, time_entries
+
+BASE = 40
+CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=1000)
+INT_MAX = 2**31 - 1
+
+
+def sweep(path: Path, config: LogConfig = CONFIG, **how: Any) -> Swept:
+    how = {"producers": ProducerState(), "epochs": LeaderEpochs(None), **how}
+    with Segment.open(path, is_last=True) as segment:
+        return sweep_segment(segment, config=config, **how)
+
+
+def plain(count: int, *, base: int = BASE, size: int = 90) -> list[bytes]:
+    """Batches of one record, each with its offset times ten for its time."""
+    return [batch_of(size, base_offset=base + i, timestamp=10 * (base + i)) for i in range(count)]
+
+
+def transactional(offset: int, producer: int, *, count: int = 1) -> bytes:
+    return batch(
+        [record(b"v", timestamp=offset)] * count,
+        base_offset=offset,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+
+
+#: Of batches with one record; where a length needs a second byte, a size or two has no batch.
+SIZES = [*range(75, 120), *range(140, 400)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(SIZES), st.integers(0, 60), st.integers(1, 4)),
+        max_size=30,
+    ),
+    st.sampled_from([0, 90, 200, 4096]),
+)
+def test_the_indexes_are_those_of_a_segment_that_was_written_and_closed(
+    tmp_path_factory: pytest.TempPathFactory, shapes: list[tuple[int, int, int]], interval: int
+) -> None:
+    directory = tmp_path_factory.mktemp("t-0")
+    config = LogConfig(index_interval_bytes=interval, segment_index_bytes=4096)
+    offset = BASE
+    with SegmentWriter.open(directory, BASE, config, create=True, now_ms=0) as segment:
+        for size, timestamp, gap in shapes:
+            append(segment, batch_of(size, base_offset=offset, timestamp=timestamp))
+            offset += gap
+        segment.become_inactive()
+        path = segment.path
+    swept = sweep(path, config)
+    assert swept.error is None
+    assert (swept.valid_bytes, swept.batches) == (path.stat().st_size, len(shapes))
+    assert swept.offset_entries == path.with_suffix(".index").read_bytes()
+    assert swept.time_entries == path.with_suffix(".timeindex").read_bytes()
+
+
+def test_an_empty_segment_says_nothing(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, BASE)
+    assert sweep(path) == Swept(
+        base_offset=BASE,
+        valid_bytes=0,
+        size=0,
+        stop=StopReason.END,
+        error=None,
+        findings=(),
+        next_offset=BASE,
+        latest=Latest(-1, BASE),
+        offset_entries=b"",
+        time_entries=b"",
+        aborted=(),
+        batches=0,
+        records=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tail", "stop"),
+    [
+        (batch_of(200, base_offset=45)[:150], StopReason.TORN_TAIL),
+        (bytes(40), StopReason.ZERO_TAIL),
+        (b"\x7f" * 11, StopReason.TORN_TAIL),
+        (b"\0" * 8 + b"\0\0\0\1" + b"\0" * 40, StopReason.BAD_LENGTH),
+        (batch([record(b"v")], base_offset=45, crc=1), StopReason.BAD_CRC),
+        (batch([record(b"v")], base_offset=45, magic=3), StopReason.BAD_MAGIC),
+    ],
+)
+def test_what_is_behind_the_last_sound_batch_is_told_and_not_counted(
+    tmp_path: Path, tail: bytes, stop: StopReason
+) -> None:
+    swept = sweep(write_segment(tmp_path, BASE, *plain(5), tail))
+    assert (swept.stop, swept.error, swept.next_offset) == (stop, None, 45)
+    assert (swept.valid_bytes, swept.truncated_bytes) == (450, len(tail))
+    assert swept.latest == Latest(440, 44)
+    assert (swept.offset_entry_count, swept.time_entry_count) == (2, 2)
+
+
+def test_offsets_must_go_up_and_the_first_that_does_not_is_the_error(tmp_path: Path) -> None:
+    wrong = plain(1, base=42)[0]
+    swept = sweep(write_segment(tmp_path, BASE, *plain(5), wrong, *plain(3, base=45)))
+    assert isinstance(swept.error, OffsetsOutOfOrderError)
+    assert (swept.error.position, swept.error.offset) == (450, 42)
+    assert (swept.valid_bytes, swept.next_offset, swept.stop) == (450, 45, StopReason.LIMIT)
+    below = sweep(write_segment(tmp_path, BASE, plain(1, base=39)[0]))
+    assert isinstance(below.error, OffsetsOutOfOrderError)
+    backwards = batch([record(b"v")], base_offset=47, last_offset_delta=-3)
+    inside_out = sweep(write_segment(tmp_path, BASE, *plain(2), backwards))
+    assert isinstance(inside_out.error, OffsetsOutOfOrderError)
+
+
+def test_a_broker_looks_at_the_offsets_of_indexed_batches_alone(tmp_path: Path) -> None:
+    # An entry is due for every second batch: those at 42, 44, 46.
+    quiet = [*plain(3), *plain(2, base=42), *plain(2, base=50)]
+    swept = sweep(write_segment(tmp_path, BASE, *quiet), as_broker=True)
+    assert (swept.error, swept.batches, swept.next_offset) == (None, 7, 52)
+    loud = [*plain(4), *plain(1, base=50), *plain(3, base=41)]
+    swept = sweep(write_segment(tmp_path, BASE, *loud), as_broker=True)
+    assert isinstance(swept.error, OffsetsOutOfOrderError)
+    assert (swept.error.position, swept.error.offset) == (540, 42)
+    assert swept.valid_bytes == 540
+
+
+@pytest.mark.parametrize("as_broker", [False, True])
+def test_an_offset_without_a_32_bit_form_is_an_error(tmp_path: Path, as_broker: bool) -> None:
+    last = batch_of(90, base_offset=BASE + INT_MAX)
+    swept = sweep(write_segment(tmp_path, BASE, *plain(2), last), as_broker=as_broker)
+    assert (swept.error, swept.next_offset) == (None, BASE + INT_MAX + 1)
+    past = batch_of(90, base_offset=BASE + INT_MAX + 1)
+    swept = sweep(write_segment(tmp_path, BASE, *plain(2), past), as_broker=as_broker)
+    assert isinstance(swept.error, OffsetOverflowError)
+    assert (swept.error.position, swept.valid_bytes) == (180, 180)
+
+
+def test_a_magic_that_no_checksum_covers_ends_the_walk_but_not_a_brokers(tmp_path: Path) -> None:
+    strange = batch([record(b"v", timestamp=900)], base_offset=45, magic=3)
+    path = write_segment(tmp_path, BASE, *plain(5), strange)
+    assert (sweep(path).valid_bytes, sweep(path).stop) == (450, StopReason.BAD_MAGIC)
+    swept = sweep(path, as_broker=True)
+    assert (swept.stop, swept.next_offset, swept.latest) == (StopReason.END, 46, Latest(900, 45))
+
+
+def test_a_full_index_takes_no_more_and_stops_a_broker(tmp_path: Path) -> None:
+    config = LogConfig(index_interval_bytes=0, segment_index_bytes=48)  # 6 and 4 slots
+    path = write_segment(tmp_path, BASE, *plain(10))
+    swept = sweep(path, config)
+    assert (swept.error, swept.next_offset) == (None, 50)
+    assert (swept.offset_entry_count, swept.time_entry_count) == (6, 4)
+    write_indexes(tmp_path, BASE, swept, config=config, active=True)
+    assert time_entries(path.with_suffix(".timeindex"), BASE)[-1] == (490, 49)
+    swept = sweep(path, config, as_broker=True)
+    assert isinstance(swept.error, LimitExceededError)
+    assert swept.valid_bytes == 360
+    fits = write_segment(tmp_path, BASE, *plain(4))
+    assert sweep(fits, config, as_broker=True).error is None
+
+
+def test_magic_0_and_1_are_indexed_and_leave_producers_and_epochs_alone(tmp_path: Path) -> None:
+    old = [
+        messages([record(b"x" * 80, timestamp=7, offset=40)], magic=0),
+        messages([record(b"x" * 80, timestamp=7, offset=41)], magic=1),
+        wrapper([record(b"x" * 80, timestamp=9, offset=43)], magic=1, codec=1),
+    ]
+    producers, epochs = ProducerState(), LeaderEpochs(None)
+    path = write_segment(tmp_path, BASE, *old)
+    swept = sweep(path, producers=producers, epochs=epochs)
+    assert (swept.error, swept.next_offset, swept.latest.timestamp) == (None, 44, 9)
+    assert (producers.map_end_offset, epochs.entries) == (0, ())
+
+
+def test_epochs_are_noted_where_they_rise_and_nothing_is_written(tmp_path: Path) -> None:
+    given_epochs = (-1, 3, 3, 2, 5, 5, 4, 9)
+    parts = [
+        batch([record(b"v")], base_offset=BASE + i, leader_epoch=epoch)
+        for i, epoch in enumerate(given_epochs)
+    ]
+    epochs = LeaderEpochs(tmp_path / "leader-epoch-checkpoint", [EpochEntry(3, 20)])
+    path = write_segment(tmp_path, BASE, *parts)
+    sweep(path, epochs=epochs)
+    assert epochs.entries == (EpochEntry(3, 20), EpochEntry(5, 44), EpochEntry(9, 47))
+    assert epochs.dirty
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_an_epoch_that_starts_in_front_of_zero_is_an_error_of_a_brokers_load(
+    tmp_path: Path,
+) -> None:
+    odd = batch([record(b"v")], base_offset=-3, last_offset_delta=50, leader_epoch=2)
+    swept = sweep(write_segment(tmp_path, BASE, *plain(1), odd), as_broker=True)
+    assert type(swept.error) is AppendError
+    assert swept.error.position == 90
+
+
+def test_aborted_transactions_are_told_with_their_last_stable_offsets(tmp_path: Path) -> None:
+    producers = ProducerState()
+    parts = [
+        transactional(40, 5, count=2),
+        transactional(42, 6),
+        control_batch(ABORT, base_offset=43, producer_id=6),
+        control_batch(ABORT, base_offset=44, producer_id=5),
+        control_batch(ABORT, base_offset=45, producer_id=7),
+    ]
+    swept = sweep(write_segment(tmp_path, BASE, *parts), producers=producers)
+    assert swept.aborted == (AbortedTxn(6, 42, 43, 40), AbortedTxn(5, 40, 44, 45))
+    assert (producers.map_end_offset, producers.ongoing) == (46, ())
+    assert sweep(write_segment(tmp_path, BASE, *parts), producers=None).aborted is None
+
+
+def test_what_no_leader_would_have_taken_is_a_finding_and_an_error_for_a_broker(
+    tmp_path: Path,
+) -> None:
+    outside = batch(
+        [record(b"v")], base_offset=41, producer_id=5, producer_epoch=0, base_sequence=1
+    )
+    parts = [transactional(40, 5), outside, control_batch(ABORT, base_offset=42, producer_id=5)]
+    path = write_segment(tmp_path, BASE, *parts, control_batch(9, base_offset=43, producer_id=5))
+    swept = sweep(path)
+    assert [type(finding) for finding in swept.findings] == [
+        InvalidTxnStateError,
+        InvalidRecordError,
+    ]
+    assert [finding.position for finding in swept.findings] == [
+        len(parts[0]),
+        sum(map(len, parts)),
+    ]
+    assert all(finding.path == str(path) for finding in swept.findings)
+    assert (swept.error, swept.valid_bytes) == (None, path.stat().st_size)
+    assert swept.aborted == (AbortedTxn(5, 40, 42, 43),)
+    stopped = sweep(path, as_broker=True)
+    assert isinstance(stopped.error, InvalidTxnStateError)
+    assert stopped.error.position == len(parts[0])
+
+
+def test_a_broker_refuses_markers_of_aborted_transactions_that_go_back(tmp_path: Path) -> None:
+    parts = [
+        transactional(40, 5),
+        transactional(41, 6),
+        control_batch(ABORT, base_offset=43, producer_id=6),
+        control_batch(ABORT, base_offset=42, producer_id=5),
+    ]
+    path = write_segment(tmp_path, BASE, *parts)
+    swept = sweep(path, LogConfig(), as_broker=True)
+    assert isinstance(swept.error, OffsetsOutOfOrderError)
+    assert swept.error.position == sum(map(len, parts[:3]))
+
+
+def test_the_first_of_several_errors_counts(tmp_path: Path) -> None:
+    outside = batch(
+        [record(b"v")], base_offset=41, producer_id=5, producer_epoch=0, base_sequence=1
+    )
+    far = batch_of(90, base_offset=BASE + INT_MAX + 1)
+    path = write_segment(tmp_path, BASE, transactional(40, 5), outside, far)
+    assert isinstance(sweep(path, as_broker=True).error, InvalidTxnStateError)
+    assert isinstance(sweep(path).error, OffsetOverflowError)
+
+
+def test_many_findings_are_told_by_the_first_hundred(tmp_path: Path) -> None:
+    parts = [control_batch(9, base_offset=BASE + i, producer_id=1) for i in range(150)]
+    swept = sweep(write_segment(tmp_path, BASE, *parts))
+    assert (len(swept.findings), swept.batches) == (100, 150)
+
+
+def test_records_are_counted_where_batches_say_them(tmp_path: Path) -> None:
+    parts = [
+        batch([record(b"v")] * 3, base_offset=40, codec=4),
+        wrapper([record(b"x", offset=43)], magic=1, codec=1),
+        batch([record(b"v")] * 2, base_offset=44),
+    ]
+    assert sweep(write_segment(tmp_path, BASE, *parts)).records == 5
+
+
+@pytest.mark.parametrize("mapping", ["always", "never"])
+def test_it_does_not_matter_where_the_walk_is_cut_into_pieces(tmp_path: Path, mapping: Any) -> None:
+    shapes = [batch_of(1700, base_offset=0, timestamp=time) for time in (3, 9, 1, 4)]
+    # No checksum covers the base offset.
+    parts = [pack(">q", BASE + i) + shapes[i % 4][8:] for i in range(10_000)]
+    path = write_segment(tmp_path, BASE, *parts)
+    config = LogConfig()
+    with Segment.open(path, mapping=mapping, is_last=True) as segment:
+        swept = sweep_segment(segment, config=config, producers=ProducerState())
+    entries = [(offset, at) for offset, at in _offset_entries_of(parts, config)]
+    write_indexes(tmp_path, BASE, swept, config=config, active=False)
+    assert offset_entries(path.with_suffix(".index"), BASE) == entries
+    assert time_entries(path.with_suffix(".timeindex"), BASE)[-1] == (9, BASE + 1)
+    assert (swept.batches, swept.records) == (10_000, 10_000)
+
+
+def _offset_entries_of(parts: list[bytes], config: LogConfig) -> list[tuple[int, int]]:
+    entries, position, indexed = [], 0, 0
+    for offset, data in enumerate(parts, BASE):
+        if position - indexed > config.index_interval_bytes:
+            entries.append((offset, position))
+            indexed = position
+        position += len(data)
+    return entries
+
+
+def test_files_of_kafka_07_are_refused(tmp_path: Path) -> None:
+    path = write_segment(tmp_path, 0, b"", suffix=".kafka")
+    with pytest.raises(UnsupportedFormatError, match=r"Kafka 0\.7"):
+        sweep(path)
+
+
+# ---- the kernel
+
+
+def test_batches_are_looked_over_up_to_the_first_that_may_not_follow() -> None:
+    def surveyed(*headers: BatchHeader, strict: bool = True, before: int = 9) -> list[int]:
+        found = np.empty(5, np.int64)
+        rows = table(headers).rows
+        survey_rows(rows, base=5, before=before, strict=strict, epoch=3, found=found)
+        return [int(value) for value in found]
+
+    def at(first: int, last: int | None = None, **fields: int) -> BatchHeader:
+        given = {"producer_id": -1, "record_count": 2, **fields}
+        return header(base_offset=first, last_offset=first if last is None else last, **given)
+
+    assert surveyed() == [0, 0, 0, 0, 0]
+    assert surveyed(at(10), at(11, 14)) == [2, 4, 0, 0, 0]
+    assert surveyed(at(10), at(10), at(11)) == [1, 2, 0, 0, 0]
+    assert surveyed(at(10), at(10), at(11), strict=False) == [3, 6, 0, 0, 0]
+    assert surveyed(at(9)) == surveyed(at(12, 11)) == [0, 0, 0, 0, 0]
+    assert surveyed(at(-1, 12, magic=1, record_count=-1)) == [1, 0, 0, 0, 1]
+    assert surveyed(at(10, leader_epoch=3), at(11, leader_epoch=4)) == [2, 4, 1, 0, 0]
+    assert surveyed(at(10, producer_id=0), at(11, magic=0, leader_epoch=9)) == [2, 4, 0, 1, 1]
+    for far in (5 + 2**31, 2**63 - 1, 4, -(2**63)):
+        assert surveyed(at(10), at(10, far), strict=False)[0] == 1
+    assert surveyed(at(10), at(10, 4 + 2**31), strict=False)[0] == 2
+
+
+def test_the_kernel_refuses_arrays_of_other_shapes() -> None:
+    rows, found = table([header()]).rows, np.empty(5, np.int64)
+    wrong = ((-1, rows, found), (0, rows[:, :3].copy(), found), (0, rows, found[:4]))
+    for base, headers, room in wrong:
+        with pytest.raises(ValueError, match="right shape"):
+            survey_rows(headers, base=base, before=-1, strict=True, epoch=-1, found=room)

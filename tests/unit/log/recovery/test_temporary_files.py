@@ -1,0 +1,150 @@
+"""What interrupted work leaves, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import NotALogError
+from kseg.files import io
+from kseg.log.recovery.overlay import Hands, Scene
+from kseg.log.recovery.temporary_files import clear
+from tests.builders import batch, record
+
+
+def log(*offsets: int) -> bytes:
+    return b"".join(batch([record(b"value")], base_offset=offset) for offset in offsets)
+
+
+def given(directory: Path, **files: bytes) -> Path:
+    """Files by their names without leading zeros, `_` for each dot."""
+    for short, data in files.items():
+        base, _, rest = short.removeprefix("s").partition("_")
+        (directory / f"{int(base):020d}.{rest.replace('_', '.')}").write_bytes(data)
+    return directory
+
+
+def cleared(directory: Path, *, as_broker: bool = False) -> list[str]:
+    """What lies there afterwards, as imagined and as done; the same."""
+    imagined = Scene(directory)
+    clear(imagined, as_broker=as_broker)
+    done = Scene(directory, hands=Hands(directory, None, derived=False))
+    clear(done, as_broker=as_broker)
+    found = sorted(path.name for path in directory.iterdir())
+    assert found == imagined.names() == done.names()
+    return [name.lstrip("0") if name[:1] == "0" else name for name in found]
+
+
+both = pytest.mark.parametrize("as_broker", [False, True])
+
+
+@both
+def test_deleted_and_cleaned_files_go(tmp_path: Path, as_broker: bool) -> None:
+    given(tmp_path, s0_log=log(0), s0_log_cleaned=b"half", s5_log_deleted=log(5))
+    (tmp_path / "anything.deleted").write_bytes(b"")
+    (tmp_path / f"{7:020d}-{1:010d}.checkpoint.deleted").write_bytes(b"")
+    assert cleared(tmp_path, as_broker=as_broker) == [
+        ".log",
+        "7-0000000001.checkpoint.deleted",
+    ]
+
+
+@both
+def test_a_whole_swap_takes_the_place_of_all_that_it_covers(
+    tmp_path: Path, as_broker: bool
+) -> None:
+    given(
+        tmp_path,
+        s0_log=log(0, 1),
+        s0_index=b"",
+        s2_log=log(2, 3),
+        s2_index=b"",
+        s2_snapshot=b"",
+        s4_log=log(4),
+        s4_snapshot=b"",
+        s0_log_swap=log(0, 3),
+        s0_index_swap=b"",
+        s0_timeindex_swap=b"new",
+    )
+    assert cleared(tmp_path, as_broker=as_broker) == [
+        ".index",
+        ".log",
+        ".timeindex",
+        "4.log",
+        "4.snapshot",
+    ]
+    assert (tmp_path / f"{0:020d}.log").read_bytes() == log(0, 3)
+    assert (tmp_path / f"{0:020d}.timeindex").read_bytes() == b"new"
+
+
+@both
+def test_a_cleaned_file_in_front_cancels_a_swap(tmp_path: Path, as_broker: bool) -> None:
+    given(tmp_path, s0_log=log(0), s2_log=log(2), s2_log_swap=log(3), s0_log_cleaned=b"")
+    assert cleared(tmp_path, as_broker=as_broker) == [".log", "2.log"]
+    assert (tmp_path / f"{2:020d}.log").read_bytes() == log(2)
+
+
+@both
+def test_a_cleaned_file_behind_cancels_none(tmp_path: Path, as_broker: bool) -> None:
+    given(tmp_path, s0_log=log(0), s0_log_swap=log(1), s5_log_cleaned=b"")
+    cleared(tmp_path, as_broker=as_broker)
+    assert (tmp_path / f"{0:020d}.log").read_bytes() == log(1)
+
+
+@both
+def test_indexes_alone_take_their_places_and_cover_nothing(tmp_path: Path, as_broker: bool) -> None:
+    given(tmp_path, s0_log=log(0, 1), s0_index=b"old", s0_index_swap=b"new", s2_log=log(2))
+    assert cleared(tmp_path, as_broker=as_broker) == [".index", ".log", "2.log"]
+    assert (tmp_path / f"{0:020d}.index").read_bytes() == b"new"
+
+
+def test_half_written_checkpoints_go_where_a_broker_leaves_them(tmp_path: Path) -> None:
+    given(tmp_path, s0_log=log(0), s0_index_tmp=b"half")
+    (tmp_path / "leader-epoch-checkpoint.tmp").write_bytes(b"0")
+    (tmp_path / "strange.tmp").write_bytes(b"")
+    assert cleared(tmp_path, as_broker=True) == [
+        ".log",
+        "leader-epoch-checkpoint.tmp",
+        "strange.tmp",
+    ]
+    assert cleared(tmp_path) == [".log", "strange.tmp"]
+
+
+def test_a_name_without_an_offset_is_cleared_where_a_broker_fails(tmp_path: Path) -> None:
+    (tmp_path / "abc.log.cleaned").write_bytes(b"")
+    with pytest.raises(NotALogError):
+        clear(Scene(tmp_path), as_broker=True)
+    assert cleared(tmp_path) == []
+
+
+def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
+    tmp_path: Path,
+) -> None:
+    given(tmp_path, s0_log=log(0), s2_log=log(2), s0_log_swap=log(0, 2), s0_index_swap=b"")
+    told: list[str] = []
+
+    def noted(name: str) -> Callable[..., object]:
+        call = getattr(io.Calls(), name)
+
+        def run(first: object, *rest: object, **named: object) -> object:
+            shown = Path(str(first)).name.lstrip("0") if name != "fsync" else ""
+            told.append(f"{name} {shown}".rstrip())
+            return call(first, *rest, **named)
+
+        return run
+
+    names = ("unlink", "rename", "fsync")
+    scene = Scene(tmp_path, hands=Hands(tmp_path, None, derived=False))
+    with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
+        clear(scene, as_broker=False)
+    assert told == [
+        "unlink 2.log",
+        "unlink .log",
+        "fsync",
+        "rename .log.swap",
+        "fsync",
+        "rename .index.swap",
+        "fsync",
+    ]

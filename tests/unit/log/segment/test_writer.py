@@ -1,0 +1,459 @@
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kseg._placement import place_rows
+from kseg.errors import (
+    FormatError,
+    OffsetsOutOfOrderError,
+    PoisonedFileError,
+)
+from kseg.files import io
+from kseg.files.time_index import TimeIndexEntry
+from kseg.files.txn_index import AbortedTxn
+from kseg.format.header import FIELDS, scan
+from kseg.log.config import LogConfig
+from kseg.log.segment.index_entries import Indexed, Latest, Packed, place, place_table
+from kseg.log.segment.writer import Placed, SegmentWriter, copy_batches
+from tests.builders import write_segment
+from tests.segments import (
+    WAYS,
+    append,
+    batch_of,
+    offset_entries,
+    placed,
+    time_entries,
+)
+
+CONFIG = LogConfig(index_interval_bytes=10, segment_index_bytes=240)
+
+
+def new(directory: Path, base_offset: int = 0, **changes: object) -> SegmentWriter:
+    config = CONFIG.with_changes(**changes)
+    return SegmentWriter.open(directory, base_offset, config, create=True, now_ms=0)
+
+
+def files(segment: SegmentWriter) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in segment.path.parent.iterdir()}
+
+
+def state(segment: SegmentWriter) -> tuple[object, ...]:
+    return (
+        segment.size,
+        segment.latest,
+        segment.rolling_timestamp,
+        segment.offset_index.count,
+        segment.offset_index.last_offset,
+        segment.time_index.count,
+        segment.time_index.last_entry,
+    )
+
+
+# Appending
+
+
+def test_nothing_to_append_has_no_effect(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=0, timestamp=5))
+        before = files(segment)
+        assert segment.append([], []) == 100
+        assert segment.append_table([], scan(b"")) == 100
+        assert files(segment) == before
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_parts_are_written_back_to_back(way: str, tmp_path: Path) -> None:
+    data = b"".join(batch_of(100, base_offset=n, timestamp=n) for n in range(4))
+    parts = [data[:61], memoryview(data)[61:250], bytearray(data[250:])]
+    with new(tmp_path) as segment:
+        assert append(segment, batch_of(77, base_offset=0), way=way) == 0
+        given = placed(data) if way == "objects" else scan(data)
+        add = segment.append if way == "objects" else segment.append_table
+        assert add(parts, given) == 77  # type: ignore[operator]
+        assert segment.path.read_bytes()[77:] == data
+
+
+@pytest.mark.parametrize("size", [99, 101])
+def test_parts_of_another_size_are_refused(size: int, tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        with pytest.raises(ValueError, match="have not the 100 bytes"):
+            segment.append([bytes(size)], [Placed(0, -1, 100)])
+        assert segment.size == 0
+
+
+def failing_at(name: str, number: int) -> io.Calls:
+    """A disk that refuses one call, the half of its bytes written."""
+    calls = 0
+    real: Callable[..., int] = getattr(io.Calls(), name)
+
+    def call(*arguments: object) -> int:
+        nonlocal calls
+        calls += 1
+        if calls != number:
+            return real(*arguments)
+        if name == "pwritev":
+            fd, parts, position = arguments
+            data = b"".join(parts)  # type: ignore[arg-type]
+            os.pwrite(fd, data[: len(data) // 2], position)  # type: ignore[arg-type]
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    return io.Calls(**{name: call})
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_append_that_fails_at_any_write_changes_nothing(
+    number: int, way: str, tmp_path: Path
+) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=0, timestamp=1))
+        append(segment, batch_of(100, base_offset=1, timestamp=2))
+        log, before = segment.path.read_bytes(), state(segment)
+        refused = [batch_of(100, base_offset=n, timestamp=n + 1) for n in (2, 3)]
+        with (
+            io.calls_replaced(failing_at("pwritev", number)),
+            pytest.raises(OSError, match="Input/output"),
+        ):
+            append(segment, *refused, way=way)
+        assert (segment.path.read_bytes(), state(segment)) == (log, before)
+        assert not segment.poisoned
+        append(segment, *refused, way=way)
+        assert segment.offset_index.count == 3
+        assert segment.path.read_bytes() == log + b"".join(refused)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_offset_that_the_index_refuses_is_not_appended(way: str, tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=5, timestamp=1))
+        append(segment, batch_of(100, base_offset=6, timestamp=2))
+        before = (files(segment), state(segment))
+        with pytest.raises(OffsetsOutOfOrderError, match="not above 6"):
+            append(segment, batch_of(100, base_offset=6, timestamp=3), way=way)
+        assert (files(segment), state(segment)) == before
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_segment_that_cannot_undo_never_takes_more(way: str, tmp_path: Path) -> None:
+    segment = new(tmp_path)
+    append(segment, batch_of(100, base_offset=0, timestamp=1))
+    segment.flush()  # makes the indexes, which takes an ftruncate each
+    calls = io.Calls(
+        pwritev=failing_at("pwritev", 2).pwritev, ftruncate=failing_at("ftruncate", 1).ftruncate
+    )
+    with io.calls_replaced(calls), pytest.raises(OSError, match="Input/output"):
+        append(segment, batch_of(100, base_offset=1, timestamp=2), way=way)
+    assert segment.poisoned
+    with pytest.raises(PoisonedFileError):
+        append(segment, batch_of(100, base_offset=2, timestamp=2), way=way)
+    segment.close(trim=False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_that_the_indexes_have_no_room_for_go_without_entries(
+    way: str, tmp_path: Path
+) -> None:
+    with new(tmp_path, segment_index_bytes=24) as segment:
+        append(segment, *(batch_of(100, base_offset=n, timestamp=n) for n in range(9)), way=way)
+        assert (segment.offset_index.count, segment.offset_index.slots) == (3, 3)
+        assert (segment.time_index.count, segment.time_index.slots) == (1, 2)
+        assert segment.latest == (8, 8)
+        assert ask(segment)
+        segment.become_inactive()
+        assert time_entries(segment.path.with_suffix(".timeindex")) == [(1, 1), (8, 8)]
+
+
+def test_the_first_append_after_an_opening_is_not_indexed(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=0, timestamp=1))
+        append(segment, batch_of(100, base_offset=1, timestamp=2))
+    with SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0) as again:
+        again.resize_indexes(240)
+        assert again.latest == (2, 1)
+        append(again, batch_of(100, base_offset=2, timestamp=3))
+        append(again, batch_of(100, base_offset=3, timestamp=4))
+    index = tmp_path / f"{0:020d}.index"
+    assert offset_entries(index) == [(1, 100), (3, 300)]
+    assert time_entries(index.with_suffix(".timeindex")) == [(2, 1), (4, 3)]
+
+
+ROWS = st.lists(
+    st.tuples(st.integers(1, 50), st.integers(-1, 60), st.integers(1, 300)), max_size=60
+)
+
+
+@given(rows=ROWS, interval=st.integers(0, 500), room=st.tuples(*[st.integers(0, 70)] * 2))
+def test_a_table_is_placed_as_its_batches_are(
+    rows: list[tuple[int, int, int]], interval: int, room: tuple[int, int]
+) -> None:
+    batches, last = [], 99
+    for step, timestamp, size in rows:
+        last += step
+        batches.append(Placed(last, timestamp, size))
+    table = scan(b"".join(batch_of(100, base_offset=n) for n in range(len(rows))))
+    if rows:
+        values = table.rows.copy()
+        columns = np.array(batches)
+        for name, column in zip(("last_offset", "max_timestamp", "size"), columns.T, strict=True):
+            values[:, FIELDS.index(name)] = column
+        object.__setattr__(table, "rows", values)
+    how = (1000, 7, interval, Latest(-1, 100))
+    wanted = place(batches, *how)
+    found = place_table(
+        table, *how, base_offset=100, indexed=Indexed(99, TimeIndexEntry(-1, 100), *room)
+    )
+    assert isinstance(found, Packed)
+    assert found[3:] == wanted[2:]
+    entries = [(offset - 100, position) for offset, position in wanted.entries[: room[0]]]
+    assert [*struct.iter_unpack(">ii", found.offsets)] == entries
+    times, largest = [], -1
+    for timestamp, offset in wanted.times:
+        if timestamp > largest and len(times) < room[1]:
+            times.append((timestamp, offset - 100))
+            largest = timestamp
+    assert [*struct.iter_unpack(">qi", found.times)] == times
+    assert found.indexed.offset_room == room[0] - len(entries)
+    assert found.indexed.time_room == room[1] - len(times)
+
+
+def test_the_kernel_minds_its_bounds() -> None:
+    rows = scan(batch_of(100, base_offset=0)).rows
+    good = np.array([0, 0, -1, 0, -1, -1, 0, 1, 1], dtype=np.int64)
+    for base, state_given, offsets, times in [
+        (-1, good, 8, 12),
+        (0, good[:8], 8, 12),
+        (0, good, 7, 12),
+        (0, good, 8, 11),
+        (0, good - 2, 8, 12),
+    ]:
+        with pytest.raises(ValueError, match=r"room|shape"):
+            place_rows(rows, base, 0, state_given.copy(), bytearray(offsets), bytearray(times))
+    with pytest.raises(ValueError, match="shape"):
+        place_rows(rows[:, :3].copy(), 0, 0, good.copy(), bytearray(8), bytearray(12))
+
+
+# Rolling
+
+
+def ask(segment: SegmentWriter, **how: int) -> bool:
+    asked = {
+        "now_ms": 0,
+        "max_timestamp": -1,
+        "messages_bytes": 100,
+        "largest_offset": 50,
+        "segment_ms": 1000,
+    }
+    return segment.should_roll(**(asked | how))
+
+
+def test_records_with_times_roll_by_them_and_not_by_the_clock(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=0, timestamp=5000))
+        assert not ask(segment, now_ms=10**9, max_timestamp=6000)
+        assert ask(segment, now_ms=0, max_timestamp=6001)
+        assert not ask(segment, now_ms=10**9, max_timestamp=-1)
+
+
+def test_records_without_times_roll_by_the_clock(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=0))
+        append(segment, batch_of(100, base_offset=1, timestamp=7000))
+        assert not ask(segment, now_ms=1000, max_timestamp=99_000)
+        assert ask(segment, now_ms=1001, max_timestamp=99_000)
+
+
+def test_jitter_lets_a_segment_roll_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.randrange", lambda limit: limit - 1)
+    with new(tmp_path, segment_jitter_ms=300, segment_ms=1000) as segment:
+        assert segment.roll_jitter_ms == 299
+        append(segment, batch_of(100, base_offset=0))
+        assert not ask(segment, now_ms=701)
+        assert ask(segment, now_ms=702)
+
+
+def test_a_full_index_rolls_even_an_empty_segment(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        assert not ask(segment)
+        segment.resize_indexes(0)
+        assert ask(segment)
+
+
+def test_the_time_index_is_full_at_one_entry_of_two(tmp_path: Path) -> None:
+    rolls = []
+    with new(tmp_path, segment_index_bytes=24) as segment:
+        for n in range(3):
+            rolls.append(ask(segment))
+            append(segment, batch_of(100, base_offset=n, timestamp=n))
+    assert rolls == [False, False, True]
+
+
+# Cutting
+
+
+@pytest.mark.parametrize("times", [[5, 9, 7, 9, 3, 12, 1], [-1, -1, -1, 4, 4, 4, 5]])
+@pytest.mark.parametrize("interval", [10, 150, 10_000])
+def test_the_largest_time_is_that_of_what_is_left(
+    times: list[int], interval: int, tmp_path: Path
+) -> None:
+    with new(tmp_path, index_interval_bytes=interval) as segment:
+        for n, timestamp in enumerate(times):
+            append(segment, batch_of(100, base_offset=n, timestamp=timestamp))
+        for offset in range(len(times) - 1, -1, -1):
+            assert segment.truncate_to(offset) == 100
+            left = times[:offset]
+            largest = max(left, default=-1)
+            wanted = (largest, left.index(largest)) if largest >= 0 else (-1, 0)
+            assert segment.latest == wanted
+            assert segment.size == 100 * offset
+
+
+def test_cutting_cuts_aborted_transactions_and_makes_room_for_entries(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        for n in range(5):
+            append(segment, batch_of(100, base_offset=n, timestamp=n))
+        for last_offset in (2, 4):
+            segment.txn_index.append(AbortedTxn(1, 0, last_offset, 0))
+        segment.become_inactive()
+        assert segment.offset_index.is_full
+        segment.truncate_to(3)
+        assert segment.txn_index.read().last_offsets.tolist() == [2]
+        assert (segment.offset_index.slots, segment.offset_index.count) == (30, 2)
+        assert (segment.time_index.slots, segment.time_index.count) == (20, 2)
+        append(segment, batch_of(100, base_offset=3, timestamp=1))
+        assert segment.offset_index.count == 2  # bytes are counted from here on
+
+
+def test_cutting_past_the_end_leaves_the_log(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=0, timestamp=5))
+        assert segment.truncate_to(1, now_ms=77) == 0
+        assert (segment.size, segment.created_ms, segment.rolling_timestamp) == (100, 0, 5)
+
+
+def test_the_next_offset_is_found_behind_a_torn_tail_but_not_behind_damage(tmp_path: Path) -> None:
+    data = batch_of(100, base_offset=0) + batch_of(100, base_offset=1)
+    path = write_segment(tmp_path, 0, data, data[:50])
+    with SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0) as segment:
+        assert segment.next_offset() == 2
+    write_segment(tmp_path, 0, data, bytes(8), b"\xff" * 50)
+    with SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0) as segment:
+        with pytest.raises(FormatError, match=path.name):
+            segment.next_offset()
+        (tmp_path / "other").mkdir()
+        with segment.reader() as reader, new(tmp_path / "other") as target:
+            with pytest.raises(FormatError):
+                copy_batches(reader, target)
+            assert target.size == len(data)
+
+
+def test_a_segment_without_times_is_as_old_as_its_file(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=0))
+        io.set_modified(segment.path, 1_234_567_000_000)
+        assert (segment.max_timestamp, segment.largest_timestamp) == (-1, 1_234_567)
+        append(segment, batch_of(100, base_offset=1, timestamp=0))
+        assert segment.largest_timestamp == 0
+
+
+# Life
+
+
+def test_a_flush_is_of_every_file_and_a_second_of_none(tmp_path: Path) -> None:
+    done: list[str] = []
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=0, timestamp=1))
+        segment.txn_index.append(AbortedTxn(1, 0, 0, 0))
+        calls = io.Calls(
+            fdatasync=lambda fd: done.append(os.readlink(f"/proc/self/fd/{fd}").split(".")[-1])
+        )
+        with io.calls_replaced(calls):
+            segment.flush()
+            assert done == ["log", "index", "timeindex", "txnindex"]
+            segment.flush()
+            append(segment, batch_of(100, base_offset=1, timestamp=1))
+            segment.flush_log()
+    assert done[4:] == ["log"]
+
+
+def test_a_closed_segment_ends_its_time_index_with_the_largest_time(tmp_path: Path) -> None:
+    with new(tmp_path, index_interval_bytes=1000) as segment:
+        for n in range(3):
+            append(segment, batch_of(100, base_offset=n, timestamp=n + 5))
+    assert time_entries(tmp_path / f"{0:020d}.timeindex") == [(7, 2)]
+    segment.close()
+
+
+def test_an_opened_and_closed_segment_stays_as_it_is(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        append(segment, batch_of(100, base_offset=0, timestamp=5))
+        segment.flush()
+    before = files(segment)
+    stats = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    with SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0) as again:
+        assert again.latest == (5, 0)
+        assert again.next_offset() == 1
+    assert files(again) == before
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == stats
+
+
+def test_closing_goes_on_after_an_error_and_tells_the_first(tmp_path: Path) -> None:
+    segment = new(tmp_path)
+    append(segment, batch_of(100, base_offset=0, timestamp=5))
+    segment.flush()
+    opened = len(os.listdir("/proc/self/fd"))
+    with (
+        io.calls_replaced(failing_at("ftruncate", 1)),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        segment.close()
+    assert len(os.listdir("/proc/self/fd")) == opened - 3
+    assert time_entries(tmp_path / f"{0:020d}.timeindex") == [(5, 0)]
+
+
+def test_what_cannot_be_removed_does_not_keep_the_rest(tmp_path: Path) -> None:
+    segment = new(tmp_path)
+    segment.flush()
+    with (
+        io.calls_replaced(failing_at("unlink", 1)),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        segment.delete()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}.log"]
+
+
+def test_a_renamed_segment_goes_on_and_opens_by_its_suffix(tmp_path: Path) -> None:
+    segment = SegmentWriter.open(
+        tmp_path, 0, CONFIG, create=True, now_ms=0, suffix=".cleaned", preallocate=False
+    )
+    append(segment, batch_of(100, base_offset=0, timestamp=5))
+    segment.flush()
+    segment.txn_index.append(AbortedTxn(1, 0, 0, 0))
+    segment.change_suffix(".cleaned", ".swap")
+    append(segment, batch_of(100, base_offset=1, timestamp=6))
+    assert segment.next_offset() == 2
+    segment.close()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"{0:020d}.{kind}.swap" for kind in ("index", "log", "timeindex", "txnindex")]
+    with SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0, suffix=".swap") as again:
+        assert (again.size, again.latest, again.txn_index.count) == (200, (6, 1), 1)
+        again.change_suffix(".swap", "")
+    assert all(not path.name.endswith(".swap") for path in tmp_path.iterdir())
+
+
+def test_a_log_that_cannot_be_renamed_keeps_its_name(tmp_path: Path) -> None:
+    with new(tmp_path) as segment:
+        segment.path.rename(tmp_path / "gone")
+        with pytest.raises(FileNotFoundError):
+            segment.change_suffix("", ".deleted")
+        assert segment.path.name == f"{0:020d}.log"

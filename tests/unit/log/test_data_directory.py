@@ -1,0 +1,430 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import KsegError, LogLockedError
+from kseg.files import io
+from kseg.files.checkpoints import TopicPartition
+from kseg.files.metadata import read_clean_shutdown
+from kseg.log import data_directory
+from kseg.log.data_directory import PartitionOffsets
+
+ORDERS = TopicPartition("orders", 0)
+CLICKS = TopicPartition("clicks", 3)
+MARK = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+
+
+def partition(directory: Path, name: str) -> None:
+    (directory / name).mkdir()
+    (directory / name / f"{0:020d}.log").touch()
+
+
+def worked_in(directory: Path, *names: str, clean: bool = True) -> None:
+    """One life in which the logs named are loaded and closed."""
+    with_all = data_directory.enter(directory)
+    for name in names:
+        home = data_directory.enter(directory)
+        home.claim(name)
+        home.mark_loaded()
+        home.leave(clean=clean)
+    with_all.leave()
+
+
+# The mark
+
+
+def test_the_mark_is_gone_from_the_disk_before_anybody_is_let_in(tmp_path: Path) -> None:
+    (tmp_path / MARK).write_text('{"version":0,"brokerEpoch":10}')
+    home = data_directory.enter(tmp_path)
+    assert home.was_clean
+    assert not (tmp_path / MARK).exists()
+    home.leave()
+
+
+def test_a_mark_that_was_there_comes_back_with_its_epoch(tmp_path: Path) -> None:
+    partition(tmp_path, "orders-0")
+    (tmp_path / MARK).write_text('{"version":0,"brokerEpoch":10}')
+    data_directory.enter(tmp_path).leave()
+    assert (tmp_path / MARK).read_text() == '{"version":0,"brokerEpoch":10}'
+
+
+def test_an_empty_mark_counts_and_comes_back_without_an_epoch(tmp_path: Path) -> None:
+    partition(tmp_path, "orders-0")
+    (tmp_path / MARK).touch()
+    home = data_directory.enter(tmp_path)
+    assert home.was_clean
+    home.leave()
+    assert (tmp_path / MARK).read_text() == '{"version":0,"brokerEpoch":-1}'
+
+
+def test_partitions_without_a_mark_were_not_shut_down_cleanly(tmp_path: Path) -> None:
+    partition(tmp_path, "orders-0")
+    home = data_directory.enter(tmp_path)
+    assert not home.was_clean
+    assert not home.is_clean("orders-0")
+    home.leave()
+
+
+def test_a_directory_without_partitions_needs_no_mark(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    home = data_directory.enter(tmp_path)
+    assert home.was_clean
+    home.leave()
+
+
+def test_the_mark_is_made_once_every_partition_was_closed_well(tmp_path: Path) -> None:
+    partition(tmp_path, "orders-0")
+    partition(tmp_path, "orders-1")
+    worked_in(tmp_path, "orders-0")
+    assert read_clean_shutdown(tmp_path) is None
+    worked_in(tmp_path, "orders-0", "orders-1")
+    assert read_clean_shutdown(tmp_path) is not None
+
+
+def test_a_deleted_partition_needs_no_look_for_the_mark(tmp_path: Path) -> None:
+    partition(tmp_path, "orders-0")
+    partition(tmp_path, f"orders-1.{'0' * 32}-delete")
+    worked_in(tmp_path, "orders-0")
+    assert read_clean_shutdown(tmp_path) is not None
+
+
+def test_the_log_of_kraft_needs_no_look_since_it_gets_one_always(tmp_path: Path) -> None:
+    partition(tmp_path, "__cluster_metadata-0")
+    worked_in(tmp_path)
+    (tmp_path / MARK).unlink()
+    partition(tmp_path, "orders-0")
+    worked_in(tmp_path, "orders-0")
+    assert read_clean_shutdown(tmp_path) is not None
+
+
+@pytest.mark.parametrize("kind", ["future", "stray"])
+def test_a_future_or_stray_partition_needs_one(tmp_path: Path, kind: str) -> None:
+    partition(tmp_path, "orders-0")
+    partition(tmp_path, f"orders-1.{'0' * 32}-{kind}")
+    worked_in(tmp_path, "orders-0")
+    assert read_clean_shutdown(tmp_path) is None
+
+
+def test_one_partition_closed_badly_keeps_the_mark_away(tmp_path: Path) -> None:
+    partition(tmp_path, "orders-0")
+    (tmp_path / MARK).touch()
+    worked_in(tmp_path, "orders-0", clean=False)
+    assert not (tmp_path / MARK).exists()
+
+
+def test_one_left_open_keeps_the_mark_away(tmp_path: Path) -> None:
+    partition(tmp_path, "orders-0")
+    (tmp_path / MARK).touch()
+    first, second = data_directory.enter(tmp_path), data_directory.enter(tmp_path)
+    first.claim("orders-0")
+    first.mark_loaded()
+    second.leave()
+    assert not (tmp_path / MARK).exists()
+    first.leave()
+    assert (tmp_path / MARK).exists()
+
+
+def test_what_was_closed_badly_is_not_clean_for_the_next_in_the_same_life(tmp_path: Path) -> None:
+    (tmp_path / MARK).touch()
+    home = data_directory.enter(tmp_path)
+    assert home.is_clean("orders-0")
+    for clean in (False, True):
+        log = data_directory.enter(tmp_path)
+        log.claim("orders-0")
+        log.mark_loaded()
+        assert not home.is_clean("orders-0")
+        log.leave(clean=clean)
+        assert home.is_clean("orders-0") == clean
+    home.leave()
+
+
+def test_a_mark_that_cannot_be_taken_away_lets_nobody_in(tmp_path: Path) -> None:
+    (tmp_path / MARK).touch()
+
+    def refuse(path: io.StrPath) -> None:
+        raise OSError(5, "I/O error", os.fspath(path))
+
+    with io.calls_replaced(io.Calls(unlink=refuse)), pytest.raises(OSError, match="I/O"):
+        data_directory.enter(tmp_path)
+    home = data_directory.enter(tmp_path)  # the lock was let go of
+    assert home.was_clean
+    home.leave()
+
+
+# One life, many residents
+
+
+def test_residents_share_one_lock_until_the_last_has_left(tmp_path: Path) -> None:
+    first, second = data_directory.enter(tmp_path), data_directory.enter(tmp_path)
+    first.leave()
+    first.leave()
+    assert (tmp_path / ".lock").exists()
+    second.leave()
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_a_directory_is_the_same_under_another_name(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    first, second = data_directory.enter(tmp_path / "data"), data_directory.enter(tmp_path / "link")
+    first.claim("orders-0")
+    with pytest.raises(LogLockedError):
+        second.claim("orders-0")
+    first.leave()
+    second.claim("orders-0")
+    second.leave()
+
+
+def test_a_child_after_a_fork_neither_lives_there_nor_ends_the_life(tmp_path: Path) -> None:
+    home = data_directory.enter(tmp_path)
+    answer = tmp_path / "answer"
+    child = os.fork()
+    if child == 0:
+        home.leave()
+        try:
+            data_directory.enter(tmp_path)
+        except LogLockedError:
+            answer.write_text("locked")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert answer.read_text() == "locked"
+    assert (tmp_path / ".lock").exists()
+    home.leave()
+
+
+# Checkpoints
+
+
+def test_what_is_noted_is_said_at_once_and_written_when_asked(tmp_path: Path) -> None:
+    home = data_directory.enter(tmp_path)
+    assert home.offsets_of(ORDERS) == PartitionOffsets(0, 0, None)
+    home.note(ORDERS, recovery_point=7, log_start_offset=3, high_watermark=9)
+    assert home.offsets_of(ORDERS) == PartitionOffsets(7, 3, 9)
+    assert not (tmp_path / RECOVERY_POINTS).exists()
+    home.write_checkpoints()
+    assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n1\norders 0 7\n"
+    assert (tmp_path / LOG_STARTS).read_text() == "0\n1\norders 0 3\n"
+    assert (tmp_path / HIGH_WATERMARKS).read_text() == "0\n1\norders 0 9\n"
+    home.leave()
+
+
+def test_entries_of_others_stay_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / RECOVERY_POINTS).write_text("0\n3\nzebra 5 50\norders 0 1\nclicks 3 30\n")
+    home = data_directory.enter(tmp_path)
+    home.note(ORDERS, recovery_point=7)
+    home.leave()
+    assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n3\nzebra 5 50\norders 0 7\nclicks 3 30\n"
+
+
+def test_checkpoints_that_say_the_same_are_not_written_again(tmp_path: Path) -> None:
+    (tmp_path / RECOVERY_POINTS).write_text("0\n1\norders 0 7\n")
+    before = (tmp_path / RECOVERY_POINTS).stat().st_ino
+    home = data_directory.enter(tmp_path)
+    home.note(ORDERS, recovery_point=7)
+    home.leave()
+    assert (tmp_path / RECOVERY_POINTS).stat().st_ino == before
+
+
+def test_a_log_start_at_the_first_segment_needs_no_entry(tmp_path: Path) -> None:
+    home = data_directory.enter(tmp_path)
+    home.note(ORDERS, log_start_offset=5, first_offset=0)
+    assert home.offsets_of(ORDERS).log_start_offset == 5
+    home.note(ORDERS, log_start_offset=5, first_offset=5)
+    home.leave()
+    assert (
+        not (tmp_path / LOG_STARTS).exists() or "orders" not in (tmp_path / LOG_STARTS).read_text()
+    )
+
+
+def test_a_malformed_checkpoint_says_nothing_and_is_told(tmp_path: Path) -> None:
+    (tmp_path / RECOVERY_POINTS).write_text("0\n-1\nclicks 3 30\n")
+    (tmp_path / LOG_STARTS).write_text("0\n1\nclicks 3 2\n")
+    home = data_directory.enter(tmp_path)
+    assert home.offsets_of(CLICKS) == PartitionOffsets(0, 2, None)
+    assert [os.path.basename(error.path or "") for error in home.findings] == [RECOVERY_POINTS]
+    home.leave()
+
+
+def test_negative_offsets_count_as_none(tmp_path: Path) -> None:
+    (tmp_path / RECOVERY_POINTS).write_text("0\n1\nclicks 3 -30\n")
+    home = data_directory.enter(tmp_path)
+    assert home.offsets_of(CLICKS).recovery_point == 0
+    home.leave()
+
+
+@pytest.mark.parametrize("topic", ["two words", "line\nfeed", "\udcff"])
+def test_names_that_no_line_can_hold_are_not_noted(tmp_path: Path, topic: str) -> None:
+    home = data_directory.enter(tmp_path)
+    home.note(TopicPartition(topic, 0), recovery_point=1, log_start_offset=1, high_watermark=1)
+    home.leave()
+    assert not (tmp_path / RECOVERY_POINTS).exists()
+
+
+def test_a_partition_that_is_forgotten_leaves_no_entry(tmp_path: Path) -> None:
+    home = data_directory.enter(tmp_path)
+    home.note(ORDERS, recovery_point=1, log_start_offset=1, high_watermark=1)
+    home.note(CLICKS, recovery_point=2)
+    home.write_checkpoints()
+    home.forget(ORDERS)
+    home.leave()
+    assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n1\nclicks 3 2\n"
+    assert (tmp_path / LOG_STARTS).read_text() == "0\n0\n"
+
+
+def test_a_partition_that_is_forgotten_does_not_keep_the_mark_away(tmp_path: Path) -> None:
+    (tmp_path / MARK).touch()
+    with_all, home = data_directory.enter(tmp_path), data_directory.enter(tmp_path)
+    home.claim("orders-0")
+    home.mark_loaded()
+    home.leave(clean=False)
+    with_all.forget(ORDERS)
+    with_all.leave()
+    assert (tmp_path / MARK).exists()
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_no_mark_and_no_lock(tmp_path: Path) -> None:
+    (tmp_path / MARK).touch()
+    home = data_directory.enter(tmp_path)
+    home.note(ORDERS, recovery_point=1)
+
+    def full(_source: io.StrPath, target: io.StrPath) -> None:
+        raise OSError(28, "No space left on device", os.fspath(target))
+
+    with io.calls_replaced(io.Calls(rename=full)), pytest.raises(OSError, match="No space"):
+        home.leave()
+    assert not (tmp_path / MARK).exists()
+    data_directory.enter(tmp_path).leave()
+
+
+def test_the_mark_is_the_last_thing_and_all_before_it_is_lasting(tmp_path: Path) -> None:
+    done = []
+
+    def rename(source: io.StrPath, target: io.StrPath) -> None:
+        done.append(os.path.basename(os.fspath(target)))
+        os.replace(source, target)
+
+    def flush(fd: int) -> None:
+        done.append("flush")
+        os.fsync(fd)
+
+    home = data_directory.enter(tmp_path)
+    home.note(ORDERS, recovery_point=1, log_start_offset=2, high_watermark=3)
+    with io.calls_replaced(io.Calls(rename=rename, fsync=flush)):
+        home.leave()
+    names = [RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, MARK]
+    assert done == [step for name in names for step in (name, "flush")]
+
+
+def test_the_mark_is_lastingly_gone_when_enter_returns(tmp_path: Path) -> None:
+    (tmp_path / MARK).touch()
+    done = []
+
+    def unlink(path: io.StrPath) -> None:
+        done.append(os.path.basename(os.fspath(path)))
+        os.unlink(path)
+
+    def flush(fd: int) -> None:
+        done.append("flush")
+        os.fsync(fd)
+
+    with io.calls_replaced(io.Calls(unlink=unlink, fsync=flush)):
+        home = data_directory.enter(tmp_path)
+    assert done == [MARK, "flush"]
+    home.leave()
+
+
+def test_others_note_while_checkpoints_are_written(tmp_path: Path) -> None:
+    home = data_directory.enter(tmp_path)
+    home.note(ORDERS, recovery_point=1)
+    started, go_on = threading.Event(), threading.Event()
+
+    def rename(source: io.StrPath, target: io.StrPath) -> None:
+        started.set()
+        assert go_on.wait(10)
+        os.replace(source, target)
+
+    with io.calls_replaced(io.Calls(rename=rename)):
+        writer = threading.Thread(target=home.write_checkpoints)
+        writer.start()
+        assert started.wait(10)
+        home.note(CLICKS, recovery_point=2)
+        go_on.set()
+        writer.join()
+    assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n1\norders 0 1\n"
+    home.write_checkpoints()
+    assert (tmp_path / RECOVERY_POINTS).read_text() == "0\n2\norders 0 1\nclicks 3 2\n"
+    home.leave()
+
+
+def test_who_has_left_writes_nothing(tmp_path: Path) -> None:
+    home = data_directory.enter(tmp_path)
+    home.leave()
+    home.note(ORDERS, recovery_point=1)
+    with pytest.raises(KsegError, match="no longer"):
+        home.write_checkpoints()
+    assert not (tmp_path / RECOVERY_POINTS).exists()
+
+
+def test_who_is_refused_before_loading_does_not_vouch_for_a_log_that_failed(
+    tmp_path: Path,
+) -> None:
+    partition(tmp_path, "orders-0")
+    (tmp_path / MARK).touch()
+    others = data_directory.enter(tmp_path)
+    worked_in(tmp_path, "orders-0", clean=False)
+    refused = data_directory.enter(tmp_path)
+    refused.claim("orders-0")
+    refused.leave()
+    assert not others.is_clean("orders-0")
+    others.leave()
+    assert not (tmp_path / MARK).exists()
+
+
+# What files go on the word of
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_checkpoints_are_lasting_before_anybody_is_let_in(tmp_path: Path, clean: bool) -> None:
+    partition(tmp_path, "orders-0")
+    if clean:
+        (tmp_path / MARK).touch()
+    flushed: list[bool] = []
+
+    def fsync(fd: int) -> None:
+        flushed.append(os.path.samestat(os.fstat(fd), os.stat(tmp_path)))
+
+    with io.calls_replaced(io.Calls(fsync=fsync)):
+        home = data_directory.enter(tmp_path)
+    assert flushed == [True]
+    home.leave()
+
+
+def test_what_a_log_noted_before_it_failed_is_written_before_it_is_loaded(tmp_path: Path) -> None:
+    partition(tmp_path, "orders-0")
+    others = data_directory.enter(tmp_path)
+    failed = data_directory.enter(tmp_path)
+    failed.claim("orders-0")
+    failed.settle_offsets()
+    failed.mark_loaded()
+    failed.note(ORDERS, log_start_offset=16)
+    failed.leave(clean=False)
+    assert not (tmp_path / LOG_STARTS).exists()
+    again = data_directory.enter(tmp_path)
+    again.claim("orders-0")
+
+    def refuse(*_arguments: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with io.calls_replaced(io.Calls(pwritev=refuse)), pytest.raises(OSError, match="No space"):
+        again.settle_offsets()
+    again.settle_offsets()
+    assert (tmp_path / LOG_STARTS).read_text() == "0\n1\norders 0 16\n"
+    again.leave()
+    others.leave()

@@ -1,0 +1,282 @@
+"""Log: a directory's segments as one row, its bounds, its damage, and files that go away."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from kseg import CorruptIndexError, CorruptRecordError, Log, NotALogError, OffsetOutOfRangeError
+from kseg.constants import StopReason
+from kseg.files.checkpoints import EpochEntry
+from kseg.log.reader import view
+from tests.builders import batch, message07, messages07, record, write_segment
+from tests.unit.files.index_bytes import offset_index
+from tests.unit.log.brute import partitions_of, rows, sound_segments
+
+
+def one(offset: int, value: bytes = b"value", timestamp: int = 0) -> bytes:
+    return batch([record(value, timestamp=timestamp)], base_offset=offset)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """`orders-3` with offsets 2 to 10 in four segments, the last one empty."""
+    directory = tmp_path / "orders-3"
+    for base in (2, 5, 8):
+        write_segment(directory, base, *(one(at) for at in range(base, base + 3)))
+    write_segment(directory, 11)
+    return directory
+
+
+def offsets(directory: Path, **where: object) -> list[int]:
+    with Log.open(directory) as log:
+        return [row["offset"] for row in rows(log.read(fields=("offset",), **where))]  # type: ignore[arg-type]
+
+
+def test_a_log_knows_its_name_bounds_and_segments(orders: Path) -> None:
+    with Log.open(orders) as log:
+        assert (log.topic, log.partition) == ("orders", 3)
+        assert [info.base_offset for info in log.segments] == [2, 5, 8, 11]
+        assert [info.is_last for info in log.segments] == [False, False, False, True]
+        assert (log.log_start_offset, log.log_end_offset, log.last_stable_offset) == (2, 11, 11)
+        assert log.leader_epochs == ()
+        assert repr(log) == f"Log({str(orders)!r}, 4 segments)"
+    moved = orders.rename(orders.with_name("a copy"))
+    with Log.open(moved) as log:
+        assert (log.topic, log.partition, log.log_start_offset) == (None, None, 2)
+
+
+def test_offsets_are_read_across_segments(orders: Path) -> None:
+    everything = list(range(2, 11))
+    for start in (None, 0, 2, 4, 5, 7, 10, 11, 99):
+        for end in (None, 0, 2, 3, 5, 8, 11, 99):
+            wanted = [at for at in everything if (start or 0) <= at < (99 if end is None else end)]
+            assert offsets(orders, start_offset=start, end_offset=end) == wanted
+    with Log.open(orders) as log:
+        assert [r.offset for r in log.records(start_offset=9)] == [9, 10]
+
+
+def test_fixture_partitions_read_as_their_segments_do(fixture_case: Path) -> None:
+    for directory in partitions_of(fixture_case)[:4]:
+        wholes = sound_segments(directory)
+        with Log.open(directory) as log:
+            if len(wholes) != len(log.segments):
+                continue
+            start = log.log_start_offset
+            expected = [at for whole in wholes for at in whole.offsets.tolist() if at >= start]
+            got = rows(log.read(fields=("offset",), control=True, max_rows=50))
+            assert [row["offset"] for row in got] == expected
+            ends = [int(whole.table.last_offset[-1]) + 1 for whole in wholes if len(whole.table)]
+            if not log.segments[-1].files.kafka07:
+                assert log.log_end_offset == (ends[-1] if ends else log.segments[-1].base_offset)
+
+
+def test_deleted_records_are_neither_read_nor_found(orders: Path) -> None:
+    checkpoint = orders.parent / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n2\norders 2 9\norders 3 6\n")
+    with Log.open(orders) as log:
+        assert log.log_start_offset == 6
+        assert log.lookup(6).base_offset == 6
+        for gone in (2, 5):
+            with pytest.raises(OffsetOutOfRangeError, match="6 to 10"):
+                log.lookup(gone)
+        found = log.lookup_time(0)
+        assert found is not None
+        assert found.offset == 6
+    assert offsets(orders) == offsets(orders, start_offset=3) == [6, 7, 8, 9, 10]
+    for text in ("nonsense", "0\n1\norders 3 -9\n", "0\n1\norders 3 1\n", ""):
+        checkpoint.write_text(text)
+        assert offsets(orders) == list(range(2, 11))
+
+
+def test_the_end_is_behind_the_last_whole_batch(orders: Path) -> None:
+    tail = write_segment(orders, 11, one(11), one(12)[:-1])
+    with Log.open(orders) as log:
+        assert log.log_end_offset == 12
+    offset_index(tail.with_suffix(".index"), [(0, len(one(11)))])
+    with Log.open(orders) as log:
+        assert log.log_end_offset == 12
+    for garbage in (b"\xff" * 16, bytes(160), b"\x00\x00\x00\x01\x00\x00\x00\x07"):
+        tail.with_suffix(".index").write_bytes(garbage)
+        with Log.open(orders) as log:
+            assert log.log_end_offset == 12
+    for path in orders.glob("*.log"):
+        path.write_bytes(b"")
+    with Log.open(orders) as log:
+        assert log.log_end_offset == 11
+
+
+def test_a_kafka_07_log_counts_in_bytes(tmp_path: Path) -> None:
+    first = messages07([b"a", b"b"])
+    write_segment(tmp_path, 0, first, suffix=".kafka")
+    second = message07(b"c") + messages07([b"d", b"e"], codec=1)
+    write_segment(tmp_path, len(first), second, suffix=".kafka")
+    size = len(message07(b"a"))
+    assert offsets(tmp_path) == [0, size, 2 * size, 3 * size, 3 * size]
+    with Log.open(tmp_path) as log:
+        assert log.log_end_offset == len(first) + len(second)
+        assert [r.value for r in log.records()] == [b"a", b"b", b"c", b"d", b"e"]
+        assert log.lookup(size).position == size
+        assert log.lookup(2 * size).position == 0
+
+
+def test_leader_epochs_are_read_from_their_checkpoint(orders: Path) -> None:
+    checkpoint = orders / "leader-epoch-checkpoint"
+    checkpoint.write_text("0\n2\n0 2\n4 7\n")
+    with Log.open(orders) as log:
+        assert log.leader_epochs == (EpochEntry(0, 2), EpochEntry(4, 7))
+    checkpoint.write_text("0\n3\n0 2\n")
+    with Log.open(orders) as log, pytest.raises(CorruptIndexError) as caught:
+        _ = log.leader_epochs
+    assert caught.value.path == str(checkpoint)
+
+
+# ---- damage
+# ---------------------------------------------------------------------------------
+
+#: What happens to a segment: what stops the walk there.
+DAMAGE = {
+    "torn": (lambda data: data[:-1], StopReason.BAD_LENGTH),
+    "zeros": (lambda data: data[: -len(one(0))] + bytes(len(one(0))), StopReason.ZERO_TAIL),
+    "length": (lambda data: data[:8] + bytes(4) + data[12:], StopReason.BAD_LENGTH),
+    "magic": (lambda data: data[:16] + b"\x05" + data[17:], StopReason.BAD_MAGIC),
+    "checksum": (lambda data: data[:70] + b"??" + data[72:], StopReason.BAD_CRC),
+}
+LOST = {"torn": [7], "zeros": [7], "length": [5, 6, 7], "magic": [5, 6, 7], "checksum": [5]}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+@pytest.mark.parametrize("mapping", ["always", "never"])
+def test_damage_inside_a_log_is_an_error_or_passed_over(
+    orders: Path, name: str, mapping: str
+) -> None:
+    damage, stop = DAMAGE[name]
+    path = orders / f"{5:020d}.log"
+    path.write_bytes(damage(path.read_bytes()))
+    survivors = [at for at in range(2, 11) if at not in LOST[name]]
+    position = (LOST[name][0] - 5) * len(one(0))
+    read: list[int] = []
+    with Log.open(orders, mapping=mapping) as log:  # type: ignore[arg-type]
+        with pytest.raises(CorruptRecordError) as caught:
+            read.extend(int(at) for piece in log.read(max_rows=1) for at in piece.offset)
+        assert (caught.value.path, caught.value.position) == (str(path), position)
+        assert caught.value.stop is stop
+        assert str(path) in str(caught.value)
+        assert read == [at for at in survivors if at < LOST[name][0]]
+        errors: list[CorruptRecordError] = []
+        got = rows(log.read(fields=("offset",), on_error=errors.append))  # type: ignore[arg-type]
+    assert [row["offset"] for row in got] == survivors
+    assert [(error.path, error.position) for error in errors] == [(str(path), position)]
+
+
+@pytest.mark.parametrize("name", ["torn", "zeros"])
+def test_an_unfinished_end_is_no_damage_in_the_last_segment(orders: Path, name: str) -> None:
+    (orders / f"{8:020d}.log").unlink()
+    (orders / f"{11:020d}.log").unlink()
+    path = orders / f"{5:020d}.log"
+    path.write_bytes(DAMAGE[name][0](path.read_bytes()))
+    assert offsets(orders) == [2, 3, 4, 5, 6]
+
+
+# ---- directories that are none, or change
+# ---------------------------------------------------------------------------------
+
+
+def test_directories_without_segments_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotALogError, match="empty"):
+        Log.open(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        Log.open(tmp_path / "nowhere")
+    write_segment(tmp_path / "a-0", 0, one(0))
+    with pytest.raises(NotALogError, match="not a partition"):
+        Log.open(tmp_path)
+    with pytest.raises(NotALogError):
+        Log.open(tmp_path / "a-0" / f"{0:020d}.log")
+
+
+def test_leftovers_of_the_cleaner_and_of_deletion_are_no_segments(orders: Path) -> None:
+    for suffix in (".log.deleted", ".log.cleaned", ".log.swap"):
+        write_segment(orders, 5, one(5, b"left over"), suffix=suffix)
+    with Log.open(orders) as log:
+        assert [info.base_offset for info in log.segments] == [2, 5, 8, 11]
+    assert offsets(orders) == list(range(2, 11))
+
+
+def test_a_snapshot_ends_where_the_log_ended_when_it_was_opened(orders: Path) -> None:
+    write_segment(orders, 11, one(11))
+    with Log.open(orders) as log:
+        with (orders / f"{11:020d}.log").open("ab") as file:
+            file.write(one(12))
+        write_segment(orders, 13, one(13))
+        assert [r.offset for r in log.records()][-1] == 11
+        assert log.log_end_offset == 12
+        assert [r.offset for r in log.refresh().records()][-2:] == [12, 13]
+
+
+def test_a_segment_deleted_after_the_listing_is_a_missing_file(orders: Path) -> None:
+    with Log.open(orders) as log:
+        first = log.segments[0].path
+        first.rename(f"{first}.deleted")
+        with pytest.raises(FileNotFoundError) as caught:
+            list(log.read())
+        assert caught.value.filename == str(first)
+        # What is asked for lies elsewhere: nothing is missing.
+        assert [r.offset for r in log.records(start_offset=6)] == [6, 7, 8, 9, 10]
+        again = log.refresh()
+        assert again.log_start_offset == 5
+        assert [r.offset for r in again.records()] == [5, 6, 7, 8, 9, 10]
+
+
+def test_a_segment_deleted_while_it_is_read_is_read_to_its_end(orders: Path) -> None:
+    with Log.open(orders) as log:
+        reading = log.records(end_offset=5, max_rows=1)
+        assert next(reading).offset == 2
+        first = log.segments[0].path
+        first.unlink()
+        assert [r.offset for r in reading] == [3, 4]
+
+
+def test_a_segment_deleted_while_the_log_is_opened_is_left_out(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = view.list_partition
+    first = orders / f"{2:020d}.log"
+
+    def list_then_delete(path: Path) -> object:
+        files = listed(path)
+        first.unlink(missing_ok=True)
+        return files
+
+    monkeypatch.setattr(view, "list_partition", list_then_delete)
+    with Log.open(orders) as log:
+        assert [info.base_offset for info in log.segments] == [5, 8, 11]
+
+
+def test_a_log_that_dangles_is_a_missing_file(orders: Path) -> None:
+    os.symlink("nowhere", orders / f"{14:020d}.log")
+    with Log.open(orders) as log:  # a link to nothing is no file, so no segment
+        assert log.segments[-1].base_offset == 11
+
+
+def test_threads_share_a_log(orders: Path) -> None:
+    found: list[list[int]] = []
+    with Log.open(orders) as log:
+
+        def read() -> None:
+            found.append([r.offset for r in log.records(max_rows=1)])
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == [list(range(2, 11))] * 4
+
+
+def test_a_directory_that_has_no_segment_just_now_has_no_records(tmp_path: Path) -> None:
+    path = write_segment(tmp_path / "t-0", 0, suffix=".log.deleted")
+    with Log.open(path.parent) as log:
+        assert list(log.read()) == []

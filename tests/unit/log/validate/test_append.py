@@ -1,0 +1,333 @@
+"""What validation hands on and says: heads, borrowed tails, texts, counters, arguments."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kseg import _core, _validate
+from kseg.constants import Compression, TimestampType
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    LimitExceededError,
+    OffsetsOutOfOrderError,
+    RecordFault,
+)
+from kseg.format.encode import encode_batch
+from kseg.format.options import BatchOptions
+from kseg.log.validate import rewrite
+from kseg.log.validate.append import (
+    AppendOrigin,
+    AppendRules,
+    ValidationMetrics,
+    analyze,
+    validate,
+    validate_append,
+    validate_replica,
+)
+from tests import reference
+from tests.builders import GZIP, LZ4, ZSTD, batch, messages, record, wrapper
+
+NOW = 1_700_000_000_000
+LOG_APPEND = AppendRules(timestamp_type=TimestampType.LOG_APPEND_TIME, leader_epoch=4)
+PLAIN = batch([record(b"a", timestamp=NOW), record(b"b", key=b"k", timestamp=NOW + 7)])
+COMPRESSED = batch([record(b"a" * 100, timestamp=NOW)] * 50, codec=LZ4)
+
+
+def append(data: Any, rules: AppendRules | None = None, **how: Any) -> Any:
+    how = {"next_offset": 0, "now_ms": NOW, **how}
+    return validate_append(data, rules or AppendRules(), **how)
+
+
+# Heads and tails
+
+
+@pytest.mark.parametrize("data", [PLAIN, COMPRESSED], ids=["plain", "compressed"])
+def test_a_head_of_21_bytes_is_all_that_changes_where_times_stay(data: bytes) -> None:
+    taken = append(data, AppendRules(leader_epoch=9), next_offset=2**40)
+    assert len(taken.head) == 21
+    assert taken.head[8:12] == data[8:12]
+    assert taken.head[16:21] == data[16:21]
+    (header,) = reference.walk(taken.to_bytes()).batches
+    assert (header.base_offset, header.leader_epoch) == (2**40, 9)
+
+
+@pytest.mark.parametrize("data", [PLAIN, COMPRESSED], ids=["plain", "compressed"])
+def test_a_head_of_43_bytes_is_all_that_changes_where_times_change(data: bytes) -> None:
+    taken = append(data, LOG_APPEND, next_offset=5)
+    assert len(taken.head) == 43
+    (header,) = reference.walk(taken.to_bytes()).batches
+    header.ensure_valid()
+    assert (header.max_timestamp, header.timestamp_type) == (NOW, 1)
+    assert header.base_timestamp == NOW
+
+
+def test_a_wrapper_s_head_has_26_bytes() -> None:
+    data = wrapper([record(timestamp=NOW)] * 3, magic=1, codec=GZIP)
+    taken = append(data, AppendRules(magic=1))
+    assert (len(taken.head), taken.to_bytes()) == (26, data)
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray, memoryview], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("data", [PLAIN, COMPRESSED], ids=["plain", "compressed"])
+def test_the_tail_is_the_caller_s_own_bytes(data: bytes, make: Any) -> None:
+    given = make(data)
+    taken = append(given)
+    head, tail = taken.parts()
+    assert tail.obj is (data if make is memoryview else given)
+    assert (head + bytes(tail), len(taken)) == (taken.to_bytes(), len(data))
+
+
+def test_what_is_built_anew_borrows_nothing() -> None:
+    taken = append(PLAIN, AppendRules(compression=Compression.GZIP))
+    assert (bytes(taken.tail), taken.in_place, taken.sizes_maybe_changed) == (b"", False, True)
+
+
+def test_bytes_of_any_shape_are_taken() -> None:
+    column = np.frombuffer(PLAIN, np.int8)
+    assert append(memoryview(column)).to_bytes()[21:] == PLAIN[21:]
+
+
+def test_a_batch_that_was_just_built_is_taken() -> None:
+    built = encode_batch({"value": [b"a", b"b"]}, BatchOptions(), base_offset=0)
+    assert append(built, next_offset=7).to_bytes()[21:] == built.data[21:]
+    as_replica = validate_replica(built, AppendRules(), next_offset=0)
+    assert as_replica.to_bytes() == built.data
+
+
+@pytest.mark.parametrize("size", [0, 1, 22, 37, 1000, 70_000])
+def test_a_changed_head_s_checksum_is_that_of_the_whole_batch(size: int) -> None:
+    data = batch([record(bytes(size), timestamp=5)])
+    for now in (0, 1, 2**62, 2**63 - 1):
+        taken = append(data, LOG_APPEND, now_ms=now).to_bytes()
+        assert int.from_bytes(taken[17:21], "big") == _core.crc32c(taken[21:])
+
+
+def test_one_call_and_step_by_step_come_to_the_same() -> None:
+    for rules in (AppendRules(), LOG_APPEND, AppendRules(compacted=True)):
+        for data in (PLAIN, batch([record(key=b"k", timestamp=5)], max_timestamp=99)):
+            answers = []
+            for how in (validate_append, validate):
+                try:
+                    taken = how(data, rules, next_offset=3, now_ms=NOW)
+                except InvalidRecordError as error:
+                    answers.append(str(error))
+                else:
+                    fields = {name: getattr(taken, name) for name in taken.__slots__}
+                    answers.append({**fields, "tail": bytes(taken.tail)})
+            assert answers[0] == answers[1]
+
+
+# Results
+
+
+def test_times_of_none_have_no_offset() -> None:
+    taken = append(batch([record(timestamp=-1)] * 2))
+    assert (taken.max_timestamp, taken.offset_of_max_timestamp) == (-1, -1)
+    # What is left compressed names its last offset all the same, as Kafka does.
+    taken = append(batch([record(timestamp=-1)] * 2, codec=GZIP))
+    assert (taken.max_timestamp, taken.offset_of_max_timestamp) == (-1, 1)
+
+
+def test_log_append_time_is_told_only_where_it_is_given() -> None:
+    assert append(PLAIN).log_append_time == -1
+    assert append(PLAIN, LOG_APPEND).log_append_time == NOW
+
+
+def test_a_replica_s_wrappers_are_not_counted() -> None:
+    rules = AppendRules(origin=AppendOrigin.REPLICATION, magic=1)
+    data = wrapper([record()] * 3, magic=1, codec=GZIP, base_offset=10)
+    kept = validate_replica(data, rules, next_offset=12)
+    assert (kept.record_count, kept.first_offset, kept.next_offset) == (-1, 12, 13)
+
+
+def test_a_replica_does_not_go_back() -> None:
+    data = batch([record()], base_offset=7)
+    with pytest.raises(OffsetsOutOfOrderError, match="offset 7 where the log goes on at 8"):
+        validate_replica(data, AppendRules(), next_offset=8)
+
+
+@pytest.mark.parametrize("data", [b"", PLAIN[:50]])
+def test_nothing_whole_is_nothing_to_append(data: bytes) -> None:
+    with pytest.raises((CorruptRecordError, InvalidRecordError), match=r"no (whole )?batch"):
+        append(data)
+    with pytest.raises(InvalidRecordError, match="no whole batch"):
+        validate_replica(data, AppendRules(), next_offset=0)
+    assert analyze(data, AppendRules()).valid_bytes == 0
+
+
+def test_headers_are_summed_up() -> None:
+    data = b"".join(
+        [
+            batch([record(timestamp=5)] * 2, base_offset=3, leader_epoch=1, codec=GZIP),
+            batch([record(timestamp=9)] * 3, base_offset=5, leader_epoch=2),
+            batch([record(timestamp=9)], base_offset=9, leader_epoch=2),
+        ]
+    )
+    rules = AppendRules(origin=AppendOrigin.REPLICATION)
+    info = analyze(data + data[:20], rules, keep_offsets=True)
+    assert (info.first_offset, info.last_offset, info.last_offset_of_first_batch) == (3, 9, 4)
+    assert (info.max_timestamp, info.offset_of_max_timestamp) == (9, 7)
+    assert (info.source, info.last_leader_epoch) == (Compression.GZIP, 2)
+    assert (info.valid_bytes, info.monotonic, len(info.table)) == (len(data), True, 3)
+
+
+def test_the_first_bad_batch_is_named() -> None:
+    good = batch([record()], base_offset=0)
+    bad = batch([record(b"a much longer record")], base_offset=1, crc=1)
+    rules = AppendRules(origin=AppendOrigin.REPLICATION)
+    with pytest.raises(CorruptRecordError) as caught:
+        analyze(good + bad + bad, rules)
+    assert (caught.value.position, caught.value.offset) == (len(good), 1)
+    assert "checksum" in str(caught.value)
+
+
+@pytest.mark.parametrize("zeros", [11, 12, 40])
+def test_zeros_behind_a_batch_are_corrupt_once_they_show_a_size(zeros: int) -> None:
+    data = PLAIN + bytes(zeros)
+    with pytest.raises(CorruptRecordError, match="zero" if zeros > 11 else "no whole batch"):
+        append(data)
+    if zeros < 12:
+        assert validate_replica(data, AppendRules(), next_offset=0).record_count == 2
+    else:
+        with pytest.raises(CorruptRecordError, match="zero"):
+            validate_replica(data, AppendRules(), next_offset=0)
+
+
+# Texts and counters
+
+
+def test_an_error_shows_three_records_and_keeps_all() -> None:
+    data = batch([record(timestamp=time) for time in (NOW, 1, 2, 3, 4)], codec=GZIP)
+    rules = AppendRules(timestamp_before_max_ms=10, compacted=True)
+    with pytest.raises(InvalidTimestampError) as caught:
+        append(batch([record(timestamp=time, key=b"k") for time in (NOW, 1, 2, 3, 4)]), rules)
+    error = caught.value
+    assert [fault.record_index for fault in error.record_errors] == [1, 2, 3, 4]
+    text = f"timestamp 1 is more than 10 ms older than {NOW}"
+    assert error.record_errors[0] == RecordFault(1, f"its {text}")
+    assert "record 3: " in str(error)
+    assert "record 4: " not in str(error)
+    assert str(error).endswith("; and 1 more")
+    assert (error.position, error.offset) == (0, 0)
+    with pytest.raises(InvalidRecordError, match=r"5 of the batch's records.* no key, which"):
+        append(data, AppendRules(compacted=True))
+
+
+def test_errors_keep_their_records_through_pickle() -> None:
+    with pytest.raises(InvalidTimestampError) as caught:
+        append(PLAIN, AppendRules(timestamp_after_max_ms=3), now_ms=NOW)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.record_errors == caught.value.record_errors != ()
+    assert str(again) == str(caught.value)
+
+
+def test_counters_go_on_from_append_to_append() -> None:
+    metrics = ValidationMetrics()
+    for _ in range(2):
+        with pytest.raises(InvalidRecordError):
+            append(PLAIN, AppendRules(compacted=True), metrics=metrics)
+    append(PLAIN, metrics=metrics)
+    assert metrics == ValidationMetrics(no_key_compacted=2)
+
+
+def test_a_plain_message_in_the_middle_is_named_by_its_position() -> None:
+    data = messages([record(timestamp=time) for time in (NOW, 1, 2)], magic=1, base_offset=4)
+    with pytest.raises(InvalidTimestampError) as caught:
+        append(data, AppendRules(magic=1, timestamp_before_max_ms=10))
+    assert (caught.value.position, caught.value.offset) == (len(data) // 3, 5)
+    assert [fault.record_index for fault in caught.value.record_errors] == [0]
+
+
+def test_a_batch_that_inflates_too_far_is_refused() -> None:
+    rules = AppendRules(inflated_bytes_max=1000)
+    with pytest.raises(LimitExceededError) as caught:
+        append(COMPRESSED, rules)
+    assert (caught.value.position, caught.value.offset) == (0, 0)
+    # The arena is used again, and the next append is none the worse for it.
+    assert append(COMPRESSED).record_count == 50
+
+
+def test_a_very_large_batch_is_not_held_on_to() -> None:
+    data = batch([record(bytes(65 << 20), timestamp=NOW)], codec=ZSTD)
+    assert append(data).record_count == 1
+    assert rewrite._kept.arena.capacity == 0
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"magic": 3}, "magic is 0, 1 or 2"),
+        ({"timestamp_type": TimestampType.NO_TIMESTAMP_TYPE}, "create time or log append"),
+        ({"timestamp_before_max_ms": -1}, "timestamp_before_max_ms is 0"),
+        ({"timestamp_after_max_ms": 2**63}, "timestamp_after_max_ms is 0"),
+        ({"leader_epoch": -2}, "leader_epoch is -1"),
+        ({"level": 3}, "a level needs a codec"),
+        ({"level": 10, "compression": Compression.GZIP}, "gzip has levels 1 to 9"),
+        ({"compression": Compression.ZSTD, "magic": 1}, "magic 1 has no zstd"),
+        ({"compression": 9}, "9"),
+        ({"origin": 9}, "9"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        AppendRules(**arguments)
+
+
+@pytest.mark.parametrize("offset", [-1, 2**63])
+def test_the_next_offset_has_64_bits(offset: int) -> None:
+    for how in (validate, validate_append):
+        with pytest.raises(ValueError, match="next_offset is 0"):
+            how(PLAIN, AppendRules(), next_offset=offset, now_ms=NOW)
+    with pytest.raises(ValueError, match="next_offset is 0"):
+        validate_replica(PLAIN, AppendRules(), next_offset=offset)
+
+
+@pytest.mark.parametrize("base_offset", [2**63 - 1, -(2**63), 2**62])
+@pytest.mark.parametrize("delta", [0, 1, 2])
+def test_a_header_that_lies_does_not_lead_offsets_astray(base_offset: int, delta: int) -> None:
+    data = batch([record()] * 3, base_offset=base_offset, last_offset_delta=delta)
+    rules = AppendRules(origin=AppendOrigin.COORDINATOR)
+    taken = append(data, rules, next_offset=2**63 - 2**33)
+    stepwise = validate(data, rules, next_offset=2**63 - 2**33, now_ms=NOW)
+    assert (taken.next_offset, taken.to_bytes()) == (stepwise.next_offset, stepwise.to_bytes())
+    (header,) = reference.walk(taken.to_bytes()).batches
+    assert header.last_offset == taken.last_offset == 2**63 - 2**33 + 2
+
+
+@pytest.mark.parametrize("base_offset", [2**63 - 1, -(2**63), 2**62])
+@pytest.mark.parametrize("delta", [5, -5, 2**31 - 1, -(2**31)])
+def test_a_batch_that_would_lie_over_the_one_before_it_is_refused(
+    base_offset: int, delta: int
+) -> None:
+    data = batch([record()], base_offset=base_offset, last_offset_delta=delta)
+    rules = AppendRules(origin=AppendOrigin.COORDINATOR)
+    for how in (append, partial(validate, now_ms=NOW)):
+        with pytest.raises(InvalidRecordError, match="1 records, and"):
+            how(data, rules, next_offset=2**63 - 2**33)
+
+
+def test_faults_of_another_width_are_refused() -> None:
+    asked: dict[str, Any] = {
+        "log_append": False,
+        "compacted": False,
+        "create_time": True,
+        "now": 0,
+        "before_max": 0,
+        "after_max": 0,
+        "faults": np.empty((0, 3), np.int64),
+    }
+    header = {"count": 1, "base_offset": 0, "base_timestamp": 0, "max_timestamp": 0}
+    with pytest.raises(ValueError, match="wrong width"):
+        _validate.examine_records(b"", skip=False, **header, **asked)
+    with pytest.raises(ValueError, match="wrong width"):
+        _validate.examine_messages(b"", inner=True, magic=1, offset=0, timestamp=0, **asked)

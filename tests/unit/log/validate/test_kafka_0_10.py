@@ -1,0 +1,450 @@
+"""The 0.10.1 rules: what stays in place, what is made anew, what is refused and why."""
+
+from __future__ import annotations
+
+from itertools import product
+from struct import pack
+from typing import Any
+
+import pytest
+
+from kseg.constants import Compression, TimestampType
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    LimitExceededError,
+)
+from kseg.format.message import Message
+from kseg.format.message_set import MessageSet
+from kseg.log.validate.kafka_0_10 import Validated010, validate_0_10
+from tests import builders
+from tests.builders import Record, record
+from tests.reference_codecs import crc32
+
+CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
+NONE, GZIP, SNAPPY, LZ4, ZSTD = Compression
+#: Source and target codec: each way through.
+PATHS = list(product([NONE, GZIP], repeat=2))
+CODECS = [GZIP, SNAPPY, LZ4]
+NOW = 1_000_000
+#: Each within a hundred of NOW, the largest in the middle.
+TIMES = [NOW - 100, NOW + 100, NOW + 50]
+GIVEN = [
+    record(value, key=b"k", timestamp=at)
+    for value, at in zip([b"a", b"b", b"c"], TIMES, strict=True)
+]
+
+
+def validate(data: bytes, **rules: Any) -> Validated010:
+    defaults: dict[str, Any] = {"next_offset": 50, "now_ms": NOW, "source": NONE, "target": NONE}
+    return validate_0_10(data, **{**defaults, **rules})
+
+
+def read(data: bytes) -> list[tuple[int, int, bytes | None]]:
+    """Offset, timestamp and value of each message, all of them checked."""
+    found = list(MessageSet(data).deep())
+    for each in found:
+        each.message.ensure_valid()
+    return [(each.offset, each.message.timestamp, each.message.value) for each in found]
+
+
+def outcome(result: Validated010) -> tuple[int, int, int, bool]:
+    return (
+        result.next_offset,
+        result.max_timestamp,
+        result.offset_of_max_timestamp,
+        result.sizes_maybe_changed,
+    )
+
+
+def only(data: bytes) -> Message:
+    (found,) = MessageSet(data).shallow()
+    return found.message
+
+
+# Both codecs none
+
+
+def test_plain_messages_of_the_right_magic_only_get_their_offsets() -> None:
+    result = validate(builders.messages(GIVEN, magic=1, base_offset=3))
+    assert result.messages == builders.messages(GIVEN, magic=1, base_offset=50)
+    assert outcome(result) == (53, NOW + 100, 51, False)
+
+
+def test_plain_messages_of_magic_0_have_no_largest_timestamp() -> None:
+    result = validate(builders.messages(GIVEN, magic=0), magic=0, timestamp_type=LOG_APPEND)
+    assert result.messages == builders.messages(GIVEN, magic=0, base_offset=50)
+    assert outcome(result) == (53, -1, -1, False)
+
+
+def test_log_append_time_is_stamped_on_each_plain_message() -> None:
+    result = validate(builders.messages(GIVEN, magic=1), timestamp_type=LOG_APPEND)
+    stamped = [record(each.value, key=each.key, timestamp=NOW) for each in GIVEN]
+    expected = builders.messages(stamped, magic=1, base_offset=50, log_append=True)
+    assert result.messages == expected
+    assert outcome(result) == (53, NOW, 50, False)
+
+
+def test_stamping_leaves_attribute_bits_without_a_meaning() -> None:
+    data = builders.message(record(b"v"), magic=1, attributes=0xF0)
+    assert only(validate(data, timestamp_type=LOG_APPEND).messages).attributes == 0xF8
+    assert only(validate(data).messages).attributes == 0xF0
+
+
+@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
+def test_plain_messages_of_magic_0_are_converted_upwards(kind: TimestampType) -> None:
+    source = builders.messages(GIVEN, magic=0)
+    result = validate(source, timestamp_type=kind)
+    time = NOW if kind == LOG_APPEND else -1
+    given = [record(each.value, key=each.key, timestamp=time) for each in GIVEN]
+    assert result.messages == builders.messages(
+        given, magic=1, base_offset=50, log_append=kind == LOG_APPEND
+    )
+    assert len(result.messages) == len(source) + 8 * len(GIVEN)
+    assert outcome(result) == (53, time, 50 if kind == LOG_APPEND else -1, True)
+
+
+def test_plain_messages_of_magic_1_are_converted_downwards() -> None:
+    source = builders.messages(GIVEN, magic=1)
+    result = validate(source, magic=0)
+    assert result.messages == builders.messages(GIVEN, magic=0, base_offset=50)
+    assert len(result.messages) == len(source) - 8 * len(GIVEN)
+    assert outcome(result) == (53, -1, -1, True)
+
+
+def test_a_message_of_the_wanted_magic_stays_when_others_are_converted() -> None:
+    old, new = builders.messages(GIVEN[:1], magic=0), builders.messages(GIVEN[1:], magic=1)
+    result = validate(old + new)
+    assert read(result.messages) == [(50, -1, b"a"), (51, NOW + 100, b"b"), (52, NOW + 50, b"c")]
+    assert outcome(result) == (53, NOW + 100, 51, True)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_cut_off_last_message_is_left_out(magic: int) -> None:
+    whole = builders.messages(GIVEN, magic=1)
+    assert validate(whole[:-1], magic=magic) == validate(
+        builders.messages(GIVEN[:2], magic=1), magic=magic
+    )
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_no_messages_stay_no_messages(magic: int) -> None:
+    assert validate(b"", magic=magic) == Validated010(b"", 50, -1, -1, False)
+
+
+def test_the_set_that_was_given_stays_as_it_is() -> None:
+    for data in (
+        builders.messages(GIVEN, magic=1),
+        builders.wrapper(GIVEN, magic=1, codec=GZIP),
+    ):
+        given = bytearray(data)
+        validate(given, source=GZIP, target=GZIP, timestamp_type=LOG_APPEND)
+        validate(given, timestamp_type=LOG_APPEND)
+        assert given == data
+
+
+# Compressed, in place
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_wrapper_in_order_only_gets_its_offset(codec: Compression) -> None:
+    source = builders.wrapper(GIVEN, magic=1, codec=codec)
+    result = validate(source, source=codec, target=codec)
+    assert result.messages == pack(">q", 52) + source[8:]
+    assert outcome(result) == (53, NOW + 100, 52, False)
+
+
+def test_a_wrong_timestamp_of_a_wrapper_is_put_right() -> None:
+    source = builders.wrapper(GIVEN, magic=1, codec=GZIP, timestamp=5)
+    result = validate(source, source=GZIP, target=GZIP)
+    wrapper = only(result.messages)
+    wrapper.ensure_valid()
+    assert (wrapper.timestamp, wrapper.timestamp_type) == (NOW + 100, CREATE)
+    assert wrapper.value == only(source).value
+    assert outcome(result) == (53, NOW + 100, 52, False)
+
+
+def test_a_right_timestamp_leaves_even_a_wrong_checksum() -> None:
+    source = bytearray(builders.wrapper(GIVEN, magic=1, codec=GZIP))
+    source[12:16] = b"oops"
+    result = validate(bytes(source), source=GZIP, target=GZIP)
+    assert only(result.messages).crc == int.from_bytes(b"oops", "big")
+
+
+def test_log_append_time_is_stamped_on_the_wrapper() -> None:
+    source = builders.wrapper(GIVEN, magic=1, codec=GZIP)
+    result = validate(source, source=GZIP, target=GZIP, timestamp_type=LOG_APPEND)
+    wrapper = only(result.messages)
+    wrapper.ensure_valid()
+    assert (wrapper.timestamp, wrapper.timestamp_type) == (NOW, LOG_APPEND)
+    assert wrapper.value == only(source).value
+    assert read(result.messages) == [(50, NOW, b"a"), (51, NOW, b"b"), (52, NOW, b"c")]
+    assert outcome(result) == (53, NOW, 52, False)
+
+
+def test_checksums_inside_are_looked_at_in_place() -> None:
+    inner = builders.messages(GIVEN[:1], magic=1) + builders.message(
+        GIVEN[1], magic=1, offset=1, crc=7
+    )
+    source = builders.wrapper(GIVEN[:2], magic=1, codec=GZIP, inner=inner)
+    with pytest.raises(CorruptRecordError, match="record 1: checksum"):
+        validate(source, source=GZIP, target=GZIP)
+
+
+def test_checksums_inside_are_not_looked_at_when_the_set_is_made_anew() -> None:
+    inner = builders.message(GIVEN[0], magic=1, crc=7)
+    source = builders.wrapper(GIVEN[:1], magic=1, codec=GZIP, inner=inner)
+    result = validate(source, source=GZIP, target=LZ4)
+    (found,) = MessageSet(result.messages)
+    assert (found.message.crc, found.message.value) == (7, b"a")
+
+
+# Compressed, made anew
+
+#: Claim -> set, its codec, the rules.
+ANEW: dict[str, tuple[bytes, Compression, dict[str, Any]]] = {
+    "another codec": (builders.wrapper(GIVEN, magic=1, codec=GZIP), GZIP, {"target": LZ4}),
+    "from plain": (builders.messages(GIVEN, magic=1), NONE, {"target": GZIP}),
+    "to plain": (builders.wrapper(GIVEN, magic=1, codec=GZIP), GZIP, {"target": NONE}),
+    "an offset out of place": (
+        builders.wrapper(
+            GIVEN,
+            magic=1,
+            codec=GZIP,
+            offset=3,
+            inner=b"".join(
+                builders.message(each, magic=1, offset=at)
+                for each, at in zip(GIVEN, (0, 1, 3), strict=True)
+            ),
+        ),
+        GZIP,
+        {"target": GZIP},
+    ),
+    "a wrapper at another offset": (
+        builders.wrapper(GIVEN, magic=1, codec=GZIP, offset=12),
+        GZIP,
+        {"target": GZIP},
+    ),
+    "a fresh wrapper at offset 0": (
+        builders.wrapper(GIVEN, magic=1, codec=GZIP, offset=0),
+        GZIP,
+        {"target": GZIP},
+    ),
+    "two wrappers": (
+        builders.wrapper(GIVEN[:2], magic=1, codec=GZIP)
+        + builders.wrapper(GIVEN[2:], magic=1, codec=GZIP, base_offset=2),
+        GZIP,
+        {"target": GZIP},
+    ),
+    "a plain message in front": (
+        builders.messages(GIVEN[:1], magic=1)
+        + builders.wrapper(GIVEN[1:], magic=1, codec=GZIP, base_offset=1),
+        GZIP,
+        {"target": GZIP},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
+@pytest.mark.parametrize("claim", ANEW)
+def test_a_set_is_made_anew(claim: str, kind: TimestampType) -> None:
+    data, source, rules = ANEW[claim]
+    result = validate(data, source=source, timestamp_type=kind, **rules)
+    plain = rules["target"] == NONE
+    stamped = kind == LOG_APPEND and not plain
+    times = [NOW] * 3 if stamped else TIMES
+    assert read(result.messages) == list(zip((50, 51, 52), times, (b"a", b"b", b"c"), strict=True))
+    if plain:
+        # Log-append time does not reach messages whose wrapper is taken away.
+        assert result.messages == builders.messages(GIVEN, magic=1, base_offset=50)
+    else:
+        wrapper = only(result.messages)
+        assert (wrapper.compression, wrapper.key) == (rules["target"], None)
+        assert (wrapper.timestamp, wrapper.timestamp_type) == (result.max_timestamp, kind)
+    largest, exact = (NOW, 50) if kind == LOG_APPEND else (NOW + 100, 51)
+    assert outcome(result) == (53, largest, exact if plain else 52, True)
+
+
+def test_a_plain_message_is_compressed_even_if_its_set_was_called_so() -> None:
+    result = validate(builders.messages(GIVEN[:1], magic=1), source=GZIP, target=GZIP)
+    assert (only(result.messages).codec, result.sizes_maybe_changed) == (GZIP, True)
+    assert read(result.messages) == [(50, NOW - 100, b"a")]
+
+
+@pytest.mark.parametrize("codec", [NONE, *CODECS])
+@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
+def test_format_0_is_always_made_anew(codec: Compression, kind: TimestampType) -> None:
+    for magic in (0, 1):
+        source = builders.wrapper(GIVEN, magic=magic, codec=GZIP)
+        result = validate(source, source=GZIP, target=codec, magic=0, timestamp_type=kind)
+        assert read(result.messages) == [(50, -1, b"a"), (51, -1, b"b"), (52, -1, b"c")]
+        assert outcome(result) == (53, -1, -1, True)
+        assert {each.message.magic for each in MessageSet(result.messages).shallow()} == {0}
+        (first, *_) = MessageSet(result.messages).shallow()
+        assert first.message.codec == codec
+
+
+@pytest.mark.parametrize(("target", "offset"), [(NONE, -1), (GZIP, 52), (LZ4, 52)])
+def test_a_compressed_set_of_magic_0_is_converted_upwards(target: Compression, offset: int) -> None:
+    source = builders.wrapper(GIVEN, magic=0, codec=GZIP)
+    result = validate(source, source=GZIP, target=target, timestamp_difference_max_ms=0)
+    assert read(result.messages) == [(50, -1, b"a"), (51, -1, b"b"), (52, -1, b"c")]
+    assert {each.message.magic for each in MessageSet(result.messages)} == {1}
+    assert outcome(result) == (53, -1, offset, True)
+
+
+def test_log_append_time_is_the_wrapper_s_alone_after_conversion() -> None:
+    source = builders.wrapper(GIVEN, magic=0, codec=GZIP)
+    result = validate(source, source=GZIP, target=GZIP, timestamp_type=LOG_APPEND)
+    assert [time for _, time, _ in read(result.messages)] == [NOW] * 3
+    assert outcome(result) == (53, NOW, 52, True)
+    plain = validate(source, source=GZIP, target=NONE, timestamp_type=LOG_APPEND)
+    assert [time for _, time, _ in read(plain.messages)] == [-1] * 3
+    assert outcome(plain) == (53, NOW, 50, True)
+
+
+def test_a_wrapper_with_nothing_inside_is_taken() -> None:
+    source = builders.wrapper([], magic=1, codec=GZIP, offset=0, inner=b"")
+    in_place = validate(source, source=GZIP, target=GZIP)
+    assert outcome(in_place) == (50, -1, 49, False)
+    assert only(in_place.messages).value == only(source).value
+    assert validate(source, source=GZIP, target=NONE).messages == b""
+
+
+@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
+def test_a_wrapper_of_another_magic_with_nothing_inside_does_not_stay(kind: TimestampType) -> None:
+    source = builders.wrapper([], magic=0, codec=GZIP, offset=0, inner=b"")
+    result = validate(source, source=GZIP, target=GZIP, timestamp_type=kind)
+    assert (result.messages, result.next_offset, result.sizes_maybe_changed) == (b"", 50, True)
+
+
+# Refused
+
+KEYLESS = [GIVEN[0], record(b"b", timestamp=NOW), GIVEN[2]]
+EMPTY_KEY = [record(b"a", key=b"", timestamp=NOW)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("source", "target"), PATHS)
+def test_a_compacted_topic_takes_no_message_without_a_key(
+    magic: int, source: Compression, target: Compression
+) -> None:
+    data = builders.records_of(KEYLESS, magic=1, codec=source)
+    rules: dict[str, Any] = {"source": source, "target": target, "magic": magic}
+    with pytest.raises(InvalidRecordError, match=r"record 1: .*without a key") as refused:
+        validate(data, compacted=True, **rules)
+    assert [fault.record_index for fault in refused.value.record_errors] == [1]
+    assert validate(data, **rules).next_offset == 53
+    empty = builders.records_of(EMPTY_KEY, magic=1, codec=source)
+    assert validate(empty, compacted=True, **rules).next_offset == 51
+
+
+@pytest.mark.parametrize(("source", "target"), PATHS)
+@pytest.mark.parametrize("time", [NOW - 100, NOW + 100])
+def test_create_time_is_bounded_on_both_sides(
+    time: int, source: Compression, target: Compression
+) -> None:
+    data = builders.records_of(
+        [record(b"a", timestamp=NOW), record(b"b", timestamp=time)], magic=1, codec=source
+    )
+    rules: dict[str, Any] = {"source": source, "target": target}
+    assert validate(data, timestamp_difference_max_ms=100, **rules).next_offset == 52
+    with pytest.raises(InvalidTimestampError, match=r"record 1: .* 100 ms .* 99 at") as refused:
+        validate(data, timestamp_difference_max_ms=99, **rules)
+    assert [fault.record_index for fault in refused.value.record_errors] == [1]
+    late = validate(data, timestamp_difference_max_ms=0, timestamp_type=LOG_APPEND, **rules)
+    assert late.max_timestamp == NOW
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_no_timestamp_is_a_timestamp_as_any_other(magic: int) -> None:
+    data = builders.messages([record(b"a", timestamp=-1)], magic=magic)
+    assert validate(data).next_offset == 51
+    assert validate(data, timestamp_difference_max_ms=NOW + 1).next_offset == 51
+    with pytest.raises(InvalidTimestampError, match=f"{NOW + 1} ms"):
+        validate(data, timestamp_difference_max_ms=NOW)
+
+
+def test_a_set_of_magic_0_that_stays_so_has_no_timestamps_to_check() -> None:
+    data = builders.messages(GIVEN, magic=0)
+    assert validate(data, magic=0, timestamp_difference_max_ms=0).next_offset == 53
+
+
+@pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
+def test_the_default_bound_refuses_no_timestamp(time: int) -> None:
+    data = builders.messages([record(b"a", timestamp=time)], magic=1)
+    assert validate(data).next_offset == 51
+
+
+@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+def test_a_producer_must_not_claim_log_append_time(codec: Compression, kind: TimestampType) -> None:
+    data = (
+        builders.wrapper(GIVEN, magic=1, codec=codec, log_append=True, timestamp=NOW)
+        if codec
+        else builders.messages(GIVEN, magic=1, log_append=True)
+    )
+    with pytest.raises(InvalidTimestampError, match=r"record 0: .*log-append"):
+        validate(data, source=codec, target=codec, timestamp_type=kind)
+
+
+def test_an_inner_log_append_bit_is_the_wrapper_s_to_give() -> None:
+    inner = builders.message(GIVEN[0], magic=1, attributes=8)
+    data = builders.wrapper(GIVEN[:1], magic=1, codec=GZIP, inner=inner)
+    assert validate(data, source=GZIP, target=GZIP).next_offset == 51
+
+
+@pytest.mark.parametrize("target", [NONE, GZIP, LZ4])
+def test_a_compressed_message_inside_a_compressed_one_is_refused(target: Compression) -> None:
+    inner = builders.messages(GIVEN[:2], magic=1) + builders.wrapper(GIVEN[2:], magic=1, codec=GZIP)
+    data = builders.wrapper(GIVEN, magic=1, codec=GZIP, inner=inner)
+    with pytest.raises(InvalidRecordError, match="record 2: a compressed message inside"):
+        validate(data, source=GZIP, target=target)
+
+
+@pytest.mark.parametrize(("magic", "other"), [(0, 1), (1, 0)])
+def test_another_magic_inside_a_wrapper_is_refused(magic: int, other: int) -> None:
+    inner = builders.messages(GIVEN[:1], magic=magic) + builders.messages(GIVEN[1:], magic=other)
+    data = builders.wrapper(GIVEN, magic=magic, codec=GZIP, inner=inner)
+    with pytest.raises(InvalidRecordError, match=f"record 1: message of magic {other}"):
+        validate(data, source=GZIP, target=GZIP)
+
+
+def test_a_message_of_a_strange_magic_is_refused() -> None:
+    tail = pack(">bBqii", 3, 0, NOW, -1, -1)
+    strange = pack(">qiI", 1, 4 + len(tail), crc32(tail)) + tail
+    data = builders.messages(GIVEN[:1], magic=1) + strange
+    for target in (NONE, GZIP):
+        with pytest.raises(InvalidRecordError, match="record 1: message of magic 3"):
+            validate(data, target=target)
+
+
+@pytest.mark.parametrize(("source", "target"), [(NONE, NONE), (NONE, GZIP)])
+def test_a_size_that_no_message_has_is_corrupt(source: Compression, target: Compression) -> None:
+    data = builders.messages(GIVEN, magic=1) + pack(">qi", 9, 13) + bytes(13)
+    with pytest.raises(CorruptRecordError):
+        validate(data, source=source, target=target)
+
+
+def test_a_wrapper_that_cannot_be_inflated_is_refused() -> None:
+    data = builders.message(Record(b"plain"), magic=1, attributes=GZIP)
+    with pytest.raises(InvalidRecordError, match="gzip"):
+        validate(data, source=GZIP, target=GZIP)
+    big = builders.wrapper([record(bytes(10_000))], magic=1, codec=GZIP)
+    with pytest.raises(LimitExceededError):
+        validate(big, source=GZIP, target=GZIP, inflated_max=10_000)
+
+
+BAD_RULES: dict[str, dict[str, Any]] = {
+    "magic 2": {"magic": 2},
+    "magic -1": {"magic": -1},
+    "no type of timestamp": {"timestamp_type": TimestampType.NO_TIMESTAMP_TYPE},
+    "zstd": {"target": ZSTD},
+}
+
+
+@pytest.mark.parametrize("claim", BAD_RULES)
+def test_rules_that_0_10_did_not_have_are_refused(claim: str) -> None:
+    with pytest.raises(ValueError, match=r"0 or 1|create time|zstd"):
+        validate(b"", **BAD_RULES[claim])

@@ -1,0 +1,493 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.constants import TimestampType
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    KsegError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    OutOfOrderSequenceError,
+    PoisonedFileError,
+    RecordBatchTooLargeError,
+    UnexpectedAppendOffsetError,
+)
+from kseg.files.checkpoints import EpochEntry
+from kseg.files.txn_index import AbortedTxn, TxnIndex
+from kseg.log.log import Log
+from kseg.log.validate.rules import AppendOrigin
+from kseg.log.writer.append import AppendResult, append_as_leader, merged
+from kseg.log.writer.state import LogState
+from tests.builders import ABORT, COMMIT, GZIP, NONE, messages, record, wrapper
+from tests.unit.log.logs import (
+    NOW_MS,
+    ONE,
+    Clock,
+    bases,
+    failing,
+    marker,
+    offsets,
+    one,
+    open_log,
+    stored,
+)
+
+COORDINATOR = AppendOrigin.COORDINATOR
+
+
+def from_producer(sequence: int, **fields: Any) -> bytes:
+    return one(**{"producer_id": 9, "producer_epoch": 0, "base_sequence": sequence, **fields})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Any:
+    with open_log(tmp_path / "t-0") as opened:
+        yield opened
+
+
+def test_a_leader_gives_offsets_from_the_end_on_and_its_epoch(log: Log) -> None:
+    first = log.append(one(count=3), leader_epoch=4)
+    second = log.append(one(count=2, time=NOW_MS + 5), leader_epoch=4)
+    assert first[:7] == (0, 2, 3, len(one(count=3)), NOW_MS, 2, -1)
+    assert (second.first_offset, second.last_offset, second.max_timestamp) == (3, 4, NOW_MS + 5)
+    assert (second.log_start_offset, second.duplicate, second.last_leader_epoch) == (0, False, -1)
+    assert [(r.offset, r.value) for r in log.records()] == [(n, b"value") for n in range(5)]
+    assert log.leader_epochs == (EpochEntry(4, 0),)
+    table = log.open_segment(log.segments[0]).batches()
+    assert table.leader_epoch.tolist() == [4, 4]
+
+
+def test_without_an_epoch_a_leader_has_the_logs_latest(log: Log) -> None:
+    log.append(one())
+    assert log.leader_epochs == (EpochEntry(0, 0),)
+    log.append(one(), leader_epoch=7)
+    log.append(one())
+    assert log.leader_epochs == (EpochEntry(0, 0), EpochEntry(7, 1))
+
+
+def test_an_earlier_epoch_makes_the_log_forget_later_ones(log: Log) -> None:
+    log.append(one(), leader_epoch=5)
+    log.append(one(), leader_epoch=3)
+    assert log.leader_epochs == (EpochEntry(3, 1),)
+
+
+def test_the_clock_is_the_records_time_where_the_log_says_so(tmp_path: Path) -> None:
+    clock = Clock()
+    kind = TimestampType.LOG_APPEND_TIME
+    with open_log(tmp_path / "t-0", clock, message_timestamp_type=kind) as log:
+        result = log.append(one(time=5, producer_id=3, producer_epoch=0, base_sequence=0))
+        assert (result.log_append_time, result.max_timestamp) == (NOW_MS, NOW_MS)
+        assert [r.timestamp for r in log.records()] == [NOW_MS]
+        assert log.state.producers.entries[3].last_timestamp == NOW_MS
+
+
+def test_what_a_follower_brings_is_kept_to_the_byte(log: Log) -> None:
+    data = stored(3, count=2, epoch=1) + stored(7, count=2, epoch=1) + stored(9, epoch=4)
+    result = log.append_as_follower(data + stored(10)[:30])
+    assert (result.first_offset, result.last_offset, result.record_count) == (3, 9, 5)
+    assert (result.valid_bytes, result.last_leader_epoch) == (len(data), 4)
+    assert result.trimmed_bytes == 30
+    assert log.segments[0].path.read_bytes() == data
+    assert log.leader_epochs == (EpochEntry(1, 3), EpochEntry(4, 9))
+    assert log.log_end_offset == 10
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP])
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_one_batch_and_many_leave_the_same_log(tmp_path: Path, codec: int, count: int) -> None:
+    pieces = [
+        stored(n * 3, count=3, time=NOW_MS + n, codec=codec, value=b"x" * 900) for n in range(count)
+    ]
+    logs = []
+    for name in ("a-0", "b-0"):
+        with open_log(tmp_path / name / name) as log:
+            for data in pieces if name == "a-0" else [b"".join(pieces)]:
+                result = log.append_as_follower(data)
+            logs.append((log.path, result.last_offset, result.max_timestamp))
+    (one_by_one, *told), (at_once, *told_too) = logs
+    assert told == told_too
+    for kind in ("log", "index", "timeindex"):
+        name = f"{0:020d}.{kind}"
+        assert (one_by_one / name).read_bytes() == (at_once / name).read_bytes(), kind
+
+
+def test_batches_of_a_later_epoch_are_left_out_with_all_behind_them(log: Log) -> None:
+    kept = stored(0, epoch=3) + stored(1, epoch=5)
+    broken = bytearray(stored(3, epoch=2))
+    broken[-1] ^= 1
+    result = log.append_as_follower(kept + stored(2, epoch=7) + broken, leader_epoch=5)
+    assert (result.last_offset, result.valid_bytes, log.log_end_offset) == (1, len(kept), 2)
+    assert result.trimmed_bytes == len(stored(2, epoch=7)) + len(broken)
+    nothing = log.append_as_follower(stored(2, epoch=7), leader_epoch=5)
+    assert (nothing.first_offset, nothing.valid_bytes) == (-1, 0)
+    assert log.append_as_follower(stored(2, epoch=0), leader_epoch=-1).valid_bytes == 0
+
+
+def test_a_followers_batch_has_an_epoch(log: Log) -> None:
+    for data in (stored(0, epoch=-1), stored(0, epoch=2) + stored(1, epoch=-1)):
+        with pytest.raises(InvalidRecordError, match="no leader epoch"):
+            log.append_as_follower(data)
+    assert (log.log_end_offset, log.leader_epochs) == (0, ())
+
+
+def test_a_follower_names_what_lies_before_the_end(log: Log) -> None:
+    log.append_as_follower(stored(0, count=3))
+    for data in (stored(1, count=4), stored(1) + stored(2, count=3)):
+        with pytest.raises(UnexpectedAppendOffsetError) as caught:
+            log.append_as_follower(data)
+        assert (caught.value.first_offset, caught.value.last_offset) == (1, 4)
+    assert log.log_end_offset == 3
+
+
+def test_nothing_is_nothing_appended(log: Log) -> None:
+    for result in (log.append(b""), log.append_as_follower(b""), log.append([]), log.append([b""])):
+        assert result == AppendResult()
+    assert (log.log_end_offset, log.leader_epochs) == (0, ())
+
+
+TORN = [b"x", bytes(11), one()[:16], one()[:40], one()[:-3], one() + b"x", one() + one()[:-1]]
+
+
+@pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, COORDINATOR, AppendOrigin.RAFT_LEADER])
+@pytest.mark.parametrize("data", [*TORN, one(codec=GZIP) + bytes(5), from_producer(0) + b"x"])
+def test_a_leader_refuses_what_it_would_leave_out(
+    log: Log, data: bytes, origin: AppendOrigin
+) -> None:
+    if origin is AppendOrigin.RAFT_LEADER:
+        data = _with_epoch(data)
+    for given in (data, [data], [data, one()], bytearray(data)):
+        with pytest.raises(CorruptRecordError, match="no whole batch"):
+            log.append(given, origin=origin)
+    assert (log.log_end_offset, log.leader_epochs, log.segments[0].size) == (0, (), 0)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_leader_of_an_old_format_refuses_a_message_cut_short(tmp_path: Path, magic: int) -> None:
+    data = messages([record(b"a", timestamp=5), record(b"b", timestamp=6)], magic=magic)
+    with open_log(tmp_path / "t-0", message_format_magic=magic) as log:
+        with pytest.raises(CorruptRecordError, match="the last 3 bytes are no whole batch"):
+            log.append(data + data[:3])
+        assert log.append(data).last_offset == 1
+
+
+@pytest.mark.parametrize("data", TORN)
+def test_a_follower_leaves_out_what_is_cut_short_and_says_how_much(log: Log, data: bytes) -> None:
+    whole = len(one()) if data.startswith(one()) else 0
+    result = log.append_as_follower(_with_epoch(data))
+    assert (result.valid_bytes, result.trimmed_bytes) == (whole, len(data) - whole)
+    assert (log.segments[0].size, log.log_end_offset) == (whole, 1 if whole else 0)
+
+
+def _with_epoch(data: bytes) -> bytes:
+    """The same bytes with leader epoch 0, which no checksum covers."""
+    return data[:12] + bytes(len(data[12:16])) + data[16:]
+
+
+@pytest.mark.parametrize("data", [bytes(17), bytes(70), b"\0" * 8 + b"\xff" * 40])
+def test_what_no_batch_begins_with_is_refused(log: Log, data: bytes) -> None:
+    for append in (log.append, log.append_as_follower):
+        with pytest.raises(CorruptRecordError):
+            append(data)
+
+
+def test_several_batches_are_several_appends_and_one_result(log: Log) -> None:
+    result = log.append([one(count=2), one(time=NOW_MS + 9), one()])
+    assert result == merged(merged(*_alone(0, 2, 2, 1)), _alone(3, 1)[0])
+    assert (result.first_offset, result.last_offset, result.record_count) == (0, 3, 4)
+    assert (result.max_timestamp, result.offset_of_max_timestamp) == (NOW_MS + 9, 2)
+    assert len(log.open_segment(log.segments[0]).batches()) == 3
+    assert log.append([]) == AppendResult()
+
+
+def _alone(*pairs: int) -> list[AppendResult]:
+    found = []
+    for first, count in zip(pairs[::2], pairs[1::2], strict=True):
+        time = NOW_MS + 9 if first == 2 else NOW_MS
+        last = first + count - 1
+        size = len(one(count=count))
+        found.append(AppendResult(first, last, count, size, time, last))
+    return found
+
+
+def test_of_several_batches_those_before_a_refused_one_stay(log: Log) -> None:
+    broken = bytearray(one())
+    broken[-1] ^= 1
+    with pytest.raises(CorruptRecordError):
+        log.append([one(), bytes(broken), one()])
+    assert offsets(log) == [0]
+
+
+# ---- producers and transactions ------------------------------------------------------------------
+
+
+def test_a_batch_that_comes_again_has_its_old_offsets_and_is_not_written(log: Log) -> None:
+    log.append(from_producer(0, count=2))
+    log.append(from_producer(2, time=NOW_MS + 1))
+    size = log.segments[0].size
+    again = log.append(from_producer(0, count=2))
+    assert (again.duplicate, again.first_offset, again.last_offset) == (True, 0, 1)
+    assert (again.log_append_time, again.valid_bytes) == (NOW_MS, len(from_producer(0, count=2)))
+    assert (log.segments[0].size, log.log_end_offset) == (size, 3)
+
+
+def test_a_duplicate_may_bring_a_new_segment(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0", segment_bytes=ONE + 20) as log:
+        log.append(from_producer(0))
+        assert log.append(from_producer(0)).duplicate
+        assert bases(log) == [0, 1]
+
+
+def test_an_aborted_transaction_is_indexed_with_the_last_stable_offset(log: Log) -> None:
+    for producer in (1, 2):
+        log.append(from_producer(0, producer_id=producer, attributes=0x10))
+    assert log.last_stable_offset == 0
+    log.append(marker(ABORT, producer=2), origin=COORDINATOR)
+    assert log.last_stable_offset == 0
+    log.append(marker(COMMIT, producer=1), origin=COORDINATOR)
+    assert log.last_stable_offset == log.log_end_offset == 4
+    entries = TxnIndex.open(log.path / f"{0:020d}.txnindex")
+    assert list(entries) == [AbortedTxn(2, 1, 2, 0)]
+    assert offsets(log, isolation="read_committed") == [0]
+
+
+def test_a_followers_markers_end_transactions_as_the_leaders_do(tmp_path: Path) -> None:
+    with open_log(tmp_path / "a" / "t-0") as leader:
+        for end in (ABORT, COMMIT, ABORT):
+            leader.append(from_producer(0, producer_id=end + 5, attributes=0x10))
+            leader.append(marker(end, producer=end + 5), origin=COORDINATOR)
+            leader.state.producers.clear()
+        data = leader.segments[0].path.read_bytes()
+        told = (leader.path / f"{0:020d}.txnindex").read_bytes()
+    with open_log(tmp_path / "b" / "t-0") as follower:
+        follower.append_as_follower(data)
+        assert (follower.path / f"{0:020d}.txnindex").read_bytes() == told
+        assert follower.last_stable_offset == 6
+
+
+# ---- old formats ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old_formats_make_an_end_of_epochs(log: Log, magic: int) -> None:
+    log.append(one(), leader_epoch=2)
+    given = [record(b"a", offset=1, timestamp=-1), record(b"b", offset=2, timestamp=-1)]
+    log.append_as_follower(messages(given, magic=magic))
+    assert (log.leader_epochs, log.log_end_offset) == ((), 3)
+    assert (log.path / "leader-epoch-checkpoint").read_bytes() == b"0\n0\n"
+    assert [r.value for r in log.records()] == [b"value", b"a", b"b"]
+
+
+def test_an_old_log_keeps_its_format(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0", message_format_magic=1) as log:
+        given = [record(b"a", timestamp=5), record(b"b", timestamp=6)]
+        plain = log.append(messages(given, magic=1))
+        packed = log.append(wrapper(given, magic=1, codec=GZIP))
+        assert (plain.first_offset, plain.last_offset, packed.last_offset) == (0, 1, 3)
+        assert offsets(log) == [0, 1, 2, 3]
+        assert log.leader_epochs == ()
+        assert set(log.open_segment(log.segments[0]).batches().magic.tolist()) == {1}
+
+
+# ---- what is refused, and what fails -------------------------------------------------------------
+
+
+GAP = 2**31
+LEAD, FOLLOW = Log.append, Log.append_as_follower
+BAD_CRC = stored(9, epoch=7)[:-1] + b"\xff"
+#: How one of the calls is refused: who is asked, with what, the error.
+REFUSED: dict[str, tuple[Callable[..., object], Any, type[KsegError]]] = {
+    "larger than a segment": (LEAD, one(b"x" * 2000), RecordBatchTooLargeError),
+    "many, larger than a segment": (
+        FOLLOW,
+        stored(9, epoch=7, value=b"x" * 900) + stored(10, epoch=7, value=b"x" * 900),
+        RecordBatchTooLargeError,
+    ),
+    "a sequence that leaves a gap": (
+        LEAD,
+        from_producer(5, producer_epoch=1),
+        OutOfOrderSequenceError,
+    ),
+    "a fenced producer": (LEAD, from_producer(1, producer_epoch=0), InvalidProducerEpochError),
+    "a fenced producer, compressed": (
+        LEAD,
+        from_producer(1, producer_epoch=0, codec=GZIP),
+        InvalidProducerEpochError,
+    ),
+    "a marker of a fenced producer": (
+        partial(LEAD, origin=COORDINATOR),
+        marker(COMMIT),
+        InvalidProducerEpochError,
+    ),
+    "a wrong checksum": (FOLLOW, BAD_CRC, CorruptRecordError),
+    "a wrong checksum behind a sound batch": (
+        FOLLOW,
+        stored(8, epoch=7) + BAD_CRC,
+        CorruptRecordError,
+    ),
+    "a leaders wrong checksum": (LEAD, one()[:-1] + b"\xff", CorruptRecordError),
+    "in front of the end": (FOLLOW, stored(1, epoch=7), UnexpectedAppendOffsetError),
+    "out of order": (FOLLOW, stored(9, epoch=7) + stored(8, epoch=7), OffsetsOutOfOrderError),
+    "without an epoch": (FOLLOW, stored(9, epoch=7) + stored(10, epoch=-1), InvalidRecordError),
+    "too far apart": (FOLLOW, stored(9, epoch=7) + stored(9 + GAP, epoch=8), OffsetOverflowError),
+    "cut short": (LEAD, one()[:-3], CorruptRecordError),
+    "a transaction not verified": (LEAD, from_producer(2, attributes=0x10), InvalidTxnStateError),
+}
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_append_changes_nothing_and_rolls_nothing(
+    tmp_path: Path, case: str, rolls: bool
+) -> None:
+    call, data, error = REFUSED[case]
+    clock = Clock()
+    with open_log(tmp_path / "t-0", clock, segment_bytes=1000) as log:
+        log.state.producers.verification_enabled = case.endswith("verified")
+        log.append(from_producer(0, producer_epoch=1, count=2), leader_epoch=5)
+        log.append(one(time=NOW_MS + 1), leader_epoch=6)
+        if rolls:  # what is appended next needs another segment
+            log.update_config(replace(log.config, segment_bytes=1000, segment_ms=1))
+            clock.ms += 10**9
+        before = _all_of(log)
+        with pytest.raises(error):
+            call(log, data, leader_epoch=8)
+        assert _all_of(log) == before
+
+
+def _all_of(log: Log) -> dict[str, object]:
+    """What a log is, in memory and on the disk."""
+    state = log.state
+    files = {path.name: path.read_bytes() for path in sorted(log.path.iterdir())}
+    return files | {
+        "published": log.published,
+        "epochs": (state.epochs.entries, state.epochs.dirty),
+        "producers": dict(state.producers.entries),
+        "map end": state.producers.map_end_offset,
+        "transactions": state.producers.ongoing,
+        "snapshot": state.producers.last_snapshot_offset,
+        "segments": [(info.base_offset, info.size) for info in state.segments],
+        "latest": state.active.latest,
+    }
+
+
+def test_a_full_disk_while_rolling_leaves_epochs_and_segments(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-0", segment_bytes=ONE + 20) as log:
+        log.append(one(), leader_epoch=5)
+        before = _all_of(log)
+        error = OSError(errno.ENOSPC, "No space left on device")
+        with failing("open", error=error, ends="1.log"), pytest.raises(OSError, match="No space"):
+            log.append(one(), leader_epoch=6)
+        after = _all_of(log)
+        # What is sealed before the next segment can be made is sound, and will be sealed again.
+        sealed = {name for name in before if name.endswith("index")}
+        assert {name for name in before | after if after.get(name) != before.get(name)} <= sealed
+        assert log.append(one(), leader_epoch=6).first_offset == 1
+        assert log.leader_epochs == (EpochEntry(5, 0), EpochEntry(6, 1))
+
+
+def test_epochs_that_cannot_be_taken_back_at_once_are_with_the_next_flush(tmp_path: Path) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device")
+    with open_log(tmp_path / "t-0", segment_bytes=ONE + 20) as log:
+        log.append(one(), leader_epoch=5)
+        with failing("open", error=error, after=2), pytest.raises(OSError, match="No space"):
+            log.append(one(), leader_epoch=6)
+        assert log.leader_epochs == (EpochEntry(5, 0),)
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n5 0\n"
+
+
+def test_a_follower_is_no_leader(log: Log) -> None:
+    with pytest.raises(ValueError, match="append_as_follower"):
+        log.append(one(), origin=AppendOrigin.REPLICATION)
+    with pytest.raises(ValueError, match="leader_epoch is 0 or more"):
+        log.append(one(), leader_epoch=-1)
+
+
+@pytest.mark.parametrize("ends", [".log", ".index", ".timeindex"])
+def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path, ends: str) -> None:
+    with open_log(tmp_path / "t-0", index_interval_bytes=0) as log:
+        for _ in range(3):
+            log.append(one())
+        before, files = log.published, _bytes_of(log.path)
+        error = OSError(errno.ENOSPC, "No space left on device")
+        later = one(time=NOW_MS + 1)
+        with failing("pwritev", error=error, ends=ends), pytest.raises(OSError, match="No space"):
+            log.append(later)
+        assert log.published is before
+        assert _bytes_of(log.path) == files
+        assert log.append(later).first_offset == 3
+        assert offsets(log) == [0, 1, 2, 3]
+
+
+def _bytes_of(path: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in path.iterdir() if p.suffix in (".log", ".index")}
+
+
+def test_what_cannot_be_taken_back_fails_the_log(log: Log) -> None:
+    log.append(one())
+    error = OSError(errno.EIO, "Input/output error")
+    with (
+        failing("pwritev", "ftruncate", error=error, ends=".log"),
+        pytest.raises(OSError, match="Input/output"),
+    ):
+        log.append(one())
+    _refuses_all(log)
+    assert offsets(log) == [0]
+
+
+def _refuses_all(log: Log) -> None:
+    for change in (
+        lambda: log.append(one()),
+        lambda: log.append_as_follower(stored(5)),
+        log.flush,
+        log.roll,
+        lambda: log.update_high_watermark(0),
+    ):
+        with pytest.raises(PoisonedFileError, match="open it again") as caught:
+            change()
+        assert caught.value.path == str(log.path)
+
+
+def test_an_interrupted_append_fails_the_log(log: Log) -> None:
+    log.append(one())
+    with (
+        failing("pwritev", error=KeyboardInterrupt(), ends=".log"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        log.append(one())
+    _refuses_all(log)
+
+
+def test_an_interrupt_between_the_bytes_and_the_telling_fails_the_log(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.append(one())
+
+    def interrupted(*_of: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LogState, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        append_as_leader(log.state, one())
+    monkeypatch.undo()
+    assert (log.log_end_offset, offsets(log)) == (1, [0])
+    _refuses_all(log)
+
+
+def test_a_transaction_index_that_cannot_be_written_fails_the_log(log: Log) -> None:
+    log.append(from_producer(0, attributes=0x10))
+    error = OSError(errno.ENOSPC, "No space left on device")
+    with failing("open", error=error, ends=".txnindex"), pytest.raises(OSError, match="No space"):
+        log.append(marker(ABORT), origin=COORDINATOR)
+    _refuses_all(log)
+    assert log.log_end_offset == 1

@@ -1,0 +1,164 @@
+"""A broker's directory: what its checkpoint says of the high watermark, and who goes by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kseg.errors import OffsetOutOfRangeError, StalePlanError
+from kseg.files import checkpoints, metadata
+from kseg.files.checkpoints import TopicPartition
+from kseg.log.config import LogConfig
+from kseg.log.directory import LogDirectory
+from kseg.log.log import Log
+from kseg.log.retain import apply_retention, plan_retention
+from kseg.log.writer.retention import LOG_START
+from tests.builders import batch, record
+
+HERE = TopicPartition("orders", 0)
+#: One record a segment, of which retention would take all.
+CONFIG = LogConfig(
+    segment_bytes=150, retention_ms=-1, retention_bytes=0, named=frozenset({"cleanup_policy"})
+)
+CHECKPOINT = "replication-offset-checkpoint"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A broker's, with ten records of which replicas have three."""
+    with Log.open(tmp_path / "orders-0", mode="append", create=True, config=CONFIG) as log:
+        fill(log, 10)
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    say(tmp_path, 3)
+    return tmp_path
+
+
+def fill(log: Log, count: int) -> None:
+    for _ in range(count):
+        log.append(batch([record(bytes(50))]))
+
+
+def say(data: Path, offset: int | None) -> None:
+    said = {} if offset is None else {HERE: offset}
+    checkpoints.write_offset_checkpoint(data / CHECKPOINT, said)
+
+
+def said(data: Path) -> int | None:
+    return checkpoints.read_offset_checkpoint(data / CHECKPOINT).offsets.get(HERE)
+
+
+def opened(data: Path, **how: object) -> Log:
+    return Log.open(data / "orders-0", mode="append", config=CONFIG, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("line", "stays_from"), [(3, 3), (None, 0), (-7, 0), (99, 10)])
+def test_retention_takes_nothing_above_it(data: Path, line: int | None, stays_from: int) -> None:
+    say(data, line)
+    with Log.open(data / "orders-0") as log:
+        planned = plan_retention(log, config=CONFIG, now_ms=0)
+    with opened(data) as log:
+        assert plan_retention(log, now_ms=0) == planned
+        log.delete_old_segments()
+        assert (log.log_start_offset, log.log_end_offset) == (stays_from, 10)
+        assert planned.new_log_start_offset == planned.high_watermark == stays_from
+    assert said(data) == stays_from
+    assert planned.held_bytes == sum(
+        path.stat().st_size for path in (data / "orders-0").glob("*.log")
+    )
+
+
+def test_a_directory_takes_nothing_above_it(data: Path) -> None:
+    with LogDirectory.open(data, mode="append", config=CONFIG) as directory:
+        directory.retain()
+        assert directory.logs[HERE].log_start_offset == 3
+    assert said(data) == 3
+
+
+def test_no_record_above_it_is_deleted(data: Path) -> None:
+    with opened(data) as log:
+        with pytest.raises(OffsetOutOfRangeError, match="high watermark is 3"):
+            log.delete_records_before(4)
+        assert log.delete_records_before(3)
+    assert said(data) == 3
+
+
+def test_closing_never_raises_it_and_readers_see_all_of_the_log(data: Path) -> None:
+    with opened(data) as log:
+        fill(log, 2)
+        assert (log.replicated_offset, log.high_watermark, log.last_stable_offset) == (3, 12, 12)
+        assert sum(len(columns) for columns in log.read(isolation="read_committed")) == 12
+        assert len(log.fetch(11).data) > 0
+        log.note_offsets(write=True)
+        assert said(data) == 3
+    assert said(data) == 3
+
+
+def test_it_moves_with_the_start_and_never_lies_past_the_end(data: Path) -> None:
+    with opened(data) as log:
+        log.truncate_to(2)
+        assert said(data) == 2
+        fill(log, 5)
+        assert log.replicated_offset == 2
+        log.truncate_fully_and_start_at(20, 15)
+        fill(log, 1)
+        assert log.replicated_offset == 20
+    assert said(data) == 20
+
+
+def test_who_knows_more_may_say_so(data: Path) -> None:
+    with opened(data) as log:
+        log.update_high_watermark(6)
+        assert log.replicated_offset == 6
+        log.delete_old_segments()
+        assert log.log_start_offset == 6
+    assert said(data) == 6
+
+
+def test_the_only_copy_has_its_high_watermark_at_the_end(data: Path) -> None:
+    with Log.open(data / "orders-0") as log:
+        planned = plan_retention(log, config=CONFIG, high_watermark="end")
+        assert (planned.new_log_start_offset, planned.held_bytes) == (10, 0)
+    with opened(data) as log, pytest.raises(StalePlanError, match="high watermark is 3"):
+        apply_retention(log, planned)
+    with opened(data, high_watermark="end") as log:
+        fill(log, 1)
+        log.delete_old_segments()
+        assert log.log_start_offset == 11
+    assert said(data) == 11
+
+
+def test_the_only_copies_of_a_directory_do(data: Path) -> None:
+    how = {"mode": "append", "config": CONFIG, "high_watermark": "end"}
+    with LogDirectory.open(data, **how) as directory:  # type: ignore[arg-type]
+        directory.retain()
+        assert directory.logs[HERE].log_start_offset == 10
+
+
+def test_what_lies_below_the_start_goes_whatever_the_checkpoint(data: Path) -> None:
+    with opened(data, high_watermark=5) as log:
+        log.delete_records_before(5)
+    say(data, None)
+    with opened(data) as log:
+        plan = plan_retention(log)
+        assert [each.why for each in plan.segments] == [LOG_START] * 5
+        assert plan.high_watermark == 5
+
+
+def test_other_directories_have_it_at_the_end(data: Path) -> None:
+    (data / "meta.properties").unlink()
+    with opened(data) as log:
+        log.delete_old_segments()
+        assert log.log_start_offset == 10
+    assert said(data) == 10
+
+
+def test_a_log_open_for_appending_was_told_before(data: Path) -> None:
+    with opened(data) as log, pytest.raises(ValueError, match="at its opening"):
+        plan_retention(log, high_watermark="end")
+
+
+def test_a_directory_is_a_brokers_by_a_name_alone(tmp_path: Path) -> None:
+    assert not metadata.is_of_broker(tmp_path)
+    (tmp_path / "meta.properties").symlink_to("nowhere")
+    assert metadata.is_of_broker(tmp_path)

@@ -1,0 +1,325 @@
+"""The usual appends in few steps leave what the ways for all batches leave, and answer the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg._placement import Places
+from kseg.constants import TimestampType
+from kseg.errors import KsegError, PoisonedFileError
+from kseg.files.time_index import TimeIndexEntry
+from kseg.format.header import scan
+from kseg.log.log import Log
+from kseg.log.segment.index_entries import Indexed, Latest, Packed, place_table
+from kseg.log.validate.rules import AppendOrigin
+from kseg.log.writer import append
+from kseg.log.writer.append import append_as_follower, append_as_leader
+from tests.reference_codecs import crc32c
+from tests.unit.log.logs import NOW_MS, Clock, failing, marker, one, open_log, stored
+
+GZIP = 1
+HEADER, COVERED = 61, 21
+SMALL = {"segment_bytes": 2000, "index_interval_bytes": 100, "segment_index_bytes": 120}
+Step = Callable[[Log], object]
+
+
+def _random_batch(source: random.Random, offset: int) -> tuple[bytes, int]:
+    """A batch, mostly a sound one, and where the next one may begin."""
+    count = source.choice((1, 1, 2, 5))
+    fields: dict[str, Any] = {"time": NOW_MS + source.randint(-50, 50)}
+    if source.random() < 0.05:
+        fields["epoch"] = source.choice((0, 1, 2))
+    if source.random() < 0.05:
+        fields |= {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    if source.random() < 0.1:
+        fields["codec"] = GZIP
+    if source.random() < 0.05:
+        fields["time"] = -1
+    batch = stored(offset, value=b"v" * source.choice((1, 30, 200)), count=count, **fields)
+    if source.random() < 0.05:
+        batch = _changed(source, batch)
+    return batch, offset + count + source.choice((0, 0, 0, 0, 3))
+
+
+def _changed(source: random.Random, batch: bytes) -> bytes:
+    data = bytearray(batch)
+    data[source.randrange(HEADER)] = source.choice((0, 1, 0x7F, 0x80, 0xFF))
+    if source.random() < 0.7:
+        data[17:COVERED] = crc32c(bytes(data[COVERED:])).to_bytes(4, "big")
+    return bytes(data)
+
+
+def _follower_step(source: random.Random, end: int) -> Step:
+    batches, offset = [], end + source.choice((0, 0, 0, 0, 0, -1, 4))
+    for _ in range(source.choice((1, 1, 1, 3, 12))):
+        batch, offset = _random_batch(source, max(offset, 0))
+        batches.append(batch)
+    data, epoch = b"".join(batches), source.choice((None, None, 0, 1))
+    if source.random() < 0.05:
+        data = data[: -source.randrange(1, 20)]
+    return lambda log: append_as_follower(log.state, data, epoch)
+
+
+def _leader_step(source: random.Random) -> Step:
+    data, _ = _random_batch(source, 0)
+    if source.random() < 0.1:
+        data = marker(1)
+    epoch = source.choice((None, None, None, 0, 1))
+    origin = source.choice((AppendOrigin.CLIENT, AppendOrigin.CLIENT, AppendOrigin.COORDINATOR))
+    return lambda log: append_as_leader(log.state, data, epoch, origin)
+
+
+def _done(log: Log, step: Step) -> object:
+    try:
+        return step(log)
+    except KsegError as error:
+        return type(error), str(error).replace(str(log.path), "")
+
+
+def _left(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(path.iterdir()) if file.is_file()}
+
+
+def _places(log: Log) -> tuple[object, ...]:
+    state, seen = log.state, log.published
+    return (
+        seen.log_end,
+        seen.high_watermark,
+        seen.last_stable,
+        seen.recovery_point,
+        [(info.base_offset, info.size) for info in seen.segments],
+        state.producers.map_end_offset,
+        state.epochs.entries,
+        state.active.latest,
+    )
+
+
+def places(
+    indexed: Indexed | None = None,
+    *,
+    rooms: tuple[int, int] = (9, 9),
+    end: int = 2**20,
+    newest: int = 2**63 - 1,
+    base: int = 0,
+    interval: int = 4096,
+    since: int = 0,
+    latest: tuple[int, int] = (-1, 0),
+) -> Places:
+    """Where an empty segment with room stands, or another one."""
+    indexed = indexed or Indexed(-1, TimeIndexEntry(-1, 0), *rooms)
+    return Places(
+        end=end,
+        latest_max=newest,
+        base=base,
+        interval=interval,
+        position=0,
+        since=since,
+        latest=latest,
+        indexed=indexed.offset,
+        offset_room=indexed.offset_room,
+        indexed_time=indexed.time,
+        time_room=indexed.time_room,
+    )
+
+
+def _nothing(*_given: object) -> None:
+    return None
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "settings", [SMALL, {}, {"message_timestamp_type": TimestampType.LOG_APPEND_TIME}]
+)
+def test_random_appends_leave_the_same_bytes_and_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, settings: dict[str, Any]
+) -> None:
+    source = random.Random(seed)
+    short = {name: getattr(append, name) for name in ("follow_plain", "lead_plain")}
+    taken = 0
+
+    def counted(name: str) -> Callable[..., object]:
+        def ask(*given: Any) -> object:
+            nonlocal taken
+            found = short[name](*given)
+            taken += found is not None
+            return found
+
+        return ask
+
+    with (
+        open_log(tmp_path / "a" / "t-0", Clock(), **settings) as quick,
+        open_log(tmp_path / "b" / "t-0", Clock(), **settings) as slow,
+    ):
+        for _ in range(60):
+            end = slow.log_end_offset
+            step = _leader_step(source) if source.random() < 0.5 else _follower_step(source, end)
+            with monkeypatch.context() as patch:
+                for name in short:
+                    patch.setattr(append, name, counted(name))
+                answer = _done(quick, step)
+            with monkeypatch.context() as patch:
+                for name in short:
+                    patch.setattr(append, name, _nothing)
+                assert answer == _done(slow, step)
+            assert _places(quick) == _places(slow)
+    assert taken > 15
+    assert _left(tmp_path / "a" / "t-0") == _left(tmp_path / "b" / "t-0")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        stored(4),
+        stored(5)[:-1],
+        stored(5) + bytes(3),
+        stored(5) + bytes(80),
+        stored(5) + stored(5),
+        stored(5) + stored(6, epoch=1),
+        stored(5, epoch=-1),
+        stored(5, producer_id=4, producer_epoch=0, base_sequence=9),
+        stored(5, attributes=6),
+        stored(5, attributes=0x20),
+        stored(2**63 - 5),
+        stored(5) + stored(2**63 - 2**33 + 1),
+        b"",
+    ],
+)
+def test_whatever_is_unusual_is_not_kept_in_one_pass(data: bytes) -> None:
+    assert places().keep(data, 5, 0) is None
+
+
+@pytest.mark.parametrize("at", range(HEADER + 5))
+def test_a_wrong_bit_anywhere_is_not_kept(at: int) -> None:
+    data = bytearray(stored(5) + stored(6))
+    data[len(stored(5)) + at] ^= 0x10
+    found = places().keep(data, 5, 0)
+    # What lies in front of the checksum is not covered by it: here the offset alone is free, as
+    # far as it has a 32-bit form.
+    assert (found is None) == (at not in range(4, 8))
+
+
+def test_no_epoch_or_offset_is_outside_of_its_range() -> None:
+    assert places().keep(stored(5), 5, 2**31) is None
+    assert places().keep(stored(5), 5, -1) is None
+    assert places().keep(stored(5), -1, 0) is None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_batches_are_placed_by_their_bytes_as_by_a_table(seed: int) -> None:
+    source, offset, parts = random.Random(seed), 100, []
+    for _ in range(source.randint(1, 40)):
+        time, count = NOW_MS + source.randint(-9, 9), source.choice((1, 3))
+        parts.append(stored(offset, value=b"v" * source.randint(0, 99), count=count, time=time))
+        offset += count
+    data = b"".join(parts)
+    before = TimeIndexEntry(*source.choice(((-1, 50), (NOW_MS, 99), (NOW_MS + 5, 99))))
+    rooms = source.choice((1, 2, 1000)), source.choice((1, 2, 1000))
+    indexed = Indexed(source.choice((49, 99, 110)), before, *rooms)
+    where = 0, source.choice((0, 500)), source.choice((0, 90, 400)), Latest(*before)
+    wanted = place_table(scan(data), *where, base_offset=50, indexed=indexed)
+    there = places(indexed, since=where[1], interval=where[2], latest=where[3], base=50)
+    if isinstance(wanted, Packed):
+        assert there.keep(data, 100, 0) is not None
+        assert (there.position, there.since, there.latest) == (0, *where[1::2])
+        there.settle()
+        behind = Indexed(there.indexed, TimeIndexEntry(*there.indexed_time), *wanted.indexed[2:])
+        assert (
+            Packed(
+                there.offsets,
+                there.times,
+                behind,
+                there.position,
+                there.since,
+                Latest(*there.latest),
+            )
+            == wanted
+        )
+    else:
+        assert there.keep(data, 100, 0) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_batches_are_placed_one_by_one_as_all_at_once(seed: int) -> None:
+    source, indexed = random.Random(seed), Indexed(-1, TimeIndexEntry(-1, 0), 30, 30)
+    batches = [
+        stored(at, value=b"v" * source.randint(0, 99), time=NOW_MS + source.randint(0, 20))
+        for at in range(20)
+    ]
+    one, all_of_them = places(indexed, interval=150), places(indexed, interval=150)
+    offsets = times = b""
+    for at, batch in enumerate(batches):
+        assert one.place(len(batch), at, int.from_bytes(batch[35:43], "big"))
+        offsets, times = offsets + one.offsets, times + one.times
+        one.settle()
+    assert all_of_them.keep(b"".join(batches), 0, 0) is not None
+    assert (all_of_them.offsets, all_of_them.times) == (offsets, times)
+    all_of_them.settle()
+    names = ("position", "since", "latest", "indexed", "indexed_time")
+    assert [getattr(one, name) for name in names] == [getattr(all_of_them, name) for name in names]
+
+
+def test_what_has_no_place_is_looked_at_by_others() -> None:
+    data = stored(5)
+    size = len(data)
+    for fitting, too_tight in (
+        ({"end": size}, {"end": size - 1}),
+        ({"newest": NOW_MS}, {"newest": NOW_MS - 1}),
+        ({"base": 5}, {"base": 6}),
+        ({"rooms": (1, 1)}, {"rooms": (0, 1)}),
+        ({"rooms": (1, 1)}, {"rooms": (1, 0)}),
+    ):
+        assert places(**fitting).keep(data, 5, 0)
+        assert places(**fitting).place(size, 5, NOW_MS)
+        assert places(**too_tight).keep(data, 5, 0) is None
+        assert not places(**too_tight).place(size, 5, NOW_MS)
+    assert places().place(size, 2**31 - 1, NOW_MS)
+    assert not places().place(size, 2**31, NOW_MS)
+
+
+def test_what_was_only_looked_at_leaves_no_trace() -> None:
+    there, data = places(interval=0, since=1), stored(5)
+    assert there.keep(data, 5, 0) == (5, 5, 1, NOW_MS, 5)
+    assert (len(there.offsets), len(there.times)) == (8, 12)
+    assert (there.position, there.since, there.latest) == (0, 1, (-1, 0))
+    assert there.keep(data[:-1], 5, 0) is None
+    assert there.keep(data, 5, 0) == (5, 5, 1, NOW_MS, 5)
+    there.settle()
+    assert (there.position, there.since, there.latest) == (len(data), len(data), (NOW_MS, 5))
+    assert there.keep(data, 5, 0) is None  # its entry would not be above the last
+
+
+@pytest.mark.parametrize("ends", [".log", ".index", ".timeindex"])
+@pytest.mark.parametrize("follows", [True, False])
+@pytest.mark.parametrize("many", [1, 3])
+def test_a_write_that_fails_leaves_the_log_as_it_was(
+    tmp_path: Path, ends: str, follows: bool, many: int
+) -> None:
+    with open_log(tmp_path / "t-0", index_interval_bytes=0) as log:
+        log.append_as_follower(stored(0) + stored(1))
+        places = _places(log)
+        given = b"".join(stored(2 + at, time=NOW_MS + at + 1) for at in range(many))
+        with (
+            failing("pwritev", error=OSError(28, "No space left on device"), ends=ends),
+            pytest.raises(OSError, match="No space"),
+        ):
+            log.append_as_follower(given) if follows else log.append(one(time=NOW_MS + 1))
+        assert _places(log) == places
+        assert log.append_as_follower(given).last_offset == 1 + many
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_an_interrupted_append_fails_the_log(tmp_path: Path, follows: bool) -> None:
+    with open_log(tmp_path / "t-0") as log:
+        log.append_as_follower(stored(0))
+        with (
+            failing("pwritev", error=KeyboardInterrupt(), ends=".log"),
+            pytest.raises(KeyboardInterrupt),
+        ):
+            log.append_as_follower(stored(1)) if follows else log.append(one())
+        with pytest.raises(PoisonedFileError):
+            log.append(one())

@@ -1,0 +1,418 @@
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.errors import KsegError, StalePlanError, UnsupportedFormatError
+from kseg.files import io
+from kseg.files.names import SegmentFiles
+from kseg.log.config import LogConfig
+from kseg.log.log import Log
+from kseg.log.reader.version import SegmentInfo
+from kseg.log.retain import apply_retention, plan_retention
+from kseg.log.writer.retention import LOG_START, SIZE, TIME, LogBounds, choose
+from tests.builders import batch, record
+from tests.stopping import UNSYNCED, Stopped, stopping_at
+
+DAY_MS = 86_400_000
+NOW_MS = 100 * DAY_MS
+KEEP_ALL = LogConfig(retention_ms=-1)
+
+
+def row(*sizes: int, first: int = 0, offsets: int = 10) -> list[SegmentInfo]:
+    """Segments of so many bytes, `offsets` apart."""
+    last = len(sizes) - 1
+    return [
+        SegmentInfo(
+            SegmentFiles(base := first + offsets * index, Path(f"{base:020d}.log")),
+            size,
+            index == last,
+        )
+        for index, size in enumerate(sizes)
+    ]
+
+
+def chosen(
+    segments: list[SegmentInfo],
+    config: LogConfig,
+    *,
+    start: int = 0,
+    high_watermark: int | None = None,
+    times: dict[int, int] | None = None,
+) -> list[tuple[int, str]]:
+    end = segments[-1].base_offset + (10 if segments[-1].size else 0)
+    given = times or {}
+    retired = choose(
+        segments,
+        LogBounds(start, end, end if high_watermark is None else high_watermark),
+        config=config,
+        now_ms=NOW_MS,
+        largest_timestamp=lambda info: given.get(info.base_offset, NOW_MS),
+    )
+    return [(each.base_offset, each.why) for each in retired]
+
+
+def test_nothing_goes_without_a_reason() -> None:
+    assert chosen(row(100, 100, 100), LogConfig()) == []
+
+
+def test_what_lies_below_the_log_start_goes_whatever_the_policy() -> None:
+    compact = LogConfig(cleanup_policy=frozenset({"compact"}))
+    for config in (KEEP_ALL, compact):
+        assert chosen(row(100, 100, 100), config, start=9) == []
+        assert chosen(row(100, 100, 100), config, start=10) == [(0, LOG_START)]
+        assert chosen(row(100, 100, 100), config, start=19) == [(0, LOG_START)]
+        assert chosen(row(100, 100, 100), config, start=20) == [(0, LOG_START), (10, LOG_START)]
+
+
+def test_the_last_segment_never_goes_for_the_log_start() -> None:
+    assert chosen(row(100), KEEP_ALL, start=10) == []
+    assert chosen(row(100, 100), KEEP_ALL, start=20) == [(0, LOG_START)]
+
+
+def test_only_deleting_policies_ask_for_size_and_time() -> None:
+    compact = LogConfig(retention_bytes=0, retention_ms=0, cleanup_policy=frozenset({"compact"}))
+    old = {0: 0, 10: 0, 20: 0}
+    assert chosen(row(100, 100, 100), compact, times=old) == []
+    both = compact.with_changes(cleanup_policy=frozenset({"compact", "delete"}))
+    assert len(chosen(row(100, 100, 100), both, times=old)) == 3
+
+
+def test_size_keeps_at_least_what_it_names() -> None:
+    config = KEEP_ALL.with_changes(retention_bytes=150)
+    assert chosen(row(100, 100, 50), config) == [(0, SIZE)]
+    assert chosen(row(100, 100, 49), config) == []
+
+
+def test_size_counts_only_what_the_log_start_has_left() -> None:
+    config = KEEP_ALL.with_changes(retention_bytes=200)
+    assert chosen(row(100, 100, 100, 100), config, start=10) == [(0, LOG_START), (10, SIZE)]
+    assert chosen(row(100, 100, 100), config, start=10) == [(0, LOG_START)]
+
+
+def test_time_is_strict() -> None:
+    config = LogConfig(retention_ms=DAY_MS)
+    at_limit = {0: NOW_MS - DAY_MS}
+    assert chosen(row(100, 100), config, times=at_limit) == []
+    assert chosen(row(100, 100), config, times={0: NOW_MS - DAY_MS - 1}) == [(0, TIME)]
+
+
+def test_a_segment_of_the_future_keeps_those_behind_it() -> None:
+    config = LogConfig(retention_ms=DAY_MS)
+    times = {0: NOW_MS + DAY_MS, 10: 0}
+    assert chosen(row(100, 100, 100), config, times=times) == []
+    assert chosen(row(100, 100, 100), config, times=times, start=10) == [(0, LOG_START), (10, TIME)]
+
+
+def test_nothing_at_the_high_watermark_or_above_goes() -> None:
+    config = KEEP_ALL.with_changes(retention_bytes=0)
+    for high_watermark, count in ((0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (29, 2), (30, 3)):
+        found = chosen(row(100, 100, 100), config, high_watermark=high_watermark)
+        assert len(found) == count
+
+
+def test_an_empty_last_segment_stays() -> None:
+    config = LogConfig(retention_bytes=0, retention_ms=0)
+    assert [base for base, _ in chosen(row(100, 100, 0), config)] == [0, 10]
+    assert chosen(row(0), config) == []
+
+
+def test_the_age_of_what_stays_anyway_is_not_asked_for() -> None:
+    asked = []
+
+    def largest_timestamp(info: SegmentInfo) -> int:
+        asked.append(info.base_offset)
+        return 0 if info.base_offset < 20 else NOW_MS
+
+    choose(
+        row(*[100] * 50),
+        LogBounds(0, 500, 500),
+        config=LogConfig(retention_ms=DAY_MS),
+        now_ms=NOW_MS,
+        largest_timestamp=largest_timestamp,
+    )
+    assert asked == [0, 10, 20]
+
+
+# Done to a log
+
+
+CONFIG = LogConfig(
+    segment_bytes=400, segment_index_bytes=1200, retention_ms=-1, file_delete_delay_ms=1000
+)
+
+
+def one(offset_time: int = NOW_MS) -> bytes:
+    return batch([record(bytes(200), timestamp=offset_time)])
+
+
+@contextmanager
+def opened(path: Path, config: LogConfig = CONFIG, count: int = 0, **how: Any) -> Iterator[Log]:
+    """A log with `count` records, one in each segment."""
+    clock = how.pop("now_ms", lambda: NOW_MS)
+    with Log.open(path, mode="append", create=True, config=config, now_ms=clock, **how) as log:
+        for _ in range(count):
+            log.append(one())
+        yield log
+
+
+def names(log: Log, pattern: str) -> list[str]:
+    return sorted(path.name.lstrip("0") for path in log.path.glob(pattern))
+
+
+def test_a_plan_changes_nothing_and_says_what_would_go(tmp_path: Path) -> None:
+    with opened(tmp_path / "data" / "t-0", count=4) as log:
+        log.flush()
+        before = sorted(os.listdir(log.path))
+        size = log.segments[0].size
+        config = CONFIG.with_changes(retention_bytes=2 * size)
+        plan = plan_retention(log, config=config, now_ms=NOW_MS)
+        assert [(each.base_offset, each.bytes, each.why) for each in plan.segments] == [
+            (0, size, SIZE),
+            (1, size, SIZE),
+        ]
+        assert (plan.log_start_offset, plan.new_log_start_offset) == (0, 2)
+        assert (plan.deleted_bytes, plan.kept_bytes, plan.rolls) == (2 * size, 2 * size, False)
+        assert sorted(os.listdir(log.path)) == before
+        assert pickle.loads(pickle.dumps(plan)) == plan
+        assert plan == plan_retention(log, config=config, now_ms=NOW_MS)
+        assert "log start 0 -> 2" in str(plan)
+
+
+def test_a_log_open_for_reading_has_the_same_plan(tmp_path: Path) -> None:
+    config = CONFIG.with_changes(retention_ms=DAY_MS)
+    with opened(tmp_path / "data" / "t-0", config) as log:
+        for days in (3, 2, 0):
+            log.append(one(NOW_MS - days * DAY_MS))
+        log.flush()
+        writing = plan_retention(log, now_ms=NOW_MS)
+        assert len(writing.segments) == 2
+        with Log.open(log.path) as reader:
+            assert plan_retention(reader, config=config, now_ms=NOW_MS) == writing
+            later = plan_retention(reader, config=config, now_ms=NOW_MS + 2 * DAY_MS)
+            assert later == plan_retention(log, now_ms=NOW_MS + 2 * DAY_MS)
+            assert later.rolls
+
+
+def test_what_the_plan_says_is_done(tmp_path: Path) -> None:
+    with opened(tmp_path / "data" / "t-0", count=4) as log:
+        log.update_high_watermark(3)
+        plan = plan_retention(log, config=CONFIG.with_changes(retention_bytes=0), now_ms=NOW_MS)
+        report = apply_retention(log, plan)
+        assert report.segments_count == len(plan.segments) == 3
+        assert report.deleted_bytes == plan.deleted_bytes
+        assert report.log_start_offset == log.log_start_offset == 3
+        assert names(log, "*.log") == ["3.log"]
+        assert names(log, "*.log.deleted") == [".log.deleted", "1.log.deleted", "2.log.deleted"]
+        assert all(path.exists() for path in report.files)
+        with pytest.raises(StalePlanError):
+            apply_retention(log, plan)
+        assert names(log, "*.log") == ["3.log"]
+
+
+def test_a_log_that_loses_all_goes_on_at_its_end(tmp_path: Path) -> None:
+    config = CONFIG.with_changes(retention_bytes=0)
+    with opened(tmp_path / "data" / "t-0", config, count=3) as log:
+        assert log.delete_old_segments().segments_count == 3
+        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+        assert log.delete_old_segments().segments_count == 0
+        assert log.append(one()).first_offset == 3
+        path = log.path
+    with opened(path, config) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (3, 4)
+        assert [found.offset for found in log.records()] == [3]
+
+
+def test_a_plan_that_takes_all_is_stale_after_an_append(tmp_path: Path) -> None:
+    with opened(tmp_path / "data" / "t-0", LogConfig(retention_ms=0), count=1) as log:
+        plan = plan_retention(log, now_ms=NOW_MS + 1)
+        assert plan.rolls
+        log.append(one())
+        with pytest.raises(StalePlanError):
+            apply_retention(log, plan)
+        assert log.log_start_offset == 0
+
+
+def test_a_plan_is_stale_once_the_high_watermark_is_below_it(tmp_path: Path) -> None:
+    config = CONFIG.with_changes(retention_bytes=0)
+    with opened(tmp_path / "data" / "t-0", config, count=3) as log:
+        log.update_high_watermark(2)
+        plan = plan_retention(log)
+        log.update_high_watermark(1)
+        with pytest.raises(StalePlanError):
+            apply_retention(log, plan)
+        assert names(log, "*.deleted") == []
+
+
+def test_a_plan_is_of_one_log(tmp_path: Path) -> None:
+    config = CONFIG.with_changes(retention_bytes=0)
+    with (
+        opened(tmp_path / "data" / "t-0", config, count=3) as log,
+        opened(tmp_path / "data" / "t-1", config, count=3) as other,
+        pytest.raises(StalePlanError),
+    ):
+        apply_retention(other, plan_retention(log))
+
+
+def test_files_wait_for_their_time_and_go_with_the_next_call(tmp_path: Path) -> None:
+    now = [NOW_MS]
+    config = CONFIG.with_changes(retention_bytes=0)
+    with opened(tmp_path / "data" / "t-0", config, count=3, now_ms=lambda: now[0]) as log:
+        log.delete_old_segments()
+        assert len(names(log, "*.log.deleted")) == 3
+        now[0] += 999
+        log.delete_old_segments()
+        assert len(names(log, "*.log.deleted")) == 3
+        now[0] += 1
+        log.delete_old_segments()
+        assert names(log, "*.deleted") == []
+
+
+def test_a_closed_log_leaves_no_files_that_wait(tmp_path: Path) -> None:
+    config = CONFIG.with_changes(retention_bytes=0)
+    with opened(tmp_path / "data" / "t-0", config, count=3) as log:
+        log.delete_old_segments()
+        assert names(log, "*.deleted")
+    assert names(log, "*.deleted") == []
+
+
+def test_the_log_start_is_lasting_before_a_file_changes_its_name(tmp_path: Path) -> None:
+    """What a crash brings back lies below it, so that no hole is ever read."""
+    checkpoint = tmp_path / "data" / "log-start-offset-checkpoint"
+    seen = []
+
+    def rename(source: Any, target: Any) -> None:
+        if os.fspath(target).endswith(".deleted"):
+            seen.append(checkpoint.read_text())
+        os.replace(source, target)
+
+    with opened(tmp_path / "data" / "t-0", CONFIG.with_changes(retention_bytes=0), count=3) as log:
+        log.update_high_watermark(2)
+        with io.calls_replaced(io.Calls(rename=rename)):
+            log.delete_old_segments()
+        assert seen
+        assert set(seen) == {"0\n1\nt 0 2\n"}
+        assert checkpoint.read_text() == "0\n0\n"
+
+
+def test_what_cannot_be_renamed_stays_a_part_of_the_log(tmp_path: Path) -> None:
+    def rename(source: Any, target: Any) -> None:
+        if os.fspath(target).endswith("1.log.deleted"):
+            raise OSError(5, "I/O error", os.fspath(source))
+        os.replace(source, target)
+
+    config = CONFIG.with_changes(retention_bytes=0)
+    with opened(tmp_path / "data" / "t-0", config, count=4) as log:
+        log.update_high_watermark(3)
+        with (
+            io.calls_replaced(io.Calls(rename=rename)),
+            pytest.raises(OSError, match="I/O"),
+        ):
+            log.delete_old_segments()
+        assert log.log_start_offset == 3
+        assert [info.base_offset for info in log.segments] == [1, 2, 3]
+        assert [found.offset for found in log.records()] == [3]
+        assert log.delete_old_segments().segments_count == 2
+        assert names(log, "*.log") == ["3.log"]
+        assert log.append(one()).first_offset == 4
+
+
+def test_the_log_start_stays_written_down_until_the_names_are_gone_for_good(tmp_path: Path) -> None:
+    """Where a rename fails, those before it were not flushed: a power cut brings some back."""
+    checkpoint = tmp_path / "data" / "log-start-offset-checkpoint"
+    written = []
+
+    def rename(source: Any, target: Any) -> None:
+        if os.fspath(target).endswith("2.index.deleted"):
+            raise OSError(5, "I/O error", os.fspath(source))
+        os.replace(source, target)
+
+    def fsync(descriptor: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).name == "t-0":
+            written.append(checkpoint.read_text())
+        os.fsync(descriptor)
+
+    with opened(tmp_path / "data" / "t-0", CONFIG.with_changes(retention_bytes=0), count=4) as log:
+        log.update_high_watermark(3)
+        with io.calls_replaced(io.Calls(rename=rename)), pytest.raises(OSError, match="I/O"):
+            log.delete_old_segments()
+        assert log.first_offset == 3
+        log.state.note_offsets(write=True)
+        assert checkpoint.read_text() == "0\n1\nt 0 3\n"
+        with io.calls_replaced(io.Calls(fsync=fsync)):
+            log.append(one(), durable=True)
+        log.state.note_offsets(write=True)
+        assert written[0] == "0\n1\nt 0 3\n"
+        assert checkpoint.read_text() == "0\n0\n"
+
+
+def test_a_log_open_for_reading_deletes_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path / "data" / "t-0", count=3) as log:
+        path = log.path
+    with Log.open(path) as reader:
+        plan = plan_retention(reader, config=LogConfig(retention_bytes=0), now_ms=NOW_MS)
+        assert plan.segments
+        with pytest.raises(KsegError, match="reading only"):
+            apply_retention(reader, plan)
+
+
+def test_segments_without_timestamps_go_by_the_age_of_their_files(tmp_path: Path) -> None:
+    config = CONFIG.with_changes(retention_ms=DAY_MS)
+    with opened(tmp_path / "data" / "t-0", config) as log:
+        for _ in range(3):
+            log.append(one(-1))
+        path = log.path
+    for base, days in ((0, 3), (1, 1), (2, 0)):
+        time_ns = (NOW_MS - days * DAY_MS) * 1_000_000
+        os.utime(path / f"{base:020d}.log", ns=(time_ns, time_ns))
+    with opened(path, config) as log:
+        assert [each.base_offset for each in plan_retention(log).segments] == [0]
+        (retired,) = plan_retention(log).segments
+        assert retired.largest_timestamp == NOW_MS - 3 * DAY_MS
+
+
+def test_a_log_of_kafka_0_7_has_no_retention_here(tmp_path: Path) -> None:
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020d}.kafka").touch()
+    with Log.open(tmp_path / "t-0") as log, pytest.raises(UnsupportedFormatError):
+        plan_retention(log)
+
+
+@pytest.mark.parametrize("high_watermark", [3, 5])
+def test_an_end_at_any_call_leaves_a_log_without_holes(tmp_path: Path, high_watermark: int) -> None:
+    with io.calls_replaced(UNSYNCED):
+        end_at_each_call(tmp_path, high_watermark)
+
+
+def end_at_each_call(tmp_path: Path, high_watermark: int) -> None:
+    config = CONFIG.with_changes(retention_bytes=0, file_delete_delay_ms=0)
+    for call in range(1, 200):
+        data = tmp_path / str(call)
+        with opened(data / "t-0", count=5) as log:
+            log.flush(2)
+            log.update_config(config)
+            log.update_high_watermark(high_watermark)
+            with suppress(Stopped), stopping_at(call, UNSYNCED) as asked:
+                log.delete_old_segments()
+            left = tmp_path / f"{call}-left"
+            shutil.copytree(data, left)
+        with opened(left / "t-0", CONFIG, recover=True) as log:
+            assert log.log_end_offset == 5, call
+            assert log.log_start_offset in (0, high_watermark), call
+            found = [record.offset for record in log.records()]
+            assert found == list(range(log.log_start_offset, 5)), call
+            assert log.append(one()).first_offset == 5, call
+        shutil.rmtree(data)
+        shutil.rmtree(left)
+        if len(asked) <= call:
+            break
+    else:
+        pytest.fail("it never came to its end")
+    assert call > 10

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.errors import KsegError, PoisonedFileError
+from kseg.log.log import Log
+from kseg.log.producers.entry import OffsetMetadata
+from kseg.log.reader.version import Published
+from kseg.log.validate.rules import AppendOrigin
+from tests.builders import COMMIT
+from tests.unit.log.logs import ONE, bases, marker, one, open_log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Any:
+    with open_log(tmp_path / "t-0", segment_bytes=2 * ONE) as opened:
+        yield opened
+
+
+def test_what_was_published_does_not_change(log: Log) -> None:
+    log.append([one(), one()])
+    before = log.published
+    told = (before.log_end, before.segments, before.size, before.high_watermark)
+    log.append([one(), one(), one()])
+    assert (before.log_end, before.segments, before.size, before.high_watermark) == told
+    assert log.published.log_end == OffsetMetadata(5, 4, ONE)
+    assert [(info.base_offset, info.size, info.is_last) for info in log.segments] == [
+        (0, 2 * ONE, False),
+        (2, 2 * ONE, False),
+        (4, ONE, True),
+    ]
+
+
+def test_the_segments_from_an_offset_on_begin_with_the_one_that_can_hold_it(log: Log) -> None:
+    log.append([one() for _ in range(5)])
+    for offset, expected in ((-1, [0, 2, 4]), (1, [0, 2, 4]), (2, [2, 4]), (4, [4]), (99, [4])):
+        found = [info.base_offset for info in log.published.segments_from(offset)]
+        assert found == expected
+
+
+def test_the_high_watermark_is_the_end_until_somebody_says_something(log: Log) -> None:
+    log.append([one(), one(), one()])
+    assert log.high_watermark == 3
+    assert log.update_high_watermark(1) == 1
+    log.append(one())
+    assert (log.high_watermark, log.last_stable_offset) == (1, 1)
+    assert log.published.high_watermark == OffsetMetadata(1)
+    assert log.update_high_watermark(99) == 4
+    assert log.published.high_watermark == log.published.log_end
+    assert log.update_high_watermark(-5) == 0
+
+
+def test_what_is_decided_above_the_high_watermark_is_not_stable_yet(log: Log) -> None:
+    transactional = one(producer_id=1, producer_epoch=0, base_sequence=0, attributes=0x10)
+    log.update_high_watermark(0)
+    log.append(one())
+    log.append(transactional)
+    log.append(marker(COMMIT, producer=1), origin=AppendOrigin.COORDINATOR)
+    assert log.last_stable_offset == 0
+    for mark, stable in ((1, 1), (2, 1), (3, 3)):
+        log.update_high_watermark(mark)
+        assert log.last_stable_offset == stable
+
+
+def test_readers_take_no_lock(log: Log) -> None:
+    log.append(one())
+    done = threading.Event()
+
+    def read() -> None:
+        if log.published.log_end_offset == 1 and [r.offset for r in log.records()] == [0]:
+            done.set()
+
+    with log.state.lock:
+        reader = threading.Thread(target=read)
+        reader.start()
+        assert done.wait(10)
+    reader.join()
+
+
+def test_whoever_waits_is_told_of_each_change(log: Log) -> None:
+    seen: list[Published] = []
+
+    def follow() -> None:
+        with log.state.changed:
+            while not seen or seen[-1].log_end_offset < 3:
+                seen.append(log.published)
+                log.state.changed.wait(10)
+                seen.append(log.published)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    for _ in range(3):
+        log.append(one())
+    follower.join(10)
+    assert not follower.is_alive()
+    assert seen[-1].log_end_offset == 3
+
+
+def test_appends_of_many_threads_lie_one_behind_the_other(tmp_path: Path) -> None:
+    results: list[Any] = []
+    with open_log(tmp_path / "t-0", segment_bytes=40 * ONE) as log:
+
+        def append() -> None:
+            results.extend([log.append(one(count=2)) for _ in range(50)])
+
+        threads = [threading.Thread(target=append) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(r.first_offset for r in results) == list(range(0, 400, 2))
+        assert [r.offset for r in log.records()] == list(range(400))
+
+
+def test_a_segment_is_lent_and_closed_again(log: Log) -> None:
+    log.append([one(), one(), one()], durable=True)
+    with log.state.segment_writer(2) as active:
+        assert active is log.state.active
+    open_files = len(os.listdir("/proc/self/fd"))
+    with log.state.segment_writer(0) as sealed:
+        assert (sealed.base_offset, sealed.size) == (0, 2 * ONE)
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_segments_can_be_replaced_by_others(log: Log) -> None:
+    log.append([one() for _ in range(7)])
+    with log.state.changing():
+        second = log.segments[1]
+        assert log.state.replace_segments({0, 2}) == log.segments[:2]
+        assert bases(log) == [0, 2, 4, 6]
+        log.state.publish()
+        assert bases(log) == [4, 6]
+        log.state.replace_segments((), [second])
+        log.state.publish()
+    assert bases(log) == [2, 4, 6]
+    assert log.state.first_base_offset == 2
+    assert set(log.state.unflushed) == {4}
+
+
+def test_the_first_failure_is_the_one_that_is_told(log: Log) -> None:
+    state = log.state
+    with pytest.raises(OSError, match="first"), state.all_or_poison():
+        raise OSError("first")
+    state.fail(ValueError("second"))
+    with pytest.raises(PoisonedFileError, match="first"), state.changing():
+        pass
+    assert (state.failed, state.may_change) == (True, False)
+
+
+def test_a_child_may_look_and_not_touch(log: Log) -> None:
+    log.append(one())
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        told = b"changed"
+        try:
+            log.append(one())
+        except KsegError as error:
+            told = str(error).encode()
+        log.close()
+        os.write(write, told + f" {log.log_end_offset}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    told = os.read(read, 1000)
+    os.close(read)
+    assert b"before a fork" in told
+    assert told.endswith(b" 1")
+    assert log.append(one()).first_offset == 1
+    assert (log.path.parent / ".lock").exists()
+
+
+def test_settings_hold_from_the_next_append_on(log: Log) -> None:
+    log.append(one())
+    log.update_config(log.config.with_changes(segment_bytes=ONE, max_message_bytes=ONE))
+    log.append(one())
+    assert bases(log) == [0, 1]
+    with pytest.raises(ValueError, match=f"{ONE} are allowed"):
+        log.append(one(count=2))

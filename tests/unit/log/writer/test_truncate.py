@@ -1,0 +1,402 @@
+"""Cuts: what stays is what lay in front, on the disk as in memory, wherever a cut ends early."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kseg.analysis.verify import verify
+from kseg.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    SegmentInUseError,
+)
+from kseg.files import io
+from kseg.files.checkpoints import read_leader_epochs
+from kseg.log.config import LogConfig
+from kseg.log.log import Log
+from kseg.log.segment.reader import Segment
+from kseg.log.validate.rules import AppendOrigin
+from kseg.log.writer import truncate
+from kseg.log.writer.truncate import CREATE, CUT, DELETE
+from tests.builders import COMMIT, batch, control_batch, record
+from tests.unit.log.made import (
+    LOG_START,
+    NOW_MS,
+    checkpoint,
+    fill,
+    new_log,
+    offsets_of,
+    open_log,
+    stored,
+    thirty_records,
+    told,
+)
+
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return thirty_records(tmp_path)
+
+
+def names(path: Path) -> set[str]:
+    return {entry.name for entry in path.iterdir()}
+
+
+def snapshots(log: Log) -> list[int]:
+    return sorted(int(path.stem) for path in log.path.glob("*.snapshot"))
+
+
+# ---- back to an offset ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", range(31))
+def test_batches_that_reach_the_offset_go_and_the_next_begins_there(log: Log, offset: int) -> None:
+    before = told(log.path)
+    assert log.truncate_to(offset) == (offset < 30)
+    kept = [each for each in before if each.last_offset < offset]
+    assert told(log.path) == kept
+    assert (log.log_end_offset, log.high_watermark) == (offset, offset)
+    assert [info.base_offset for info in log.segments] == [
+        base for base in (0, 9, 18, 27) if base <= offset
+    ]
+    assert log.segments[-1].size == sum(
+        each.size for each in kept if each.segment == log.segments[-1].base_offset
+    )
+    assert log.recovery_point == offset
+    fill(log, [2])
+    assert log.fetch(offset).next_offset == offset + 2
+    log.close()
+    with open_log(log.path) as again:
+        assert again.log_end_offset == offset + 2
+        kept_offsets = [o for each in kept for o in range(each.base_offset, each.last_offset + 1)]
+        assert offsets_of(again.read()) == [*kept_offsets, offset, offset + 1]
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_segment_that_is_appended_to_again_is_as_old_as_before(
+    tmp_path: Path, flushed: bool
+) -> None:
+    clock = [NOW_MS]
+    (tmp_path / "data").mkdir()
+    with Log.open(
+        tmp_path / "data" / "t-0",
+        mode="append",
+        create=True,
+        config=LogConfig(segment_ms=10_000),
+        now_ms=lambda: clock[0],
+    ) as log:
+
+        def append() -> list[int]:
+            log.append(batch([record(b"no time", timestamp=-1)]))
+            return [info.base_offset for info in log.segments]
+
+        append()
+        append()
+        clock[0] += 6_000
+        log.roll()
+        append()
+        if flushed:
+            log.flush()
+        log.truncate_to(1)
+        clock[0] += 4_000
+        assert append() == [0]
+        clock[0] += 1
+        assert append() == [0, 2]
+
+
+def test_a_segment_that_was_loaded_is_as_old_as_the_loading(tmp_path: Path) -> None:
+    log = new_log(tmp_path, segment_bytes=500)
+    fill(log, [3] * 10)
+    log.close()
+    with open_log(log.path) as again:
+        assert again.state.created_ms(9) == NOW_MS
+
+
+@pytest.mark.parametrize("offset", [0, 4, 9, 20, 29])
+def test_segments_that_wait_for_a_flush_are_cut_like_others(tmp_path: Path, offset: int) -> None:
+    log = new_log(tmp_path, segment_bytes=500)
+    fill(log, [3] * 10)
+    assert len(log.state.unflushed) == 3
+    before = told(log.path)
+    assert log.truncate_to(offset)
+    assert told(log.path) == [each for each in before if each.last_offset < offset]
+    assert sorted(log.state.unflushed) == [base for base in (0, 9, 18) if base + 9 <= offset]
+    fill(log, [3] * 4)
+    log.close()
+    with open_log(log.path) as again:
+        assert again.log_end_offset == offset + 12
+        assert again.fetch(offset).next_offset > offset
+
+
+@pytest.mark.parametrize("offset", [0, 4, 9, 20, 29])
+def test_what_goes_is_off_the_disk_when_it_returns(log: Log, offset: int) -> None:
+    flushed: dict[str, int] = {}
+    last: dict[str, int] = {}
+    with io.calls_replaced(watching(lambda name, path: note(name, path, flushed, last))):
+        log.truncate_to(offset)
+    # Nothing that was renamed, cut or written is without a flush behind it.
+    assert last
+    assert {path: at for path, at in last.items() if flushed.get(path, -1) < at} == {}
+
+
+def note(name: str, path: str, flushed: dict[str, int], last: dict[str, int]) -> None:
+    number = len(flushed) + len(last) + max([*flushed.values(), *last.values(), 0]) + 1
+    directory = os.path.dirname(path)
+    if name in ("fsync", "fdatasync"):
+        flushed[path] = number
+    elif name in ("rename", "unlink"):
+        last[directory] = number
+    elif name in ("pwritev", "ftruncate") and not path.endswith(".tmp"):
+        last[path] = number
+
+
+def watching(see: Callable[[str, str], None]) -> io.Calls:
+    """The calls themselves, each told with the file that it changes."""
+    genuine = io.Calls()
+
+    def watched(name: str) -> Callable[..., Any]:
+        call = getattr(genuine, name)
+
+        def run(*args: Any, **how: Any) -> Any:
+            target = args[-1] if name == "rename" else args[0]
+            if isinstance(target, int):
+                target = os.readlink(f"/proc/self/fd/{target}")
+            answer = call(*args, **how)
+            see(name, os.fspath(target))
+            return answer
+
+        return run
+
+    return io.Calls(**{each.name: watched(each.name) for each in fields(io.Calls)})
+
+
+def test_each_step_of_a_cut_lasts_before_the_next(log: Log) -> None:
+    log.append_as_follower(stored(30, 1, leader_epoch=4))
+    log.flush()
+    seen: list[str] = []
+
+    def see(name: str, path: str) -> None:
+        if name != "open":
+            seen.append(f"{name} {Path(path).name}")
+
+    with io.calls_replaced(watching(see)):
+        log.truncate_to(13)
+    wanted = [
+        f"rename {RECOVERY_POINT}",
+        "fsync data-0",
+        "rename leader-epoch-checkpoint",
+        "fsync t-0",
+        "rename 00000000000000000027.log.deleted",
+        "fsync t-0",
+        "rename 00000000000000000018.log.deleted",
+        "fsync t-0",
+        "ftruncate 00000000000000000009.log",
+        "fdatasync 00000000000000000009.log",
+    ]
+    steps = iter(seen)
+    assert [step for step in wanted if step in steps] == wanted
+    assert checkpoint(log, RECOVERY_POINT) == 13
+    assert [entry.epoch for entry in log.leader_epochs] == [0]
+
+
+def test_an_epoch_that_was_begun_at_the_end_without_records_goes(log: Log) -> None:
+    log.state.epochs.assign(7, 30)
+    assert not log.truncate_to(30)
+    path = log.path / "leader-epoch-checkpoint"
+    assert [entry.epoch for entry in read_leader_epochs(path).effective] == [0]
+
+
+def test_a_log_that_begins_past_the_offset_begins_there_anew(log: Log) -> None:
+    log.truncate_fully_and_start_at(50)
+    fill(log, [3])
+    assert log.truncate_to(20)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (20, 20, 20)
+    assert told(log.path) == []
+
+
+def test_the_start_goes_back_with_the_end(log: Log) -> None:
+    log.delete_records_before(20)
+    assert checkpoint(log, LOG_START) == 20
+    log.truncate_to(14)
+    assert (log.log_start_offset, log.log_end_offset) == (14, 14)
+    assert checkpoint(log, LOG_START) == 14
+
+
+def test_no_offset_is_below_nothing(log: Log) -> None:
+    with pytest.raises(ValueError, match="-1"):
+        log.truncate_to(-1)
+    with pytest.raises(ValueError, match="start at 6 and end at 5"):
+        log.truncate_fully_and_start_at(5, 6)
+
+
+def test_producers_and_transactions_are_those_in_front_of_the_cut(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    given = [record(b"x"), record(b"y")]
+    sent = batch(given, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    log.append(sent)
+    log.append(control_batch(COMMIT, producer_id=9), origin=AppendOrigin.COORDINATOR)
+    assert log.last_stable_offset == 3
+    log.truncate_to(2)
+    assert (log.last_stable_offset, log.state.producers.entries[9].last_sequence) == (0, 1)
+    log.truncate_to(0)
+    assert (dict(log.state.producers.entries), snapshots(log)) == ({}, [])
+
+
+def test_snapshots_past_the_cut_are_gone_and_one_is_at_it(log: Log) -> None:
+    assert snapshots(log) == [9, 18, 27]
+    log.truncate_to(20)
+    assert snapshots(log) == [9, 18, 20]
+    log.truncate_to(5)
+    assert snapshots(log) == [5]
+
+
+def test_what_is_read_through_a_map_stays_for_its_readers(log: Log) -> None:
+    before = told(log.path)
+    path = log.segments[1].path
+    with Segment.open(path, mapping="always") as reader:
+        assert len(reader.batches()) == 3
+        assert log.truncate_to(18)  # all of that segment stays
+        assert log.truncate_to(13)
+        assert len(reader.batches()) == 3
+    fill(log, [2])
+    kept = [each for each in before if each.last_offset < 13]
+    assert told(log.path)[:-1] == kept
+    assert log.fetch(13).next_offset == 15
+    log.close()
+    assert verify(log.path).ok
+
+
+def test_an_index_that_is_looked_into_through_a_map_stays_for_its_readers(log: Log) -> None:
+    with Log.open(log.path, mapping="always") as other, other.open_segment(other.segments[1]) as s:
+        count = s.offset_index.entry_count
+        assert count
+        assert log.truncate_to(12)
+        assert s.offset_index.entry_count == count
+    log.close()
+    assert verify(log.path).ok
+
+
+def test_what_is_read_through_a_map_is_not_cut_without_room_for_what_stays(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = told(log.path)
+    path = log.segments[1].path
+    with Segment.open(path, mapping="always"):
+        with monkeypatch.context() as full:
+            full.setattr(os, "fstatvfs", lambda _fd: SimpleNamespace(f_bavail=0, f_frsize=512))
+            with pytest.raises(SegmentInUseError, match="the disk has 0 bytes left"):
+                log.truncate_to(13)
+        assert told(log.path) == before
+        assert log.log_end_offset == 30
+        assert log.truncate_to(13)
+
+
+def test_damage_in_front_of_the_cut_stops_it_before_anything_changes(log: Log) -> None:
+    victim = told(log.path)[4]
+    path = log.segments[1].path
+    with open(path, "r+b") as file:
+        file.seek(victim.position + 8)
+        file.write((3).to_bytes(4, "big"))
+    listed = names(log.path)
+    with pytest.raises(CorruptRecordError):
+        log.truncate_to(16)
+    assert names(log.path) == listed
+    assert log.log_end_offset == 30
+    fill(log, [1])
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_what_will_be_done_and_does_nothing(log: Log) -> None:
+    before = told(log.path)
+    plan = truncate.plan_truncation(log.path, log.published, 13)
+    assert told(log.path) == before
+    assert [(each.action, each.path.name[:20]) for each in plan.actions] == [
+        (DELETE, f"{27:020d}"),
+        (DELETE, f"{18:020d}"),
+        (CUT, f"{9:020d}"),
+    ]
+    log.truncate_to(13)
+    assert plan.bytes == sum(each.size for each in before if each.last_offset >= 13)
+    assert (plan.log_end_offset, plan.position) == (13, log.segments[-1].size)
+    assert not truncate.plan_truncation(log.path, log.published, 13).changes
+
+
+def test_a_plan_for_a_log_that_begins_later_names_the_new_beginning(log: Log) -> None:
+    log.truncate_fully_and_start_at(50)
+    plan = truncate.plan_truncation(log.path, log.published, 20)
+    assert plan.whole
+    assert [each.action for each in plan.actions] == [DELETE, CREATE]
+    assert plan.actions[1].path == log.path / f"{20:020d}.log"
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [0, 9, 12, 30, 100])
+def test_a_log_begins_anew_at_any_offset(log: Log, offset: int) -> None:
+    log.truncate_fully_and_start_at(offset)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
+    assert [info.base_offset for info in log.segments] == [offset]
+    assert (snapshots(log), log.leader_epochs) == ([], ())
+    assert log.recovery_point == min(30, offset)
+    fill(log, [2, 2])
+    log.close()
+    with open_log(log.path) as again:
+        assert offsets_of(again.read()) == list(range(offset, offset + 4))
+
+
+def test_a_new_beginning_may_call_its_start_an_earlier_offset(log: Log) -> None:
+    log.truncate_fully_and_start_at(40, 35)
+    assert (log.log_start_offset, log.log_end_offset) == (35, 40)
+    assert log.fetch(36).size == 0
+
+
+def test_the_start_is_on_the_disk_before_the_last_segment_goes(log: Log) -> None:
+    seen: list[str] = []
+
+    def see(name: str, path: str) -> None:
+        if name == "rename":
+            seen.append(Path(path).name)
+
+    with io.calls_replaced(watching(see)):
+        log.truncate_fully_and_start_at(100)
+    logs = [name for name in seen if name.endswith(".log.deleted")]
+    assert logs == [f"{base:020d}.log.deleted" for base in (27, 18, 9, 0)]
+    assert seen.index(LOG_START) < seen.index(logs[0])
+
+
+# ---- the start -----------------------------------------------------------------------------------
+
+
+def test_records_before_the_start_cannot_be_read_and_files_stay(log: Log) -> None:
+    before = told(log.path)
+    assert log.delete_records_before(20)
+    assert not log.delete_records_before(20)
+    assert (log.log_start_offset, told(log.path)) == (20, before)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.fetch(19)
+    assert offsets_of(log.read()) == list(range(20, 30))
+    assert checkpoint(log, LOG_START) == 20
+    assert [entry.start_offset for entry in log.leader_epochs] == [20]
+    log.close()
+    with open_log(log.path) as again:
+        assert again.log_start_offset == 20
+
+
+@pytest.mark.parametrize("offset", [-1, 25, 31])
+def test_the_start_stays_within_what_may_be_shown(log: Log, offset: int) -> None:
+    log.update_high_watermark(24)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.delete_records_before(offset)
+    assert log.log_start_offset == 0
