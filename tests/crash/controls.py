@@ -15,7 +15,7 @@ from kseg.files import io, metadata, producer_snapshot
 from kseg.files.log_writer import LogWriter
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.recovery import backup
-from kseg.log.recovery.overlay import Scene
+from kseg.log.recovery.overlay import Overlay
 from kseg.log.segment.reader import Segment
 from kseg.log.writer import flush as flushing
 from kseg.log.writer import retention, state, truncate
@@ -212,5 +212,5 @@ def recovery_takes_batches_whose_checksum_is_wrong() -> Iterator[None]:
 
 @_shown_by("power")
 def recovery_leaves_what_it_finds_unflushed() -> Iterator[None]:
-    with patch.object(Scene, "assure", _nothing):
+    with patch.object(Overlay, "assure", _nothing):
         yield

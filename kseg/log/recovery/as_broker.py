@@ -65,9 +65,9 @@ def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
     """
     bench.epochs = _read_epochs(bench)
     room = bench.inputs.config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
-    leftovers = clear(bench.scene, as_broker=True, index_bytes=room)
+    leftovers = clear(bench.overlay, as_broker=True, index_bytes=room)
     split.retried(bench, lambda: _find(bench))
-    if bench.scene.directory.name.endswith(DELETE_SUFFIX):
+    if bench.overlay.directory.name.endswith(DELETE_SUFFIX):
         if not bench.bases:
             _begin_at(bench, 0)
         end, point = 0, 0
@@ -78,11 +78,11 @@ def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
 
 
 def _read_epochs(bench: Bench) -> LeaderEpochs:
-    scene, name = bench.scene, leader_epochs.FILE_NAME
-    if name not in scene.files:
-        scene.create(name, _AS_BROKER)
+    overlay, name = bench.overlay, leader_epochs.FILE_NAME
+    if name not in overlay.files:
+        overlay.create(name, _AS_BROKER)
         return LeaderEpochs(None)
-    return LeaderEpochs(None, checkpoints.read_leader_epochs(scene.files[name].source).effective)
+    return LeaderEpochs(None, checkpoints.read_leader_epochs(overlay.files[name].source).effective)
 
 
 # ---- which segments there are --------------------------------------------------------------------
@@ -91,37 +91,37 @@ def _read_epochs(bench: Bench) -> LeaderEpochs:
 def _find(bench: Bench) -> None:
     """Source: Kafka `LogLoader.loadSegmentFiles`."""
     bench.bases.clear()
-    scene = bench.scene
-    for name in scene.names():
+    overlay = bench.overlay
+    for name in overlay.names():
         if name.endswith(INDEX_SUFFIXES):
             base = offset_from_file_name(name)
-            if file_of(base, LOG) not in scene.files:
-                scene.remove(name, "an index without its log", keep=True)
+            if file_of(base, LOG) not in overlay.files:
+                overlay.remove(name, "an index without its log", keep=True)
         elif name.endswith(f".{LOG}"):
             _check(bench, offset_from_file_name(name))
-    scene.settle()
+    overlay.settle()
 
 
 def _check(bench: Bench, base: int) -> None:
     """Source: Kafka `LogSegment.sanityCheck`."""
-    scene = bench.scene
-    if file_of(base, LOG) not in scene.files:
-        scene.settle()
-        scene.create(file_of(base, LOG), _AS_BROKER)
+    overlay = bench.overlay
+    if file_of(base, LOG) not in overlay.files:
+        overlay.settle()
+        overlay.create(file_of(base, LOG), _AS_BROKER)
     times = file_of(base, TIMEINDEX)
-    if file_of(base, INDEX) not in scene.files:
+    if file_of(base, INDEX) not in overlay.files:
         _recover_segment(bench, base, "its offset index is missing")
     else:
-        if times not in scene.files:
-            scene.put(times, b"", "an empty one in place of none")
-        if file_of(base, TXNINDEX) in scene.files and not _is_sane(bench, base):
+        if times not in overlay.files:
+            overlay.put(times, b"", "an empty one in place of none")
+        if file_of(base, TXNINDEX) in overlay.files and not _is_sane(bench, base):
             _recover_segment(bench, base, "its transaction index is corrupt")
     bench.add(base)
 
 
 def _is_sane(bench: Bench, base: int) -> bool:
     """Source: Kafka `TransactionIndex.sanityCheck`, `AbortedTxn.version`."""
-    data = bench.scene.read(file_of(base, TXNINDEX))
+    data = bench.overlay.read(file_of(base, TXNINDEX))
     starts = range(0, len(data) - TXN_ENTRY_BYTES + 1, TXN_ENTRY_BYTES)
     for at in starts:
         if 0 < data[at] < 128:
@@ -146,15 +146,15 @@ def _recover_segment(bench: Bench, base: int, why: str) -> Swept:
     swept = _swept(bench, base, state)
     if swept.error is not None:
         raise swept.error
-    if file_of(base, INDEX) in bench.scene.files:
+    if file_of(base, INDEX) in bench.overlay.files:
         # It comes back last of all, and says until then that there is work to be done.
-        bench.scene.remove(file_of(base, INDEX), why, keep=False)
-        bench.scene.settle()
+        bench.overlay.remove(file_of(base, INDEX), why, keep=False)
+        bench.overlay.settle()
     _cut(bench, swept, why)
     if bench.epochs.dirty:
         bench.put_epochs(bench.epochs.entries, "not what the log says")
     snapshots.take(state)
-    bench.scene.settle()
+    bench.overlay.settle()
     bench.install(swept, why)
     return swept
 
@@ -218,7 +218,7 @@ def _index(bench: Bench, base: int) -> bytes:
     name = file_of(base, INDEX)
     if bench.held is not None and bench.held[0] == base:
         return bench.held[1]
-    return bench.scene.read(name) if name in bench.scene.files else b""
+    return bench.overlay.read(name) if name in bench.overlay.files else b""
 
 
 def _cut(bench: Bench, swept: Swept, why: str) -> None:
@@ -278,8 +278,8 @@ def _empty(bench: Bench, swept: Swept) -> None:
     bench.cut_log(base, 0, base, why)
     for kind in (TXNINDEX, TIMEINDEX, INDEX):
         name = file_of(base, kind)
-        if name in bench.scene.files or kind != TXNINDEX or swept.aborted:
-            bench.scene.put(name, b"", why)
+        if name in bench.overlay.files or kind != TXNINDEX or swept.aborted:
+            bench.overlay.put(name, b"", why)
     bench.held = (base, b"")
     bench.outcome(base, 0, 0, 0, why)
 
@@ -305,14 +305,14 @@ def _begin_anew(bench: Bench) -> None:
         bench.cut = CutPlace(bench.path(start), 0, start)
     bench.drop(list(bench.bases), "the log ends in front of its start")
     bench.snapshots().truncate_fully_and_start_at(bench.new_state(), start)
-    bench.scene.settle()
+    bench.overlay.settle()
 
 
 def _begin_at(bench: Bench, base: int) -> None:
     """Source: Kafka `LogSegment.open`, `LogSegment.resizeIndexes`."""
     bench.begin_at(base, "the first segment")
     for kind in (INDEX, TIMEINDEX):
-        bench.scene.put(file_of(base, kind), b"", "the first segment")
+        bench.overlay.put(file_of(base, kind), b"", "the first segment")
 
 
 def _check_room(bench: Bench) -> None:
@@ -323,11 +323,11 @@ def _check_room(bench: Bench) -> None:
     base, room = bench.bases[-1], bench.inputs.config.segment_index_bytes
     for kind, entry in ((INDEX, OFFSET_ENTRY_BYTES), (TIMEINDEX, TIME_ENTRY_BYTES)):
         name = file_of(base, kind)
-        size = bench.scene.size(name) if name in bench.scene.files else 0
+        size = bench.overlay.size(name) if name in bench.overlay.files else 0
         # One whose bytes are nobody's is as large as its entries.
         if size != room // entry * entry and size // entry > room // entry:
             raise CorruptIndexError(
-                f"{size} bytes do not go into an index of {room}", path=bench.scene.path(name)
+                f"{size} bytes do not go into an index of {room}", path=bench.overlay.path(name)
             )
 
 
@@ -343,7 +343,7 @@ def _finish(bench: Bench, end: int, point: int) -> LoadedLog:
     snapshots.remove_stray(bench.bases)
     state = bench.new_state()
     _rebuild(bench, state, snapshots, start, end, clean=inputs.clean)
-    bench.scene.settle()
+    bench.overlay.settle()
     return LoadedLog(start, end, max(point, start), bench.epochs, state, snapshots)
 
 

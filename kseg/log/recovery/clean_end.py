@@ -111,9 +111,9 @@ def _note(bench: Bench, end: LogEnd, done: str) -> None:
 def _remove_index(bench: Bench, base: int, why: str) -> None:
     """Without it whoever is interrupted knows that indexes are to be made anew."""
     name = file_of(base, INDEX)
-    if name in bench.scene.files:
-        bench.scene.remove(name, why, keep=False)
-        bench.scene.settle()
+    if name in bench.overlay.files:
+        bench.overlay.remove(name, why, keep=False)
+        bench.overlay.settle()
 
 
 def _trim_indexes(bench: Bench, found: LogEnd) -> None:
@@ -136,9 +136,9 @@ def _trim_indexes(bench: Bench, found: LogEnd) -> None:
 
 
 def _entries(bench: Bench, name: str, form: struct.Struct) -> list[tuple[int, ...]]:
-    if name not in bench.scene.files:
+    if name not in bench.overlay.files:
         return []
-    data = bench.scene.read(name)
+    data = bench.overlay.read(name)
     return list(form.iter_unpack(data[: len(data) // form.size * form.size]))
 
 
@@ -148,10 +148,10 @@ def _while(holds: Callable[[tuple[int, ...]], bool], entries: list[tuple[int, ..
 
 def _keep(bench: Bench, name: str, form: struct.Struct, count: int) -> None:
     """Let an index have so many of its entries."""
-    if name in bench.scene.files:
-        data = bench.scene.read(name, size=count * form.size)
+    if name in bench.overlay.files:
+        data = bench.overlay.read(name, size=count * form.size)
         if not bench.has(name, data, room=0 if form is _TXN_ENTRY else form.size):
-            bench.scene.put(
+            bench.overlay.put(
                 name, data, "entries lead past the log's end", held=form is _OFFSET_ENTRY
             )
 

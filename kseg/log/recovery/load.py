@@ -95,9 +95,9 @@ def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
         KsegError: the log cannot be loaded.
         OSError: the disk refuses.
     """
-    if bench.scene.directory.name.endswith(DELETE_SUFFIX):
-        raise NotALogError("a log that waits for its deletion", path=bench.scene.directory)
-    leftovers = clear(bench.scene, as_broker=False)
+    if bench.overlay.directory.name.endswith(DELETE_SUFFIX):
+        raise NotALogError("a log that waits for its deletion", path=bench.overlay.directory)
+    leftovers = clear(bench.overlay, as_broker=False)
     end = split.retried(bench, lambda: _Loading(bench).run())
     return end, leftovers
 
@@ -113,7 +113,7 @@ class _Loading:
         self.walked_epochs = LeaderEpochs(None)
         #: Which file of a segment is the reason to walk it.
         self.doubtful: dict[int, str] = {}
-        self.snapshots = SnapshotFiles(bench.scene.directory)
+        self.snapshots = SnapshotFiles(bench.overlay.directory)
 
     def run(self) -> LoadedLog:
         bench, inputs = self.bench, self.inputs
@@ -198,7 +198,7 @@ class _Loading:
         """Segments whose index of aborted transactions is gone get it back."""
         bench = self.bench
         for base in list(bench.bases):
-            lost = base not in walked and file_of(base, TXNINDEX) not in bench.scene.files
+            lost = base not in walked and file_of(base, TXNINDEX) not in bench.overlay.files
             if not lost or not sanity.has_abort_marker(bench, base):
                 continue
             swept = self._swept(base, self._state_at(base), LeaderEpochs(None))
@@ -225,7 +225,7 @@ class _Loading:
             later = todo[number + 1 :]
             dropped = bool(swept.truncated_bytes) and self._cut(swept, later)
             # Lasting before what is written behind it: a batch that is lost whole leaves no trace.
-            bench.scene.assure(file_of(base, LOG))
+            bench.overlay.assure(file_of(base, LOG))
             following = later[:1] if not dropped else []
             if following and swept.next_offset > later[0]:
                 message = f"it ends at {swept.next_offset}, {later[0]} begins before; both stay"
@@ -334,7 +334,7 @@ class _Loading:
     def _begin_anew(self, end: int) -> None:
         bench, start = self.bench, self.inputs.log_start_offset
         message = f"the log ends at {end}, in front of its start at {start}; all of it goes"
-        self._note("log-start-ahead", str(bench.scene.directory), message, offset=start)
+        self._note("log-start-ahead", str(bench.overlay.directory), message, offset=start)
         self.stored = LeaderEpochs(None)
         self.walked_epochs = LeaderEpochs(None)
         bench.put_epochs((), "the log begins anew")
@@ -342,7 +342,7 @@ class _Loading:
             bench.cut = CutPlace(bench.path(start), 0, start)
         bench.drop(list(bench.bases), "the log ends in front of its start")
         bench.snapshots().delete_all()
-        bench.scene.settle()
+        bench.overlay.settle()
 
     def _finish(self, end: int, point: int) -> LoadedLog:
         """Epochs, snapshots and producers as of the log's end."""
@@ -356,7 +356,7 @@ class _Loading:
         self._rebuild(state, snapshots, inputs.log_start_offset, end)
         # Kafka does so before, so that what was the newest stays until the next time.
         snapshots.remove_stray(bench.bases)
-        bench.scene.settle()
+        bench.overlay.settle()
         return LoadedLog(start, end, max(point, start), epochs, state, snapshots)
 
     def _end_epochs(self, end: int) -> LeaderEpochs:
@@ -369,7 +369,7 @@ class _Loading:
         ahead = [entry for entry in epochs.entries if entry.start_offset > end]
         if ahead and bench.cut is None:
             message = f"epoch {ahead[0].epoch} begins past the log's end at {end}; dropped"
-            path = bench.scene.path(leader_epochs.FILE_NAME)
+            path = bench.overlay.path(leader_epochs.FILE_NAME)
             self._note("epochs-ahead", path, message, offset=ahead[0].start_offset)
         epochs.truncate_from_end(end)
         latest = -1 if epochs.latest is None else epochs.latest.epoch
@@ -378,7 +378,7 @@ class _Loading:
         # Last, so that one that now begins at the end goes at once, and not the next time.
         epochs.truncate_from_end(end)
         stored = () if self.stored is None else self.stored.entries
-        malformed = self.stored is None and leader_epochs.FILE_NAME in bench.scene.files
+        malformed = self.stored is None and leader_epochs.FILE_NAME in bench.overlay.files
         if malformed or epochs.entries != stored:
             bench.put_epochs(epochs.entries, "not what the log says")
         epochs.dirty = False
@@ -395,22 +395,22 @@ def _pass_over(error: KsegError) -> None:
 
 def _find(bench: Bench) -> None:
     """Segments by their names; indexes without a log go."""
-    scene = bench.scene
-    if any(name.endswith(".kafka") for name in scene.files):
+    overlay = bench.overlay
+    if any(name.endswith(".kafka") for name in overlay.files):
         raise UnsupportedFormatError(
-            "Kafka 0.7 has no log that can be appended to", path=scene.directory
+            "Kafka 0.7 has no log that can be appended to", path=overlay.directory
         )
-    for name in scene.names():
+    for name in overlay.names():
         if name.endswith(f".{LOG}"):
             base = _named(bench, name)
             if base is not None:
                 bench.add(base)
-    for name in scene.names():
+    for name in overlay.names():
         if name.endswith(INDEX_SUFFIXES):
             base = _offset(name)
-            if base is not None and file_of(base, LOG) not in scene.files:
-                scene.remove(name, "an index without its log", keep=True)
-    scene.settle()
+            if base is not None and file_of(base, LOG) not in overlay.files:
+                overlay.remove(name, "an index without its log", keep=True)
+    overlay.settle()
 
 
 def _offset(name: str) -> int | None:
@@ -423,24 +423,24 @@ def _offset(name: str) -> int | None:
 def _named(bench: Bench, name: str) -> int | None:
     """The base offset of a log, under 20 digits from now on; None if it is left alone."""
     base = _offset(name)
-    scene = bench.scene
+    overlay = bench.overlay
     if base is None or base < 0:
         message = "no base offset in its name; a broker fails to load this log; left alone"
-        bench.findings.append(RecoveryFinding("name", scene.path(name), message))
+        bench.findings.append(RecoveryFinding("name", overlay.path(name), message))
         return None
     if name == file_of(base, LOG):
         return base
-    if file_of(base, LOG) in scene.files:
+    if file_of(base, LOG) in overlay.files:
         message = f"another log has offset {base} in its name; left alone"
-        bench.findings.append(RecoveryFinding("name-digits", scene.path(name), message))
+        bench.findings.append(RecoveryFinding("name-digits", overlay.path(name), message))
         return None
     message = "not 20 digits; renamed with its indexes"
-    bench.findings.append(RecoveryFinding("name-digits", scene.path(name), message))
+    bench.findings.append(RecoveryFinding("name-digits", overlay.path(name), message))
     stem = name.partition(".")[0]
     for kind in (TXNINDEX, TIMEINDEX, INDEX, LOG):
         old = f"{stem}.{kind}"
-        if old in scene.files and file_of(base, kind) not in scene.files:
-            scene.rename(old, file_of(base, kind), "not 20 digits")
+        if old in overlay.files and file_of(base, kind) not in overlay.files:
+            overlay.rename(old, file_of(base, kind), "not 20 digits")
     return base
 
 
@@ -450,9 +450,9 @@ def _named(bench: Bench, name: str) -> int | None:
 def _stored_epochs(bench: Bench) -> LeaderEpochs | None:
     """What the checkpoint says; None if it cannot be read, or is gone and there are segments."""
     name = leader_epochs.FILE_NAME
-    if name not in bench.scene.files:
+    if name not in bench.overlay.files:
         return None if bench.bases else LeaderEpochs(None)
-    path = bench.scene.files[name].source
+    path = bench.overlay.files[name].source
     try:
         return LeaderEpochs(None, checkpoints.read_leader_epochs(path).effective)
     except (CorruptIndexError, LimitExceededError) as error:

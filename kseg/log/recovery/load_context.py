@@ -31,7 +31,7 @@ from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import lost
 from kseg.log.recovery.lost import Lost
-from kseg.log.recovery.overlay import Scene, SceneSnapshots
+from kseg.log.recovery.overlay import Overlay, OverlaySnapshots
 from kseg.log.recovery.plan_values import (
     CutPlace,
     RecoveryFinding,
@@ -109,7 +109,7 @@ class Bench:
         known_snapshots: see `same_snapshots`.
     """
 
-    scene: Scene
+    overlay: Overlay
     inputs: RecoveryInputs
     progress: Progress | None = None
     outcomes: dict[int, SegmentOutcome] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Bench:
 
     def path(self, base_offset: int, kind: str = LOG) -> str:
         """What a segment's file is called, for messages."""
-        return self.scene.path(file_of(base_offset, kind))
+        return self.overlay.path(file_of(base_offset, kind))
 
     def add(self, base_offset: int) -> None:
         """Count a segment among those that are there; see `note`."""
@@ -145,18 +145,18 @@ class Bench:
             LimitExceededError: its log is longer than any segment.
         """
         name = file_of(base_offset, LOG)
-        size = self.scene.size(name)
+        size = self.overlay.size(name)
         if size > SEGMENT_BYTES_MAX:
             raise LimitExceededError(
                 f"the log has {size} bytes; no segment has more than {SEGMENT_BYTES_MAX}",
-                path=self.scene.path(name),
+                path=self.overlay.path(name),
             )
         if base_offset not in self.outcomes:
             self.outcomes[base_offset] = self._outcome(base_offset, size)
 
     def _outcome(self, base_offset: int, size: int) -> SegmentOutcome:
         counts = [
-            self.scene.size(name) // entry if name in self.scene.files else 0
+            self.overlay.size(name) // entry if name in self.overlay.files else 0
             for name, entry in (
                 (file_of(base_offset, INDEX), OFFSET_ENTRY_BYTES),
                 (file_of(base_offset, TIMEINDEX), TIME_ENTRY_BYTES),
@@ -173,12 +173,12 @@ class Bench:
 
     def size(self, base_offset: int) -> int:
         """Bytes of a segment's log."""
-        return self.scene.size(file_of(base_offset, LOG))
+        return self.overlay.size(file_of(base_offset, LOG))
 
     def open(self, base_offset: int) -> Segment:
         """Open a segment for reading."""
         is_last = bool(self.bases) and base_offset >= self.bases[-1]
-        return self.scene.open_log(file_of(base_offset, LOG), is_last=is_last)
+        return self.overlay.open_log(file_of(base_offset, LOG), is_last=is_last)
 
     def sources(self) -> list[SegmentSource]:
         """The segments, to read producers from."""
@@ -206,13 +206,13 @@ class Bench:
     def snapshots(self, *, aloof: bool = False) -> SnapshotFiles:
         """The producer snapshots that are there; with `aloof` they stay as they are."""
         found: dict[int, Path] = {}
-        for name in self.scene.names():
+        for name in self.overlay.names():
             if name.endswith("." + SNAPSHOT):
                 digits = name.partition(".")[0]
                 if digits.isascii() and digits.isdigit() and int(digits) < 2**63:
-                    found[int(digits)] = Path(self.scene.path(name))
-        disk = SceneSnapshots(self.scene, aloof=aloof)
-        return SnapshotFiles(self.scene.directory, found.items(), disk=disk)
+                    found[int(digits)] = Path(self.overlay.path(name))
+        disk = OverlaySnapshots(self.overlay, aloof=aloof)
+        return SnapshotFiles(self.overlay.directory, found.items(), disk=disk)
 
     def same_snapshots(self) -> SnapshotFiles:
         """As `snapshots`, but the ones of the last time where only they have changed since."""
@@ -233,18 +233,18 @@ class Bench:
         base = swept.base_offset
         aborted = b"" if swept.aborted is None else pack_entries(swept.aborted)
         wanted = [(TIMEINDEX, swept.time_entries), (INDEX, swept.offset_entries)]
-        if aborted or file_of(base, TXNINDEX) in self.scene.files:
+        if aborted or file_of(base, TXNINDEX) in self.overlay.files:
             wanted.insert(0, (TXNINDEX, aborted))
         wanted.sort(key=lambda one: one[0] == last)
         for kind, data in wanted:
             name = file_of(base, kind)
-            if not (swept.valid_bytes or name in self.scene.files or self.inputs.as_broker):
+            if not (swept.valid_bytes or name in self.overlay.files or self.inputs.as_broker):
                 continue  # an empty segment gets its indexes with its first batch
             is_last = base >= max(self.bases, default=base)
             if not self.has(name, data, room=_ENTRY_BYTES.get(kind, 0) if is_last else 0):
-                self.scene.put(name, data, NOT_SAID, held=kind == INDEX)
-        if self.held is not None and self.held[0] != base and self.scene.hands is None:
-            self.scene.forget(file_of(self.held[0], INDEX))
+                self.overlay.put(name, data, NOT_SAID, held=kind == INDEX)
+        if self.held is not None and self.held[0] != base and self.overlay.hands is None:
+            self.overlay.forget(file_of(self.held[0], INDEX))
         self.held = (base, swept.offset_entries)
         self.outcome(base, swept.valid_bytes, swept.offset_entry_count, swept.time_entry_count, why)
 
@@ -259,38 +259,38 @@ class Bench:
 
     def has(self, name: str, data: bytes, *, room: int) -> bool:
         """Whether a file has these bytes; zeros may follow for further entries of `room` bytes."""
-        if name not in self.scene.files:
+        if name not in self.overlay.files:
             return False
-        size = self.scene.size(name)
+        size = self.overlay.size(name)
         most = max(len(data), self.inputs.config.segment_index_bytes) if room else len(data)
         if not len(data) <= size <= most or (room and size % room):
             return False
-        found = self.scene.read(name)
+        found = self.overlay.read(name)
         if found[: len(data)] != data or found[len(data) :].strip(b"\0"):
             return False
-        self.scene.assure(name)
+        self.overlay.assure(name)
         return True
 
     def assure(self, base_offset: int) -> None:
         """Make a segment lasting as it is: whoever wrote it may have died before it was flushed."""
         for kind in (LOG, INDEX, TIMEINDEX):
             name = file_of(base_offset, kind)
-            if name in self.scene.files:
-                self.scene.assure(name)
+            if name in self.overlay.files:
+                self.overlay.assure(name)
 
     def cut_log(self, base_offset: int, size: int, next_offset: int, why: str) -> None:
         """Cut a segment's log."""
         name = file_of(base_offset, LOG)
-        gone = self.scene.size(name) - size
+        gone = self.overlay.size(name) - size
         self._count_cost(base_offset, size, next_offset)
-        self.scene.cut(name, size, why)
+        self.overlay.cut(name, size, why)
         self.cut_bytes += gone
-        self.cut = self.cut or CutPlace(self.scene.path(name), size, next_offset)
+        self.cut = self.cut or CutPlace(self.overlay.path(name), size, next_offset)
 
     def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
         """Find out what goes behind the first `size` bytes of a segment; a plan alone says so."""
-        file = self.scene.files[file_of(base_offset, LOG)]
-        if self.scene.hands is not None or file.data is not None or file.part:
+        file = self.overlay.files[file_of(base_offset, LOG)]
+        if self.overlay.hands is not None or file.data is not None or file.part:
             return
         at = bisect_right(self.bases, base_offset)
         following = self.bases[at] if at < len(self.bases) else None
@@ -317,30 +317,30 @@ class Bench:
 
     def drop(self, bases: Iterable[int], why: str) -> None:
         """Let whole segments go, the last one first, with the snapshots at their bases."""
-        keep = self.scene.hands is not None and self.scene.hands.derived
+        keep = self.overlay.hands is not None and self.overlay.hands.derived
         self.known_snapshots = None
         for base in sorted(bases, reverse=True):
             size = self.size(base)
             self._count_cost(base, 0, base)
             for kind in (TXNINDEX, TIMEINDEX, INDEX, SNAPSHOT, LOG):
                 name = file_of(base, kind)
-                if name in self.scene.files:
-                    self.scene.remove(name, why, keep=keep or kind == LOG)
+                if name in self.overlay.files:
+                    self.overlay.remove(name, why, keep=keep or kind == LOG)
             before = self.outcomes[base].size
             self.cut_bytes += size
             self.outcomes[base] = SegmentOutcome(base, before, 0, 0, 0, goes=True, why=why)
             self.bases.remove(base)
-        self.scene.settle()
+        self.overlay.settle()
 
     def put_epochs(self, entries: tuple[EpochEntry, ...], why: str) -> None:
         """Write the epoch checkpoint, unless it says that."""
         lines = "\n".join(("0", str(len(entries)), *(f"{e} {o}" for e, o in entries), ""))
-        self.scene.put(leader_epochs.FILE_NAME, lines.encode(), why)
+        self.overlay.put(leader_epochs.FILE_NAME, lines.encode(), why)
 
     def begin_at(self, base_offset: int, why: str) -> None:
         """Make an empty segment."""
-        self.scene.create(file_of(base_offset, LOG), why)
-        self.scene.settle()
+        self.overlay.create(file_of(base_offset, LOG), why)
+        self.overlay.settle()
         self.outcomes.pop(base_offset, None)
         self.add(base_offset)
 

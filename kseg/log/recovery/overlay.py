@@ -73,7 +73,7 @@ class Action:
 
 
 @dataclass(slots=True)
-class SceneFile:
+class OverlayFile:
     """A file of the scene.
 
     Attributes:
@@ -241,7 +241,7 @@ class Hands:
             file.flush()
 
 
-class Scene:
+class Overlay:
     """The files of one partition directory, by name; not for several threads at once.
 
     Attributes:
@@ -271,9 +271,9 @@ class Scene:
         self._before: Final = {file.name: file.size for file in self.seen}
         self._reasons: dict[str, str] = {}
 
-    def _as_seen(self, seen: Iterable[FileSeen]) -> dict[str, SceneFile]:
+    def _as_seen(self, seen: Iterable[FileSeen]) -> dict[str, OverlayFile]:
         prefix = self._prefix
-        return {file.name: SceneFile(prefix + file.name, file.size) for file in seen}
+        return {file.name: OverlayFile(prefix + file.name, file.size) for file in seen}
 
     # ---- looking ---------------------------------------------------------------------------------
 
@@ -356,11 +356,11 @@ class Scene:
             # Another one may have taken its name since: a `.swap` whose index is longer.
             with suppress(FileNotFoundError, LimitExceededError):
                 if io.read_file(path, bytes_max=len(data)) == data:
-                    self.files[name] = SceneFile(path, len(data))
+                    self.files[name] = OverlayFile(path, len(data))
                     if self.hands is not None:
                         self.hands.assure(name)
                     return
-        self.files[name] = SceneFile(path, len(data), data if held else b"", why)
+        self.files[name] = OverlayFile(path, len(data), data if held else b"", why)
         if self.hands is not None:
             if self.hands.put(name, data):
                 self.files[name].data = None
@@ -376,7 +376,7 @@ class Scene:
 
     def create(self, name: str, why: str) -> None:
         """Make an empty file."""
-        self.files[name] = SceneFile(self.path(name), 0, b"", why)
+        self.files[name] = OverlayFile(self.path(name), 0, b"", why)
         if self.hands is not None:
             self.hands.create(name)
             self.files[name].data = None
@@ -396,7 +396,7 @@ class Scene:
         """Imagine a log split: the name, start and end of each part."""
         source = self.files.pop(name).source
         for part, start, end in parts:
-            self.files[part] = SceneFile(source, end - start, None, why, start, part=True)
+            self.files[part] = OverlayFile(source, end - start, None, why, start, part=True)
 
     def look_again(self) -> None:
         """Take the files as they are on the disk now, after someone else has changed them."""
@@ -452,7 +452,7 @@ class Scene:
                 yield Action("truncate", path, gone, file.why)
 
 
-class SceneSnapshots:
+class OverlaySnapshots:
     """The disk of `SnapshotFiles`, in a scene.
 
     Attributes:
@@ -460,18 +460,18 @@ class SceneSnapshots:
         aloof: leave them as they are, whatever is asked.
     """
 
-    __slots__ = ("aloof", "scene")
+    __slots__ = ("aloof", "overlay")
 
-    def __init__(self, scene: Scene, *, aloof: bool = False) -> None:
+    def __init__(self, overlay: Overlay, *, aloof: bool = False) -> None:
         """Over a scene."""
-        self.scene: Final = scene
+        self.overlay: Final = overlay
         self.aloof: Final = aloof
 
     def read(self, path: Path) -> ProducerSnapshot:
         """See `kseg.files.producer_snapshot.read`."""
-        if path.name not in self.scene.files:
+        if path.name not in self.overlay.files:
             raise FileNotFoundError(path)
-        return producer_snapshot.read(self.scene.read(path.name))
+        return producer_snapshot.read(self.overlay.read(path.name))
 
     def write(self, path: Path, entries: Iterable[ProducerSnapshotEntry], *, sync: bool) -> None:
         """See `kseg.files.producer_snapshot.write`; what is made is lasting, whatever `sync`."""
@@ -479,15 +479,15 @@ class SceneSnapshots:
         if self.aloof:
             return
         # One that is not sound is gone before there is another one to begin with.
-        self.scene.settle(but=path.name)
-        self.scene.put(path.name, producer_snapshot.to_bytes(entries), "not what the log says")
+        self.overlay.settle(but=path.name)
+        self.overlay.put(path.name, producer_snapshot.to_bytes(entries), "not what the log says")
 
     def unlink(self, path: Path) -> None:
         """Let a snapshot go."""
-        if path.name in self.scene.files and not self.aloof:
-            hands = self.scene.hands
+        if path.name in self.overlay.files and not self.aloof:
+            hands = self.overlay.hands
             keep = hands is not None and hands.derived
-            self.scene.remove(path.name, "of no use, or not sound", keep=keep)
+            self.overlay.remove(path.name, "of no use, or not sound", keep=keep)
 
 
 def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
@@ -508,4 +508,4 @@ def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
     return tuple(sorted(seen))
 
 
-__all__ = ["Action", "FileSeen", "Hands", "Scene", "SceneFile", "SceneSnapshots", "look_at"]
+__all__ = ["Action", "FileSeen", "Hands", "Overlay", "OverlayFile", "OverlaySnapshots", "look_at"]

@@ -22,7 +22,7 @@ from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.recovery import as_broker as broker_loader
 from kseg.log.recovery import load as loader
 from kseg.log.recovery.load_context import Bench, LoadedLog
-from kseg.log.recovery.overlay import Action, FileSeen, Scene
+from kseg.log.recovery.overlay import Action, FileSeen, Overlay
 from kseg.log.recovery.plan_values import (
     CutPlace,
     RecoveryFinding,
@@ -57,26 +57,26 @@ class Ordered:
     @property
     def freed_bytes(self) -> int:
         """What the disk got back; nothing in a scene."""
-        hands = self.bench.scene.hands
+        hands = self.bench.overlay.hands
         return 0 if hands is None else hands.freed_bytes
 
 
 def bring_into_order(
-    scene: Scene, inputs: RecoveryInputs, *, progress: Progress | None = None
+    overlay: Overlay, inputs: RecoveryInputs, *, progress: Progress | None = None
 ) -> Ordered:
     """Take all the steps, in a scene or, if that has hands, on the disk.
 
     Raises:
         OSError: the disk refuses.
     """
-    bench = Bench(scene, inputs, progress)
+    bench = Bench(overlay, inputs, progress)
     load = broker_loader.load if inputs.as_broker else loader.load
     try:
         log, leftovers = load(bench)
     except KsegError as error:
         return Ordered(bench, None, (), error)
     except OSError as error:
-        if error.errno != EIO or scene.hands is not None:
+        if error.errno != EIO or overlay.hands is not None:
             raise
         unreadable = UnreadableError(f"the disk does not give it: {error.strerror}")
         unreadable.path = None if error.filename is None else os.fsdecode(error.filename)
@@ -139,8 +139,8 @@ def plan_of(
     directory: Path, inputs: RecoveryInputs, *, progress: Progress | None = None
 ) -> RecoveryPlan:
     """`plan_recovery`, with everything given."""
-    scene = Scene(directory)
-    return as_plan(bring_into_order(scene, inputs, progress=progress))
+    overlay = Overlay(directory)
+    return as_plan(bring_into_order(overlay, inputs, progress=progress))
 
 
 def as_plan(ordered: Ordered) -> RecoveryPlan:
@@ -148,21 +148,21 @@ def as_plan(ordered: Ordered) -> RecoveryPlan:
     bench, log = ordered.bench, ordered.log
     failed = log is None
     return RecoveryPlan(
-        path=str(bench.scene.directory),
+        path=str(bench.overlay.directory),
         inputs=bench.inputs,
         log_start_offset=-1 if log is None else log.log_start_offset,
         log_end_offset=-1 if log is None else log.log_end_offset,
         recovery_point=-1 if log is None else log.recovery_point,
         segments=tuple(bench.outcomes[base] for base in sorted(bench.outcomes)),
         leftovers=ordered.leftovers,
-        actions=() if failed else bench.scene.changes(),
+        actions=() if failed else bench.overlay.changes(),
         truncated_bytes=0 if failed else bench.cut_bytes,
         truncated_at=None if failed else bench.cut,
         lost=() if failed else bench.lost(),
         findings=tuple(bench.findings),
         epochs=() if log is None else log.epochs.entries,
         snapshots=() if log is None else log.snapshots.offsets,
-        seen=bench.scene.seen,
+        seen=bench.overlay.seen,
         error=ordered.error,
     )
 

@@ -20,7 +20,7 @@ from kseg.log import data_directory, disk_room
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.backup import Kept, KeptAside, kept_bytes
 from kseg.log.recovery.load_context import SNAPSHOT
-from kseg.log.recovery.overlay import Hands, Scene, look_at
+from kseg.log.recovery.overlay import Hands, Overlay, look_at
 from kseg.log.recovery.plan import Ordered, bring_into_order, plan_recovery
 from kseg.log.recovery.plan_values import RecoveryInputs, RecoveryPlan
 from kseg.log.sub_directories import refuse_cluster_metadata
@@ -192,13 +192,13 @@ def do(
         KsegError: the log cannot be loaded.
         OSError: the disk refuses.
     """
-    scene = Scene(directory, hands=Hands(directory, keeper, derived=derived))
-    ordered = bring_into_order(scene, inputs, progress=progress)
+    overlay = Overlay(directory, hands=Hands(directory, keeper, derived=derived))
+    ordered = bring_into_order(overlay, inputs, progress=progress)
     if ordered.error is not None:
         raise ordered.error
-    scene.settle()
+    overlay.settle()
     # Who appends to the log next has its producers in memory; the next snapshot has them, too.
-    missing = scene.finish(lacking="" if derived else f".{SNAPSHOT}")
+    missing = overlay.finish(lacking="" if derived else f".{SNAPSHOT}")
     if not inputs.clean:
         io.flush_directory(directory)  # names that nobody had flushed, before others follow them
     return replace(ordered, missing=missing)

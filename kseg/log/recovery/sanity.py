@@ -86,15 +86,15 @@ def doubt_of(bench: Bench, base: int) -> Doubt | None:
 
 def _of_index(bench: Bench, base: int) -> Doubt | None:
     name = file_of(base, INDEX)
-    if name not in bench.scene.files:
+    if name not in bench.overlay.files:
         return Doubt(INDEX, "index-missing", "the offset index is missing")
-    size, is_last = bench.scene.size(name), base == bench.bases[-1]
+    size, is_last = bench.overlay.size(name), base == bench.bases[-1]
     if size % OFFSET_ENTRY_BYTES:
         return Doubt(INDEX, "index-length", f"{size} bytes are no whole number of entries")
     if not size:
         return _of_empty_index(bench, base)
     at = size - OFFSET_ENTRY_BYTES
-    relative, position = _OFFSET_ENTRY.unpack(bench.scene.read(name, position=at))
+    relative, position = _OFFSET_ENTRY.unpack(bench.overlay.read(name, position=at))
     if not (relative or position):
         if is_last and _is_preallocated(bench, base):
             return None
@@ -114,7 +114,7 @@ def _of_index(bench: Bench, base: int) -> Doubt | None:
 def _is_preallocated(bench: Bench, base: int) -> bool:
     """Whether an index with zeros at its end has its full size, as a crash leaves it."""
     config = bench.inputs.config
-    size = bench.scene.size(file_of(base, INDEX))
+    size = bench.overlay.size(file_of(base, INDEX))
     return size == config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
 
 
@@ -133,9 +133,9 @@ def _of_empty_index(bench: Bench, base: int) -> Doubt | None:
 
 def _of_time_index(bench: Bench, base: int) -> Doubt | None:
     name = file_of(base, TIMEINDEX)
-    if name not in bench.scene.files:
+    if name not in bench.overlay.files:
         return Doubt(TIMEINDEX, "time-index-missing", "the time index is missing")
-    size = bench.scene.size(name)
+    size = bench.overlay.size(name)
     if size % TIME_ENTRY_BYTES:
         message = f"{size} bytes are no whole number of entries"
         return Doubt(TIMEINDEX, "time-index-length", message)
@@ -148,7 +148,7 @@ def _of_time_index(bench: Bench, base: int) -> Doubt | None:
             TIMEINDEX, "time-index-length", "no entries for a log whose batches have times"
         )
     at = size - TIME_ENTRY_BYTES
-    entry = bench.scene.read(name, position=at)
+    entry = bench.overlay.read(name, position=at)
     if len(entry) < TIME_ENTRY_BYTES:
         return None  # made anew before a split had all looked at again, and not held
     timestamp, relative = _TIME_ENTRY.unpack(entry)
@@ -164,9 +164,9 @@ def _of_time_index(bench: Bench, base: int) -> Doubt | None:
 
 def _of_txn_index(bench: Bench, base: int) -> Doubt | None:
     name = file_of(base, TXNINDEX)
-    if name not in bench.scene.files:
+    if name not in bench.overlay.files:
         return None
-    data = bench.scene.read(name)
+    data = bench.overlay.read(name)
     if len(data) % TXN_ENTRY_BYTES:
         return Doubt(TXNINDEX, "txn-index-torn", "bytes behind its last whole entry")
     before, end = base - 1, _end(bench, base)
@@ -199,7 +199,7 @@ def has_abort_marker(bench: Bench, base: int) -> bool:
 
 def _batch_at(bench: Bench, base: int, position: int) -> _Head | None:
     """The batch at a position by its head alone; None if there is none, or it is not whole."""
-    head = bench.scene.read(file_of(base, LOG), position=position, size=_HEAD.size)
+    head = bench.overlay.read(file_of(base, LOG), position=position, size=_HEAD.size)
     if len(head) < ENTRY_BYTES_MIN:
         return None
     first, length, _epoch, magic = _START.unpack_from(head)
@@ -238,9 +238,9 @@ def _last_start(bench: Bench, base: int, segment: Segment) -> int:
     """
     start = segment.start_for_offset(_INT64_MAX).position
     name = file_of(base, INDEX)
-    if start or name not in bench.scene.files:
+    if start or name not in bench.overlay.files:
         return start
-    data = bench.scene.read(name)
+    data = bench.overlay.read(name)
     size = len(data) // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
     entries = list(_OFFSET_ENTRY.iter_unpack(data[:size]))
     used = [relative for relative, position in entries if relative >= 0 < position]

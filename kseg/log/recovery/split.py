@@ -351,14 +351,14 @@ def retried(bench: Bench, step: Callable[[], _T]) -> _T:
             return step()
         except OffsetOverflowError as error:
             _split(bench, error)
-    raise OffsetOverflowError("splits do not come to an end", path=bench.scene.directory)
+    raise OffsetOverflowError("splits do not come to an end", path=bench.overlay.directory)
 
 
 def _split(bench: Bench, error: OffsetOverflowError) -> None:
     name = str(error.path).rpartition("/")[2]
     base = offset_from_file_name(name)
-    scene = bench.scene
-    file = scene.files.get(file_of(base, LOG))
+    overlay = bench.overlay
+    file = overlay.files.get(file_of(base, LOG))
     if file is None or file.part or file.data is not None or not overflows(bench, base):
         raise error
     try:
@@ -380,22 +380,22 @@ def _split(bench: Bench, error: OffsetOverflowError) -> None:
 
 def _replace(bench: Bench, plan: SplitPlan, base: int, bases: list[int]) -> None:
     """Put the pieces into the segment's place."""
-    scene = bench.scene
+    overlay = bench.overlay
     bench.known_snapshots = None
-    if scene.hands is not None:
-        scene.hands.mended = True
+    if overlay.hands is not None:
+        overlay.hands.mended = True
         apply_split(plan, config=bench.inputs.config)
-        scene.look_again()
+        overlay.look_again()
         return
     for kind in (INDEX, TIMEINDEX, TXNINDEX, *([] if base in bases else [SNAPSHOT])):
         old = file_of(base, kind)
-        if old in scene.files:
-            scene.remove(old, "its segment is split", keep=True)
+        if old in overlay.files:
+            overlay.remove(old, "its segment is split", keep=True)
     parts = [(file_of(p.base_offset, LOG), p.start, p.end) for p in plan.pieces]
-    scene.split(file_of(base, LOG), parts, "offsets overflow")
+    overlay.split(file_of(base, LOG), parts, "offsets overflow")
     for piece in bases:
         for kind in (INDEX, TIMEINDEX):
-            scene.put(file_of(piece, kind), b"", "offsets overflow", held=False)
+            overlay.put(file_of(piece, kind), b"", "offsets overflow", held=False)
 
 
 def overflows(bench: Bench, base: int) -> bool:

@@ -23,7 +23,7 @@ from kseg.log.recovery import raw_lookups
 from kseg.log.segment.walks import next_offset
 
 if TYPE_CHECKING:
-    from kseg.log.recovery.overlay import Scene
+    from kseg.log.recovery.overlay import Overlay
 
 _DELETED: Final = ".deleted"
 _CLEANED: Final = ".cleaned"
@@ -34,7 +34,7 @@ _KRAFT_DELETED: Final = ".checkpoint.deleted"
 _OFFSET_END: Final = 2**63 - 1
 
 
-def clear(scene: Scene, *, as_broker: bool, index_bytes: int = 0) -> tuple[str, ...]:
+def clear(overlay: Overlay, *, as_broker: bool, index_bytes: int = 0) -> tuple[str, ...]:
     """Clear leftovers away.
 
     Args:
@@ -52,25 +52,25 @@ def clear(scene: Scene, *, as_broker: bool, index_bytes: int = 0) -> tuple[str, 
         FormatError: a `.swap` log cannot be walked.
         OSError: the disk refuses.
     """
-    found = _remove_transient(scene, as_broker=as_broker)
-    swaps = _valid_swaps(scene, found, as_broker=as_broker)
+    found = _remove_transient(overlay, as_broker=as_broker)
+    swaps = _valid_swaps(overlay, found, as_broker=as_broker)
     if swaps:
-        scene.settle()
-        _make_room(scene, swaps, as_broker=as_broker, index_bytes=index_bytes)
-        scene.settle()
-        _take_places(scene, swaps)
-    scene.settle()
+        overlay.settle()
+        _make_room(overlay, swaps, as_broker=as_broker, index_bytes=index_bytes)
+        overlay.settle()
+        _take_places(overlay, swaps)
+    overlay.settle()
     return tuple(sorted(found))
 
 
-def _remove_transient(scene: Scene, *, as_broker: bool) -> set[str]:
+def _remove_transient(overlay: Overlay, *, as_broker: bool) -> set[str]:
     """What was given up goes, and what was half-written of checkpoints and indexes."""
     found = set()
-    for name in scene.names():
+    for name in overlay.names():
         if name.endswith(_DELETED) and not name.endswith(_KRAFT_DELETED):
-            scene.remove(name, "its segment was deleted", keep=False)
+            overlay.remove(name, "its segment was deleted", keep=False)
         elif _is_half_written(name, as_broker=as_broker):
-            scene.remove(name, "not finished", keep=False)
+            overlay.remove(name, "not finished", keep=False)
         else:
             continue
         found.add(name)
@@ -92,21 +92,23 @@ def _is_half_written(name: str, *, as_broker: bool) -> bool:
     return not as_broker or known.base_offset is not None
 
 
-def _valid_swaps(scene: Scene, found: set[str], *, as_broker: bool) -> list[str]:
+def _valid_swaps(overlay: Overlay, found: set[str], *, as_broker: bool) -> list[str]:
     """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
-    cleaned = {name: _offset(name, as_broker) for name in scene.names() if name.endswith(_CLEANED)}
-    swaps = {name: _offset(name, as_broker) for name in scene.names() if name.endswith(_SWAP)}
+    cleaned = {
+        name: _offset(name, as_broker) for name in overlay.names() if name.endswith(_CLEANED)
+    }
+    swaps = {name: _offset(name, as_broker) for name in overlay.names() if name.endswith(_SWAP)}
     found.update(cleaned, swaps)
     first = min((offset for offset in cleaned.values() if offset is not None), default=None)
     valid = []
     for name, offset in swaps.items():
         if first is not None and offset is not None and offset >= first:
-            scene.remove(name, "other files that belong to it are not finished", keep=False)
+            overlay.remove(name, "other files that belong to it are not finished", keep=False)
         else:
             valid.append(name)
-    scene.settle()
+    overlay.settle()
     for name in cleaned:
-        scene.remove(name, "not finished", keep=False)
+        overlay.remove(name, "not finished", keep=False)
     return valid
 
 
@@ -119,34 +121,34 @@ def _offset(name: str, as_broker: bool) -> int | None:
         return None
 
 
-def _make_room(scene: Scene, swaps: list[str], *, as_broker: bool, index_bytes: int) -> None:
+def _make_room(overlay: Overlay, swaps: list[str], *, as_broker: bool, index_bytes: int) -> None:
     """Remove what finished files replace: everything that has an offset of their range."""
     start, end = _OFFSET_END, -_OFFSET_END
     for name in tuple(swaps):
         offset = _offset(name, as_broker)
         if name.endswith(_LOG + _SWAP) and offset is not None:
             start = min(start, offset)
-            end = max(end, _next_offset(scene, name, as_broker=as_broker))
+            end = max(end, _next_offset(overlay, name, as_broker=as_broker))
             index = _index_of(name)
-            if as_broker and index not in scene.files:
+            if as_broker and index not in overlay.files:
                 # Kafka has made it, in looking for the end, and so nothing is missing later on; but
                 # all its room counts as entries, and the next append begins another segment.
-                scene.put(index, bytes(index_bytes), "one full of zeros in place of none")
+                overlay.put(index, bytes(index_bytes), "one full of zeros in place of none")
                 swaps.append(index)
-    for name in scene.names():
+    for name in overlay.names():
         if name in swaps:
             continue
         offset = _offset(name, as_broker=False)
         if offset is not None and start <= offset < end:
-            scene.remove(name, "a finished file takes its place", keep=True)
+            overlay.remove(name, "a finished file takes its place", keep=True)
 
 
-def _next_offset(scene: Scene, name: str, *, as_broker: bool) -> int:
+def _next_offset(overlay: Overlay, name: str, *, as_broker: bool) -> int:
     """The offset behind a finished log."""
     index = _index_of(name)
-    with scene.open_log(name, is_last=True) as segment:
+    with overlay.open_log(name, is_last=True) as segment:
         if as_broker:
-            entries = scene.read(index) if index in scene.files else b""
+            entries = overlay.read(index) if index in overlay.files else b""
             return raw_lookups.next_offset(segment, entries)
         return next_offset(segment, segment.base_offset)
 
@@ -156,18 +158,18 @@ def _index_of(name: str) -> str:
     return name.removesuffix(_LOG + _SWAP) + ".index" + _SWAP
 
 
-def _take_places(scene: Scene, swaps: list[str]) -> None:
+def _take_places(overlay: Overlay, swaps: list[str]) -> None:
     """Give finished files their plain names, the logs first."""
     why = "finished"
     logs = [name for name in swaps if name.endswith(_LOG + _SWAP)]
     for names in (logs, [name for name in swaps if name not in logs]):
         for name in names:
             target = name.removesuffix(_SWAP)
-            if target in scene.files:
-                scene.remove(target, "a finished file takes its place", keep=True)
-                scene.settle()
-            scene.rename(name, target, why)
-        scene.settle()
+            if target in overlay.files:
+                overlay.remove(target, "a finished file takes its place", keep=True)
+                overlay.settle()
+            overlay.rename(name, target, why)
+        overlay.settle()
 
 
 __all__ = ["clear"]

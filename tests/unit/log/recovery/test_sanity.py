@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kseg.log.recovery.load_context import Bench
-from kseg.log.recovery.overlay import Scene
+from kseg.log.recovery.overlay import Overlay
 from kseg.log.recovery.plan_values import RecoveryInputs
 from kseg.log.recovery.sanity import Doubt, doubt_of, end_of
 from tests.builders import batch, message, record
@@ -32,7 +32,7 @@ def partition(written: Path, tmp_path: Path) -> Path:
 
 def bench(directory: Path, **how: Any) -> Bench:
     inputs = RecoveryInputs(CONFIG, **{"clean": True, "now_ms": NOW, **how}, **_NOWHERE)
-    made = Bench(Scene(directory), inputs)
+    made = Bench(Overlay(directory), inputs)
     for path in logs(directory):
         made.add(int(path.stem))
     return made

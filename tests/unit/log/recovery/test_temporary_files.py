@@ -9,7 +9,7 @@ import pytest
 
 from kseg.errors import NotALogError
 from kseg.files import io
-from kseg.log.recovery.overlay import Hands, Scene
+from kseg.log.recovery.overlay import Hands, Overlay
 from kseg.log.recovery.temporary_files import clear
 from tests.builders import batch, record
 
@@ -28,9 +28,9 @@ def given(directory: Path, **files: bytes) -> Path:
 
 def cleared(directory: Path, *, as_broker: bool = False) -> list[str]:
     """What lies there afterwards, as imagined and as done; the same."""
-    imagined = Scene(directory)
+    imagined = Overlay(directory)
     clear(imagined, as_broker=as_broker)
-    done = Scene(directory, hands=Hands(directory, None, derived=False))
+    done = Overlay(directory, hands=Hands(directory, None, derived=False))
     clear(done, as_broker=as_broker)
     found = sorted(path.name for path in directory.iterdir())
     assert found == imagined.names() == done.names()
@@ -115,7 +115,7 @@ def test_half_written_checkpoints_go_where_a_broker_leaves_them(tmp_path: Path) 
 def test_a_name_without_an_offset_is_cleared_where_a_broker_fails(tmp_path: Path) -> None:
     (tmp_path / "abc.log.cleaned").write_bytes(b"")
     with pytest.raises(NotALogError):
-        clear(Scene(tmp_path), as_broker=True)
+        clear(Overlay(tmp_path), as_broker=True)
     assert cleared(tmp_path) == []
 
 
@@ -136,9 +136,9 @@ def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
         return run
 
     names = ("unlink", "rename", "fsync")
-    scene = Scene(tmp_path, hands=Hands(tmp_path, None, derived=False))
+    overlay = Overlay(tmp_path, hands=Hands(tmp_path, None, derived=False))
     with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
-        clear(scene, as_broker=False)
+        clear(overlay, as_broker=False)
     assert told == [
         "unlink 2.log",
         "unlink .log",
