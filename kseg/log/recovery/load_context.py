@@ -243,7 +243,7 @@ class Bench:
             is_last = base >= max(self.bases, default=base)
             if not self.has(name, data, room=_ENTRY_BYTES.get(kind, 0) if is_last else 0):
                 self.overlay.put(name, data, NOT_SAID, held=kind == INDEX)
-        if self.held is not None and self.held[0] != base and self.overlay.hands is None:
+        if self.held is not None and self.held[0] != base and self.overlay.applier is None:
             self.overlay.forget(file_of(self.held[0], INDEX))
         self.held = (base, swept.offset_entries)
         self.outcome(base, swept.valid_bytes, swept.offset_entry_count, swept.time_entry_count, why)
@@ -290,7 +290,7 @@ class Bench:
     def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
         """Find out what goes behind the first `size` bytes of a segment; a plan alone says so."""
         file = self.overlay.files[file_of(base_offset, LOG)]
-        if self.overlay.hands is not None or file.data is not None or file.part:
+        if self.overlay.applier is not None or file.data is not None or file.part:
             return
         at = bisect_right(self.bases, base_offset)
         following = self.bases[at] if at < len(self.bases) else None
@@ -317,7 +317,7 @@ class Bench:
 
     def drop(self, bases: Iterable[int], why: str) -> None:
         """Let whole segments go, the last one first, with the snapshots at their bases."""
-        keep = self.overlay.hands is not None and self.overlay.hands.derived
+        keep = self.overlay.applier is not None and self.overlay.applier.derived
         self.known_snapshots = None
         for base in sorted(bases, reverse=True):
             size = self.size(base)

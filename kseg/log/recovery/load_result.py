@@ -126,7 +126,7 @@ def load(
         log.producers,
         SnapshotFiles(directory, there.items()),
         tuple(bench.findings),
-        mended=bench.overlay.hands is not None and bench.overlay.hands.mended,
+        mended=bench.overlay.applier is not None and bench.overlay.applier.mended,
     )
 
 

@@ -94,7 +94,7 @@ class OverlayFile:
     part: bool = False
 
 
-class Hands:
+class Applier:
     """Changes files on the disk, and keeps what goes where something to keep it in is given.
 
     Attributes:
@@ -252,10 +252,19 @@ class Overlay:
         mapping: how logs are opened; not mapped, lest a bad sector ends the process.
     """
 
-    __slots__ = ("_before", "_prefix", "_reasons", "directory", "files", "hands", "mapping", "seen")
+    __slots__ = (
+        "_before",
+        "_prefix",
+        "_reasons",
+        "applier",
+        "directory",
+        "files",
+        "mapping",
+        "seen",
+    )
 
     def __init__(
-        self, directory: io.StrPath, *, hands: Hands | None = None, mapping: Mapping = "never"
+        self, directory: io.StrPath, *, applier: Applier | None = None, mapping: Mapping = "never"
     ) -> None:
         """Look at a directory.
 
@@ -263,7 +272,7 @@ class Overlay:
             OSError: it cannot be listed.
         """
         self.directory: Final = Path(directory)
-        self.hands: Final = hands
+        self.applier: Final = applier
         self.mapping: Final[Mapping] = mapping
         self._prefix: Final = os.path.join(os.fspath(directory), "")
         self.seen: Final = look_at(self.directory)
@@ -321,16 +330,16 @@ class Overlay:
         """Let a file go; on the disk with the next `settle`, the last names first."""
         del self.files[name]
         self._reasons[name] = why
-        if self.hands is not None:
-            self.hands.remove(name, keep=keep)
+        if self.applier is not None:
+            self.applier.remove(name, keep=keep)
 
     def rename(self, name: str, target: str, why: str) -> None:
         """Give a file another name, in place of one that has it."""
         file = self.files.pop(name)
         self.files[target] = file
         file.why = self._reasons[name] = why
-        if self.hands is not None:
-            self.hands.rename(name, target)
+        if self.applier is not None:
+            self.applier.rename(name, target)
             file.source = self.path(target)
 
     def cut(self, name: str, size: int, why: str) -> None:
@@ -339,8 +348,8 @@ class Overlay:
         if size >= file.size:
             return
         file.size, file.why = size, why
-        if self.hands is not None:
-            self.hands.cut(name, size)
+        if self.applier is not None:
+            self.applier.cut(name, size)
 
     def put(self, name: str, data: bytes, why: str, *, held: bool = True) -> None:
         """Give a file these bytes, unless it has them; one that went with them comes back.
@@ -357,12 +366,12 @@ class Overlay:
             with suppress(FileNotFoundError, LimitExceededError):
                 if io.read_file(path, bytes_max=len(data)) == data:
                     self.files[name] = OverlayFile(path, len(data))
-                    if self.hands is not None:
-                        self.hands.assure(name)
+                    if self.applier is not None:
+                        self.applier.assure(name)
                     return
         self.files[name] = OverlayFile(path, len(data), data if held else b"", why)
-        if self.hands is not None:
-            if self.hands.put(name, data):
+        if self.applier is not None:
+            if self.applier.put(name, data):
                 self.files[name].data = None
             else:
                 self.files[name].data = data
@@ -370,21 +379,21 @@ class Overlay:
     def _is_as_before(self, name: str) -> bool:
         """Whether the disk still has this file as it was at the first look."""
         file = self.files.get(name)
-        if file is None or self.hands is not None:
+        if file is None or self.applier is not None:
             return True
         return file.source == self.path(name)
 
     def create(self, name: str, why: str) -> None:
         """Make an empty file."""
         self.files[name] = OverlayFile(self.path(name), 0, b"", why)
-        if self.hands is not None:
-            self.hands.create(name)
+        if self.applier is not None:
+            self.applier.create(name)
             self.files[name].data = None
 
     def assure(self, name: str) -> None:
         """A file has the bytes that are wanted: they are to be lasting."""
-        if self.hands is not None:
-            self.hands.assure(name)
+        if self.applier is not None:
+            self.applier.assure(name)
 
     def forget(self, name: str) -> None:
         """Nobody will ask for a file's bytes any more."""
@@ -408,13 +417,13 @@ class Overlay:
         Args:
             but: a file that is about to come back.
         """
-        if self.hands is not None:
-            self.hands.spare(but)
-            self.hands.settle()
+        if self.applier is not None:
+            self.applier.spare(but)
+            self.applier.settle()
 
     def finish(self, *, lacking: str = "") -> frozenset[str]:
-        """Write what a full disk had no room for before; see `Hands.finish`."""
-        return frozenset() if self.hands is None else self.hands.finish(lacking=lacking)
+        """Write what a full disk had no room for before; see `Applier.finish`."""
+        return frozenset() if self.applier is None else self.applier.finish(lacking=lacking)
 
     # ---- what it came to -------------------------------------------------------------------------
 
@@ -485,8 +494,8 @@ class OverlaySnapshots:
     def unlink(self, path: Path) -> None:
         """Let a snapshot go."""
         if path.name in self.overlay.files and not self.aloof:
-            hands = self.overlay.hands
-            keep = hands is not None and hands.derived
+            applier = self.overlay.applier
+            keep = applier is not None and applier.derived
             self.overlay.remove(path.name, "of no use, or not sound", keep=keep)
 
 
@@ -508,4 +517,4 @@ def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
     return tuple(sorted(seen))
 
 
-__all__ = ["Action", "FileSeen", "Hands", "Overlay", "OverlayFile", "OverlaySnapshots", "look_at"]
+__all__ = ["Action", "Applier", "FileSeen", "Overlay", "OverlayFile", "OverlaySnapshots", "look_at"]

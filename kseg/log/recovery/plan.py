@@ -57,8 +57,8 @@ class Ordered:
     @property
     def freed_bytes(self) -> int:
         """What the disk got back; nothing in a scene."""
-        hands = self.bench.overlay.hands
-        return 0 if hands is None else hands.freed_bytes
+        applier = self.bench.overlay.applier
+        return 0 if applier is None else applier.freed_bytes
 
 
 def bring_into_order(
@@ -76,7 +76,7 @@ def bring_into_order(
     except KsegError as error:
         return Ordered(bench, None, (), error)
     except OSError as error:
-        if error.errno != EIO or overlay.hands is not None:
+        if error.errno != EIO or overlay.applier is not None:
             raise
         unreadable = UnreadableError(f"the disk does not give it: {error.strerror}")
         unreadable.path = None if error.filename is None else os.fsdecode(error.filename)

@@ -20,7 +20,7 @@ from kseg.log import data_directory, disk_room
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.backup import Kept, KeptAside, kept_bytes
 from kseg.log.recovery.load_context import SNAPSHOT
-from kseg.log.recovery.overlay import Hands, Overlay, look_at
+from kseg.log.recovery.overlay import Applier, Overlay, look_at
 from kseg.log.recovery.plan import Ordered, bring_into_order, plan_recovery
 from kseg.log.recovery.plan_values import RecoveryInputs, RecoveryPlan
 from kseg.log.sub_directories import refuse_cluster_metadata
@@ -192,7 +192,7 @@ def do(
         KsegError: the log cannot be loaded.
         OSError: the disk refuses.
     """
-    overlay = Overlay(directory, hands=Hands(directory, keeper, derived=derived))
+    overlay = Overlay(directory, applier=Applier(directory, keeper, derived=derived))
     ordered = bring_into_order(overlay, inputs, progress=progress)
     if ordered.error is not None:
         raise ordered.error

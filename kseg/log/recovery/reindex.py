@@ -169,7 +169,7 @@ def apply_reindex(
             resident.forget_broker_epoch()
         how = (plan.config, plan.kinds, plan.now_ms)
         run = _Run(directory, *how, exact=plan.exact, progress=progress)
-        run.hands = _Hands(directory, keeper)
+        run.applier = _Applier(directory, keeper)
         done = run.plan(plan.seen) if plan.files else plan
     kept = () if keeper is None else tuple(keeper.kept[before:])
     return ReindexReport(done.files, done.findings, kept)
@@ -192,7 +192,7 @@ def _alone_in(home: Path) -> Iterator[Residence]:
         resident.leave(clean=sound)
 
 
-class _Hands:
+class _Applier:
     """Makes changes on the disk."""
 
     def __init__(self, directory: Path, keeper: KeptAside | None) -> None:
@@ -235,7 +235,7 @@ class _Run:
         self._snapshots = SnapshotFiles(directory)
         self._remade: list[RemadeFile] = []
         self._first_offset = 0
-        self.hands: _Hands | None = None
+        self.applier: _Applier | None = None
 
     def plan(self, seen: tuple[FileSeen, ...]) -> ReindexPlan:
         """Look at all segments, and say what differs."""
@@ -280,8 +280,8 @@ class _Run:
         )
 
     def _settle(self, files: Collection[RemadeFile]) -> None:
-        if files and self.hands is not None:
-            self.hands.settle()
+        if files and self.applier is not None:
+            self.applier.settle()
 
     # ---- indexes ---------------------------------------------------------------------------------
 
@@ -347,8 +347,8 @@ class _Run:
         why: str,
     ) -> RemadeFile:
         action = "create" if why == "missing" else "replace"
-        if self.hands is not None:
-            self.hands.put(path, data)
+        if self.applier is not None:
+            self.applier.put(path, data)
         return RemadeFile(action, path, kind, len(data), entries_before, entries_after, why)
 
     def _with_stored(self, files: SegmentFiles, segment: Segment, swept: Swept) -> Swept:
@@ -459,8 +459,8 @@ class _Run:
             stored = _read_snapshot(path)
             if isinstance(stored, KsegError):
                 size = os.path.getsize(path)
-                if self.hands is not None:
-                    self.hands.remove(path)
+                if self.applier is not None:
+                    self.applier.remove(path)
                 why = f"{stored.reason}, and no segment begins there"
                 yield RemadeFile("delete", path, FileKind.SNAPSHOT, size, None, 0, why)
 

@@ -382,8 +382,8 @@ def _replace(bench: Bench, plan: SplitPlan, base: int, bases: list[int]) -> None
     """Put the pieces into the segment's place."""
     overlay = bench.overlay
     bench.known_snapshots = None
-    if overlay.hands is not None:
-        overlay.hands.mended = True
+    if overlay.applier is not None:
+        overlay.applier.mended = True
         apply_split(plan, config=bench.inputs.config)
         overlay.look_again()
         return

@@ -9,7 +9,7 @@ import pytest
 
 from kseg.errors import NotALogError
 from kseg.files import io
-from kseg.log.recovery.overlay import Hands, Overlay
+from kseg.log.recovery.overlay import Applier, Overlay
 from kseg.log.recovery.temporary_files import clear
 from tests.builders import batch, record
 
@@ -30,7 +30,7 @@ def cleared(directory: Path, *, as_broker: bool = False) -> list[str]:
     """What lies there afterwards, as imagined and as done; the same."""
     imagined = Overlay(directory)
     clear(imagined, as_broker=as_broker)
-    done = Overlay(directory, hands=Hands(directory, None, derived=False))
+    done = Overlay(directory, applier=Applier(directory, None, derived=False))
     clear(done, as_broker=as_broker)
     found = sorted(path.name for path in directory.iterdir())
     assert found == imagined.names() == done.names()
@@ -136,7 +136,7 @@ def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
         return run
 
     names = ("unlink", "rename", "fsync")
-    overlay = Overlay(tmp_path, hands=Hands(tmp_path, None, derived=False))
+    overlay = Overlay(tmp_path, applier=Applier(tmp_path, None, derived=False))
     with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
         clear(overlay, as_broker=False)
     assert told == [
