@@ -23,7 +23,7 @@ from kseg.log.segment.index_entries import Indexed, Latest, Packed, Placement
 _tuple: Final = tuple.__new__
 
 
-class Runway:
+class SegmentAppender:
     """Three files of a segment, and where they stand.
 
     Attributes:
@@ -141,4 +141,4 @@ def undo(
         index.truncate_to_count(count)
 
 
-__all__ = ["Runway", "index_placed", "indexed_so_far", "undo"]
+__all__ = ["SegmentAppender", "index_placed", "indexed_so_far", "undo"]

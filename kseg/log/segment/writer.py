@@ -24,7 +24,7 @@ from kseg.files.mapping import Mapping
 from kseg.format.header import BatchTable
 from kseg.log.config import LogConfig
 from kseg.log.segment import index_entries
-from kseg.log.segment.appender import Runway, index_placed, indexed_so_far, undo
+from kseg.log.segment.appender import SegmentAppender, index_placed, indexed_so_far, undo
 from kseg.log.segment.files import WrittenFiles, attempt
 from kseg.log.segment.index_entries import Latest, Packed, Placed, Placement
 from kseg.log.segment.reader import Segment
@@ -51,12 +51,12 @@ class SegmentWriter(Closing):
     """
 
     __slots__ = (
+        "_appender",
         "_bytes_since_entry",
         "_files",
         "_latest",
         "_log",
         "_rolling",
-        "_runway",
         "base_offset",
         "config",
         "created_ms",
@@ -81,7 +81,7 @@ class SegmentWriter(Closing):
         self._bytes_since_entry = 0
         self._latest: Latest | None = None
         self._rolling: int | None = None
-        self._runway: Runway | None = None
+        self._appender: SegmentAppender | None = None
 
     @classmethod
     def open(
@@ -154,8 +154,8 @@ class SegmentWriter(Closing):
 
         Source: Kafka `maxTimestampAndOffsetSoFar`.
         """
-        if self._runway is not None:
-            return Latest(*self._runway.places.latest)
+        if self._appender is not None:
+            return Latest(*self._appender.places.latest)
         if self._latest is None:
             self._latest = Latest(*self.time_index.last_entry)
         return self._latest
@@ -263,29 +263,29 @@ class SegmentWriter(Closing):
             self._append(parts, placed, position, largest, first)
         return position
 
-    def runway(self, segment_ms: int) -> Runway | None:
+    def appender(self, segment_ms: int) -> SegmentAppender | None:
         """The short way of sound appends; None where the segment has to be looked at first.
 
         Args:
             segment_ms: `LogConfig.roll_ms`.
         """
-        runway, config = self._runway, self.config
-        if runway is not None and runway.config is config:
-            return runway
+        appender, config = self._appender, self.config
+        if appender is not None and appender.config is config:
+            return appender
         self._leave_runway()
         latest, first = self._latest, self._rolling
         if latest is None or first is None or first < 0:
             return None
         newest, since = first + segment_ms - self.roll_jitter_ms, self._bytes_since_entry
-        self._runway = Runway(self._files, config, self._log.size, since, latest, newest)
-        return self._runway
+        self._appender = SegmentAppender(self._files, config, self._log.size, since, latest, newest)
+        return self._appender
 
     def _leave_runway(self) -> None:
         """Know again what the runway knew; something else is going to change."""
-        runway, self._runway = self._runway, None
-        if runway is not None:
-            self._latest = Latest(*runway.places.latest)
-            self._bytes_since_entry = runway.places.since
+        appender, self._appender = self._appender, None
+        if appender is not None:
+            self._latest = Latest(*appender.places.latest)
+            self._bytes_since_entry = appender.places.since
 
     def _append(
         self,

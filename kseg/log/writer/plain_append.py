@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kseg.files import io
-    from kseg.log.segment.appender import Runway
+    from kseg.log.segment.appender import SegmentAppender
     from kseg.log.writer.state import LogState
 
 #: The first byte of the producer id of a batch; its highest bit says that there is none.
@@ -40,17 +40,17 @@ def follow_plain(
     epoch = entries[-1].epoch
     if leader_epoch is not None and leader_epoch < epoch:
         return None
-    runway = state.active.runway(state.roll_ms)
-    if runway is None:
+    appender = state.active.appender(state.roll_ms)
+    if appender is None:
         return None
-    found = runway.places.keep(view, state.log_end.offset, epoch)
+    found = appender.places.keep(view, state.log_end.offset, epoch)
     if found is None:
         return None
     first, last, records, latest, latest_offset = found
     size, start = len(view), state.log_start_offset
     none, cost = NO_TIMESTAMP, NOTHING_CONVERTED
     told = first, last, records, size, latest, latest_offset, none, start, epoch, False, cost, 0
-    _write(state, runway, (view,), size, last + 1, None)
+    _write(state, appender, (view,), size, last + 1, None)
     return _tuple(AppendResult, told)
 
 
@@ -66,28 +66,28 @@ def lead_plain(
         return None
     if origin is AppendOrigin.RAFT_LEADER:
         return None
-    runway = state.active.runway(state.roll_ms)
-    if runway is None:
+    appender = state.active.appender(state.roll_ms)
+    if appender is None:
         return None
     rules, now_ms = state.rules_for(origin, epoch), state.now_ms()
     found = plain_in_place(view, rules, first, now_ms)
     if found is None:
         return None
     head, records, last, latest = found
-    if not runway.places.place(size, last, latest):
+    if not appender.places.place(size, last, latest):
         return None
     log_append = rules.is_log_append
     latest_offset = last if log_append or latest > NO_TIMESTAMP else -1
     appended_ms, start = now_ms if log_append else NO_TIMESTAMP, state.log_start_offset
     cost = NOTHING_CONVERTED
     told = first, last, records, size, latest, latest_offset, appended_ms, start, -1, False, cost, 0
-    _write(state, runway, (head, view[len(head) :]), size, last + 1, now_ms)
+    _write(state, appender, (head, view[len(head) :]), size, last + 1, now_ms)
     return _tuple(AppendResult, told)
 
 
 def _write(
     state: LogState,
-    runway: Runway,
+    appender: SegmentAppender,
     parts: Sequence[io.Bytes],
     size: int,
     end: int,
@@ -102,7 +102,7 @@ def _write(
     foreseen = state.foresee(place)
     producers, due = state.producers, _is_due(state, end, now_ms)
     try:
-        runway.write(parts, size)
+        appender.write(parts, size)
         producers.map_end_offset = end
         state.advance(place, foreseen)
     except BaseException as error:
