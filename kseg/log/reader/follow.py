@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from kseg.errors import OffsetOutOfRangeError
 from kseg.log.reader.fetch import FETCH_BYTES, ISOLATIONS, Fetched, fetch, limit_of
 from kseg.log.reader.find import Source
-from kseg.log.reader.tail import ForeignLog
+from kseg.log.reader.tail import ExternalLog
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
@@ -114,7 +114,7 @@ class OwnLog:
         return True
 
 
-class WatchedLog(ForeignLog):
+class WatchedLog(ExternalLog):
     """A log that another process may write to."""
 
     __slots__ = ()

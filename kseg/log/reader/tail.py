@@ -133,7 +133,7 @@ class _Signs:
         return cls(names.st_mtime_ns, last.st_mtime_ns, last.st_size, last.st_ino)
 
 
-class ForeignLog:
+class ExternalLog:
     """A log that is looked at again and again. Not for several threads at once.
 
     Attributes:
@@ -231,4 +231,4 @@ class ForeignLog:
             raise end.fault
 
 
-__all__ = ["ForeignLog", "Snapshot", "snapshot_of", "source_of"]
+__all__ = ["ExternalLog", "Snapshot", "snapshot_of", "source_of"]

@@ -14,7 +14,7 @@ import pytest
 from kseg.errors import CorruptRecordError, NotALogError, OffsetOutOfRangeError, PoisonedFileError
 from kseg.log.log import Log
 from kseg.log.reader import follow as following
-from kseg.log.reader.tail import ForeignLog
+from kseg.log.reader.tail import ExternalLog
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, batch, control_batch, record
 from tests.unit.log.made import fill, new_log, offsets_of, stored
@@ -234,7 +234,7 @@ def test_after_a_cut_of_another_process_it_goes_on_where_that_is_found_to_end(
     with new_log(tmp_path, segment_bytes=300) as log:
         fill(log, [2] * 10)
         pieces = Log.open(log.path).follow(16, timeout=0)
-        watched = ForeignLog(log.path)
+        watched = ExternalLog(log.path)
         assert pulled(pieces, 4) == [16, 17, 18, 19]
         log.truncate_to(10)
         fill(log, [2])
@@ -266,7 +266,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def test_half_a_batch_is_not_shown(foreign: Path) -> None:
-    log = ForeignLog(foreign.parent)
+    log = ExternalLog(foreign.parent)
     data = stored(2, 2)
     for end in range(1, len(data)):
         append(foreign, data[end - 1 : end])
@@ -281,7 +281,7 @@ def test_half_a_batch_is_not_shown(foreign: Path) -> None:
 def test_a_batch_that_is_written_into_room_made_before_is_shown_when_it_is_sound(
     foreign: Path,
 ) -> None:
-    log = ForeignLog(foreign.parent)
+    log = ExternalLog(foreign.parent)
     data, end = stored(2, 2), foreign.stat().st_size
     with open(foreign, "r+b") as file:
         file.truncate(end + 1_000)
@@ -298,7 +298,7 @@ def test_a_batch_that_is_written_into_room_made_before_is_shown_when_it_is_sound
 def test_a_batch_that_stays_unsound_is_damage(foreign: Path) -> None:
     position = foreign.stat().st_size
     append(foreign, stored(2, 2, crc=1) + stored(4, 2))
-    log = ForeignLog(foreign.parent)
+    log = ExternalLog(foreign.parent)
     for _ in range(9):
         log.look()
         assert log.published.log_end.offset == 2
@@ -310,7 +310,7 @@ def test_a_batch_that_stays_unsound_is_damage(foreign: Path) -> None:
 def test_a_log_that_does_not_change_is_only_asked_for_its_size(
     foreign: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = ForeignLog(foreign.parent)
+    log = ExternalLog(foreign.parent)
     log.look()
     assert not log.look()
     monkeypatch.setattr("kseg.log.reader.tail.Segment", None)
@@ -321,7 +321,7 @@ def test_a_log_that_does_not_change_is_only_asked_for_its_size(
 
 
 def test_a_log_that_begins_anew_is_followed_into_its_new_beginning(foreign: Path) -> None:
-    log = ForeignLog(foreign.parent)
+    log = ExternalLog(foreign.parent)
     foreign.rename(f"{foreign}.deleted")
     assert not log.look()  # between two files
     new = foreign.with_name(f"{50:020d}.log")
@@ -331,7 +331,7 @@ def test_a_log_that_begins_anew_is_followed_into_its_new_beginning(foreign: Path
 
 
 def test_a_log_without_a_file_is_gone(foreign: Path) -> None:
-    log = ForeignLog(foreign.parent)
+    log = ExternalLog(foreign.parent)
     foreign.unlink()
     for _ in range(10):
         log.look()
