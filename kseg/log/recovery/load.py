@@ -162,12 +162,12 @@ class _Loading:
 
     def _suspects(self, base: int) -> bool:
         """Whether a segment's indexes do not fit its log; says so."""
-        doubt = sanity.doubt_of(self.bench, base)
-        if doubt is None:
+        fault = sanity.index_fault_of(self.bench, base)
+        if fault is None:
             return False
-        self.doubtful[base] = doubt.kind
-        path = self.bench.path(base, doubt.kind)
-        self._note(doubt.code, path, f"{doubt.message}; made anew", doubt.position)
+        self.doubtful[base] = fault.kind
+        path = self.bench.path(base, fault.kind)
+        self._note(fault.code, path, f"{fault.message}; made anew", fault.position)
         return True
 
     def _note(

@@ -42,7 +42,7 @@ class _Head(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class IndexFault:
     """Why an index is not believed.
 
     Attributes:
@@ -77,20 +77,20 @@ class LogEnd:
     start: int = 0
 
 
-def doubt_of(bench: Bench, base: int) -> Doubt | None:
+def index_fault_of(bench: Bench, base: int) -> IndexFault | None:
     """What is wrong with a segment's indexes; None if nothing is to be seen."""
     if not bench.size(base):
         return None
     return _of_index(bench, base) or _of_time_index(bench, base) or _of_txn_index(bench, base)
 
 
-def _of_index(bench: Bench, base: int) -> Doubt | None:
+def _of_index(bench: Bench, base: int) -> IndexFault | None:
     name = file_of(base, INDEX)
     if name not in bench.overlay.files:
-        return Doubt(INDEX, "index-missing", "the offset index is missing")
+        return IndexFault(INDEX, "index-missing", "the offset index is missing")
     size, is_last = bench.overlay.size(name), base == bench.bases[-1]
     if size % OFFSET_ENTRY_BYTES:
-        return Doubt(INDEX, "index-length", f"{size} bytes are no whole number of entries")
+        return IndexFault(INDEX, "index-length", f"{size} bytes are no whole number of entries")
     if not size:
         return _of_empty_index(bench, base)
     at = size - OFFSET_ENTRY_BYTES
@@ -98,16 +98,16 @@ def _of_index(bench: Bench, base: int) -> Doubt | None:
     if not (relative or position):
         if is_last and _is_preallocated(bench, base):
             return None
-        return Doubt(INDEX, "index-unused", "unused entries at its end", at)
+        return IndexFault(INDEX, "index-unused", "unused entries at its end", at)
     header = None
     if 0 < position < bench.size(base):
         header = _batch_at(bench, base, position)
     if header is None:
         message = f"its last entry points at {position}, where no batch lies"
-        return Doubt(INDEX, "index-points-nowhere", message, at)
+        return IndexFault(INDEX, "index-points-nowhere", message, at)
     if relative < 0 or base + relative < header.base_offset:
         message = f"its last entry leads past offset {base + relative}, which it is for"
-        return Doubt(INDEX, "index-offset", message, at)
+        return IndexFault(INDEX, "index-offset", message, at)
     return None
 
 
@@ -118,7 +118,7 @@ def _is_preallocated(bench: Bench, base: int) -> bool:
     return size == config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
 
 
-def _of_empty_index(bench: Bench, base: int) -> Doubt | None:
+def _of_empty_index(bench: Bench, base: int) -> IndexFault | None:
     """An index without entries fits a log of one interval, or of one batch."""
     interval = bench.inputs.config.index_interval_bytes
     if bench.size(base) <= interval:
@@ -128,23 +128,23 @@ def _of_empty_index(bench: Bench, base: int) -> Doubt | None:
             table = tile.table
         if table.stop is not StopReason.LIMIT or table.end_position >= segment.size:
             return None
-    return Doubt(INDEX, "index-length", "no entries for a log of several intervals")
+    return IndexFault(INDEX, "index-length", "no entries for a log of several intervals")
 
 
-def _of_time_index(bench: Bench, base: int) -> Doubt | None:
+def _of_time_index(bench: Bench, base: int) -> IndexFault | None:
     name = file_of(base, TIMEINDEX)
     if name not in bench.overlay.files:
-        return Doubt(TIMEINDEX, "time-index-missing", "the time index is missing")
+        return IndexFault(TIMEINDEX, "time-index-missing", "the time index is missing")
     size = bench.overlay.size(name)
     if size % TIME_ENTRY_BYTES:
         message = f"{size} bytes are no whole number of entries"
-        return Doubt(TIMEINDEX, "time-index-length", message)
+        return IndexFault(TIMEINDEX, "time-index-length", message)
     is_last = base == bench.bases[-1]
     if not size:
         first = _batch_at(bench, base, 0)
         if first is None or first.max_timestamp <= 0 or (is_last and not bench.inputs.clean):
             return None
-        return Doubt(
+        return IndexFault(
             TIMEINDEX, "time-index-length", "no entries for a log whose batches have times"
         )
     at = size - TIME_ENTRY_BYTES
@@ -155,28 +155,30 @@ def _of_time_index(bench: Bench, base: int) -> Doubt | None:
     if not (timestamp or relative):
         if is_last and _is_preallocated(bench, base):
             return None
-        return Doubt(TIMEINDEX, "time-index-tail", "unused entries at its end", at)
+        return IndexFault(TIMEINDEX, "time-index-tail", "unused entries at its end", at)
     if timestamp < 0 or relative < 0 or base + relative >= _end(bench, base):
         message = f"its last entry is for {timestamp} ms at offset {base + relative}"
-        return Doubt(TIMEINDEX, "time-index-order", message, at)
+        return IndexFault(TIMEINDEX, "time-index-order", message, at)
     return None
 
 
-def _of_txn_index(bench: Bench, base: int) -> Doubt | None:
+def _of_txn_index(bench: Bench, base: int) -> IndexFault | None:
     name = file_of(base, TXNINDEX)
     if name not in bench.overlay.files:
         return None
     data = bench.overlay.read(name)
     if len(data) % TXN_ENTRY_BYTES:
-        return Doubt(TXNINDEX, "txn-index-torn", "bytes behind its last whole entry")
+        return IndexFault(TXNINDEX, "txn-index-torn", "bytes behind its last whole entry")
     before, end = base - 1, _end(bench, base)
     for number, entry in enumerate(_TXN_ENTRY.iter_unpack(data)):
         version, _producer_id, first, last, stable = entry
         at = number * TXN_ENTRY_BYTES
         if version:
-            return Doubt(TXNINDEX, "txn-index-version", f"version {version} is not known", at)
+            return IndexFault(TXNINDEX, "txn-index-version", f"version {version} is not known", at)
         if not before < last < end or first > last or stable > last + 1:
-            return Doubt(TXNINDEX, "txn-index-order", "entries out of order, or not possible", at)
+            return IndexFault(
+                TXNINDEX, "txn-index-order", "entries out of order, or not possible", at
+            )
         before = last
     return None
 
@@ -251,4 +253,4 @@ def _last_start(bench: Bench, base: int, segment: Segment) -> int:
     return start
 
 
-__all__ = ["Doubt", "LogEnd", "doubt_of", "end_of"]
+__all__ = ["IndexFault", "LogEnd", "end_of", "index_fault_of"]

@@ -12,7 +12,7 @@ import pytest
 from kseg.log.recovery.load_context import Bench
 from kseg.log.recovery.overlay import Overlay
 from kseg.log.recovery.plan_values import RecoveryInputs
-from kseg.log.recovery.sanity import Doubt, doubt_of, end_of
+from kseg.log.recovery.sanity import IndexFault, end_of, index_fault_of
 from tests.builders import batch, message, record
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, NOW, logs
@@ -41,12 +41,12 @@ def bench(directory: Path, **how: Any) -> Bench:
 _NOWHERE = {"recovery_point": 0, "log_start_offset": 0}
 
 
-def doubt(directory: Path, base: int, **how: Any) -> Doubt | None:
-    return doubt_of(bench(directory, **how), base)
+def fault(directory: Path, base: int, **how: Any) -> IndexFault | None:
+    return index_fault_of(bench(directory, **how), base)
 
 
 def code(directory: Path, base: int, **how: Any) -> str | None:
-    found = doubt(directory, base, **how)
+    found = fault(directory, base, **how)
     return None if found is None else found.code
 
 
@@ -58,7 +58,7 @@ def index(directory: Path, base: int, *entries: tuple[int, int], kind: str = "in
 
 def test_indexes_that_a_writer_left_are_believed(partition: Path) -> None:
     for path in logs(partition):
-        assert doubt(partition, int(path.stem)) is None
+        assert fault(partition, int(path.stem)) is None
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_the_last_time_has_to_be_one_of_the_log(
 def test_a_length_of_no_whole_entries_is_doubted(partition: Path, kind: str) -> None:
     path = partition / f"{10:020d}.{kind}"
     path.write_bytes(path.read_bytes() + b"x")
-    found = doubt(partition, 10)
+    found = fault(partition, 10)
     assert found is not None
     assert found.kind == kind
 
@@ -144,14 +144,14 @@ def test_a_preallocated_index_is_believed_of_the_last_segment_only(partition: Pa
 
 def test_an_empty_segment_is_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(b"")
-    assert doubt(tmp_path, 0) is None
+    assert fault(tmp_path, 0) is None
 
 
 def test_messages_without_times_need_no_time_index_entries(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(message(record(b"old"), magic=0))
     index(tmp_path, 0)
     index(tmp_path, 0, kind="timeindex")
-    assert doubt(tmp_path, 0) is None
+    assert fault(tmp_path, 0) is None
 
 
 def test_the_end_is_looked_for_past_batches_with_wrong_checksums(tmp_path: Path) -> None:
