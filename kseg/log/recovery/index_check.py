@@ -42,7 +42,7 @@ _BATCH_BYTES_MIN: Final = 26
 _OFFSET_MIN: Final = -(2**63)
 
 
-class OffsetTruth:
+class OffsetIndexCheck:
     """The entries of one `.index`, compared with each batch once.
 
     Attributes:
@@ -91,7 +91,7 @@ class OffsetTruth:
         return self.why
 
 
-class TimeTruth:
+class TimeIndexCheck:
     """The entries of one `.timeindex`, compared with each batch once.
 
     Attributes:
@@ -145,24 +145,24 @@ class TimeTruth:
 
 
 @dataclass(slots=True)
-class Truths:
+class IndexChecks:
     """The indexes of one segment that may stay as they are, if they are true.
 
     Attributes:
         offsets, times: what is compared; None for what is not.
     """
 
-    offsets: OffsetTruth | None = None
-    times: TimeTruth | None = None
+    offsets: OffsetIndexCheck | None = None
+    times: TimeIndexCheck | None = None
 
     @classmethod
-    def read(cls, files: SegmentFiles, kinds: Collection[FileKind], log_bytes: int) -> Truths:
+    def read(cls, files: SegmentFiles, kinds: Collection[FileKind], log_bytes: int) -> IndexChecks:
         """Read the indexes of these kinds, as far as there are any."""
         truths = cls()
         if FileKind.INDEX in kinds and files.index is not None:
-            truths.offsets = OffsetTruth(files.index, files.base_offset, log_bytes)
+            truths.offsets = OffsetIndexCheck(files.index, files.base_offset, log_bytes)
         if FileKind.TIMEINDEX in kinds and files.time_index is not None:
-            truths.times = TimeTruth(files.time_index, files.base_offset, log_bytes)
+            truths.times = TimeIndexCheck(files.time_index, files.base_offset, log_bytes)
         return truths
 
     def feed(self, table: BatchTable) -> None:
@@ -248,4 +248,4 @@ def _bytes_max(size: int, log_bytes: int) -> int:
     return (log_bytes // _BATCH_BYTES_MIN + 1) * size
 
 
-__all__ = ["OffsetTruth", "TimeTruth", "Truths", "has_marker", "has_nothing_of"]
+__all__ = ["IndexChecks", "OffsetIndexCheck", "TimeIndexCheck", "has_marker", "has_nothing_of"]

@@ -59,7 +59,7 @@ from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import KeptAside
 from kseg.log.recovery.differences import compare
-from kseg.log.recovery.index_check import Truths, has_marker, has_nothing_of
+from kseg.log.recovery.index_check import IndexChecks, has_marker, has_nothing_of
 from kseg.log.recovery.overlay import FileSeen, look_at
 from kseg.log.recovery.reindex_plan import (
     LogFault,
@@ -290,7 +290,7 @@ class _Run:
     ) -> tuple[Swept, ReindexedSegment]:
         with Segment.open(files.log, is_last=is_last) as segment:
             chosen = () if self._exact else self._kinds
-            truths = Truths.read(files, chosen, segment.size)
+            truths = IndexChecks.read(files, chosen, segment.size)
             swept = sweep_segment(segment, config=self._config, producers=state, watch=truths.feed)
             finding = swept.end_fault
             if is_last and swept.error is None and swept.stop in _TAILS:
@@ -310,7 +310,9 @@ class _Run:
             files=tuple(changes),
         )
 
-    def _changes(self, files: SegmentFiles, swept: Swept, truths: Truths) -> Iterator[RemadeFile]:
+    def _changes(
+        self, files: SegmentFiles, swept: Swept, truths: IndexChecks
+    ) -> Iterator[RemadeFile]:
         wanted = {FileKind.INDEX: swept.offset_entries, FileKind.TIMEINDEX: swept.time_entries}
         if swept.aborted is not None:
             wanted[FileKind.TXNINDEX] = pack_entries(swept.aborted)
