@@ -142,13 +142,13 @@ def read_own(writer: Writer, reads: int, seed: int, tally: Tally) -> None:
         except OffsetOutOfRangeError:
             tally.refused["out of range"] += 1
             continue
-        after = log.published.cuts.number
+        after = log.published.truncations.number
         deep = number % 20 == 0
         table = check_bytes(got.data, tally, deep=deep, columns=got.columns() if deep else ())
         if len(table) and int(table.last_offset[0]) < start:
             tally.wrong.append(f"{start} was asked for, {table.last_offset[0]} came")
         written = list(zip(table.last_offset.tolist(), table.max_timestamp.tolist(), strict=True))
-        for now in range(before.cuts.number, after + 1):
+        for now in range(before.truncations.number, after + 1):
             if all(_was_there(writer.ends, last, history, now) for last, history in written):
                 break
         else:

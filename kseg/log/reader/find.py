@@ -92,7 +92,9 @@ def undisturbed(
                 raise
             continue
         now = source.published
-        if now.cuts.number == seen.cuts.number and (holds is None or holds(now, answer)):
+        if now.truncations.number == seen.truncations.number and (
+            holds is None or holds(now, answer)
+        ):
             return answer
     with getattr(source, "lock", nullcontext()):
         return look(source.published)

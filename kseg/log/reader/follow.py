@@ -169,7 +169,7 @@ def follow(
             path=log.path,
             offset=position,
         )
-    pieces = _Pieces(log, position, seen.cuts.number, isolation, fetch_bytes, columns)
+    pieces = _Pieces(log, position, seen.truncations.number, isolation, fetch_bytes, columns)
     return _follow(pieces, timeout, stop)
 
 
@@ -198,14 +198,14 @@ class _Pieces:
         self,
         log: Followed,
         position: int,
-        cuts: int,
+        truncations: int,
         isolation: str,
         fetch_bytes: int,
         columns: dict[str, object],
     ) -> None:
         self.log: Final = log
         self._position = position
-        self._cuts = cuts
+        self._cuts = truncations
         self._isolation: Final = isolation
         self._fetch_bytes: Final = fetch_bytes
         self._columns: Final = columns
@@ -227,9 +227,9 @@ class _Pieces:
 
     def _move_along(self, seen: Published) -> None:
         """Go back to where the log was cut, or forward to where it starts now."""
-        lowest = seen.cuts.lowest_end_since(self._cuts)
+        lowest = seen.truncations.lowest_end_since(self._cuts)
         if lowest is not None:
-            self._cuts = seen.cuts.number
+            self._cuts = seen.truncations.number
             self._position = min(self._position, lowest)
         self._position = max(self._position, seen.log_start_offset)
 

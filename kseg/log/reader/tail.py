@@ -18,7 +18,7 @@ from kseg.constants import StopReason
 from kseg.errors import KsegError, NotALogError, UnsupportedFormatError, at_path
 from kseg.format.header import stop_error
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.reader.version import Cuts, Published, SegmentInfo
+from kseg.log.reader.version import Published, SegmentInfo, Truncations
 from kseg.log.reader.view import LogView
 from kseg.log.segment.reader import Segment
 
@@ -52,7 +52,9 @@ def snapshot_of(view: LogView) -> Snapshot:
         UnsupportedFormatError: the log is one of Kafka 0.7, which has no batches.
         OSError: the disk refuses.
     """
-    return Snapshot(view.path, _published(view, _end_of(view), Cuts(), committed=False), view)
+    return Snapshot(
+        view.path, _published(view, _end_of(view), Truncations(), committed=False), view
+    )
 
 
 def source_of(snapshot: Snapshot, isolation: str) -> Snapshot:
@@ -99,7 +101,7 @@ def _last(view: LogView) -> SegmentInfo:
     return view.segments[-1]
 
 
-def _published(view: LogView, end: _End, cuts: Cuts, *, committed: bool) -> Published:
+def _published(view: LogView, end: _End, truncations: Truncations, *, committed: bool) -> Published:
     """The value that a writer of this process would publish; all of it may be shown."""
     *sealed, last = view.segments
     # The checkpoint is read a moment later than the log, and may know more.
@@ -113,7 +115,7 @@ def _published(view: LogView, end: _End, cuts: Cuts, *, committed: bool) -> Publ
         end.place,
         OffsetMetadata(min(stable, end.place.offset)),
         0,
-        cuts,
+        truncations,
     )
 
 
@@ -164,7 +166,7 @@ class ExternalLog:
         self._committed = committed
         self._looks = 0
         self._settled = False
-        self._take(LogView.open(path, mapping="never"), None, Cuts())
+        self._take(LogView.open(path, mapping="never"), None, Truncations())
 
     def look(self) -> bool:
         """Look again; answers whether anything has changed.
@@ -190,12 +192,12 @@ class ExternalLog:
             if self._looks > _LOOKS_MAX:
                 raise
             return False
-        end = self._take(view, known if goes_on else None, self.published.cuts)
+        end = self._take(view, known if goes_on else None, self.published.truncations)
         if end.offset < known.offset or (
             end.segment_base_offset == known.segment_base_offset and end.position < known.position
         ):
-            cuts = self.published.cuts.cut_at(min(end.offset, known.offset))
-            self.published = self.published._replace(cuts=cuts)
+            truncations = self.published.truncations.cut_at(min(end.offset, known.offset))
+            self.published = self.published._replace(truncations=truncations)
         return end != known or signs != before
 
     def _view_now(self, signs: _Signs | None) -> LogView:
@@ -212,11 +214,13 @@ class ExternalLog:
         same_file = os.stat(last.path).st_ino == self._signs.inode
         return same_file and last.size >= known.position
 
-    def _take(self, view: LogView, known: OffsetMetadata | None, cuts: Cuts) -> OffsetMetadata:
+    def _take(
+        self, view: LogView, known: OffsetMetadata | None, truncations: Truncations
+    ) -> OffsetMetadata:
         signs = _Signs.of(view)
         end = _end_of(view, known)
         self._check(end)
-        self.published = _published(view, end, cuts, committed=self._committed)
+        self.published = _published(view, end, truncations, committed=self._committed)
         self.view, self._signs = view, signs
         return end.place
 

@@ -70,7 +70,7 @@ class LogSegments(Protocol):
         """Open one segment, no further than the log goes."""
 
 
-class Cuts(NamedTuple):
+class Truncations(NamedTuple):
     """How often a log was cut, and how far down, for those who read beside it.
 
     Attributes:
@@ -82,13 +82,13 @@ class Cuts(NamedTuple):
     number: int = 0
     ends: tuple[tuple[int, int], ...] = ()
 
-    def cut_at(self, end_offset: int) -> Cuts:
+    def cut_at(self, end_offset: int) -> Truncations:
         """One more, after which the log ends at `end_offset`."""
         number = self.number + 1
         kept = [(at, end) for at, end in self.ends if end < end_offset]
         if len(kept) == _CUTS_KEPT:  # the two oldest as one that goes as far down, and is as new
             kept[:2] = [(kept[1][0], kept[0][1])]
-        return Cuts(number, (*kept, (number, end_offset)))
+        return Truncations(number, (*kept, (number, end_offset)))
 
     def lowest_end_since(self, number: int) -> int | None:
         """The lowest end that a cut behind that of `number` has left; None without any."""
@@ -116,7 +116,7 @@ class Published(NamedTuple):
     high_watermark: OffsetMetadata
     last_stable: OffsetMetadata
     recovery_point: int
-    cuts: Cuts = Cuts()
+    truncations: Truncations = Truncations()
 
     @property
     def log_end_offset(self) -> int:
@@ -168,4 +168,4 @@ class Changes(threading.Condition):
             self.waiting -= 1
 
 
-__all__ = ["END", "Changes", "Cuts", "HighWatermark", "Published", "SegmentInfo"]
+__all__ = ["END", "Changes", "HighWatermark", "Published", "SegmentInfo", "Truncations"]

@@ -307,7 +307,7 @@ class LogView:
         """Refuse what was read of a segment that this process has cut meanwhile."""
         if self._now is None or self.published is None:
             return
-        lowest = self._now().cuts.lowest_end_since(self.published.cuts.number)
+        lowest = self._now().truncations.lowest_end_since(self.published.truncations.number)
         if lowest is not None and lowest < segment_end:
             raise CorruptRecordError(
                 f"the log was cut at {lowest} while it was read; read on from there",

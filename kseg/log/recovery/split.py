@@ -102,19 +102,19 @@ def plan_split(path: str | os.PathLike[str], *, as_broker: bool = False) -> Spli
     """
     before = os.stat(path)
     with Segment.open(path, mapping="never", size=before.st_size, is_last=True) as segment:
-        base_offset, cuts = segment.base_offset, _Cuts(segment)
+        base_offset, truncations = segment.base_offset, _Cuts(segment)
         for tile in segment.walk(on_bad_crc="stop"):
-            if not cuts.feed(tile.table):
+            if not truncations.feed(tile.table):
                 break
-        if cuts.last_offset - base_offset <= _INT32_MAX:
+        if truncations.last_offset - base_offset <= _INT32_MAX:
             raise ValueError(f"no offset of {segment.path} overflows")
-        ends = [*cuts.starts[1:], before.st_size]
+        ends = [*truncations.starts[1:], before.st_size]
         pieces = tuple(
             SplitPiece(_first_offset(segment, start), start, end)
-            for start, end in zip(cuts.starts, ends, strict=True)
+            for start, end in zip(truncations.starts, ends, strict=True)
         )
     if not as_broker:
-        _check_free(Path(path), base_offset, pieces, cuts.last_offset)
+        _check_free(Path(path), base_offset, pieces, truncations.last_offset)
     return SplitPlan(Path(path), base_offset, pieces, before.st_mtime_ns, before.st_ino)
 
 

@@ -31,7 +31,7 @@ from kseg.log.pending_deletes import Deletions
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.reader.version import Changes, Cuts, Published, SegmentInfo
+from kseg.log.reader.version import Changes, Published, SegmentInfo, Truncations
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 
@@ -108,7 +108,6 @@ class LogState:
         "active",
         "changed",
         "config",
-        "cuts",
         "deletions",
         "epochs",
         "follows_end",
@@ -132,6 +131,7 @@ class LogState:
         "roll_ms",
         "sealed",
         "snapshots",
+        "truncations",
         "unflushed",
         "unflushed_snapshots",
     )
@@ -182,7 +182,7 @@ class LogState:
         self._opened_ms: Final = now_ms()
         self._created: dict[int, int] = {}
         self.last_flush_ms = self.last_checkpoint_ms = self._opened_ms
-        self.cuts = Cuts()
+        self.truncations = Truncations()
         self._failure: BaseException | None = None
         self._closed = False
         self.roll_ms = config.roll_ms
@@ -355,7 +355,7 @@ class LogState:
                 mark,
                 stable,
                 self.recovery_point,
-                self.cuts,
+                self.truncations,
             )
             if self.changed.waiting:
                 self.changed.notify_all()
@@ -370,7 +370,16 @@ class LogState:
         if not self.follows_end or seen.last_stable is not seen.log_end:
             return None
         start, flushed = self.log_start_offset, self.recovery_point
-        all_of_it = (self.sealed, self._active_files, start, end, end, end, flushed, self.cuts)
+        all_of_it = (
+            self.sealed,
+            self._active_files,
+            start,
+            end,
+            end,
+            end,
+            flushed,
+            self.truncations,
+        )
         return _tuple(Published, all_of_it)
 
     def advance(self, end: OffsetMetadata, foreseen: Published | None) -> None:

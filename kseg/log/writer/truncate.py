@@ -328,7 +328,7 @@ def _show_end(
     offset = end.offset
     if state.keeper is not None and state.log_end.offset > min(offset, state.log_start_offset):
         state.keeper.forget_broker_epoch()
-    state.cuts = state.cuts.cut_at(offset)
+    state.truncations = state.truncations.cut_at(offset)
     state.log_end = end
     state.log_start_offset = log_start_offset
     state.recovery_point = min(state.recovery_point, offset)
@@ -344,7 +344,7 @@ def _show_end(
         state.high_watermark,
         OffsetMetadata(log_start_offset),
         state.recovery_point,
-        state.cuts,
+        state.truncations,
     )
 
 

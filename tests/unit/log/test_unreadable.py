@@ -363,8 +363,8 @@ def test_zeros_that_end_a_log_are_given_up_where_they_are_missing(data: Path) ->
 @pytest.mark.parametrize("ranges", RANGES.values(), ids=RANGES)
 def test_parts_of_a_log_give_what_the_whole_gives(data: Path, ranges: Ranges) -> None:
     log = data / "t-0" / LOG
-    cuts = [each.position for each in told(data / "t-0") if not each.segment][::97]
-    cuts = [*cuts, log.stat().st_size]
+    truncations = [each.position for each in told(data / "t-0") if not each.segment][::97]
+    truncations = [*truncations, log.stat().st_size]
     errors: list[UnreadableError] = []
 
     def positions(start: int, limit: int) -> list[int]:
@@ -373,7 +373,7 @@ def test_parts_of_a_log_give_what_the_whole_gives(data: Path, ranges: Ranges) ->
 
     with bad_sectors(log, *ranges), LogFile.open(log, "never") as file:
         whole = positions(0, file.size)
-        parts = [at for start, limit in pairwise(cuts) for at in positions(start, limit)]
+        parts = [at for start, limit in pairwise(truncations) for at in positions(start, limit)]
     assert parts == whole
 
 

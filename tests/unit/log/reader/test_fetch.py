@@ -19,7 +19,7 @@ from kseg.log.log import Log
 from kseg.log.reader import fetch as fetching
 from kseg.log.reader import find
 from kseg.log.reader.fetch import Fetched
-from kseg.log.reader.version import Cuts
+from kseg.log.reader.version import Truncations
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, control_batch, messages07, record, write_segment
 from tests.unit.log.made import Told, fill, new_log, offsets_of, stored, told
@@ -428,7 +428,7 @@ class Restless:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.cuts = Cuts()
+        self.truncations = Truncations()
         self.held = 0
         self.lock = self
 
@@ -441,8 +441,8 @@ class Restless:
     @property
     def published(self) -> Any:
         if not self.held:
-            self.cuts = self.cuts.cut_at(5)
-        return SimpleNamespace(cuts=self.cuts)
+            self.truncations = self.truncations.cut_at(5)
+        return SimpleNamespace(truncations=self.truncations)
 
 
 def test_a_reader_that_is_always_disturbed_keeps_the_writer_out(tmp_path: Path) -> None:
@@ -451,33 +451,33 @@ def test_a_reader_that_is_always_disturbed_keeps_the_writer_out(tmp_path: Path) 
 
     def look(seen: Any) -> int:
         looks.append(source.held)
-        return seen.cuts.number
+        return seen.truncations.number
 
-    assert find.undisturbed(source, look) == source.cuts.number
+    assert find.undisturbed(source, look) == source.truncations.number
     assert looks == [0] * (len(looks) - 1) + [1]
 
 
 @given(st.lists(st.integers(0, 30), max_size=60), st.integers(0, 60))
 def test_the_lowest_end_since_a_cut_is_known(ends: list[int], number: int) -> None:
-    cuts = Cuts()
+    truncations = Truncations()
     for end in ends:
-        cuts = cuts.cut_at(end)
+        truncations = truncations.cut_at(end)
     since = ends[number:]
-    lowest = cuts.lowest_end_since(number)
+    lowest = truncations.lowest_end_since(number)
     assert (lowest is None) == (not since)
     if lowest is not None:
         # Older cuts are told apart no more; a reader goes back further then, never less far.
-        assert lowest == min(since) or (lowest < min(since) and len(cuts.ends) >= 30)
+        assert lowest == min(since) or (lowest < min(since) and len(truncations.ends) >= 30)
 
 
 def test_cuts_that_go_ever_less_far_are_counted_in_little_room() -> None:
-    cuts = Cuts()
+    truncations = Truncations()
     for end in range(1_000):
-        cuts = cuts.cut_at(end)
-    assert cuts.number == 1_000
-    assert len(cuts.ends) <= 32
-    assert cuts.lowest_end_since(0) == 0
-    assert cuts.lowest_end_since(995) == 995
+        truncations = truncations.cut_at(end)
+    assert truncations.number == 1_000
+    assert len(truncations.ends) <= 32
+    assert truncations.lowest_end_since(0) == 0
+    assert truncations.lowest_end_since(995) == 995
 
 
 def test_an_answer_is_not_changed(tmp_path: Path) -> None:

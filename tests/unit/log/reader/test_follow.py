@@ -239,10 +239,10 @@ def test_after_a_cut_of_another_process_it_goes_on_where_that_is_found_to_end(
         log.truncate_to(10)
         fill(log, [2])
         watched.look()
-        assert watched.published.cuts.lowest_end_since(0) == 12
+        assert watched.published.truncations.lowest_end_since(0) == 12
         log.truncate_to(6)
         watched.look()
-        assert watched.published.cuts.lowest_end_since(1) == 6
+        assert watched.published.truncations.lowest_end_since(1) == 6
         log.truncate_fully_and_start_at(40)
         watched.look()
         assert watched.published.log_start_offset == 40
@@ -327,7 +327,7 @@ def test_a_log_that_begins_anew_is_followed_into_its_new_beginning(foreign: Path
     new = foreign.with_name(f"{50:020d}.log")
     new.write_bytes(stored(50, 1))
     assert log.look()
-    assert (log.published.log_end.offset, log.published.cuts.number) == (51, 0)
+    assert (log.published.log_end.offset, log.published.truncations.number) == (51, 0)
 
 
 def test_a_log_without_a_file_is_gone(foreign: Path) -> None:
