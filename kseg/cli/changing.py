@@ -17,7 +17,7 @@ from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log.copy import copy_partition
-from kseg.log.recovery.backup import KeptAside, kept_bytes
+from kseg.log.recovery.backup import Backup, kept_bytes
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 
 if TYPE_CHECKING:
@@ -121,11 +121,11 @@ class Change:
             raise UncleanShutdownError("the log was not closed in good order", path=partition)
         return copy_partition(partition, self.output)
 
-    def kept_aside(self, data_directory: io.StrPath, now_ms: int) -> KeptAside | None:
+    def kept_aside(self, data_directory: io.StrPath, now_ms: int) -> Backup | None:
         """Who keeps what goes; None where nobody does, as in a copy that was made just now."""
         if not self.keep or self.output is not None:
             return None
-        return KeptAside(data_directory, self.backup_directory, now_ms=now_ms)
+        return Backup(data_directory, self.backup_directory, now_ms=now_ms)
 
 
 def apply_option(function: _F) -> _F:
@@ -190,7 +190,7 @@ def report(
     path: str,
     change: Change,
     actions: Sequence[Action],
-    kept: Iterable[KeptAside | None] = (),
+    kept: Iterable[Backup | None] = (),
     *,
     freed_bytes: int | None = None,
     as_json: bool,

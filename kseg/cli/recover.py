@@ -28,7 +28,7 @@ from kseg.errors import UnreadableError
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log import data_directory
-from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.plan import plan_recovery
 from kseg.log.recovery.recover import RecoveryReport, apply_recovery
 from kseg.log.sub_directories import EntryKind, entry_of
@@ -204,9 +204,9 @@ class _Run:
         failed = any(plan.error is not None for plan in plans)
         return Exit.FOUND if failed else code
 
-    def _keepers(self) -> list[KeptAside | None]:
+    def _keepers(self) -> list[Backup | None]:
         """One for each place where something was kept."""
-        keepers: dict[Path, KeptAside | None] = {}
+        keepers: dict[Path, Backup | None] = {}
         for report in self.reports:
             home = _home_of(report.plan)
             keeper = self.change.kept_aside(home, self.asked["now_ms"])

@@ -26,7 +26,7 @@ from kseg.cli.options import (
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
 from kseg.log import data_directory
-from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.reindex import KINDS, ReindexPlan, apply_reindex, plan_reindex
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class _Run:
         self.change = change
         self.now_ms = now_ms
         self.plans: dict[Partition, ReindexPlan] = {}
-        self.kept: dict[Path, KeptAside | None] = {}
+        self.kept: dict[Path, Backup | None] = {}
 
     def look(self, partition: Partition, asked: dict[str, Any]) -> None:
         """Plan, and change nothing."""

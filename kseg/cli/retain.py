@@ -28,7 +28,7 @@ from kseg.files import io
 from kseg.files.names import FileKind, PathKind, list_partition, segment_name
 from kseg.log import data_directory
 from kseg.log.log import Log
-from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.backup import Backup
 from kseg.log.retain import apply_retention, plan_retention
 from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.log.topic_policy import RetentionRules, known_topics, retention_rules
@@ -113,7 +113,7 @@ class _Run:
         self.plans: dict[Partition, RetentionPlan] = {}
         #: Where each is changed: as it was given, or its copy.
         self.places: dict[Partition, Path] = {}
-        self.kept: dict[Path, KeptAside | None] = {}
+        self.kept: dict[Path, Backup | None] = {}
         self.freed_bytes = 0
 
     def look(self, partition: Partition, rules: RetentionRules) -> None:

@@ -28,7 +28,7 @@ from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.tail import snapshot_of
-from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.backup import Backup
 from kseg.log.sub_directories import refuse_cluster_metadata
 from kseg.log.writer import truncate as trim
 from kseg.log.writer.truncate import CUT, TruncationAction, TruncationPlan
@@ -104,7 +104,7 @@ def truncate(
 
 def _cut_unfollowed(
     place: Path, offset: int, change: Change, config: LogConfig, clock: Callable[[], int]
-) -> tuple[TruncationPlan, KeptAside | None]:
+) -> tuple[TruncationPlan, Backup | None]:
     """Cut a log that cannot be opened, since its last batch ends at 2^63 - 1."""
     home = data_directory.enter(place.resolve().parent)
     try:
@@ -129,7 +129,7 @@ def _action(each: TruncationAction, place: Path) -> Action:
     return Action(each.action, str(place / each.path.name), each.bytes, each.why)
 
 
-def _keep(plan: TruncationPlan, kept: KeptAside | None) -> KeptAside | None:
+def _keep(plan: TruncationPlan, kept: Backup | None) -> Backup | None:
     """Keep what is about to go; there is room for all of it, or nothing is done."""
     if kept is None or not plan.changes:
         return kept

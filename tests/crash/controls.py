@@ -193,8 +193,8 @@ def epochs_are_kept_in_memory_alone() -> Iterator[None]:
 @_shown_by("kill")
 def what_is_cut_is_not_kept() -> Iterator[None]:
     with (
-        patch.object(backup.KeptAside, "keep_tail", _nothing),
-        patch.object(backup.KeptAside, "keep_file", _nothing),
+        patch.object(backup.Backup, "keep_tail", _nothing),
+        patch.object(backup.Backup, "keep_file", _nothing),
     ):
         yield
 

@@ -58,7 +58,7 @@ class Kept:
     size: int
 
 
-class KeptAside:
+class Backup:
     """Keeps what one repair of one data directory takes away. Not for several threads at once.
 
     Nothing is made before something is kept. What is kept is lasting when a method returns.
@@ -335,4 +335,4 @@ def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool
     return True
 
 
-__all__ = ["Kept", "KeptAside", "default_place", "kept_bytes"]
+__all__ = ["Backup", "Kept", "default_place", "kept_bytes"]

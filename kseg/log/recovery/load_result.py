@@ -15,7 +15,7 @@ from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.plan_values import RecoveryFinding, RecoveryInputs
 from kseg.log.recovery.recover import do
 
@@ -109,7 +109,7 @@ def load(
     keeper = None
     if keep_cut:
         home = directory.resolve().parent
-        keeper = KeptAside(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
+        keeper = Backup(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
     ordered = do(directory, inputs, keeper, derived=False, progress=progress)
     bench, log = ordered.bench, ordered.log
     assert log is not None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kseg.files.mapping import Mapping
-    from kseg.log.recovery.backup import KeptAside
+    from kseg.log.recovery.backup import Backup
 
 #: No index, snapshot or checkpoint has more bytes; what is longer is not read.
 _SMALL_BYTES_MAX: Final = 2**31 - 1
@@ -118,7 +118,7 @@ class Applier:
         "mended",
     )
 
-    def __init__(self, directory: Path, keeper: KeptAside | None, *, derived: bool) -> None:
+    def __init__(self, directory: Path, keeper: Backup | None, *, derived: bool) -> None:
         """Nothing is done yet."""
         self.directory: Final = directory
         self.keeper: Final = keeper

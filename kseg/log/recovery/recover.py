@@ -18,7 +18,7 @@ from kseg.files import io, lock, metadata
 from kseg.files.names import list_partition
 from kseg.log import data_directory, disk_room
 from kseg.log.pending_deletes import files_of_segment
-from kseg.log.recovery.backup import Kept, KeptAside, kept_bytes
+from kseg.log.recovery.backup import Backup, Kept, kept_bytes
 from kseg.log.recovery.load_context import SNAPSHOT
 from kseg.log.recovery.overlay import Applier, Overlay, look_at
 from kseg.log.recovery.plan import Ordered, bring_into_order, plan_recovery
@@ -109,7 +109,7 @@ def apply_recovery(
             return RecoveryReport(plan)
         keeper = None
         if keep_cut and not plan.is_noop:
-            keeper = KeptAside(home, backup_directory, now_ms=plan.inputs.now_ms)
+            keeper = Backup(home, backup_directory, now_ms=plan.inputs.now_ms)
             keeper.check_room(plan.truncated_bytes)
         if not plan.is_noop:
             _check_room(plan)
@@ -174,7 +174,7 @@ def _flush(directory: Path, recovery_point: int) -> None:
 def do(
     directory: Path,
     inputs: RecoveryInputs,
-    keeper: KeptAside | None,
+    keeper: Backup | None,
     *,
     derived: bool,
     progress: Progress | None = None,

@@ -57,7 +57,7 @@ from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.differences import compare
 from kseg.log.recovery.index_check import IndexChecks, has_marker, has_nothing_of
 from kseg.log.recovery.overlay import FileSeen, look_at
@@ -133,7 +133,7 @@ def apply_reindex(
     *,
     backup_directory: io.StrPath | None = None,
     keep: bool = True,
-    keeper: KeptAside | None = None,
+    keeper: Backup | None = None,
     progress: Progress | None = None,
 ) -> ReindexReport:
     """Do what a plan says. Killed on the way, it can be planned and done again.
@@ -158,7 +158,7 @@ def apply_reindex(
     home = directory.resolve()
     if keeper is None and keep:
         now_ms = time_ns() // 1_000_000 if plan.now_ms is None else plan.now_ms
-        keeper = KeptAside(home.parent, backup_directory, now_ms=now_ms)
+        keeper = Backup(home.parent, backup_directory, now_ms=now_ms)
     with _alone_in(home) as resident:
         if look_at(directory) != plan.seen:
             raise StalePlanError("files have changed since the plan was made", path=directory)
@@ -195,7 +195,7 @@ def _alone_in(home: Path) -> Iterator[Residence]:
 class _Applier:
     """Makes changes on the disk."""
 
-    def __init__(self, directory: Path, keeper: KeptAside | None) -> None:
+    def __init__(self, directory: Path, keeper: Backup | None) -> None:
         self._directory, self._keeper = directory, keeper
 
     def put(self, path: Path, data: bytes) -> None:

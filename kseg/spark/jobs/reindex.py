@@ -24,7 +24,7 @@ from kseg.files.names import (
 )
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
-from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.overlay import Action, look_at
 from kseg.log.recovery.reindex import KINDS, LogFault, ReindexPlan, apply_reindex, plan_reindex
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
@@ -194,7 +194,7 @@ def _apply(
     for home, plans in homes:
         for plan in plans:
             io.check_new_files(plan.path)
-        keeper = KeptAside(home, options.backup_directory, now_ms=now_ms) if options.keep else None
+        keeper = Backup(home, options.backup_directory, now_ms=now_ms) if options.keep else None
         held = data_directory.enter(home)  # nobody else comes in between two partitions
         try:
             for plan in plans:

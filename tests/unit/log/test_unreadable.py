@@ -26,7 +26,7 @@ from kseg.format.options import BatchOptions
 from kseg.log.config import LogConfig
 from kseg.log.copy import copy_partition
 from kseg.log.log import Log
-from kseg.log.recovery.backup import KeptAside
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.differences import compare
 from kseg.log.recovery.plan import plan_recovery
 from kseg.log.recovery.recover import apply_recovery
@@ -149,13 +149,13 @@ Reader = tuple[Path, Callable[[], object]]
 
 
 def a_tail_that_is_kept(log: Path, there: Path) -> Reader:
-    return log, lambda: KeptAside(there, there, now_ms=0).keep_tail(log, 10)
+    return log, lambda: Backup(there, there, now_ms=0).keep_tail(log, 10)
 
 
 def a_tail_that_was_kept_before(log: Path, there: Path) -> Reader:
-    kept = KeptAside(there, there, now_ms=0).keep_tail(log, 10)
+    kept = Backup(there, there, now_ms=0).keep_tail(log, 10)
     assert kept is not None
-    return kept.kept, lambda: KeptAside(there, there, now_ms=0).keep_tail(log, 10)
+    return kept.kept, lambda: Backup(there, there, now_ms=0).keep_tail(log, 10)
 
 
 def a_partition_that_is_copied(log: Path, there: Path) -> Reader:

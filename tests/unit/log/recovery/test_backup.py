@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kseg.files import io
-from kseg.log.recovery.backup import KeptAside, default_place
+from kseg.log.recovery.backup import Backup, default_place
 
 NOW = 1_760_000_000_123
 
@@ -20,8 +20,8 @@ def partition(tmp_path: Path) -> Path:
     return path
 
 
-def aside(partition: Path) -> KeptAside:
-    return KeptAside(partition.parent, now_ms=NOW)
+def aside(partition: Path) -> Backup:
+    return Backup(partition.parent, now_ms=NOW)
 
 
 def refusing(name: str, number: int) -> io.Calls:
@@ -184,7 +184,7 @@ def test_a_full_disk_refuses_and_names_both_ways_out(partition: Path) -> None:
 def test_another_place_is_taken_as_it_is(partition: Path, tmp_path: Path) -> None:
     log = partition / "00000000000000000000.log"
     log.write_bytes(b"sound|torn")
-    keeper = KeptAside(partition.parent, tmp_path / "there", now_ms=NOW)
+    keeper = Backup(partition.parent, tmp_path / "there", now_ms=NOW)
     kept = keeper.keep_tail(log, 6)
     assert kept is not None
     assert kept.kept == tmp_path / "there" / "orders-0" / "00000000000000000000.log.from-6"
@@ -200,7 +200,7 @@ def test_a_link_in_the_place_of_the_backup_is_refused(partition: Path, level: st
     with pytest.raises(OSError, match="a symbolic link") as caught:
         aside(partition)
     assert caught.value.filename == str(place)
-    KeptAside(partition.parent, elsewhere, now_ms=NOW)
+    Backup(partition.parent, elsewhere, now_ms=NOW)
 
 
 def test_a_link_in_the_place_of_a_partitions_backup_is_refused(partition: Path) -> None:
@@ -211,5 +211,5 @@ def test_a_link_in_the_place_of_a_partitions_backup_is_refused(partition: Path) 
     log = partition / "00000000000000000000.log"
     log.write_bytes(b"sound")
     with pytest.raises(OSError, match="a symbolic link"):
-        KeptAside(partition.parent, chosen, now_ms=NOW).keep_file(log)
+        Backup(partition.parent, chosen, now_ms=NOW).keep_file(log)
     assert os.listdir(elsewhere) == []
