@@ -140,7 +140,7 @@ def adopt(
     io.check_new_files(directory)
     io.make_directories(directory.parent)
     # One life around all of it: nobody gets in between, and no mark is left on the way.
-    resident = data_directory.enter(directory.parent)
+    lease = data_directory.enter(directory.parent)
     clean = False
     try:
         end = _visit(open_log)
@@ -164,7 +164,7 @@ def adopt(
         clean = True  # refused, with nothing changed
         raise
     finally:
-        resident.leave(clean=clean)
+        lease.leave(clean=clean)
     return Adopted(end, len(waiting))
 
 

@@ -14,7 +14,7 @@ from kseg.errors import CorruptIndexError, LimitExceededError, LogLockedError, N
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind, parse_partition_dir
-from kseg.log import data_directory as residence
+from kseg.log import data_directory as lease
 
 _COPIED_BYTES: Final = 2**20
 
@@ -53,7 +53,7 @@ def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
         io.make_directory(home_path, like=os.stat(origin.parent))
         io.flush_directory(home_path.parent)
     clean = metadata.read_clean_shutdown(origin.parent) is not None
-    home = residence.enter(home_path)
+    home = lease.enter(home_path)
     target, in_order = home_path / origin.name, True
     try:
         home.claim(origin.name)
@@ -77,7 +77,7 @@ def _looks(origin: Path) -> list[os.stat_result]:
     return list({(status.st_uid, status.st_gid): status for status in found}.values())
 
 
-def _fill(origin: Path, target: Path, home: residence.Residence) -> None:
+def _fill(origin: Path, target: Path, home: lease.DataDirectoryLease) -> None:
     """Copy what is in a partition's directory into a new one, lasting."""
     with os.scandir(origin) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file())
@@ -110,7 +110,7 @@ def _copy_file(source: Path, target: Path) -> None:
         os.close(fd)
 
 
-def _copy_offsets(origin: Path, home: residence.Residence) -> None:
+def _copy_offsets(origin: Path, home: lease.DataDirectoryLease) -> None:
     """Note what the checkpoints beside the original say; malformed ones say nothing."""
     try:
         name = parse_partition_dir(origin.name)

@@ -62,7 +62,7 @@ class PartitionOffsets:
 
 
 @dataclass(slots=True)
-class _Life:
+class _SharedLease:
     """What the residences of one directory share, from the first to the last of them."""
 
     path: str
@@ -73,8 +73,8 @@ class _Life:
     was_clean: bool
     offsets: dict[FileKind, dict[TopicPartition, int]]
     findings: tuple[KsegError, ...]
-    residents: int = 0
-    spoilt: bool = False
+    holders: int = 0
+    unclean: bool = False
     claimed: set[str] = field(default_factory=set)
     #: Directories that were loaded in this life: whether they are as a clean shutdown leaves them.
     loaded: dict[str, bool] = field(default_factory=dict)
@@ -84,22 +84,22 @@ class _Life:
 
 
 #: The lives of this process, by the inode of the data directory.
-_lives: dict[tuple[int, int], _Life] = {}
+_leases: dict[tuple[int, int], _SharedLease] = {}
 #: Held for what is in memory, by all lives, and while one of them begins or ends.
 _guard: Final = threading.RLock()
 
 
-class Residence:
+class DataDirectoryLease:
     """One resident's part in a life, from `enter` to `leave`; for one log, or for a directory.
 
     It may be used from several threads.
     """
 
-    __slots__ = ("_life", "_loaded", "_name", "_present")
+    __slots__ = ("_loaded", "_name", "_present", "_shared")
 
-    def __init__(self, life: _Life) -> None:
+    def __init__(self, shared: _SharedLease) -> None:
         """Take over one part; use `enter` instead."""
-        self._life: Final = life
+        self._shared: Final = shared
         self._name: str | None = None
         self._loaded = False
         self._present = True
@@ -109,17 +109,17 @@ class Residence:
     @property
     def path(self) -> str:
         """The data directory."""
-        return self._life.path
+        return self._shared.path
 
     @property
     def was_clean(self) -> bool:
         """Whether the mark was there when this life began, or no partition was."""
-        return self._life.was_clean
+        return self._shared.was_clean
 
     @property
     def findings(self) -> tuple[KsegError, ...]:
         """Checkpoints that could not be understood; each counts as one that says nothing."""
-        return self._life.findings
+        return self._shared.findings
 
     def offsets_of(self, partition: TopicPartition | None) -> PartitionOffsets:
         """What the checkpoints, and the notes of this life, say; None is nobody's partition."""
@@ -127,7 +127,7 @@ class Residence:
             if partition is None:
                 return PartitionOffsets()
             recovery_points, log_starts, high_watermarks = (
-                self._life.offsets[kind].get(partition) for kind in _CHECKPOINTS
+                self._shared.offsets[kind].get(partition) for kind in _CHECKPOINTS
             )
             # No offset is negative; one that a file has is no reason to start before the log.
             return PartitionOffsets(
@@ -143,7 +143,7 @@ class Residence:
             name: of the directory, as `orders-0`.
         """
         with _guard:
-            return self._life.loaded.get(name, self._life.was_clean)
+            return self._shared.loaded.get(name, self._shared.was_clean)
 
     # ---- one writer ------------------------------------------------------------------------------
 
@@ -157,12 +157,12 @@ class Residence:
             LogLockedError: another log of this process writes there.
         """
         with _guard:
-            if name in self._life.claimed:
+            if name in self._shared.claimed:
                 raise LogLockedError(
                     "another log of this process has the directory open for appending",
-                    path=os.path.join(self._life.path, name),
+                    path=os.path.join(self._shared.path, name),
                 )
-            self._life.claimed.add(name)
+            self._shared.claimed.add(name)
             self._name = name
 
     def settle_offsets(self) -> None:
@@ -174,7 +174,7 @@ class Residence:
             OSError: a checkpoint could not be written.
         """
         with _guard:
-            failed = self._name is not None and self._life.loaded.get(self._name) is False
+            failed = self._name is not None and self._shared.loaded.get(self._name) is False
         if failed:
             self.write_checkpoints()
 
@@ -183,7 +183,7 @@ class Residence:
         with _guard:
             if self._name is not None:
                 self._loaded = True
-                self._life.loaded[self._name] = False
+                self._shared.loaded[self._name] = False
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
@@ -224,15 +224,15 @@ class Residence:
         However it was closed is no matter for the mark then.
         """
         with _guard:
-            self._life.loaded.pop(f"{partition.topic}-{partition.partition}", None)
+            self._shared.loaded.pop(f"{partition.topic}-{partition.partition}", None)
             for kind in _CHECKPOINTS:
                 self._drop(kind, partition)
 
     def forget_broker_epoch(self) -> None:
         """Let the mark have no broker's epoch: not all is there any more that the broker had."""
         with _guard:
-            if self._life.mark is not None:
-                self._life.mark = CleanShutdown(None)
+            if self._shared.mark is not None:
+                self._shared.mark = CleanShutdown(None)
 
     def write_checkpoints(self) -> None:
         """Write the checkpoints that have changed, lasting when this returns.
@@ -243,11 +243,11 @@ class Residence:
             KsegError: this resident has left, or lives in the process before a fork.
             OSError: one of them has not been written; a later call tries again.
         """
-        if not self._present or self._life.process != os.getpid():
-            raise KsegError("the data directory is held no longer", path=self._life.path)
-        with self._life.writing:
+        if not self._present or self._shared.process != os.getpid():
+            raise KsegError("the data directory is held no longer", path=self._shared.path)
+        with self._shared.writing:
             for kind in _CHECKPOINTS:
-                _write(self._life, kind)
+                _write(self._shared, kind)
 
     def take_back(self, partition: TopicPartition, recovery_point: int) -> None:
         """Let the recovery point on the disk be no higher than this; lasting when this returns.
@@ -267,22 +267,22 @@ class Residence:
             if not io.is_full(error):
                 raise
             io.unlink(self.path_of(FileKind.RECOVERY_POINT), missing_ok=True)
-            io.flush_directory(self._life.path)
+            io.flush_directory(self._shared.path)
             with suppress(OSError):
                 self.write_checkpoints()
 
     def path_of(self, kind: FileKind) -> str:
         """A checkpoint."""
-        return os.path.join(self._life.path, kind.value)
+        return os.path.join(self._shared.path, kind.value)
 
     def _set(self, kind: FileKind, partition: TopicPartition, offset: int | None) -> None:
-        if offset is not None and self._life.offsets[kind].get(partition) != offset:
-            self._life.offsets[kind][partition] = offset
-            self._life.changed.add(kind)
+        if offset is not None and self._shared.offsets[kind].get(partition) != offset:
+            self._shared.offsets[kind][partition] = offset
+            self._shared.changed.add(kind)
 
     def _drop(self, kind: FileKind, partition: TopicPartition) -> None:
-        if self._life.offsets[kind].pop(partition, None) is not None:
-            self._life.changed.add(kind)
+        if self._shared.offsets[kind].pop(partition, None) is not None:
+            self._shared.changed.add(kind)
 
     # ---- the end ---------------------------------------------------------------------------------
 
@@ -300,34 +300,34 @@ class Residence:
                 lock is free.
         """
         with _guard:
-            if not self._present or self._life.process != os.getpid():
+            if not self._present or self._shared.process != os.getpid():
                 return
             self._present = False
-            life = self._life
+            shared = self._shared
             if self._name is not None:
-                life.claimed.discard(self._name)
+                shared.claimed.discard(self._name)
                 # Who was refused in front of loading knows nothing of a log that failed before.
                 if self._loaded or not clean:
-                    life.loaded[self._name] = clean
+                    shared.loaded[self._name] = clean
             elif not clean:
-                life.spoilt = True
-            life.residents -= 1
-            if life.residents:
+                shared.unclean = True
+            shared.holders -= 1
+            if shared.holders:
                 return
-            del _lives[life.key]
+            del _leases[shared.key]
             try:
                 for kind in _CHECKPOINTS:
-                    _write(life, kind)
-                if _ends_clean(life):
-                    epoch = None if life.mark is None else life.mark.broker_epoch
+                    _write(shared, kind)
+                if _ends_clean(shared):
+                    epoch = None if shared.mark is None else shared.mark.broker_epoch
                     metadata.write_clean_shutdown(
-                        life.path, metadata.BROKER_EPOCH_UNKNOWN if epoch is None else epoch
+                        shared.path, metadata.BROKER_EPOCH_UNKNOWN if epoch is None else epoch
                     )
             finally:
-                life.lock.release()
+                shared.lock.release()
 
 
-def enter(data_directory: str | PathLike[str]) -> Residence:
+def enter(data_directory: str | PathLike[str]) -> DataDirectoryLease:
     """Move in: alone in the directory, or with others of this process that live there already.
 
     When this returns the mark of a clean shutdown is gone from the disk; load nothing before.
@@ -340,15 +340,15 @@ def enter(data_directory: str | PathLike[str]) -> Residence:
     status = os.stat(path)
     key = (status.st_dev, status.st_ino)
     with _guard:
-        life = _lives.get(key)
-        if life is None or life.process != os.getpid():
-            life = _begin(path, key)
-            _lives[key] = life
-        life.residents += 1
-        return Residence(life)
+        shared = _leases.get(key)
+        if shared is None or shared.process != os.getpid():
+            shared = _begin(path, key)
+            _leases[key] = shared
+        shared.holders += 1
+        return DataDirectoryLease(shared)
 
 
-def _begin(path: str, key: tuple[int, int]) -> _Life:
+def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
     held = lock.acquire(path)
     try:
         mark = metadata.read_clean_shutdown(path)
@@ -362,7 +362,7 @@ def _begin(path: str, key: tuple[int, int]) -> _Life:
     except BaseException:
         held.release()
         raise
-    return _Life(path, key, os.getpid(), held, mark, was_clean, offsets, tuple(findings))
+    return _SharedLease(path, key, os.getpid(), held, mark, was_clean, offsets, tuple(findings))
 
 
 def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
@@ -376,28 +376,28 @@ def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPar
         return {}
 
 
-def _write(life: _Life, kind: FileKind) -> None:
+def _write(shared: _SharedLease, kind: FileKind) -> None:
     """Write one checkpoint, if it has changed."""
     with _guard:
-        if kind not in life.changed:
+        if kind not in shared.changed:
             return
-        offsets = dict(life.offsets[kind])
-        life.changed.discard(kind)
+        offsets = dict(shared.offsets[kind])
+        shared.changed.discard(kind)
     try:
-        checkpoints.write_offset_checkpoint(os.path.join(life.path, kind.value), offsets)
+        checkpoints.write_offset_checkpoint(os.path.join(shared.path, kind.value), offsets)
     except BaseException:
         with _guard:
-            life.changed.add(kind)
+            shared.changed.add(kind)
         raise
 
 
-def _ends_clean(life: _Life) -> bool:
+def _ends_clean(shared: _SharedLease) -> bool:
     """Whether the mark may be left."""
-    if life.spoilt or not all(life.loaded.values()):
+    if shared.unclean or not all(shared.loaded.values()):
         return False
-    if life.mark is not None:
+    if shared.mark is not None:
         return True
-    return all(name in life.loaded for name in marked_for(life.path))
+    return all(name in shared.loaded for name in marked_for(shared.path))
 
 
 def marked_for(path: str | PathLike[str]) -> list[str]:

@@ -29,7 +29,7 @@ from kseg.files.names import FileKind
 from kseg.log import data_directory
 from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import Residence
+from kseg.log.data_directory import DataDirectoryLease
 from kseg.log.log import Log
 from kseg.log.recovery import recover as recovering
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, check_entries, list_entries
@@ -62,7 +62,7 @@ class LogDirectory(Closing):
         self,
         path: Path,
         mode: str,
-        home: Residence | None,
+        home: DataDirectoryLease | None,
         *,
         config: Config | None,
         now_ms: Callable[[], int],
@@ -421,7 +421,7 @@ class LogDirectory(Closing):
     def _default_config(self) -> LogConfig:
         return self._config if isinstance(self._config, LogConfig) else LogConfig()
 
-    def _writable(self) -> Residence:
+    def _writable(self) -> DataDirectoryLease:
         if self._home is None:
             raise KsegError("the directory is open for reading only", path=self.path)
         if self._closed:

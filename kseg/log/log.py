@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import EpochEntry
-    from kseg.log.data_directory import Residence
+    from kseg.log.data_directory import DataDirectoryLease
     from kseg.log.producers.verification import VerificationGuard
     from kseg.log.reader.find import Source
     from kseg.log.reader.follow import Followed
@@ -69,8 +69,8 @@ class Log(LogReading):
     __slots__ = (
         "_follow",
         "_lead",
+        "_lease",
         "_mapping",
-        "_residence",
         "_snapshot",
         "_state",
         "_view",
@@ -81,14 +81,14 @@ class Log(LogReading):
         view: LogView,
         mapping: Mapping,
         state: LogState | None = None,
-        residence: Residence | None = None,
+        lease: DataDirectoryLease | None = None,
     ) -> None:
         """Take over what is open; use `open` instead."""
         self._view = view
         self._snapshot: Snapshot | None = None
         self._mapping: Final[Mapping] = mapping
         self._state: Final = state
-        self._residence: Final = residence
+        self._lease: Final = lease
         if state is not None:
             # What every append needs is looked up once, and by who only reads never.
             from kseg.log.writer.append import append_as_follower, append_as_leader
@@ -146,7 +146,7 @@ class Log(LogReading):
         from kseg.log.writer import open as opening
 
         mapping = "never" if mapping == "auto" else mapping
-        state, residence = opening.open_state(
+        state, lease = opening.open_state(
             path,
             create=create,
             recover=recover,
@@ -157,7 +157,7 @@ class Log(LogReading):
             known=known or opening.Known(),
             high_watermark=high_watermark,
         )
-        return cls(_view_of(state, mapping), mapping, state, residence)
+        return cls(_view_of(state, mapping), mapping, state, lease)
 
     def refresh(self) -> Self:
         """A new snapshot of the same directory; a log open for appending is as of now anyway."""
@@ -417,7 +417,7 @@ class Log(LogReading):
         Raises:
             OSError, KsegError: the first step that failed; everything is released all the same.
         """
-        if self._state is None or self._residence is None:
+        if self._state is None or self._lease is None:
             return
         from kseg.log.writer import flush as flushing
 
@@ -425,7 +425,7 @@ class Log(LogReading):
         try:
             clean = flushing.close(self._state)
         finally:
-            self._residence.leave(clean=clean)
+            self._lease.leave(clean=clean)
 
     def __enter__(self) -> Self:
         """Answer the log itself."""

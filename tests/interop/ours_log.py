@@ -39,7 +39,7 @@ class OurLog:
         known: Known | None = None,
     ) -> None:
         self.now_ms = now_ms
-        self.state, self._residence = open_state(
+        self.state, self._lease = open_state(
             directory,
             create=True,
             recover=True,
@@ -68,7 +68,7 @@ class OurLog:
         else:
             self.state.active.close(trim=False)
             self.state.mark_closed()
-        self._residence.leave(clean=clean)
+        self._lease.leave(clean=clean)
 
 
 _take: Final = append._append

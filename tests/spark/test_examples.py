@@ -77,9 +77,9 @@ def test_a_day_can_be_written_again_from_damaged_logs_if_that_is_wanted(
     assert CliRunner().invoke(lake.main, words).exit_code == 0
     whole = spark.read.parquet(str(target)).count()
     log = sorted((data / "orders-1").glob("*.log"))[0]
-    spoilt = bytearray(log.read_bytes())
-    spoilt[-1] ^= 1
-    log.write_bytes(spoilt)
+    unclean = bytearray(log.read_bytes())
+    unclean[-1] ^= 1
+    log.write_bytes(unclean)
 
     refused = CliRunner().invoke(lake.main, words)
     assert refused.exit_code == 1

@@ -192,9 +192,9 @@ def damaged(tmp_path: Path) -> tuple[Path, int]:
         batch([record(b"%d" % n) for n in range(start, start + 5)], base_offset=start)
         for start in (0, 5, 10)
     ]
-    spoilt = bytearray(parts[1])
-    spoilt[-1] ^= 1
-    path = write_segment(tmp_path / "orders-0", 0, parts[0], bytes(spoilt), parts[2])
+    unclean = bytearray(parts[1])
+    unclean[-1] ^= 1
+    path = write_segment(tmp_path / "orders-0", 0, parts[0], bytes(unclean), parts[2])
     return path, len(parts[0])
 
 

@@ -76,7 +76,7 @@ def apply_recovery(
 
     The log is as a good end leaves it then, all of it on the disk. The mark of a clean shutdown
     that the directory may have lost comes back when the last of its partitions is in order, in
-    one life of a `residence`.
+    one life of a `lease`.
 
     Args:
         plan: from `plan_recovery`.
@@ -113,20 +113,20 @@ def apply_recovery(
             keeper.check_room(plan.truncated_bytes)
         if not plan.is_noop:
             _check_room(plan)
-        resident = data_directory.enter(home)
+        lease = data_directory.enter(home)
         sound, freed = False, 0
         try:
-            resident.claim(directory.resolve().name)
-            resident.mark_loaded()
+            lease.claim(directory.resolve().name)
+            lease.mark_loaded()
             if not plan.is_noop:
-                resident.forget_broker_epoch()
+                lease.forget_broker_epoch()
                 io.flush_directory(home)  # checkpoints, on whose word files go
                 ordered = do(directory, plan.inputs, keeper, derived=True, progress=progress)
                 freed = ordered.freed_bytes
             _flush(directory, plan.inputs.recovery_point)
             sound = True
         finally:
-            resident.leave(clean=sound)
+            lease.leave(clean=sound)
         kept = () if keeper is None else tuple(keeper.kept)
         return RecoveryReport(plan, kept, freed_bytes=freed)
 

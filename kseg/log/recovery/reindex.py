@@ -73,7 +73,7 @@ from kseg.log.segment.reader import Segment
 from kseg.log.sub_directories import refuse_cluster_metadata
 
 if TYPE_CHECKING:
-    from kseg.log.data_directory import Residence
+    from kseg.log.data_directory import DataDirectoryLease
 
     #: `progress(done, total)`: bytes of log looked at so far, and in all.
     Progress = Callable[[int, int], None]
@@ -159,14 +159,14 @@ def apply_reindex(
     if keeper is None and keep:
         now_ms = time_ns() // 1_000_000 if plan.now_ms is None else plan.now_ms
         keeper = Backup(home.parent, backup_directory, now_ms=now_ms)
-    with _alone_in(home) as resident:
+    with _alone_in(home) as lease:
         if look_at(directory) != plan.seen:
             raise StalePlanError("files have changed since the plan was made", path=directory)
         if keeper is not None:
             keeper.check_room(sum(file.bytes for file in plan.files))
         before = 0 if keeper is None else len(keeper.kept)
         if plan.files:
-            resident.forget_broker_epoch()
+            lease.forget_broker_epoch()
         how = (plan.config, plan.kinds, plan.now_ms)
         run = _Run(directory, *how, exact=plan.exact, progress=progress)
         run.applier = _Applier(directory, keeper)
@@ -176,20 +176,20 @@ def apply_reindex(
 
 
 @contextmanager
-def _alone_in(home: Path) -> Iterator[Residence]:
+def _alone_in(home: Path) -> Iterator[DataDirectoryLease]:
     """Hold the data directory, as the only one who writes to the partition."""
     io.check_new_files(home)
-    resident = data_directory.enter(home.parent)
+    lease = data_directory.enter(home.parent)
     sound = False
     try:
-        resident.claim(home.name)
-        yield resident
+        lease.claim(home.name)
+        yield lease
         sound = True
     except (StalePlanError, LogLockedError):
         sound = True  # nothing has been changed
         raise
     finally:
-        resident.leave(clean=sound)
+        lease.leave(clean=sound)
 
 
 class _Applier:

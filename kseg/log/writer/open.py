@@ -25,7 +25,7 @@ from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, parse_partition_dir
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import PartitionOffsets, Residence
+from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
 from kseg.log.reader.version import END, HighWatermark, SegmentInfo
 from kseg.log.recovery import load_result
 from kseg.log.recovery.load_result import Loaded
@@ -59,7 +59,7 @@ def open_state(
     topic_id: UUID | None = None,
     known: Known = Known(),
     high_watermark: HighWatermark | None = None,
-) -> tuple[LogState, Residence]:
+) -> tuple[LogState, DataDirectoryLease]:
     """Open a log for appending; whoever closes it leaves the residence.
 
     Args:
@@ -94,16 +94,16 @@ def open_state(
     if create:
         io.make_directories(directory.parent)
     partition = TopicPartition(name.topic, name.partition)
-    resident = data_directory.enter(directory.parent)
+    lease = data_directory.enter(directory.parent)
     untouched = True
     try:
-        resident.claim(directory.name)
+        lease.claim(directory.name)
         if create:
             io.make_directories(directory)
             if not _has_segments(directory):
                 # Whoever made it may have come no further.
                 io.flush_directory(directory.parent)
-        clean = resident.is_clean(directory.name) if known.clean is None else known.clean
+        clean = lease.is_clean(directory.name) if known.clean is None else known.clean
         if not clean and not recover and _has_segments(directory):
             error = UncleanShutdownError("the log was not closed in good order", path=directory)
             # For whoever programs; the command line has other words for it.
@@ -111,21 +111,19 @@ def open_state(
             raise error
         if topic_id is not None:
             metadata.record_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)
-        resident.settle_offsets()
+        lease.settle_offsets()
         untouched = False
-        resident.mark_loaded()
-        loaded = _load(directory, resident.offsets_of(partition), known, config, clean, now_ms())
+        lease.mark_loaded()
+        loaded = _load(directory, lease.offsets_of(partition), known, config, clean, now_ms())
         if loaded.mended:
-            resident.forget_broker_epoch()
-        replicated = _replicated(high_watermark, resident, partition)
-        state = _state_of(
-            directory, loaded, config, now_ms, mapping, partition, resident, replicated
-        )
+            lease.forget_broker_epoch()
+        replicated = _replicated(high_watermark, lease, partition)
+        state = _state_of(directory, loaded, config, now_ms, mapping, partition, lease, replicated)
     except BaseException:
         # Who was refused has changed nothing, and does not spoil the mark of those who live here.
-        resident.leave(clean=untouched)
+        lease.leave(clean=untouched)
         raise
-    return state, resident
+    return state, lease
 
 
 def _has_segments(directory: Path) -> bool:
@@ -154,11 +152,11 @@ def _load(
 
 
 def _replicated(
-    told: HighWatermark | None, resident: Residence, partition: TopicPartition
+    told: HighWatermark | None, lease: DataDirectoryLease, partition: TopicPartition
 ) -> int | None:
     """See `LogState.replicated`; without a line a broker takes the log's start, and no less."""
-    if told is None and metadata.is_of_broker(resident.path):
-        return resident.offsets_of(partition).high_watermark or 0
+    if told is None and metadata.is_of_broker(lease.path):
+        return lease.offsets_of(partition).high_watermark or 0
     return None if told == END else told
 
 
@@ -169,7 +167,7 @@ def _state_of(
     now_ms: Callable[[], int],
     mapping: Mapping,
     partition: TopicPartition,
-    resident: Residence,
+    lease: DataDirectoryLease,
     replicated: int | None,
 ) -> LogState:
     """The log as it was loaded, its last segment open."""
@@ -199,7 +197,7 @@ def _state_of(
             producers=loaded.producers,
             snapshots=loaded.snapshots,
             partition=partition,
-            keeper=resident,
+            keeper=lease,
             mapping=mapping,
             replicated=replicated,
         )
@@ -213,7 +211,7 @@ def _state_of(
         state.publish()
         # A log may have lost its end. Offsets in front of the old point are given once more then,
         # and nobody is to take what comes there for flushed.
-        resident.take_back(partition, loaded.recovery_point)
+        lease.take_back(partition, loaded.recovery_point)
     except BaseException:
         active.close(trim=False)
         raise

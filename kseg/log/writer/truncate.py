@@ -175,7 +175,7 @@ def last_offset(seen: Published) -> int:
 def cut_unfollowed(plan: TruncationPlan) -> None:
     """Cut off the batch behind which no log goes on; the log is to be recovered then.
 
-    The caller lives in the data directory before and afterwards (`residence.enter`), so that the
+    The caller lives in the data directory before and afterwards (`lease.enter`), so that the
     mark of a clean shutdown comes back when the log was opened and closed.
 
     Args:
@@ -187,21 +187,21 @@ def cut_unfollowed(plan: TruncationPlan) -> None:
         OSError: the disk refuses.
     """
     directory = plan.path.resolve()
-    resident = data_directory.enter(directory.parent)
+    lease = data_directory.enter(directory.parent)
     untouched = True
     try:
-        resident.claim(directory.name)
+        lease.claim(directory.name)
         (cut,) = plan.actions
         assert plan.position is not None
         io.check_cuts({cut.path: plan.position})
         untouched = False
-        resident.mark_loaded()
-        resident.forget_broker_epoch()
+        lease.mark_loaded()
+        lease.forget_broker_epoch()
         with io.WriteFile.open(cut.path) as file:
             file.truncate(plan.position)
             file.flush()
     finally:
-        resident.leave(clean=untouched)
+        lease.leave(clean=untouched)
 
 
 # ---- back to an offset ---------------------------------------------------------------------------
