@@ -21,7 +21,7 @@ from typing import Final
 from kseg.constants import StopReason
 from kseg.errors import OffsetOverflowError, OffsetsOutOfOrderError
 from kseg.log.recovery import split
-from kseg.log.recovery.load_context import INDEX, TIMEINDEX, TXNINDEX, Bench, file_of
+from kseg.log.recovery.load_context import INDEX, TIMEINDEX, TXNINDEX, LoadContext, file_of
 from kseg.log.recovery.plan_values import RecoveryFinding, code_of
 from kseg.log.recovery.sanity import LogEnd
 from kseg.log.recovery.sweep import Swept, sweep_segment
@@ -54,7 +54,7 @@ class CutEnd:
     reindex: bool
 
 
-def cut_clean_end(bench: Bench, found: LogEnd) -> CutEnd:
+def cut_clean_end(context: LoadContext, found: LogEnd) -> CutEnd:
     """Cut off what follows the last whole batch; nothing in front of it.
 
     Raises:
@@ -62,37 +62,37 @@ def cut_clean_end(bench: Bench, found: LogEnd) -> CutEnd:
         OSError: the disk refuses.
     """
     base = found.base_offset
-    swept, end = _swept(bench, base), found
-    sound = swept.valid_bytes >= found.position or _is_split(bench, swept)
+    swept, end = _swept(context, base), found
+    sound = swept.valid_bytes >= found.position or _is_split(context, swept)
     if not sound:
-        _note(bench, _where(swept), "; left as it is")
-        _trim_indexes(bench, found)
+        _note(context, _where(swept), "; left as it is")
+        _trim_indexes(context, found)
     elif swept.valid_bytes > found.position:
         end = _where(swept)
     reason = end.cut_reason
-    if reason is not None and end.position < bench.size(base):
-        _note(bench, end, ", though the log was closed in good order; cut")
+    if reason is not None and end.position < context.size(base):
+        _note(context, end, ", though the log was closed in good order; cut")
         if sound:
-            _remove_index(bench, base, WHY_CUT[reason])
-        bench.cut_log(base, end.position, end.next_offset, WHY_CUT[reason])
+            _remove_index(context, base, WHY_CUT[reason])
+        context.cut_log(base, end.position, end.next_offset, WHY_CUT[reason])
     return CutEnd(end.next_offset, sound)
 
 
-def _swept(bench: Bench, base: int) -> Swept:
-    with bench.open(base) as segment:
-        swept = sweep_segment(segment, config=bench.inputs.config)
+def _swept(context: LoadContext, base: int) -> Swept:
+    with context.open(base) as segment:
+        swept = sweep_segment(segment, config=context.inputs.config)
     error = swept.error
-    if error is None or _is_split(bench, swept):
+    if error is None or _is_split(context, swept):
         return swept
     if isinstance(error, OffsetOverflowError | OffsetsOutOfOrderError) and swept.valid_bytes:
         return swept
     raise error
 
 
-def _is_split(bench: Bench, swept: Swept) -> bool:
+def _is_split(context: LoadContext, swept: Swept) -> bool:
     """Whether what ended the walk is mended by a split, once the end is cut."""
     overflows = isinstance(swept.error, OffsetOverflowError)
-    return overflows and split.overflows(bench, swept.base_offset)
+    return overflows and split.overflows(context, swept.base_offset)
 
 
 def _where(swept: Swept) -> LogEnd:
@@ -100,23 +100,23 @@ def _where(swept: Swept) -> LogEnd:
     return LogEnd(swept.base_offset, swept.next_offset, swept.valid_bytes, swept.stop)
 
 
-def _note(bench: Bench, end: LogEnd, done: str) -> None:
+def _note(context: LoadContext, end: LogEnd, done: str) -> None:
     assert end.cut_reason is not None
-    path, message = bench.path(end.base_offset), WHY_CUT[end.cut_reason] + done
+    path, message = context.path(end.base_offset), WHY_CUT[end.cut_reason] + done
     code = code_of(end.cut_reason)
     found = RecoveryFinding(code, path, message, end.position, end.next_offset)
-    bench.findings.append(found)
+    context.findings.append(found)
 
 
-def _remove_index(bench: Bench, base: int, why: str) -> None:
+def _remove_index(context: LoadContext, base: int, why: str) -> None:
     """Without it whoever is interrupted knows that indexes are to be made anew."""
     name = file_of(base, INDEX)
-    if name in bench.overlay.files:
-        bench.overlay.remove(name, why, keep=False)
-        bench.overlay.settle()
+    if name in context.overlay.files:
+        context.overlay.remove(name, why, keep=False)
+        context.overlay.settle()
 
 
-def _trim_indexes(bench: Bench, found: LogEnd) -> None:
+def _trim_indexes(context: LoadContext, found: LogEnd) -> None:
     """Let no entry lead past the cut; the one by which the end was found is the last."""
     base, end = found.base_offset, found.next_offset
 
@@ -126,19 +126,19 @@ def _trim_indexes(bench: Bench, found: LogEnd) -> None:
     def is_in_front(entry: tuple[int, ...]) -> bool:
         return any(entry) and 0 <= entry[1] < end - base
 
-    aborted = _entries(bench, file_of(base, TXNINDEX), _TXN_ENTRY)
-    times = _entries(bench, file_of(base, TIMEINDEX), _TIME_ENTRY)
-    offsets = _entries(bench, file_of(base, INDEX), _OFFSET_ENTRY)
+    aborted = _entries(context, file_of(base, TXNINDEX), _TXN_ENTRY)
+    times = _entries(context, file_of(base, TIMEINDEX), _TIME_ENTRY)
+    offsets = _entries(context, file_of(base, INDEX), _OFFSET_ENTRY)
     last = max((number for number, entry in enumerate(offsets) if leads(entry)), default=-1)
-    _keep(bench, file_of(base, TXNINDEX), _TXN_ENTRY, _while(lambda one: one[3] < end, aborted))
-    _keep(bench, file_of(base, TIMEINDEX), _TIME_ENTRY, _while(is_in_front, times))
-    _keep(bench, file_of(base, INDEX), _OFFSET_ENTRY, last + 1)
+    _keep(context, file_of(base, TXNINDEX), _TXN_ENTRY, _while(lambda one: one[3] < end, aborted))
+    _keep(context, file_of(base, TIMEINDEX), _TIME_ENTRY, _while(is_in_front, times))
+    _keep(context, file_of(base, INDEX), _OFFSET_ENTRY, last + 1)
 
 
-def _entries(bench: Bench, name: str, form: struct.Struct) -> list[tuple[int, ...]]:
-    if name not in bench.overlay.files:
+def _entries(context: LoadContext, name: str, form: struct.Struct) -> list[tuple[int, ...]]:
+    if name not in context.overlay.files:
         return []
-    data = bench.overlay.read(name)
+    data = context.overlay.read(name)
     return list(form.iter_unpack(data[: len(data) // form.size * form.size]))
 
 
@@ -146,12 +146,12 @@ def _while(holds: Callable[[tuple[int, ...]], bool], entries: list[tuple[int, ..
     return sum(1 for _ in takewhile(holds, entries))
 
 
-def _keep(bench: Bench, name: str, form: struct.Struct, count: int) -> None:
+def _keep(context: LoadContext, name: str, form: struct.Struct, count: int) -> None:
     """Let an index have so many of its entries."""
-    if name in bench.overlay.files:
-        data = bench.overlay.read(name, size=count * form.size)
-        if not bench.has(name, data, room=0 if form is _TXN_ENTRY else form.size):
-            bench.overlay.put(
+    if name in context.overlay.files:
+        data = context.overlay.read(name, size=count * form.size)
+        if not context.has(name, data, room=0 if form is _TXN_ENTRY else form.size):
+            context.overlay.put(
                 name, data, "entries lead past the log's end", held=form is _OFFSET_ENTRY
             )
 

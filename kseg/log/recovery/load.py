@@ -70,7 +70,7 @@ from kseg.log.recovery.load_context import (
     LOG,
     TIMEINDEX,
     TXNINDEX,
-    Bench,
+    LoadContext,
     LoadedLog,
     file_of,
 )
@@ -88,45 +88,45 @@ if TYPE_CHECKING:
 WALKED: Final = "it may not have been flushed"
 
 
-def load(bench: Bench) -> tuple[LoadedLog, tuple[str, ...]]:
+def load(context: LoadContext) -> tuple[LoadedLog, tuple[str, ...]]:
     """Take all steps; answers the log and the names of leftovers.
 
     Raises:
         KsegError: the log cannot be loaded.
         OSError: the disk refuses.
     """
-    if bench.overlay.directory.name.endswith(DELETE_SUFFIX):
-        raise NotALogError("a log that waits for its deletion", path=bench.overlay.directory)
-    leftovers = clear(bench.overlay, as_broker=False)
-    end = split.retried(bench, lambda: _Loading(bench).run())
+    if context.overlay.directory.name.endswith(DELETE_SUFFIX):
+        raise NotALogError("a log that waits for its deletion", path=context.overlay.directory)
+    leftovers = clear(context.overlay, as_broker=False)
+    end = split.retried(context, lambda: _Loading(context).run())
     return end, leftovers
 
 
 class _Loading:
     """One try; a split begins another."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.inputs = bench.inputs
+    def __init__(self, context: LoadContext) -> None:
+        self.context = context
+        self.inputs = context.inputs
         #: Epochs of the checkpoint, and those in the logs that were walked.
         self.stored: LeaderEpochs | None = None
         self.walked_epochs = LeaderEpochs(None)
         #: Which file of a segment is the reason to walk it.
         self.doubtful: dict[int, str] = {}
-        self.snapshots = SnapshotFiles(bench.overlay.directory)
+        self.snapshots = SnapshotFiles(context.overlay.directory)
 
     def run(self) -> LoadedLog:
-        bench, inputs = self.bench, self.inputs
-        bench.bases.clear()
-        bench.findings.clear()
-        _find(bench)
-        self.stored = _stored_epochs(bench)
-        end = self._recover() if bench.bases else inputs.log_start_offset
-        if bench.bases and end < inputs.log_start_offset:
+        context, inputs = self.context, self.inputs
+        context.bases.clear()
+        context.findings.clear()
+        _find(context)
+        self.stored = _stored_epochs(context)
+        end = self._recover() if context.bases else inputs.log_start_offset
+        if context.bases and end < inputs.log_start_offset:
             self._begin_anew(end)
             end = inputs.log_start_offset
-        if not bench.bases:
-            bench.begin_at(inputs.log_start_offset, "the first segment")
+        if not context.bases:
+            context.begin_at(inputs.log_start_offset, "the first segment")
             end = inputs.log_start_offset
             return self._finish(end, min(inputs.recovery_point, end))
         return self._finish(end, end if inputs.clean else min(inputs.recovery_point, end))
@@ -135,22 +135,22 @@ class _Loading:
 
     def _recover(self) -> int:
         """Walk what has to be walked; answers the log's end."""
-        bench, inputs = self.bench, self.inputs
-        todo = [] if inputs.clean else bench.from_offset(inputs.recovery_point)
-        last = bench.bases[-1]
+        context, inputs = self.context, self.inputs
+        todo = [] if inputs.clean else context.from_offset(inputs.recovery_point)
+        last = context.bases[-1]
         walked = set(todo)
-        suspects = [base for base in bench.bases if base not in walked and self._suspects(base)]
+        suspects = [base for base in context.bases if base not in walked and self._suspects(base)]
         end = None
         if inputs.clean:
-            found = sanity.end_of(bench, last)
+            found = sanity.end_of(context, last)
             end = found.next_offset
-            check_followed(end, bench.path(last))
+            check_followed(end, context.path(last))
             if found.cut_reason is not None:
-                cut = cut_clean_end(bench, found)
+                cut = cut_clean_end(context, found)
                 end = cut.next_offset
                 suspects = [base for base in suspects if base != last]
                 suspects += [last] if cut.reindex else []
-        bench.to_walk_bytes += sum(map(bench.size, [*suspects, *todo]))
+        context.to_walk_bytes += sum(map(context.size, [*suspects, *todo]))
         for base in suspects:
             self._reindex(base)
         if inputs.thorough:
@@ -162,11 +162,11 @@ class _Loading:
 
     def _suspects(self, base: int) -> bool:
         """Whether a segment's indexes do not fit its log; says so."""
-        fault = sanity.index_fault_of(self.bench, base)
+        fault = sanity.index_fault_of(self.context, base)
         if fault is None:
             return False
         self.doubtful[base] = fault.kind
-        path = self.bench.path(base, fault.kind)
+        path = self.context.path(base, fault.kind)
         self._note(fault.code, path, f"{fault.message}; made anew", fault.position)
         return True
 
@@ -178,46 +178,46 @@ class _Loading:
         position: int | None = None,
         offset: int | None = None,
     ) -> None:
-        self.bench.findings.append(RecoveryFinding(code, path, message, position, offset))
+        self.context.findings.append(RecoveryFinding(code, path, message, position, offset))
 
     def _reindex(self, base: int) -> None:
         """Make a segment's indexes anew, if all of its log is sound."""
-        bench = self.bench
+        context = self.context
         state = self._state_at(base)
         swept = self._swept(base, state, LeaderEpochs(None))
         if swept.error is not None and swept.valid_bytes == 0:
             raise swept.error
         if swept.truncated_bytes:
-            code = code_of(swept.stop, is_last=base == bench.bases[-1])
+            code = code_of(swept.stop, is_last=base == context.bases[-1])
             message = f"{WHY_CUT[swept.stop]}; the log and its indexes are left as they are"
-            self._note(code, bench.path(base), message, swept.valid_bytes, swept.next_offset)
+            self._note(code, context.path(base), message, swept.valid_bytes, swept.next_offset)
             return
-        bench.install(swept, "it does not fit its log", last=self.doubtful.get(base, INDEX))
+        context.install(swept, "it does not fit its log", last=self.doubtful.get(base, INDEX))
 
     def _find_lost_transactions(self, walked: set[int]) -> None:
         """Segments whose index of aborted transactions is gone get it back."""
-        bench = self.bench
-        for base in list(bench.bases):
-            lost = base not in walked and file_of(base, TXNINDEX) not in bench.overlay.files
-            if not lost or not sanity.has_abort_marker(bench, base):
+        context = self.context
+        for base in list(context.bases):
+            lost = base not in walked and file_of(base, TXNINDEX) not in context.overlay.files
+            if not lost or not sanity.has_abort_marker(context, base):
                 continue
             swept = self._swept(base, self._state_at(base), LeaderEpochs(None))
             if swept.aborted and not swept.truncated_bytes:
                 message = f"{len(swept.aborted)} aborted transactions in no index; made anew"
-                self._note("txn-index-incomplete", bench.path(base, TXNINDEX), message)
-                bench.install(swept, "its transaction index is gone", last=TXNINDEX)
+                self._note("txn-index-incomplete", context.path(base, TXNINDEX), message)
+                context.install(swept, "its transaction index is gone", last=TXNINDEX)
 
     def _recover_unflushed(self, todo: list[int]) -> int:
         """Every segment from the recovery point on; answers the log's end."""
-        bench = self.bench
+        context = self.context
         state = self._state_at(todo[0])
-        self.snapshots = bench.snapshots()
+        self.snapshots = context.snapshots()
         self._keep_snapshot(state)
         stored = () if self.stored is None else self.stored.entries
         before = [entry for entry in stored if entry.start_offset < todo[0]]
         self.walked_epochs = LeaderEpochs(None, before)
         # The one in front was flushed, but maybe not what its sealing took off the ends.
-        bench.assure(bench.bases[max(bench.bases.index(todo[0]) - 1, 0)])
+        context.assure(context.bases[max(context.bases.index(todo[0]) - 1, 0)])
         for number, base in enumerate(todo):
             swept = self._swept(base, state, self.walked_epochs)
             if swept.error is not None and swept.valid_bytes == 0:
@@ -225,47 +225,47 @@ class _Loading:
             later = todo[number + 1 :]
             dropped = bool(swept.truncated_bytes) and self._cut(swept, later)
             # Lasting before what is written behind it: a batch that is lost whole leaves no trace.
-            bench.overlay.assure(file_of(base, LOG))
+            context.overlay.assure(file_of(base, LOG))
             following = later[:1] if not dropped else []
             if following and swept.next_offset > later[0]:
                 message = f"it ends at {swept.next_offset}, {later[0]} begins before; both stay"
-                self._note("offset-order", bench.path(base), message, offset=later[0])
+                self._note("offset-order", context.path(base), message, offset=later[0])
             state.map_end_offset = max([*following, swept.next_offset])
             self._keep_snapshot(state)
-            bench.install(swept, WALKED)
+            context.install(swept, WALKED)
             if dropped or not later:
                 return swept.next_offset
         raise AssertionError("a last segment ends the walk")
 
     def _cut(self, swept: Swept, later: list[int]) -> bool:
         """Cut a segment; answers whether those behind it had to go."""
-        bench, why = self.bench, WHY_CUT[swept.stop]
+        context, why = self.context, WHY_CUT[swept.stop]
         goes_on = bool(later) and later[0] == swept.next_offset
         drops = bool(later) and not goes_on
         message = why + ("; cut, and later segments go" if drops else "; cut")
-        path = bench.path(swept.base_offset)
+        path = context.path(swept.base_offset)
         code = code_of(swept.stop, is_last=not later)
         self._note(code, path, message, swept.valid_bytes, swept.next_offset)
         if drops:
-            bench.drop(later, "it follows a segment that was cut")
-        bench.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
+            context.drop(later, "it follows a segment that was cut")
+        context.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
         return drops
 
     def _swept(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
-        bench = self.bench
-        with bench.open(base) as segment:
+        context = self.context
+        with context.open(base) as segment:
             swept = sweep_segment(
                 segment, config=self.inputs.config, producers=state, epochs=epochs
             )
-        bench.walked(base, swept.size)
+        context.walked(base, swept.size)
         for fault in swept.findings:
-            self._note("batch-producer", bench.path(base), fault.reason, fault.position)
+            self._note("batch-producer", context.path(base), fault.reason, fault.position)
         error = swept.error
         if isinstance(error, OffsetsOutOfOrderError) or error is None:
             return swept
         if error.offset == LAST_OFFSET_MAX + 1:
-            raise at_path(unfollowed(error.position), bench.path(base))
-        if isinstance(error, OffsetOverflowError) and not split.overflows(bench, base):
+            raise at_path(unfollowed(error.position), context.path(base))
+        if isinstance(error, OffsetOverflowError) and not split.overflows(context, base):
             return swept
         raise error
 
@@ -273,19 +273,19 @@ class _Loading:
 
     def _state_at(self, base: int) -> ProducerState:
         """Producers as of a segment's base offset; no snapshot is written or deleted for it."""
-        state = self.bench.new_state()
-        aloof = self.bench.snapshots(aloof=True)
+        state = self.context.new_state()
+        aloof = self.context.snapshots(aloof=True)
         self._rebuild(state, aloof, self.inputs.log_start_offset, base)
         return state
 
     def _rebuild(
         self, state: ProducerState, snapshots: SnapshotFiles, start: int, end: int
     ) -> None:
-        bench = self.bench
+        context = self.context
         rebuild(
             state,
             snapshots,
-            bench.sources(),
+            context.sources(),
             log_start_offset=start,
             end_offset=end,
             now_ms=self.inputs.now_ms,
@@ -312,8 +312,8 @@ class _Loading:
             code = "batch-length" if error.stop is None else code_of(error.stop)
             message = f"{error.reason}; left as it is"
             found = RecoveryFinding(code, str(segment.path), message, error.position)
-            if found not in self.bench.findings:
-                self.bench.findings.append(found)
+            if found not in self.context.findings:
+                self.context.findings.append(found)
 
     def _keep_snapshot(self, state: ProducerState) -> None:
         """Write a snapshot of what a reload would make of what is known, and go on from that.
@@ -324,7 +324,7 @@ class _Loading:
         """
         offset = state.map_end_offset
         state.load(state.snapshot_entries(), offset, now_ms=self.inputs.now_ms)
-        bare = is_bare_first(state, self.snapshots, self.bench.bases[0])
+        bare = is_bare_first(state, self.snapshots, self.context.bases[0])
         if offset > self.inputs.log_start_offset and not bare:
             state.last_snapshot_offset = -1
             self.snapshots.take(state)
@@ -332,44 +332,44 @@ class _Loading:
     # ---- the end ---------------------------------------------------------------------------------
 
     def _begin_anew(self, end: int) -> None:
-        bench, start = self.bench, self.inputs.log_start_offset
+        context, start = self.context, self.inputs.log_start_offset
         message = f"the log ends at {end}, in front of its start at {start}; all of it goes"
-        self._note("log-start-ahead", str(bench.overlay.directory), message, offset=start)
+        self._note("log-start-ahead", str(context.overlay.directory), message, offset=start)
         self.stored = LeaderEpochs(None)
         self.walked_epochs = LeaderEpochs(None)
-        bench.put_epochs((), "the log begins anew")
-        if bench.cut is None:
-            bench.cut = CutPlace(bench.path(start), 0, start)
-        bench.drop(list(bench.bases), "the log ends in front of its start")
-        bench.snapshots().delete_all()
-        bench.overlay.settle()
+        context.put_epochs((), "the log begins anew")
+        if context.cut is None:
+            context.cut = CutPlace(context.path(start), 0, start)
+        context.drop(list(context.bases), "the log ends in front of its start")
+        context.snapshots().delete_all()
+        context.overlay.settle()
 
     def _finish(self, end: int, point: int) -> LoadedLog:
         """Epochs, snapshots and producers as of the log's end."""
-        bench, inputs = self.bench, self.inputs
-        start = max(inputs.log_start_offset, bench.bases[0])
+        context, inputs = self.context, self.inputs
+        start = max(inputs.log_start_offset, context.bases[0])
         epochs = self._end_epochs(end)
-        snapshots = bench.snapshots()
-        state = bench.new_state()
+        snapshots = context.snapshots()
+        state = context.new_state()
         # A snapshot where the first segment begins stays: with older segments gone, nothing else
         # tells what it does. Kafka deletes it, and knows those producers until the next crash.
         self._rebuild(state, snapshots, inputs.log_start_offset, end)
         # Kafka does so before, so that what was the newest stays until the next time.
-        snapshots.remove_stray(bench.bases)
-        bench.overlay.settle()
+        snapshots.remove_stray(context.bases)
+        context.overlay.settle()
         return LoadedLog(start, end, max(point, start), epochs, state, snapshots)
 
     def _end_epochs(self, end: int) -> LeaderEpochs:
         """What is past the end goes first, so that it hides nothing of what the log says."""
-        bench = self.bench
+        context = self.context
         if self.stored is None:
-            epochs = LeaderEpochs(None, _epochs_of_log(bench))
+            epochs = LeaderEpochs(None, _epochs_of_log(context))
         else:
             epochs = LeaderEpochs(None, self.stored.entries)
         ahead = [entry for entry in epochs.entries if entry.start_offset > end]
-        if ahead and bench.cut is None:
+        if ahead and context.cut is None:
             message = f"epoch {ahead[0].epoch} begins past the log's end at {end}; dropped"
-            path = bench.overlay.path(leader_epochs.FILE_NAME)
+            path = context.overlay.path(leader_epochs.FILE_NAME)
             self._note("epochs-ahead", path, message, offset=ahead[0].start_offset)
         epochs.truncate_from_end(end)
         latest = -1 if epochs.latest is None else epochs.latest.epoch
@@ -378,9 +378,9 @@ class _Loading:
         # Last, so that one that now begins at the end goes at once, and not the next time.
         epochs.truncate_from_end(end)
         stored = () if self.stored is None else self.stored.entries
-        malformed = self.stored is None and leader_epochs.FILE_NAME in bench.overlay.files
+        malformed = self.stored is None and leader_epochs.FILE_NAME in context.overlay.files
         if malformed or epochs.entries != stored:
-            bench.put_epochs(epochs.entries, "not what the log says")
+            context.put_epochs(epochs.entries, "not what the log says")
         epochs.dirty = False
         return epochs
 
@@ -393,18 +393,18 @@ def _pass_over(error: KsegError) -> None:
 # ---- which segments there are --------------------------------------------------------------------
 
 
-def _find(bench: Bench) -> None:
+def _find(context: LoadContext) -> None:
     """Segments by their names; indexes without a log go."""
-    overlay = bench.overlay
+    overlay = context.overlay
     if any(name.endswith(".kafka") for name in overlay.files):
         raise UnsupportedFormatError(
             "Kafka 0.7 has no log that can be appended to", path=overlay.directory
         )
     for name in overlay.names():
         if name.endswith(f".{LOG}"):
-            base = _named(bench, name)
+            base = _named(context, name)
             if base is not None:
-                bench.add(base)
+                context.add(base)
     for name in overlay.names():
         if name.endswith(INDEX_SUFFIXES):
             base = _offset(name)
@@ -420,22 +420,22 @@ def _offset(name: str) -> int | None:
         return None
 
 
-def _named(bench: Bench, name: str) -> int | None:
+def _named(context: LoadContext, name: str) -> int | None:
     """The base offset of a log, under 20 digits from now on; None if it is left alone."""
     base = _offset(name)
-    overlay = bench.overlay
+    overlay = context.overlay
     if base is None or base < 0:
         message = "no base offset in its name; a broker fails to load this log; left alone"
-        bench.findings.append(RecoveryFinding("name", overlay.path(name), message))
+        context.findings.append(RecoveryFinding("name", overlay.path(name), message))
         return None
     if name == file_of(base, LOG):
         return base
     if file_of(base, LOG) in overlay.files:
         message = f"another log has offset {base} in its name; left alone"
-        bench.findings.append(RecoveryFinding("name-digits", overlay.path(name), message))
+        context.findings.append(RecoveryFinding("name-digits", overlay.path(name), message))
         return None
     message = "not 20 digits; renamed with its indexes"
-    bench.findings.append(RecoveryFinding("name-digits", overlay.path(name), message))
+    context.findings.append(RecoveryFinding("name-digits", overlay.path(name), message))
     stem = name.partition(".")[0]
     for kind in (TXNINDEX, TIMEINDEX, INDEX, LOG):
         old = f"{stem}.{kind}"
@@ -447,25 +447,25 @@ def _named(bench: Bench, name: str) -> int | None:
 # ---- epochs --------------------------------------------------------------------------------------
 
 
-def _stored_epochs(bench: Bench) -> LeaderEpochs | None:
+def _stored_epochs(context: LoadContext) -> LeaderEpochs | None:
     """What the checkpoint says; None if it cannot be read, or is gone and there are segments."""
     name = leader_epochs.FILE_NAME
-    if name not in bench.overlay.files:
-        return None if bench.bases else LeaderEpochs(None)
-    path = bench.overlay.files[name].source
+    if name not in context.overlay.files:
+        return None if context.bases else LeaderEpochs(None)
+    path = context.overlay.files[name].source
     try:
         return LeaderEpochs(None, checkpoints.read_leader_epochs(path).effective)
     except (CorruptIndexError, LimitExceededError) as error:
         message = f"{error.reason}; made anew from the log"
-        bench.findings.append(RecoveryFinding("epochs-format", path, message, error.position))
+        context.findings.append(RecoveryFinding("epochs-format", path, message, error.position))
         return None
 
 
-def _epochs_of_log(bench: Bench) -> list[EpochEntry]:
+def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
     """The epochs that the batches of the whole log say, from their headers."""
     epochs = LeaderEpochs(None)
-    for base in bench.bases:
-        with bench.open(base) as segment:
+    for base in context.bases:
+        with context.open(base) as segment:
             for tile in segment.walk(on_bad_crc="ignore"):
                 table = tile.table
                 known = -1 if epochs.latest is None else epochs.latest.epoch

@@ -89,7 +89,7 @@ class LoadedLog:
 
 
 @dataclass(slots=True)
-class Bench:
+class LoadContext:
     """What every step works with: the scene, the segments found so far, and what was noted.
 
     Attributes:
@@ -353,7 +353,7 @@ __all__ = [
     "SNAPSHOT",
     "TIMEINDEX",
     "TXNINDEX",
-    "Bench",
+    "LoadContext",
     "LoadedLog",
     "file_of",
 ]

@@ -22,7 +22,7 @@ from kseg.log.recovery.recover import do
 if TYPE_CHECKING:
     from kseg.files import io
     from kseg.log.config import LogConfig
-    from kseg.log.recovery.load_context import Bench, Progress
+    from kseg.log.recovery.load_context import LoadContext, Progress
 
 #: Who opens a log has no option for it: recovery is what asks less of the disk.
 _OTHERWISE: Final = "free some room, or mend the log first by kseg recover --apply --no-backup"
@@ -111,22 +111,22 @@ def load(
         home = directory.resolve().parent
         keeper = Backup(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
     ordered = do(directory, inputs, keeper, derived=False, progress=progress)
-    bench, log = ordered.bench, ordered.log
+    context, log = ordered.context, ordered.log
     assert log is not None
     paths = {offset: _path(log.snapshots, offset) for offset in log.snapshots.offsets}
     there = {offset: path for offset, path in paths.items() if path.name not in ordered.missing}
     if ordered.missing:
         log.producers.last_snapshot_offset = max(there, default=-1)
     return Loaded(
-        tuple(_segment(bench, base) for base in bench.bases),
+        tuple(_segment(context, base) for base in context.bases),
         log.log_start_offset,
         log.log_end_offset,
         log.recovery_point,
         LeaderEpochs(directory / leader_epochs.FILE_NAME, log.epochs.entries),
         log.producers,
         SnapshotFiles(directory, there.items()),
-        tuple(bench.findings),
-        mended=bench.overlay.applier is not None and bench.overlay.applier.mended,
+        tuple(context.findings),
+        mended=context.overlay.applier is not None and context.overlay.applier.mended,
     )
 
 
@@ -136,8 +136,8 @@ def _path(snapshots: SnapshotFiles, offset: int) -> Path:
     return path
 
 
-def _segment(bench: Bench, base: int) -> LoadedSegment:
-    outcome = bench.outcomes[base]
+def _segment(context: LoadContext, base: int) -> LoadedSegment:
+    outcome = context.outcomes[base]
     if not outcome.walked:
         return LoadedSegment(base, outcome.keep_bytes)
     entries, times = outcome.index_entries, outcome.time_index_entries

@@ -21,7 +21,7 @@ from kseg.files.names import FileKind, parse_partition_dir
 from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.recovery import as_broker as broker_loader
 from kseg.log.recovery import load as loader
-from kseg.log.recovery.load_context import Bench, LoadedLog
+from kseg.log.recovery.load_context import LoadContext, LoadedLog
 from kseg.log.recovery.overlay import Action, FileSeen, Overlay
 from kseg.log.recovery.plan_values import (
     CutPlace,
@@ -48,7 +48,7 @@ class Ordered:
         missing: names of snapshots for which a full disk had no room.
     """
 
-    bench: Bench
+    context: LoadContext
     log: LoadedLog | None
     leftovers: tuple[str, ...]
     error: KsegError | None
@@ -57,7 +57,7 @@ class Ordered:
     @property
     def freed_bytes(self) -> int:
         """What the disk got back; nothing in a scene."""
-        applier = self.bench.overlay.applier
+        applier = self.context.overlay.applier
         return 0 if applier is None else applier.freed_bytes
 
 
@@ -69,19 +69,19 @@ def bring_into_order(
     Raises:
         OSError: the disk refuses.
     """
-    bench = Bench(overlay, inputs, progress)
+    context = LoadContext(overlay, inputs, progress)
     load = broker_loader.load if inputs.as_broker else loader.load
     try:
-        log, leftovers = load(bench)
+        log, leftovers = load(context)
     except KsegError as error:
-        return Ordered(bench, None, (), error)
+        return Ordered(context, None, (), error)
     except OSError as error:
         if error.errno != EIO or overlay.applier is not None:
             raise
         unreadable = UnreadableError(f"the disk does not give it: {error.strerror}")
         unreadable.path = None if error.filename is None else os.fsdecode(error.filename)
-        return Ordered(bench, None, (), unreadable)
-    return Ordered(bench, log, leftovers, None)
+        return Ordered(context, None, (), unreadable)
+    return Ordered(context, log, leftovers, None)
 
 
 def plan_recovery(
@@ -145,24 +145,24 @@ def plan_of(
 
 def as_plan(ordered: Ordered) -> RecoveryPlan:
     """What was found out in a scene."""
-    bench, log = ordered.bench, ordered.log
+    context, log = ordered.context, ordered.log
     failed = log is None
     return RecoveryPlan(
-        path=str(bench.overlay.directory),
-        inputs=bench.inputs,
+        path=str(context.overlay.directory),
+        inputs=context.inputs,
         log_start_offset=-1 if log is None else log.log_start_offset,
         log_end_offset=-1 if log is None else log.log_end_offset,
         recovery_point=-1 if log is None else log.recovery_point,
-        segments=tuple(bench.outcomes[base] for base in sorted(bench.outcomes)),
+        segments=tuple(context.outcomes[base] for base in sorted(context.outcomes)),
         leftovers=ordered.leftovers,
-        actions=() if failed else bench.overlay.changes(),
-        truncated_bytes=0 if failed else bench.cut_bytes,
-        truncated_at=None if failed else bench.cut,
-        lost=() if failed else bench.lost(),
-        findings=tuple(bench.findings),
+        actions=() if failed else context.overlay.changes(),
+        truncated_bytes=0 if failed else context.cut_bytes,
+        truncated_at=None if failed else context.cut,
+        lost=() if failed else context.lost(),
+        findings=tuple(context.findings),
         epochs=() if log is None else log.epochs.entries,
         snapshots=() if log is None else log.snapshots.offsets,
-        seen=bench.overlay.seen,
+        seen=context.overlay.seen,
         error=ordered.error,
     )
 

@@ -16,7 +16,7 @@ from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from kseg.format.header import CONTROL, ENTRY_BYTES_MIN
-from kseg.log.recovery.load_context import INDEX, LOG, TIMEINDEX, TXNINDEX, Bench, file_of
+from kseg.log.recovery.load_context import INDEX, LOG, TIMEINDEX, TXNINDEX, LoadContext, file_of
 
 if TYPE_CHECKING:
     from kseg.log.segment.reader import Segment
@@ -77,31 +77,31 @@ class LogEnd:
     start: int = 0
 
 
-def index_fault_of(bench: Bench, base: int) -> IndexFault | None:
+def index_fault_of(context: LoadContext, base: int) -> IndexFault | None:
     """What is wrong with a segment's indexes; None if nothing is to be seen."""
-    if not bench.size(base):
+    if not context.size(base):
         return None
-    return _of_index(bench, base) or _of_time_index(bench, base) or _of_txn_index(bench, base)
+    return _of_index(context, base) or _of_time_index(context, base) or _of_txn_index(context, base)
 
 
-def _of_index(bench: Bench, base: int) -> IndexFault | None:
+def _of_index(context: LoadContext, base: int) -> IndexFault | None:
     name = file_of(base, INDEX)
-    if name not in bench.overlay.files:
+    if name not in context.overlay.files:
         return IndexFault(INDEX, "index-missing", "the offset index is missing")
-    size, is_last = bench.overlay.size(name), base == bench.bases[-1]
+    size, is_last = context.overlay.size(name), base == context.bases[-1]
     if size % OFFSET_ENTRY_BYTES:
         return IndexFault(INDEX, "index-length", f"{size} bytes are no whole number of entries")
     if not size:
-        return _of_empty_index(bench, base)
+        return _of_empty_index(context, base)
     at = size - OFFSET_ENTRY_BYTES
-    relative, position = _OFFSET_ENTRY.unpack(bench.overlay.read(name, position=at))
+    relative, position = _OFFSET_ENTRY.unpack(context.overlay.read(name, position=at))
     if not (relative or position):
-        if is_last and _is_preallocated(bench, base):
+        if is_last and _is_preallocated(context, base):
             return None
         return IndexFault(INDEX, "index-unused", "unused entries at its end", at)
     header = None
-    if 0 < position < bench.size(base):
-        header = _batch_at(bench, base, position)
+    if 0 < position < context.size(base):
+        header = _batch_at(context, base, position)
     if header is None:
         message = f"its last entry points at {position}, where no batch lies"
         return IndexFault(INDEX, "index-points-nowhere", message, at)
@@ -111,19 +111,19 @@ def _of_index(bench: Bench, base: int) -> IndexFault | None:
     return None
 
 
-def _is_preallocated(bench: Bench, base: int) -> bool:
+def _is_preallocated(context: LoadContext, base: int) -> bool:
     """Whether an index with zeros at its end has its full size, as a crash leaves it."""
-    config = bench.inputs.config
-    size = bench.overlay.size(file_of(base, INDEX))
+    config = context.inputs.config
+    size = context.overlay.size(file_of(base, INDEX))
     return size == config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
 
 
-def _of_empty_index(bench: Bench, base: int) -> IndexFault | None:
+def _of_empty_index(context: LoadContext, base: int) -> IndexFault | None:
     """An index without entries fits a log of one interval, or of one batch."""
-    interval = bench.inputs.config.index_interval_bytes
-    if bench.size(base) <= interval:
+    interval = context.inputs.config.index_interval_bytes
+    if context.size(base) <= interval:
         return None
-    with bench.open(base) as segment:
+    with context.open(base) as segment:
         for tile in segment.walk(limit=interval + 1, on_bad_crc="ignore"):
             table = tile.table
         if table.stop is not StopReason.LIMIT or table.end_position >= segment.size:
@@ -131,45 +131,45 @@ def _of_empty_index(bench: Bench, base: int) -> IndexFault | None:
     return IndexFault(INDEX, "index-length", "no entries for a log of several intervals")
 
 
-def _of_time_index(bench: Bench, base: int) -> IndexFault | None:
+def _of_time_index(context: LoadContext, base: int) -> IndexFault | None:
     name = file_of(base, TIMEINDEX)
-    if name not in bench.overlay.files:
+    if name not in context.overlay.files:
         return IndexFault(TIMEINDEX, "time-index-missing", "the time index is missing")
-    size = bench.overlay.size(name)
+    size = context.overlay.size(name)
     if size % TIME_ENTRY_BYTES:
         message = f"{size} bytes are no whole number of entries"
         return IndexFault(TIMEINDEX, "time-index-length", message)
-    is_last = base == bench.bases[-1]
+    is_last = base == context.bases[-1]
     if not size:
-        first = _batch_at(bench, base, 0)
-        if first is None or first.max_timestamp <= 0 or (is_last and not bench.inputs.clean):
+        first = _batch_at(context, base, 0)
+        if first is None or first.max_timestamp <= 0 or (is_last and not context.inputs.clean):
             return None
         return IndexFault(
             TIMEINDEX, "time-index-length", "no entries for a log whose batches have times"
         )
     at = size - TIME_ENTRY_BYTES
-    entry = bench.overlay.read(name, position=at)
+    entry = context.overlay.read(name, position=at)
     if len(entry) < TIME_ENTRY_BYTES:
         return None  # made anew before a split had all looked at again, and not held
     timestamp, relative = _TIME_ENTRY.unpack(entry)
     if not (timestamp or relative):
-        if is_last and _is_preallocated(bench, base):
+        if is_last and _is_preallocated(context, base):
             return None
         return IndexFault(TIMEINDEX, "time-index-tail", "unused entries at its end", at)
-    if timestamp < 0 or relative < 0 or base + relative >= _end(bench, base):
+    if timestamp < 0 or relative < 0 or base + relative >= _end(context, base):
         message = f"its last entry is for {timestamp} ms at offset {base + relative}"
         return IndexFault(TIMEINDEX, "time-index-order", message, at)
     return None
 
 
-def _of_txn_index(bench: Bench, base: int) -> IndexFault | None:
+def _of_txn_index(context: LoadContext, base: int) -> IndexFault | None:
     name = file_of(base, TXNINDEX)
-    if name not in bench.overlay.files:
+    if name not in context.overlay.files:
         return None
-    data = bench.overlay.read(name)
+    data = context.overlay.read(name)
     if len(data) % TXN_ENTRY_BYTES:
         return IndexFault(TXNINDEX, "txn-index-torn", "bytes behind its last whole entry")
-    before, end = base - 1, _end(bench, base)
+    before, end = base - 1, _end(context, base)
     for number, entry in enumerate(_TXN_ENTRY.iter_unpack(data)):
         version, _producer_id, first, last, stable = entry
         at = number * TXN_ENTRY_BYTES
@@ -183,15 +183,15 @@ def _of_txn_index(bench: Bench, base: int) -> IndexFault | None:
     return None
 
 
-def _end(bench: Bench, base: int) -> int:
+def _end(context: LoadContext, base: int) -> int:
     """No offset of a segment is so large."""
-    at = bisect_right(bench.bases, base)
-    return bench.bases[at] if at < len(bench.bases) else base + 2**31
+    at = bisect_right(context.bases, base)
+    return context.bases[at] if at < len(context.bases) else base + 2**31
 
 
-def has_abort_marker(bench: Bench, base: int) -> bool:
+def has_abort_marker(context: LoadContext, base: int) -> bool:
     """Whether a transaction was aborted in a segment, by the headers of all its batches."""
-    with bench.open(base) as segment:
+    with context.open(base) as segment:
         for tile in segment.walk(on_bad_crc="ignore"):
             table = tile.table
             if table.attributes_seen & CONTROL and (table.control_type == ControlType.ABORT).any():
@@ -199,14 +199,14 @@ def has_abort_marker(bench: Bench, base: int) -> bool:
     return False
 
 
-def _batch_at(bench: Bench, base: int, position: int) -> _Head | None:
+def _batch_at(context: LoadContext, base: int, position: int) -> _Head | None:
     """The batch at a position by its head alone; None if there is none, or it is not whole."""
-    head = bench.overlay.read(file_of(base, LOG), position=position, size=_HEAD.size)
+    head = context.overlay.read(file_of(base, LOG), position=position, size=_HEAD.size)
     if len(head) < ENTRY_BYTES_MIN:
         return None
     first, length, _epoch, magic = _START.unpack_from(head)
     size = 12 + length
-    if size < ENTRY_BYTES_MIN or position + size > bench.size(base):
+    if size < ENTRY_BYTES_MIN or position + size > context.size(base):
         return None
     if magic < 2:
         return _Head(first, first, 0) if magic >= 0 else None
@@ -216,14 +216,14 @@ def _batch_at(bench: Bench, base: int, position: int) -> _Head | None:
     return _Head(first, first + delta, max_timestamp)
 
 
-def end_of(bench: Bench, base: int) -> LogEnd:
+def end_of(context: LoadContext, base: int) -> LogEnd:
     """Where the last segment of a log that was closed in good order ends.
 
     From the last index entry that leads to a sound batch; batches whose checksums are wrong are
     walked over.
     """
-    with bench.open(base) as segment:
-        start = _last_start(bench, base, segment)
+    with context.open(base) as segment:
+        start = _last_start(context, base, segment)
         end = base
         for tile in segment.walk(start=start, on_bad_crc="ignore"):
             table = tile.table
@@ -233,16 +233,16 @@ def end_of(bench: Bench, base: int) -> LogEnd:
         return LogEnd(base, end, table.end_position, stop, start)
 
 
-def _last_start(bench: Bench, base: int, segment: Segment) -> int:
+def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
     """Where the last entry leads that leads to a sound batch; 0 for none.
 
     The last ones may be for batches that never came, or came in part.
     """
     start = segment.start_for_offset(_INT64_MAX).position
     name = file_of(base, INDEX)
-    if start or name not in bench.overlay.files:
+    if start or name not in context.overlay.files:
         return start
-    data = bench.overlay.read(name)
+    data = context.overlay.read(name)
     size = len(data) // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
     entries = list(_OFFSET_ENTRY.iter_unpack(data[:size]))
     used = [relative for relative, position in entries if relative >= 0 < position]

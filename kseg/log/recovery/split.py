@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kseg.format.header import BatchTable
     from kseg.log.config import LogConfig
     from kseg.log.producers.state import ProducerState
-    from kseg.log.recovery.load_context import Bench
+    from kseg.log.recovery.load_context import LoadContext
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
@@ -340,7 +340,7 @@ _T = TypeVar("_T")
 _SPLITS_MAX: Final = 10_000
 
 
-def retried(bench: Bench, step: Callable[[], _T]) -> _T:
+def retried(context: LoadContext, step: Callable[[], _T]) -> _T:
     """Take a step, splitting each segment that it finds overflowed.
 
     Raises:
@@ -350,19 +350,19 @@ def retried(bench: Bench, step: Callable[[], _T]) -> _T:
         try:
             return step()
         except OffsetOverflowError as error:
-            _split(bench, error)
-    raise OffsetOverflowError("splits do not come to an end", path=bench.overlay.directory)
+            _split(context, error)
+    raise OffsetOverflowError("splits do not come to an end", path=context.overlay.directory)
 
 
-def _split(bench: Bench, error: OffsetOverflowError) -> None:
+def _split(context: LoadContext, error: OffsetOverflowError) -> None:
     name = str(error.path).rpartition("/")[2]
     base = offset_from_file_name(name)
-    overlay = bench.overlay
+    overlay = context.overlay
     file = overlay.files.get(file_of(base, LOG))
-    if file is None or file.part or file.data is not None or not overflows(bench, base):
+    if file is None or file.part or file.data is not None or not overflows(context, base):
         raise error
     try:
-        plan = plan_split(file.source, as_broker=bench.inputs.as_broker)
+        plan = plan_split(file.source, as_broker=context.inputs.as_broker)
     except ValueError:
         raise error from None
     if plan.size != file.size:
@@ -370,21 +370,21 @@ def _split(bench: Bench, error: OffsetOverflowError) -> None:
     bases = [piece.base_offset for piece in plan.pieces]
     if bases == [base]:
         raise error
-    known = base in bench.bases
-    bench.bases = [kept for kept in bench.bases if kept != base]
-    bench.outcomes.pop(base, None)
-    _replace(bench, plan, base, bases)
+    known = base in context.bases
+    context.bases = [kept for kept in context.bases if kept != base]
+    context.outcomes.pop(base, None)
+    _replace(context, plan, base, bases)
     for piece in bases if known else ():
-        bench.add(piece)
+        context.add(piece)
 
 
-def _replace(bench: Bench, plan: SplitPlan, base: int, bases: list[int]) -> None:
+def _replace(context: LoadContext, plan: SplitPlan, base: int, bases: list[int]) -> None:
     """Put the pieces into the segment's place."""
-    overlay = bench.overlay
-    bench.known_snapshots = None
+    overlay = context.overlay
+    context.known_snapshots = None
     if overlay.applier is not None:
         overlay.applier.mended = True
-        apply_split(plan, config=bench.inputs.config)
+        apply_split(plan, config=context.inputs.config)
         overlay.look_again()
         return
     for kind in (INDEX, TIMEINDEX, TXNINDEX, *([] if base in bases else [SNAPSHOT])):
@@ -398,7 +398,7 @@ def _replace(bench: Bench, plan: SplitPlan, base: int, bases: list[int]) -> None
             overlay.put(file_of(piece, kind), b"", "offsets overflow", held=False)
 
 
-def overflows(bench: Bench, base: int) -> bool:
+def overflows(context: LoadContext, base: int) -> bool:
     """Whether a segment's last batch has no 32-bit offset, as a split is to mend it.
 
     One in the middle of others that have, or that reaches into the segments behind, is no overflow,
@@ -407,7 +407,7 @@ def overflows(bench: Bench, base: int) -> bool:
     Source: Kafka `LogSegment.hasOverflow`.
     """
     last, table = base, None
-    with bench.open(base) as segment:
+    with context.open(base) as segment:
         for tile in segment.walk(on_bad_crc="ignore", policy="file"):
             table = tile.table
             if len(table):
@@ -415,9 +415,9 @@ def overflows(bench: Bench, base: int) -> bool:
         whole = table is not None and table.end_position == segment.size
     if last <= base + _INT32_MAX:
         return False
-    if bench.inputs.as_broker:
+    if context.inputs.as_broker:
         return whole
-    return not any(base < other <= last for other in bench.bases)
+    return not any(base < other <= last for other in context.bases)
 
 
 __all__ = [

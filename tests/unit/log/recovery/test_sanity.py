@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kseg.log.recovery.load_context import Bench
+from kseg.log.recovery.load_context import LoadContext
 from kseg.log.recovery.overlay import Overlay
 from kseg.log.recovery.plan_values import RecoveryInputs
 from kseg.log.recovery.sanity import IndexFault, end_of, index_fault_of
@@ -30,9 +30,9 @@ def partition(written: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(written, tmp_path / "t-0"))
 
 
-def bench(directory: Path, **how: Any) -> Bench:
+def context(directory: Path, **how: Any) -> LoadContext:
     inputs = RecoveryInputs(CONFIG, **{"clean": True, "now_ms": NOW, **how}, **_NOWHERE)
-    made = Bench(Overlay(directory), inputs)
+    made = LoadContext(Overlay(directory), inputs)
     for path in logs(directory):
         made.add(int(path.stem))
     return made
@@ -42,7 +42,7 @@ _NOWHERE = {"recovery_point": 0, "log_start_offset": 0}
 
 
 def fault(directory: Path, base: int, **how: Any) -> IndexFault | None:
-    return index_fault_of(bench(directory, **how), base)
+    return index_fault_of(context(directory, **how), base)
 
 
 def code(directory: Path, base: int, **how: Any) -> str | None:
@@ -158,6 +158,6 @@ def test_the_end_is_looked_for_past_batches_with_wrong_checksums(tmp_path: Path)
     data = bytearray(b"".join(batch([record(b"v")], base_offset=n) for n in range(4)))
     data[-1] ^= 1
     (tmp_path / f"{0:020d}.log").write_bytes(data + b"torn")
-    found = end_of(bench(tmp_path), 0)
+    found = end_of(context(tmp_path), 0)
     assert (found.next_offset, found.position) == (4, len(data))
     assert found.cut_reason is not None
