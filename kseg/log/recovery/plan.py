@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class LoadResult:
     """A log that was brought into order, in a scene or on the disk.
 
     Attributes:
@@ -61,9 +61,9 @@ class Ordered:
         return 0 if applier is None else applier.freed_bytes
 
 
-def bring_into_order(
+def load_partition(
     overlay: Overlay, inputs: RecoveryInputs, *, progress: Progress | None = None
-) -> Ordered:
+) -> LoadResult:
     """Take all the steps, in a scene or, if that has hands, on the disk.
 
     Raises:
@@ -74,14 +74,14 @@ def bring_into_order(
     try:
         log, leftovers = load(context)
     except KsegError as error:
-        return Ordered(context, None, (), error)
+        return LoadResult(context, None, (), error)
     except OSError as error:
         if error.errno != EIO or overlay.applier is not None:
             raise
         unreadable = UnreadableError(f"the disk does not give it: {error.strerror}")
         unreadable.path = None if error.filename is None else os.fsdecode(error.filename)
-        return Ordered(context, None, (), unreadable)
-    return Ordered(context, log, leftovers, None)
+        return LoadResult(context, None, (), unreadable)
+    return LoadResult(context, log, leftovers, None)
 
 
 def plan_recovery(
@@ -140,10 +140,10 @@ def plan_of(
 ) -> RecoveryPlan:
     """`plan_recovery`, with everything given."""
     overlay = Overlay(directory)
-    return as_plan(bring_into_order(overlay, inputs, progress=progress))
+    return as_plan(load_partition(overlay, inputs, progress=progress))
 
 
-def as_plan(ordered: Ordered) -> RecoveryPlan:
+def as_plan(ordered: LoadResult) -> RecoveryPlan:
     """What was found out in a scene."""
     context, log = ordered.context, ordered.log
     failed = log is None
@@ -203,14 +203,14 @@ __all__ = [
     "Action",
     "CutPlace",
     "FileSeen",
-    "Ordered",
+    "LoadResult",
     "RecoveryFinding",
     "RecoveryInputs",
     "RecoveryPlan",
     "SegmentOutcome",
     "Told",
     "as_plan",
-    "bring_into_order",
+    "load_partition",
     "plan_of",
     "plan_recovery",
     "told_by_data_directory",

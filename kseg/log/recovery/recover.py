@@ -21,7 +21,7 @@ from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.backup import Backup, Kept, kept_bytes
 from kseg.log.recovery.load_context import SNAPSHOT
 from kseg.log.recovery.overlay import Applier, Overlay, look_at
-from kseg.log.recovery.plan import Ordered, bring_into_order, plan_recovery
+from kseg.log.recovery.plan import LoadResult, load_partition, plan_recovery
 from kseg.log.recovery.plan_values import RecoveryInputs, RecoveryPlan
 from kseg.log.sub_directories import refuse_cluster_metadata
 
@@ -178,7 +178,7 @@ def do(
     *,
     derived: bool,
     progress: Progress | None = None,
-) -> Ordered:
+) -> LoadResult:
     """Bring a partition into order on the disk; the caller holds the lock.
 
     Args:
@@ -193,7 +193,7 @@ def do(
         OSError: the disk refuses.
     """
     overlay = Overlay(directory, applier=Applier(directory, keeper, derived=derived))
-    ordered = bring_into_order(overlay, inputs, progress=progress)
+    ordered = load_partition(overlay, inputs, progress=progress)
     if ordered.error is not None:
         raise ordered.error
     overlay.settle()
