@@ -1,6 +1,6 @@
-"""Who lives in a data directory: its lock, its checkpoints and its mark of a clean shutdown.
+"""The lease of a data directory: its lock, its checkpoints and its mark of a clean shutdown.
 
-All logs that this process writes to in one directory share one life there. It begins with the
+All logs that this process writes to in one directory share one lease of it. It begins with the
 first `enter` and ends with the last `leave`:
 
     enter   take `.lock`; read the mark and the checkpoints; take the mark away, for good
@@ -10,13 +10,14 @@ first `enter` and ends with the last `leave`:
 
 So a process that dies in between leaves no mark, and whoever comes next looks at the logs again.
 The mark comes back if it was there before, or once every partition in the directory has been
-loaded and closed well in this life; never after one was closed badly. Checkpoints hold entries of
+loaded and closed well in this lease; never after one was closed badly. Checkpoints hold entries of
 partitions that are none of ours, maybe a broker's: those stay as they are, in their order.
 
 The mark that comes back has the epoch of the broker that left it, unless records went from the end
-of a log in this life, or anything in a log was repaired: `forget_broker_epoch`. By an equal epoch a
-controller knows that the broker has all it had (KIP-966), and lets its replicas stay in sync. What
-retention takes from the front is no loss of this kind; brokers take it, each when it comes to it.
+of a log in this lease, or anything in a log was repaired: `forget_broker_epoch`. By an equal epoch
+a controller knows that the broker has all it had (KIP-966), and lets its replicas stay in sync.
+What retention takes from the front is no loss of this kind; brokers take it, each when it comes to
+it.
 
 A directory without the mark was not shut down cleanly, unless there is no partition in it at all.
 
@@ -63,7 +64,7 @@ class PartitionOffsets:
 
 @dataclass(slots=True)
 class _SharedLease:
-    """What the residences of one directory share, from the first to the last of them."""
+    """What the leases of one directory share, from the first to the last of them."""
 
     path: str
     key: tuple[int, int]
@@ -90,7 +91,7 @@ _guard: Final = threading.RLock()
 
 
 class DataDirectoryLease:
-    """One resident's part in a life, from `enter` to `leave`; for one log, or for a directory.
+    """One holder's part in a lease, from `enter` to `leave`; for one log, or for a directory.
 
     It may be used from several threads.
     """
@@ -240,7 +241,7 @@ class DataDirectoryLease:
         Others may go on noting meanwhile.
 
         Raises:
-            KsegError: this resident has left, or lives in the process before a fork.
+            KsegError: this holder has left, or is of the process before a fork.
             OSError: one of them has not been written; a later call tries again.
         """
         if not self._present or self._shared.process != os.getpid():

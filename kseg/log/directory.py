@@ -70,7 +70,7 @@ class LogDirectory(Closing):
         meta: MetaProperties | None,
         high_watermark: Literal["end"] | None = None,
     ) -> None:
-        """Take over a residence; use `open` instead."""
+        """Take over a lease; use `open` instead."""
         self.path: Final = path
         self.mode: Final = mode
         self.meta: Final = meta

@@ -6,7 +6,7 @@ plan_values       what a plan consists of
 load              the steps of loading, in kseg's way; its docstring says what differs from Kafka
 as_broker         the same steps to the letter of Kafka's, with its `raw_lookups`
 load_context      what the steps share; `load_result`: a log as it is when appending begins
-overlay           a directory as a plan leaves it, imagined or, with hands, on the disk
+overlay           a directory as a plan leaves it, imagined or, with an applier, on the disk
 temporary_files   what interrupted deletions, compactions and splits have left
 sanity            cheap looks at indexes and at the end of a log (Kafka's `sanityCheck`)
 clean_end         the end of a log that was closed in good order

@@ -1,6 +1,6 @@
 """Workbench: the segments of a partition while they are brought into order.
 
-Holds what each step needs and leaves: the scene in which everything is done, which segments there
+Holds what each step needs and leaves: the overlay in which everything is done, which segments there
 are by now, the leader epochs, what was noted. Knows how one segment is given what follows from its
 log, is cut, or goes; what is to be done with which segment is for `loader` and `broker_loader`.
 
@@ -90,10 +90,10 @@ class LoadedLog:
 
 @dataclass(slots=True)
 class LoadContext:
-    """What every step works with: the scene, the segments found so far, and what was noted.
+    """What every step works with: the overlay, the segments found so far, and what was noted.
 
     Attributes:
-        scene: the directory.
+        overlay: the directory.
         inputs: by what it is brought into order.
         progress: told of bytes walked.
         outcomes: of segments, by base offset; those that go, too.

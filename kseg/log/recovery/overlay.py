@@ -1,9 +1,9 @@
-"""Scene: a partition directory as it is, and as it becomes, file by file.
+"""Overlay: a partition directory as it is, and as a plan leaves it, file by file.
 
-Whoever brings a log into order looks at the scene alone and changes the scene alone. Without hands
-nothing else changes: the scene remembers that a file has another name, ends earlier, or has other
-bytes, and reads it that way. With hands each change is made on the disk, too, and lasting in the
-order that the caller asks for.
+Whoever loads a log looks at the overlay alone and changes the overlay alone. Without an applier
+nothing else changes: the overlay remembers that a file has another name, ends earlier, or has other
+bytes, and reads it that way. With an applier each change is made on the disk, too, and lasting in
+the order that the caller asks for.
 
 What has changed between the first look and the last is told by `changes`, whatever came between: a
 file that went and came back with the same bytes has not changed.
@@ -74,7 +74,7 @@ class Action:
 
 @dataclass(slots=True)
 class OverlayFile:
-    """A file of the scene.
+    """A file of the overlay.
 
     Attributes:
         source: where its bytes lie on the disk.
@@ -248,7 +248,7 @@ class Overlay:
         directory: the partition.
         seen: the files as they were at the first look.
         files: those that are there now; files that are no regular ones are left out.
-        hands: what makes changes on the disk; None to imagine them.
+        applier: what makes changes on the disk; None to imagine them.
         mapping: how logs are opened; not mapped, lest a bad sector ends the process.
     """
 
@@ -462,17 +462,17 @@ class Overlay:
 
 
 class OverlaySnapshots:
-    """The disk of `SnapshotFiles`, in a scene.
+    """The disk of `SnapshotFiles`, in an overlay.
 
     Attributes:
-        scene: where the snapshots lie.
+        overlay: where the snapshots lie.
         aloof: leave them as they are, whatever is asked.
     """
 
     __slots__ = ("aloof", "overlay")
 
     def __init__(self, overlay: Overlay, *, aloof: bool = False) -> None:
-        """Over a scene."""
+        """Over an overlay."""
         self.overlay: Final = overlay
         self.aloof: Final = aloof
 

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """A log that was brought into order, in a scene or on the disk.
+    """What loading a log came to, in an overlay or on the disk.
 
     Attributes:
-        bench: what was worked with.
+        context: what was worked with.
         log: what it came to; None where it cannot be loaded.
         leftovers: names of what interrupted work had left.
         error: why it cannot be loaded.
@@ -56,7 +56,7 @@ class LoadResult:
 
     @property
     def freed_bytes(self) -> int:
-        """What the disk got back; nothing in a scene."""
+        """What the disk got back; nothing in an overlay."""
         applier = self.context.overlay.applier
         return 0 if applier is None else applier.freed_bytes
 
@@ -64,7 +64,7 @@ class LoadResult:
 def load_partition(
     overlay: Overlay, inputs: RecoveryInputs, *, progress: Progress | None = None
 ) -> LoadResult:
-    """Take all the steps, in a scene or, if that has hands, on the disk.
+    """Take all the steps, in an overlay or, if that has an applier, on the disk.
 
     Raises:
         OSError: the disk refuses.
@@ -144,7 +144,7 @@ def plan_of(
 
 
 def as_plan(ordered: LoadResult) -> RecoveryPlan:
-    """What was found out in a scene."""
+    """What was found out in an overlay."""
     context, log = ordered.context, ordered.log
     failed = log is None
     return RecoveryPlan(

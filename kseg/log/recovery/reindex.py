@@ -217,7 +217,7 @@ class _Applier:
 
 
 class _Run:
-    """One look at a partition, which also changes what is wrong where it has hands."""
+    """One look at a partition, which also changes what is wrong where it has an applier."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ def clear(overlay: Overlay, *, as_broker: bool, index_bytes: int = 0) -> tuple[s
     """Clear leftovers away.
 
     Args:
-        scene: the partition; changed.
+        overlay: the partition; changed.
         index_bytes: what an offset index has in full, for a broker.
         as_broker: leave half-written checkpoints (`.tmp`) where they are, and fail over names that
             carry no offset, as Kafka does. Indexes and snapshots it does not write so; those that

@@ -2,7 +2,7 @@
 
 Owns that such an append is written whole, with its index entries, or not at all. Where its entries
 go is known before, from `Places`; nothing is asked of the files. Whoever changes the segment in any
-other way gives the runway up, and another one is made when it is asked for.
+other way gives the appender up, and another one is made when it is asked for.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SegmentAppender:
     """Three files of a segment, and where they stand.
 
     Attributes:
-        config: of the log; by another one another runway is needed.
+        config: of the log; by another one another appender is needed.
         places: asked before each append; see `Places.keep` and `Places.place`.
     """
 

@@ -281,7 +281,7 @@ class SegmentWriter(Closing):
         return self._appender
 
     def _leave_runway(self) -> None:
-        """Know again what the runway knew; something else is going to change."""
+        """Know again what the appender knew; something else is going to change."""
         appender, self._appender = self._appender, None
         if appender is not None:
             self._latest = Latest(*appender.places.latest)

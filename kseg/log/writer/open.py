@@ -60,7 +60,7 @@ def open_state(
     known: Known = Known(),
     high_watermark: HighWatermark | None = None,
 ) -> tuple[LogState, DataDirectoryLease]:
-    """Open a log for appending; whoever closes it leaves the residence.
+    """Open a log for appending; whoever closes it leaves the lease.
 
     Args:
         path: the partition directory, under a name that Kafka takes.
