@@ -1,5 +1,6 @@
-"""Which batches get index entries: the rule of `kseg.log.segment.index_entries`, over a table of headers or
-over the batches of an append that is sound.
+"""Which batches get index entries: the rule of `kseg.log.segment.index_entries`.
+
+It is asked over a table of headers, or over the batches of an append that is sound.
 
 The contract is that of `_core`. Every batch is looked at once, in order. Entries come out as they
 lie in the index files: big-endian, 8 bytes and 12.
