@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import kseg
 from kseg.cli.failures import Exit
 from kseg.constants import Compression, TimestampType
 from kseg.errors import KsegError
@@ -63,7 +64,7 @@ TIMES = tuple(each for each in BORDERS if abs(each) <= INT64_MAX)
 INT64 = (*TIMES, -(2**63))
 INT32 = tuple(each for each in BORDERS if -(2**31) <= each < 2**31)
 _NOW = 1_700_000_000_000
-_PACKAGE = str(Path(Log.__module__.replace(".", "/")).parts[0])
+_PACKAGE = Path(kseg.__file__).resolve().parent
 
 
 def refusal(error: BaseException) -> bool:
@@ -71,7 +72,8 @@ def refusal(error: BaseException) -> bool:
     if isinstance(error, (KsegError, OSError)):
         return True
     last = traceback.extract_tb(error.__traceback__)[-1]
-    told = f"/{_PACKAGE}/" in last.filename and "raise " in (last.line or "raise ")
+    inside = Path(last.filename).resolve().is_relative_to(_PACKAGE)
+    told = inside and "raise " in (last.line or "raise ")
     return type(error) is ValueError and told
 
 
