@@ -20,8 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from kseg import _validate
 from kseg.constants import (
     NO_TIMESTAMP,
@@ -51,8 +49,6 @@ from kseg.log.validate.batches import (
     check_produce_request,
     check_transaction,
     check_whole,
-    out_of_order,
-    overlap_error,
     source_codec,
     too_large,
     walk,
@@ -172,10 +168,8 @@ def validate_replica(
     Raises:
         CorruptRecordError: a size, magic or checksum is wrong, or a Raft leader's last batch is
             cut short.
-        OffsetsOutOfOrderError: offsets do not grow, or a batch of magic 2 begins at or in front of
-            the end of the one before it, or behind its own. Kafka looks at last offsets alone; but
-            `recover` takes batches that lie over each other for damage, and what was acknowledged
-            would go there.
+        OffsetsOutOfOrderError: the last offsets do not grow. Batches that lie over each other are
+            a log's own to refuse, see `check_rising`.
         UnexpectedAppendOffsetError: they begin in front of the log's end.
         InvalidRecordError: no batch at all, or of another epoch than the Raft leader's.
         RecordTooLargeError, RecordBatchTooLargeError: as in `validate_append`.
@@ -201,9 +195,6 @@ def validate_replica(
         error.first_offset, error.last_offset = told, info.last_offset
         raise error
     check_last_offset(info.last_offset)
-    wrong = np.flatnonzero(out_of_order(info.table, next_offset - 1))
-    if len(wrong):
-        raise overlap_error(info.table, int(wrong[0]), next_offset - 1)
     counts = info.table.record_count
     taken = ValidatedBatch(
         head=b"",

@@ -144,6 +144,24 @@ def overlap_error(table: BatchTable, row: int, before: int) -> OffsetsOutOfOrder
     return at_batch(OffsetsOutOfOrderError(reason), header)
 
 
+def check_rising(table: BatchTable, before: int) -> None:
+    """Refuse batches that keep their offsets where a recovery would cut the log between them.
+
+    Kafka looks at last offsets alone. But `recover` takes a batch of magic 2 that lies over the one
+    before it, or ends in front of where it begins, for damage, and what was acknowledged would go.
+
+    Args:
+        table: the batches.
+        before: the last offset in front of them.
+
+    Raises:
+        OffsetsOutOfOrderError: there is one.
+    """
+    wrong = np.flatnonzero(out_of_order(table, before))
+    if len(wrong):
+        raise overlap_error(table, int(wrong[0]), before)
+
+
 def check_whole(table: BatchTable, size: int) -> None:
     """Refuse bytes behind the last whole batch, which a leader would have to leave out.
 

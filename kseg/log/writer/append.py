@@ -35,7 +35,7 @@ from kseg.format.header import CONTROL, BatchHeader, BatchTable, scan
 from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata
 from kseg.log.producers.state import NOTHING, ProducerUpdate
 from kseg.log.validate.append import validate_append, validate_replica
-from kseg.log.validate.batches import check_end, walk
+from kseg.log.validate.batches import check_end, check_rising, walk
 from kseg.log.validate.rules import AppendOrigin, ValidatedBatch
 from kseg.log.writer.append_result import AppendResult, merged
 from kseg.log.writer.flush import base_after, roll
@@ -257,6 +257,8 @@ def _replica(state: LogState, view: memoryview) -> Accepted | None:
     if batch is None:
         rules = state.rules_for(AppendOrigin.REPLICATION, 0)
         batch = validate_replica(view, rules, next_offset=end)
+        assert batch.table is not None
+        check_rising(batch.table, batch.first_offset - 1)
     return _with_table(batch)
 
 
@@ -282,6 +284,7 @@ def _header_of(one: OneBatch, taken: ValidatedBatch, leader_epoch: int) -> Batch
 def _accepted(batch: ValidatedBatch, view: memoryview, leader_epoch: int) -> Accepted:
     """An append as leader, with its headers as far as they are needed."""
     if batch.table is not None:  # a Raft leader's
+        check_rising(batch.table, batch.first_offset - 1)
         return _with_table(batch)
     head, tail = batch.head, batch.tail
     if not tail:
