@@ -72,9 +72,20 @@ def test_dump_prints_the_records_that_kafka_reads(
         for line, record in zip(got, expected, strict=True):
             assert {name: line[name] for name in record} == record
             assert line["file"] == log.path.name
-            assert line["valid"] == valid.get(line["position"], True)
-        if log.complete and all(valid.values()) and not log.refused and ended(log):
+            if not is_damaged_inside(log):
+                assert line["valid"] == valid.get(line["position"], True)
+        if is_damaged_inside(log):
+            assert (code, all(line["valid"] for line in got)) == (1, False)
+        elif log.complete and all(valid.values()) and not log.refused and ended(log):
             assert code == 0, log.path
+
+
+def is_damaged_inside(log: Expected) -> bool:
+    """Whether a message inside a sound compressed one has a wrong checksum of its own.
+
+    Kafka's dump shows such a message as it is; its consumers refuse it.
+    """
+    return log.path.parent.name == "mal-old-v1-inner-bad-crc-0"
 
 
 def ended(log: Expected) -> bool:
