@@ -2,8 +2,8 @@
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
-SOURCES := setup.py $(wildcard kseg/*.pyx kseg/*.pxd kseg/csrc/*.[ch])
-KERNELS = $(patsubst kseg/%.pyx,kseg.%,$(wildcard kseg/*.pyx))
+SOURCES := setup.py $(wildcard kseg/*.px[dy] kseg/_kernels/*.px[dy] kseg/csrc/*.[ch])
+KERNELS = $(subst /,.,$(patsubst %.pyx,%,$(wildcard kseg/*.pyx kseg/_kernels/*.pyx)))
 # By file, so that a process starts Spark once at most; three on two cores, since Spark waits a lot.
 PYTEST = $(PY) -m pytest -p no:benchmark -n 3 --dist loadfile
 SECONDS ?= 60
@@ -39,7 +39,7 @@ clusters: machine $(VENV)/.built $(VENV)/.with-test
 build: $(VENV)/.built $(VENV)/.with-speed
 
 debug: $(VENV)/.with-test
-	rm -f kseg/*.so $(VENV)/.built
+	rm -f kseg/*.so kseg/_kernels/*.so $(VENV)/.built
 	KSEG_DEBUG=1 $(PY) setup.py -q build_ext --inplace -b build/debug/lib -t build/debug/temp
 	@echo 'The kernels carry checks now; "make build" puts the fast ones back.'
 
@@ -80,7 +80,7 @@ dist: $(VENV)/.made
 	$(PY) tools/check_dist.py dist
 
 clean:
-	rm -rf build dist *.egg-info kseg/*.so $(VENV)/.built
+	rm -rf build dist *.egg-info kseg/*.so kseg/_kernels/*.so $(VENV)/.built
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks
 
 # Set-up, each step once: the private environment, what the extras name, the kernels.
@@ -103,6 +103,6 @@ $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.built: $(SOURCES) | $(VENV)/.made
-	@[ ! -d build/debug ] || rm -rf build/debug kseg/*.so
+	@[ ! -d build/debug ] || rm -rf build/debug kseg/*.so kseg/_kernels/*.so
 	$(PY) setup.py -q build_ext --inplace
 	@touch $@

@@ -47,7 +47,7 @@ def extension(name: str, *sources: str) -> Extension:
     """One kernel module; every one may call the CRC code, so headers and flags are shared."""
     return Extension(
         f"kseg.{name}",
-        [f"kseg/{name}.pyx", *sources],
+        [f"kseg/{name.replace('.', '/')}.pyx", *sources],
         include_dirs=["kseg/csrc"],
         depends=sorted(glob("kseg/csrc/*.h")),
         extra_compile_args=compile_args,
@@ -58,17 +58,17 @@ def extension(name: str, *sources: str) -> Extension:
 NO_KERNELS = os.environ.get("KSEG_NO_KERNELS") == "1"
 KERNELS = [
     extension("_core", "kseg/csrc/crc.c"),
-    extension("_builder"),
-    extension("_index"),
-    extension("_keymap"),
-    extension("_encode"),
-    extension("_legacy"),
-    extension("_text"),
-    extension("_frames"),
-    extension("_lines"),
-    extension("_placement"),
-    extension("_search"),
-    extension("_validate"),
+    extension("_kernels.builder"),
+    extension("_kernels.encode"),
+    extension("_kernels.frames"),
+    extension("_kernels.index"),
+    extension("_kernels.keymap"),
+    extension("_kernels.legacy"),
+    extension("_kernels.lines"),
+    extension("_kernels.placement"),
+    extension("_kernels.search"),
+    extension("_kernels.text"),
+    extension("_kernels.validate"),
 ]
 
 #: Kernels are translated and compiled side by side.

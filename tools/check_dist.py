@@ -13,7 +13,7 @@ from pathlib import Path
 
 WHEEL_BYTES_MAX = 2_500_000
 SDIST_BYTES_MAX = 16_000_000
-KERNELS = tuple(sorted(path.stem for path in Path("kseg").glob("*.pyx")))
+KERNELS = tuple(sorted(str(path.with_suffix("")) for path in Path("kseg").rglob("*.pyx")))
 
 
 def wheel_faults(path: Path) -> list[str]:
@@ -26,9 +26,9 @@ def wheel_faults(path: Path) -> list[str]:
     faults += [f"stray {name}" for name in names if not allowed.fullmatch(name)]
     faults += [f"source {name}" for name in names if source.fullmatch(name)]
     for kernel in KERNELS:
-        if not any(re.fullmatch(rf"kseg/{kernel}\.[^/]*so", name) for name in names):
+        if not any(re.fullmatch(rf"{kernel}\.[^/]*so", name) for name in names):
             faults.append(f"no extension {kernel}")
-        if f"kseg/{kernel}.pyi" not in names:
+        if f"{kernel}.pyi" not in names:
             faults.append(f"no stub {kernel}.pyi")
     demo = [f"kseg/demo_data/{name}" for name in ("ORIGIN.md", ".kafka_cleanshutdown")]
     wanted = ["kseg/__init__.py", "kseg/py.typed", "pyspark_kseg/__init__.py", *demo]
@@ -52,7 +52,7 @@ def sdist_faults(path: Path) -> list[str]:
         or (name.endswith(".c") and not name.startswith("kseg/csrc/"))
     ]
     wanted = ["setup.py", "Makefile", "LICENSE", "kseg/csrc/crc.c", "tests/conftest.py"]
-    wanted += [f"kseg/{kernel}.pyx" for kernel in KERNELS]
+    wanted += [f"{kernel}.pyx" for kernel in KERNELS]
     faults += [f"no {name}" for name in wanted if name not in names]
     return faults
 

@@ -5,7 +5,8 @@ fields, `value` is needed, `key`, `headers` and `timestamp` may be there, `contr
 minded, and all others are left alone: offsets, producers and codecs are the new log's own. What is
 no UTF-8 where text is wanted, names of headers above all, stands as `{"base64": "..."}`.
 
-The kernel `kseg._lines` parses; a line that it refuses is parsed again here, to say what is wrong.
+The kernel `kseg._kernels.lines` parses; a line that it refuses is parsed again here, to say what
+is wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from kseg import _lines
+from kseg._kernels import lines as _lines
 from kseg.constants import NO_TIMESTAMP
 from kseg.errors import InvalidRecordError, LimitExceededError
 from kseg.format.encode import encode_batches

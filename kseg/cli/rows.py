@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg import _text
+from kseg._kernels import text as _text
 from kseg.cli.escapes import csv_field, json_string
 from kseg.constants import Compression, ControlType, TimestampType
 

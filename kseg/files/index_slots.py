@@ -19,7 +19,7 @@ from typing import ClassVar, Final, Self
 
 import numpy as np
 
-from kseg._index import bisect_entries
+from kseg._kernels.index import bisect_entries
 from kseg.errors import CorruptIndexError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.closing import Closing

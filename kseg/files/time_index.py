@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kseg._index import bisect_entries, bisect_entries_many
+from kseg._kernels.index import bisect_entries, bisect_entries_many
 from kseg.constants import NO_TIMESTAMP
 from kseg.files.index_file import EntryFile
 from kseg.files.names import OFFSET_MAX

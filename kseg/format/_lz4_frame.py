@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 
-from kseg._frames import lz4_block, lz4_header, xxh32_short
+from kseg._kernels.frames import lz4_block, lz4_header, xxh32_short
 from kseg.errors import DecompressionError
 from kseg.format.arena import Arena
 

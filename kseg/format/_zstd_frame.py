@@ -19,7 +19,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from kseg._frames import zstd_extent
+from kseg._kernels.frames import zstd_extent
 from kseg.errors import DecompressionError
 from kseg.format.arena import Arena
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from kseg import _core, _frames
+from kseg import _core
+from kseg._kernels import frames as _frames
 from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD, NESTING_MAX, Compression, StopReason
 from kseg.errors import (
     CorruptRecordError,

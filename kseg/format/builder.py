@@ -1,7 +1,7 @@
 """BatchBuilder: a batch that grows record by record, and how large batches will be.
 
 Owns a builder's life and what is said when it refuses; the records themselves are written by
-`kseg._builder`. Whoever has all records at hand writes them at once: `kseg.format.encode`.
+`kseg._kernels.builder`. Whoever has all records at hand writes them at once: `kseg.format.encode`.
 
 A builder takes records until it is closed, by `close_for_appends` or `build`; then only the header
 can change, and after `build` only through `reopen`. Once aborted it can do nothing.
@@ -26,7 +26,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
-from kseg import _builder, _encode
+from kseg._kernels import builder as _builder
+from kseg._kernels import encode as _encode
 from kseg.constants import BATCH_HEADER_BYTES, Compression, ControlType, TimestampType
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.compress import compress
@@ -49,7 +50,7 @@ RECORD_OVERHEAD_MAX = 21
 _INT32_MAX = 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
-#: Why `kseg._builder` refused a record, by status.
+#: Why `kseg._kernels.builder` refused a record, by status.
 _REFUSALS = (
     "",
     "",

@@ -15,7 +15,7 @@ from functools import cache
 from types import ModuleType
 from typing import NoReturn
 
-from kseg._frames import snappy_chunk
+from kseg._kernels.frames import snappy_chunk
 from kseg.constants import Compression
 from kseg.errors import DecompressionError, InvalidRecordError, UnsupportedFormatError
 from kseg.format import _lz4_frame, _zstd_frame

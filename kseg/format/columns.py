@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg import _core, _frames, _legacy
+from kseg import _core
+from kseg._kernels import frames as _frames
+from kseg._kernels import legacy as _legacy
 from kseg.errors import KsegError
 from kseg.format.arena import Arena
 from kseg.format.bodies import (

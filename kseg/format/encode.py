@@ -17,7 +17,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from kseg import _encode, _legacy
+from kseg._kernels import encode as _encode
+from kseg._kernels import legacy as _legacy
 from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.compress import compress

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from kseg import _core, _legacy
+from kseg import _core
+from kseg._kernels import legacy as _legacy
 from kseg.constants import BATCH_HEADER_BYTES, Compression, StopReason, TimestampType
 from kseg.errors import CorruptRecordError
 

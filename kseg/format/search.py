@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kseg import _search
+from kseg._kernels import search as _search
 from kseg.format.header import HEAD_BYTES, checksum_rule, refused_batch
 from kseg.format.request import INT64_MAX
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kseg._encode import Rows, int64s
+from kseg._kernels.encode import Rows, int64s
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 
 #: Where records come from: "offset" and "timestamp" (ms) as int64 arrays or sequences of int, "key"

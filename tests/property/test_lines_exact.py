@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg import _text
+from kseg._kernels import text as _text
 from kseg.cli.append_lines import AppendOptions, read_lines
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg._placement import survey_rows
+from kseg._kernels.placement import survey_rows
 from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import (
     AppendError,

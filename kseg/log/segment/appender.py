@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kseg._placement import Places
+from kseg._kernels.placement import Places
 from kseg.files import io
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
 from kseg.files.log_writer import LogWriter

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kseg import _placement
+from kseg._kernels import placement as _placement
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.time_index import TimeIndexEntry

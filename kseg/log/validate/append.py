@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kseg import _validate
+from kseg._kernels import validate as _validate
 from kseg.constants import (
     NO_TIMESTAMP,
     Compression,

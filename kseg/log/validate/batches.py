@@ -124,7 +124,7 @@ def check_last_offset(last_offset: int) -> None:
 def out_of_order(table: BatchTable, before: int) -> npt.NDArray[np.bool_]:
     """Which batches end in front of where they begin, or do not begin behind the one before them.
 
-    A recovery cuts a log there, in kseg's own way (`kseg._placement.survey_rows`, strict).
+    A recovery cuts a log there, in kseg's own way (`kseg._kernels.placement.survey_rows`, strict).
 
     Args:
         table: the batches.

@@ -1,7 +1,7 @@
 """What is asked of each record of an append, and the words for what is refused.
 
-The kernels of `kseg._validate` look; here their answers are read, counted and raised. Owns the
-texts; refuses to know offsets given and batches made.
+The kernels of `kseg._kernels.validate` look; here their answers are read, counted and raised. Owns
+the texts; refuses to know offsets given and batches made.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kseg import _validate
+from kseg._kernels import validate as _validate
 from kseg.constants import TimestampType
 from kseg.errors import InvalidRecordError, InvalidTimestampError, RecordFault
 from kseg.format.bodies import at_batch, record_error

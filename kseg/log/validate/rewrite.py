@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg import _core, _validate
+from kseg import _core
+from kseg._kernels import validate as _validate
 from kseg.constants import (
     BATCH_HEADER_BYTES,
     LOG_OVERHEAD,

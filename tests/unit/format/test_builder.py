@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import _builder
+from kseg._kernels import builder as _builder
 from kseg.constants import Compression, TimestampType
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.builder import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kseg import _builder
+from kseg._kernels import builder as _builder
 from kseg.constants import Compression, TimestampType
 from kseg.format.builder import (
     BatchBuilder,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import _legacy
+from kseg._kernels import legacy as _legacy
 from kseg.constants import Compression, TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.format.encode import (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import _encode
+from kseg._kernels import encode as _encode
 from kseg.constants import Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.encode import encode_batch, encode_batches, encode_messages_07

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import _encode
+from kseg._kernels import encode as _encode
 from kseg.constants import TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.format import columns, header

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kseg._placement import survey_rows
+from kseg._kernels.placement import survey_rows
 from kseg.constants import StopReason
 from kseg.errors import (
     AppendError,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg._placement import place_rows
+from kseg._kernels.placement import place_rows
 from kseg.errors import (
     FormatError,
     OffsetsOutOfOrderError,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import _core, _validate
+from kseg import _core
+from kseg._kernels import validate as _validate
 from kseg.constants import Compression, TimestampType
 from kseg.errors import (
     CorruptRecordError,

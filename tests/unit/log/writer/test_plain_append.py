@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kseg._placement import Places
+from kseg._kernels.placement import Places
 from kseg.constants import TimestampType
 from kseg.errors import KsegError, PoisonedFileError
 from kseg.files.time_index import TimeIndexEntry

@@ -1,4 +1,4 @@
-"""What Python sees of the batch that grows; what it does is said in `_builder.pyx`."""
+"""What Python sees of the batch that grows; what it does is said in `builder.pyx`."""
 
 from collections.abc import Iterable
 

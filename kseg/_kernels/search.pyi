@@ -1,4 +1,4 @@
-"""What Python sees of the search for batches; what it does is said in `_search.pyx`."""
+"""What Python sees of the search for batches; what it does is said in `search.pyx`."""
 
 import numpy as np
 import numpy.typing as npt

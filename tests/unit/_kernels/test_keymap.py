@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from kseg import _keymap
+from kseg._kernels import keymap as _keymap
 
 _M, _MASK = 0xC6A4A7935BD1E995, 2**64 - 1
 

@@ -13,7 +13,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kseg._core cimport *
-from kseg._encode cimport *
+from kseg._kernels.encode cimport *
 
 
 # ---- records of magic 0 and 1 --------------------------------------------------------------------

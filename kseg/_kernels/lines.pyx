@@ -1,4 +1,4 @@
-"""Lines of JSON to columns: the records that `kseg._text` writes, read back, a block per call.
+"""Lines of JSON to columns: what `_kernels.text` writes, read back, a block per call.
 
 The contract is that of `_core`: borrowed input, arrays of the caller's for output, a status instead
 of an exception. What is wrong with a line is for the caller to find out: such lines are rare.
@@ -6,7 +6,7 @@ of an exception. What is wrong with a line is for the caller to find out: such l
 A line is one JSON object or blank. Its fields `value`, `key`, `headers`, `timestamp`, `control` and
 `valid` are looked at, the last of each name; all others need only be JSON. Strings are taken as
 UTF-8 that the caller has checked. In place of any string of bytes, names of headers too, there may
-be `{"base64": "..."}`, as `_text` writes what is not UTF-8.
+be `{"base64": "..."}`, as `_kernels.text` writes what is not UTF-8.
 
 Sources: RFC 8259 (JSON), RFC 4648 sections 4 and 8 (base64 and hex, nothing else between digits).
 """

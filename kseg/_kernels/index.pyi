@@ -1,4 +1,4 @@
-"""What Python sees of the index kernels; what they do is said in `_index.pyx`."""
+"""What Python sees of the index kernels; what they do is said in `index.pyx`."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""What Python sees of the kernels for old message sets; what they do is said in `_legacy.pyx`."""
+"""What Python sees of the kernels for old message sets; what they do is said in `legacy.pyx`."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-from kseg._encode import Rows
+from kseg._kernels.encode import Rows
 
 _Int64 = npt.NDArray[np.int64]
 _Int32 = npt.NDArray[np.int32]

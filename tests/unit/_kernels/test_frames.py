@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from kseg import _frames
+from kseg._kernels import frames as _frames
 from kseg.format.bodies import FIELDS as BODY_FIELDS
 from kseg.format.header import FIELDS as ROW_FIELDS
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import _lines
+from kseg._kernels import lines as _lines
 
 
 def arrays(lines: int, size: int, width: int | None = None) -> dict[str, Any]:

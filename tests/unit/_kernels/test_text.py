@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg import _text
+from kseg._kernels import text as _text
 
 AWKWARD = [
     b"",

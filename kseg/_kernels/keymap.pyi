@@ -1,4 +1,4 @@
-"""What Python sees of the kernels for keys; what they do is said in `_keymap.pyx`."""
+"""What Python sees of the kernels for keys; what they do is said in `keymap.pyx`."""
 
 from typing import Any, final
 

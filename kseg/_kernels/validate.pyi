@@ -1,4 +1,4 @@
-"""What Python sees of the kernels for appends; what they do is said in `_validate.pyx`."""
+"""What Python sees of the kernels for appends; what they do is said in `validate.pyx`."""
 
 import numpy as np
 import numpy.typing as npt

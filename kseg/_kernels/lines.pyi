@@ -1,4 +1,4 @@
-"""What Python sees of the kernel for lines of JSON; what it does is said in `_lines.pyx`."""
+"""What Python sees of the kernel for lines of JSON; what it does is said in `lines.pyx`."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What Python sees of the kernels for bodies and frames; what they do is said in `_frames.pyx`."""
+"""What Python sees of the kernels for bodies and frames; what they do is said in `frames.pyx`."""
 
 import numpy as np
 import numpy.typing as npt

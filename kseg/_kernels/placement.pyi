@@ -1,4 +1,4 @@
-"""What Python sees of the placement kernel; what it does is said in `_placement.pyx`."""
+"""What Python sees of the placement kernel; what it does is said in `placement.pyx`."""
 
 from typing import Final
 

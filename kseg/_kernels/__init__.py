@@ -1,0 +1,19 @@
+"""The kernels: compiled functions over buffers, one module for each duty.
+
+None allocates on the word of a file.
+
+builder     `BatchBuffer`: a batch that grows record by record
+encode      the write path: columns in, one batch out
+frames      where bodies lie, and the frames of lz4, zstd and xerial snappy around compressed ones
+index       bisection of offset, time and transaction indexes
+keymap      keys by their hashes: a column hashed, different ones counted, sums by key
+legacy      messages of magic 0 and 1 and of Kafka 0.7, read and written
+lines       lines of JSON as columns
+placement   which batch gets an index entry
+search      sound batches where no length leads: behind damage
+text        rows of columns as JSON lines, CSV or text
+validate    what a log asks of each record of an append, in one pass
+
+A kernel imports nothing above it; two may be shared among kernels (`cimport`): `kseg._core`, which
+holds checksums, headers and varints, and `kseg._kernels.encode`.
+"""
