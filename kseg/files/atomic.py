@@ -1,7 +1,7 @@
 """Replace a small file whole: readers see the old bytes or the new ones, also after a crash.
 
-Write beside, flush, rename, flush the directory. What is left of an attempt that did not get to the
-rename is `<name>.tmp`, which Kafka's loaders and ours pass over.
+Write beside, flush, rename, flush the directory. An attempt that does not reach the rename leaves
+`<name>.tmp`, which Kafka's loaders and ours ignore.
 
 Source: Kafka `CheckpointFile.write`, `Utils.atomicMoveWithFallback`.
 """
@@ -35,7 +35,7 @@ def replace_file(
         data: all of it, but for zeros.
         size: add zeros up to here.
         keep_modified: the new file also has the time of modification of the one that it replaces.
-        flush_directory: make the name lasting, too; else that is the caller's to do.
+        flush_directory: make the name lasting, too; else the caller does it.
 
     Raises:
         OSError: nothing has changed; or, if the very last step failed (the flush of the directory),

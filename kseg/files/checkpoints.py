@@ -6,7 +6,7 @@
     orders 1 1187           <epoch> <start offset>
 
 UTF-8, one entry a line, fields apart by white space. An empty file, or the version alone, means no
-entries. Anything else that does not fit is an error: Kafka takes the directory offline over it.
+entries. Anything else is an error: Kafka then takes the directory offline.
 
 Source: Kafka `CheckpointFile`, `OffsetCheckpointFile`, `LeaderEpochCheckpointFile`.
 """
@@ -49,7 +49,7 @@ class EpochEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetCheckpoint:
-    """The entries of an offset checkpoint, in the order of the file; the last of twins counts."""
+    """The entries of an offset checkpoint, in file order; of duplicates the last counts."""
 
     offsets: dict[TopicPartition, int]
 
@@ -197,7 +197,7 @@ class _Reader:
             self.fail(f"{count} entries announced, {found} found")
 
     def integer(self, text: str, bounds: range, what: str) -> int:
-        """An integer within bounds, or the error that says what is none."""
+        """An integer within bounds, or the error that names the field."""
         if not _INTEGER.fullmatch(text) or (number := int(text)) not in bounds:
             self.fail(f"{what} {text!r} is not an integer of {bounds.stop.bit_length()} bits")
         return number

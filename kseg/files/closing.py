@@ -1,4 +1,4 @@
-"""What a `with` closes: the two methods that every open thing of files and logs would repeat."""
+"""The base of classes that a `with` closes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Closing:
-    """A base, where the style has none else: eleven classes would each carry these lines."""
+    """A base class, which the style otherwise avoids: eleven classes would repeat these lines."""
 
     __slots__ = ()
 
@@ -15,7 +15,7 @@ class Closing:
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        """Answer the open thing itself."""
+        """Return the object itself."""
         return self
 
     def __exit__(self, *_error: object) -> None:

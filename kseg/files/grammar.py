@@ -140,7 +140,7 @@ class PartitionName:
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka takes a name for a topic: such a one leads nowhere out of a directory.
+    """Whether Kafka allows a name for a topic; such a name is safe as part of a path.
 
     Source: Kafka `Topic.validate`.
     """
@@ -172,11 +172,11 @@ def offset_from_file_name(name: str) -> int:
 
 
 def parse_name(name: str) -> FileName | None:
-    """Tell what a file holds from its name alone; None for a stranger's.
+    """What a file holds, by its name alone; None for a name that is not Kafka's.
 
     Raises:
-        NotALogError: a segment's extension after something that is no offset, on which Kafka's own
-            loading fails.
+        NotALogError: a segment's extension after text that is no offset; Kafka's own loading fails
+            there.
     """
     plain, suffix = split_suffix(name)
     fixed = _FIXED_NAMES.get(plain)
@@ -214,10 +214,10 @@ def parse_partition_dir(name: str) -> PartitionName:
 
 
 def suffixed_directory(topic: str, partition: int, suffix: str, uuid: str) -> str:
-    """Name a partition directory that is deleted, in the making, or astray.
+    """The name of a partition directory that is deleted, future (a copy under way) or stray.
 
     `suffixed_directory("orders", 3, "delete", 32 * "0")` is `orders-3.000...000-delete`. All but
-    those in the making are cut to a length that every file system takes, at the topic's end.
+    future ones are cut, at the topic's end, to a length that every file system takes.
 
     Args:
         topic: of the partition.

@@ -1,4 +1,4 @@
-"""What the offset index and the time index share: slots of one size, and where the used ones end.
+"""The common part of offset index and time index: slots of one size, and the end of the used ones.
 
     offset index, 8 bytes a slot        time index, 12 bytes a slot
     0  int32  offset - base             0  int64  timestamp
@@ -54,7 +54,7 @@ class IndexFile:
     __slots__ = ("_entry", "_file", "_relative_at", "count", "data", "length", "path", "slots")
 
     def __init__(self, path: str, file: MappedFile | None, entry: np.dtype[np.void]) -> None:
-        """Take over an open file, or none; use `open` instead."""
+        """Own an open file, or none; callers use `open`."""
         assert entry.fields is not None
         self.path: Final = path
         self._file = file
@@ -91,7 +91,7 @@ class IndexFile:
         return self._file is None
 
     def refresh(self) -> None:
-        """Look again: another process may have added entries, or trimmed the file.
+        """Read the end anew: another process may have added entries, or truncated the file.
 
         Raises:
             CorruptIndexError: the file is longer than any index, or keeps shrinking.
@@ -137,7 +137,7 @@ class IndexFile:
         return np.concatenate((used, np.frombuffer(rest, dtype=self._entry)))
 
     def check_open(self) -> None:
-        """Refuse to go on with a closed index.
+        """Refuse any use of a closed index.
 
         Raises:
             ValueError: it is closed.
@@ -205,10 +205,10 @@ class IndexFile:
 
 
 class EntryFile(Closing):
-    """What an offset index and a time index share: an open file, and what its entries go from.
+    """The common part of an open offset index and time index.
 
     Attributes:
-        base_offset: the segment's, which stored offsets are relative to.
+        base_offset: of the segment; stored offsets are relative to it.
     """
 
     __slots__ = ("_entries", "_file", "base_offset")
@@ -250,7 +250,7 @@ class EntryFile(Closing):
 
     @property
     def slots(self) -> int:
-        """Entries that the file has room for; what Kafka takes for their number when it opens."""
+        """Entries that the file has room for; Kafka takes this for their number when it opens."""
         return self._file.slots
 
     def refresh(self) -> int:

@@ -1,9 +1,8 @@
-"""One question to an offset index that somebody may be writing to: a few small reads, no map.
+"""Lookups in an offset index beside its writer: a few small reads, no map.
 
-Whoever reads beside the writer of a log asks this way. A map could lose its end under the reader,
-and a copy of the whole index costs more than the reading that it is for. Nothing is believed here
-but the layout: a missing, cut or garbled index merely gives a poorer answer, and the reader
-compares what it is told with the log.
+A reader beside the writer of a log uses these. A map could lose its end under the reader, and a
+copy of the whole index costs more than the read that it is for. A missing, cut or garbled index
+only gives a worse place to start, and the reader compares the answer with the log.
 
 Source: Kafka `OffsetIndex.lookup`, `OffsetIndex.fetchUpperBoundOffset`.
 """

@@ -1,12 +1,12 @@
-"""What the offset index and the time index of a segment that is written to share.
+"""The common part of the offset index and the time index of a segment under a writer.
 
 Slots of one size at the front of a file that has room for more, written in place with `pwrite`. The
-bytes are those of Kafka, which maps the file instead. A file is made, in its full size and zeros,
-when it is first asked for something; an existing one is looked into then, and its used entries are
-told from a preallocated tail as a reader tells them (`index_file`).
+bytes are those of Kafka, which maps the file instead. The first use makes a missing file, in its
+full size and of zeros. In an existing file it finds the end of the used entries as a reader does
+(`index_file`).
 
-Where entries are cut off, zeros take their place at once, so that a reader beside the writer does
-not take the old ones for used. Lookups go to the file, so that memory stays flat.
+Zeros replace truncated entries at once, so that a reader beside the writer does not take the old
+ones for used. Lookups go to the file, so that memory stays flat.
 
 Source: Kafka `AbstractIndex`, `LazyIndex`.
 """
@@ -31,7 +31,7 @@ _WARM_BYTES: Final = 8192
 
 
 class IndexSlots(Closing):
-    """Where the used slots end, room for more, cutting and lookups.
+    """The used slots of one index file: appending, truncating, lookups.
 
     Attributes:
         path: the file, whether it exists yet or not.
@@ -94,7 +94,7 @@ class IndexSlots(Closing):
 
     @property
     def opened(self) -> bool:
-        """Whether it has been asked for something; until then there may be no file."""
+        """Whether the file has been used; until then it may not exist."""
         return self._file is not None
 
     @property
@@ -157,7 +157,7 @@ class IndexSlots(Closing):
         return file
 
     def _look_into(self, file: io.WriteFile) -> tuple[int, int]:
-        """Used entries and length of an existing file; nothing lies behind those entries then."""
+        """Used entries and length of an existing file, cleared of anything behind those entries."""
         length = file.size
         size = self.ENTRY.size
         if self._used is None:
@@ -315,7 +315,7 @@ class IndexSlots(Closing):
             self._dirty = False
 
     def close(self, *, trim: bool = True) -> None:
-        """Trim, flush and release; a second call does nothing. What was never used is left alone.
+        """Trim, flush and release a file, if it was ever used; a second call does nothing.
 
         Args:
             trim: false to release alone, as after an error.

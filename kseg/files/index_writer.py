@@ -1,7 +1,7 @@
 """The offset index and the time index of a segment that is written to.
 
-Entries are hints: they are not flushed with the records, and after a crash they are made anew. Not
-for several threads at once. What both share is in `index_slots`.
+Entries are hints: they are not flushed with the records, and a recovery makes them anew. Not for
+several threads at once. `index_slots` has the common part.
 
 Source: Kafka `OffsetIndex`, `TimeIndex`.
 """

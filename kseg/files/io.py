@@ -1,13 +1,13 @@
 """The seam to the disk: descriptors, positions, bytes, and nothing else.
 
-Every call that must be seen by a fault test passes here, so nothing above opens a file by itself.
-It knows no format. Calls interrupted by a signal go on by themselves (PEP 475); short reads and
-short writes, which the kernel may answer at any time, are completed here.
+Every call that a fault test must see passes here, so no other module opens a file. This one knows
+no format. Python repeats calls that a signal interrupts (PEP 475); this module completes short
+reads and short writes, which the kernel may return at any time.
 
-What changes a disk goes through `Calls`, one field a system call. A test puts others in their place
-(`calls_replaced`) that fail, write half, note down what they were asked, or kill the process.
+Every change of a disk goes through `Calls`, one field a system call. A test replaces them
+(`calls_replaced`) by calls that fail, write half, record their arguments, or kill the process.
 
-An error of a call that takes a descriptor tells no path; it gets that of the file here (`named`).
+An error of a call that takes a descriptor has no path; `named` adds that of the file.
 
 A `WriteFile` whose flush failed is poisoned: the kernel has marked its pages clean, so a second
 flush would report success for bytes that are lost. Reopen, and look at what the disk holds.
@@ -52,7 +52,7 @@ class Readable(Protocol):
 
 @runtime_checkable
 class Elsewhere(Protocol):
-    """A path of a file on no disk of this machine; it knows itself how to open it."""
+    """The path of a file that is not on this machine, with a way to open it."""
 
     def open_elsewhere(self) -> Readable:
         """Open the file for reading; OSError if it is missing or cannot be read."""
@@ -63,12 +63,12 @@ _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a call failed for want of room on the disk."""
+    """Whether a call failed because the disk, or a quota, is full."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
 def named(error: OSError, path: StrPath) -> OSError:
-    """The error itself, which tells the path from now on if it told none."""
+    """The error itself, with the path if it had none."""
     if error.filename is None:
         error.filename = fspath(path)
     return error
@@ -76,7 +76,7 @@ def named(error: OSError, path: StrPath) -> OSError:
 
 @contextmanager
 def naming(path: StrPath) -> Iterator[None]:
-    """Let an OSError of the block that tells no path tell this one."""
+    """Add this path to an OSError of the block that has none."""
     try:
         yield
     except OSError as error:
@@ -115,7 +115,7 @@ def file_size(fd: int) -> int:
 
 
 def has_holes(fd: int, status: os.stat_result) -> bool:
-    """Whether parts of an open file have no blocks, as far as its file system tells.
+    """Whether parts of an open file have no blocks, as far as its file system knows.
 
     Fewer blocks than bytes may also mean that the file system compresses, hence the second look.
     """
@@ -420,11 +420,12 @@ class WriteFile(Closing):
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes, or add zeros up to there.
 
-        Where somebody has mapped what goes, a new file with the bytes that stay takes the name,
-        lasting when this returns; who reads the old one keeps it.
+        If a reader has mapped bytes that go, a new file with the bytes that stay takes the name,
+        lasting when this returns; readers keep the old file.
 
         Raises:
-            SegmentInUseError: that, and the disk has no room for a new file; nothing has changed.
+            SegmentInUseError: it is mapped, and the disk has no room for a new file; nothing has
+                changed.
             PoisonedFileError: a flush has failed before.
             OSError: the file system refuses.
         """
@@ -449,7 +450,7 @@ class WriteFile(Closing):
                 record_locks.release(self._fd)
 
     def _begin_anew(self, size: int) -> None:
-        """Let a new file with the first `size` bytes have the name, and be what is open here."""
+        """Give the name to a new file with the first `size` bytes, and go on with that file."""
         if not os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
             raise _in_use(self._fd, self.path, size, "the file has lost its name meanwhile")
         _check_room(self._fd, self.path, size, size)
@@ -490,9 +491,9 @@ class WriteFile(Closing):
     def reserve(self, position: int, size: int) -> bool:
         """Take blocks for bytes to come; neither a byte nor the size changes.
 
-        Answers whether that was done. It is not where the disk is nearly full, since others may
-        need the blocks, nor where the file system knows no such thing; some of the blocks may be
-        taken all the same. `release` gives back what is not used.
+        Returns whether it took them. It does not on a nearly full disk, where others may need the
+        blocks, or on a file system without the call; some of the blocks may be taken all the same.
+        `release` gives back unused ones.
         """
         try:
             disk = os.fstatvfs(self._fd)
@@ -522,7 +523,7 @@ class WriteFile(Closing):
 
         Raises:
             PoisonedFileError: a flush has failed before.
-            OSError: the flush failed. Nobody knows which bytes are lost; the file is poisoned.
+            OSError: the flush failed. It is not known which bytes are lost; the file is poisoned.
         """
         self._check()
         try:
@@ -534,7 +535,7 @@ class WriteFile(Closing):
             raise
 
     def _forget_pages(self) -> None:
-        """Let nobody read from memory what the disk has not got: such pages count as written."""
+        """Drop the pages of a failed flush, which count as written though the disk lacks them."""
         if hasattr(os, "posix_fadvise"):
             with suppress(OSError):
                 os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -558,11 +559,12 @@ def check_cuts(kept_bytes: Mapping[Path, int]) -> None:
     """Make sure, before anything is changed, that `WriteFile.truncate` will not refuse a cut.
 
     Args:
-        kept_bytes: the files that get shorter, and how much of each will stay at least; those that
-            are missing are no matter.
+        kept_bytes: the files that get shorter, and the least size that each keeps; missing ones are
+            ignored.
 
     Raises:
-        SegmentInUseError: somebody has mapped what goes, and the disk has no room for a new file.
+        SegmentInUseError: a reader has mapped bytes that go, and the disk has no room for a new
+            file.
         OSError: one of them cannot be opened.
     """
     for path, size in kept_bytes.items():
@@ -594,9 +596,9 @@ def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
 
 
 def _readers(fd: int) -> list[int]:
-    """The processes that have mapped an open file, as far as we may look; rising.
+    """Ids of the processes that have mapped an open file, ascending, as far as we may look.
 
-    The kernel does not tell whose such a lock is, so every descriptor that is to be seen is asked.
+    The kernel does not say who holds such a lock, so every visible descriptor is asked.
     """
     status = os.fstat(fd)
     found: list[int] = []
@@ -631,10 +633,10 @@ ROOM_NAME: Final = ".kseg-room.tmp"
 
 
 def has_room(directory: StrPath, size: int) -> bool:
-    """Whether a new file could have so many bytes; found out by one that goes again.
+    """Whether a new file could have so many bytes; makes one to find out, and removes it.
 
-    What a file system calls free may be for others only (its own reserve, a quota), so that is not
-    asked.
+    The free space of a file system may be for others only (its own reserve, a quota), so that is
+    not asked.
 
     Args:
         directory: where the file would be; one thread at a time.
@@ -663,11 +665,12 @@ def has_room(directory: StrPath, size: int) -> bool:
 
 
 def bytes_given_back(path: StrPath, *, cut_at: int | None = None) -> int:
-    """Bytes of blocks that the disk gets back when a name goes; none where the file has another.
+    """Bytes of blocks that the disk gets back when a name goes; none if the file has another name.
 
     Args:
-        path: the name; none is given back where there is no such file.
-        cut_at: the file stays, and so many of its bytes do; other names of it change nothing.
+        path: the name; 0 if there is no such file.
+        cut_at: the file keeps its name and so many bytes instead; its other names do not matter
+            then.
     """
     with suppress(FileNotFoundError):
         status = os.lstat(path)
@@ -684,7 +687,7 @@ _written: dict[int, tuple[int, int]] = {}
 
 
 def close_written(fd: int) -> None:
-    """Close a descriptor of a `WriteFile` that somebody has kept for himself."""
+    """Close a descriptor that was taken out of a `WriteFile`."""
     _written.pop(fd, None)
     os.close(fd)
 
@@ -695,7 +698,7 @@ def is_written(inode: tuple[int, int]) -> bool:
 
 
 def _behind(parts: list[memoryview], written: int) -> list[memoryview]:
-    """What is left of the parts once so many bytes of them are written."""
+    """The rest of the parts once so many bytes of them are written."""
     for index, part in enumerate(parts):
         if written < len(part):
             return [part[written:], *parts[index + 1 :]]
@@ -717,10 +720,10 @@ def link(source: StrPath, target: StrPath) -> None:
 
 
 def unlink(path: StrPath, *, missing_ok: bool = False) -> None:
-    """Take a name away; the bytes stay for whoever has them open.
+    """Remove a name; a process that has the file open keeps the bytes.
 
     Args:
-        path: what to take away.
+        path: the name.
         missing_ok: not to raise FileNotFoundError where there is no such name.
     """
     try:
@@ -775,7 +778,7 @@ def remove_directory(path: StrPath) -> None:
 
 
 def remove_tree(path: StrPath) -> None:
-    """Remove a directory with all that is in it; what is gone already is no matter.
+    """Remove a directory with all that is in it; names that are gone already are ignored.
 
     Links in it are removed and not followed.
     """
@@ -793,7 +796,7 @@ def remove_tree(path: StrPath) -> None:
 
 
 def flush_directory(path: StrPath) -> None:
-    """Make the names in a directory lasting: new ones, other ones, and those that are gone."""
+    """Make the names in a directory lasting: new ones, changed ones and removals."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with naming(path):
@@ -811,14 +814,14 @@ def set_modified(path: StrPath, modified_ns: int) -> None:
 
 
 def check_new_files(directory: StrPath, *, like: os.stat_result | None = None) -> None:
-    """Refuse a directory where this process's files would not look like those that are there.
+    """Refuse a directory where this process cannot make files like those that are there.
 
-    To be asked before anything is changed there. Of a directory that is missing the one is asked
-    that it would be made in.
+    Call it before you change anything there. For a missing directory it asks about the one above.
 
     Args:
-        directory: where files are to be made.
-        like: what they are to look like, if not like the files that are there.
+        directory: the place of the new files.
+        like: the file whose owner, group and permissions they get; None for the files that are
+            there.
 
     Raises:
         PermissionError: new files cannot be given to the owner of the others.
@@ -839,7 +842,7 @@ def check_new_files(directory: StrPath, *, like: os.stat_result | None = None) -
 
 
 def dress_as_new_in(path: StrPath, directory: StrPath) -> None:
-    """Give a file made elsewhere the look of those of the directory that it is to be moved to."""
+    """Give a file the owner, group and permissions of the files in another directory."""
     dress_like(path, ownership.of_files(directory))
 
 
@@ -861,7 +864,7 @@ def _directory_of(path: StrPath) -> str:
 
 
 def _dress(fd: int, look: Look, path: StrPath) -> None:
-    """By the descriptor: whoever may write to the directory may put a link under the name."""
+    """By the descriptor: another process may put a link under the name."""
     here = os.fstat(fd)
     with naming(path):
         if look.exact and stat.S_IMODE(here.st_mode) != look.mode:
@@ -876,7 +879,7 @@ def _dress(fd: int, look: Look, path: StrPath) -> None:
 
 
 def _may_give(directory: str, look: Look) -> bool:
-    """Whether a file made in a directory can be given away: tried on one that gets no name."""
+    """Whether a file in a directory can be given away: tried on one that gets no name."""
     try:
         fd = _calls.open(directory, os.O_RDWR | os.O_CLOEXEC | _NAMELESS, 0o600)
     except OSError:  # no such files here, or no room: then by the rule

@@ -1,12 +1,12 @@
-"""Who holds a data directory: Kafka's `.lock`, taken as a broker takes it, or only asked about.
+"""The lock of a data directory: Kafka's `.lock`, taken as a broker takes it, or only queried.
 
 A broker takes a POSIX record lock over the whole of `<data directory>/.lock` and keeps it for as
 long as it lives (Java's `FileChannel.tryLock`). `flock` knows nothing of such locks; `fcntl` does.
 
 Two traps shape this module. A process that closes *any* descriptor of a file drops *all* its POSIX
-locks on it, so a directory that this process holds is asked through the descriptor that holds it,
-and that descriptor is found in one registry. And the kernel never reports a process's own locks, so
-the answer is about others, also in a child after a fork, for which its parent is another.
+locks on it. So one registry keeps the descriptor that holds a directory, and every query goes
+through it. And the kernel never reports a process's own locks, so the answer is about other
+processes, also in a child after a fork, for which its parent is another.
 
 Several logs of one directory share this process's lock; the last to let go deletes the file, as an
 orderly shutdown of a broker does.
@@ -51,15 +51,15 @@ _registry = threading.Lock()
 def holder(data_directory: str | PathLike[str]) -> int | None:
     """Ask which other process holds a data directory.
 
-    Nothing is created, written or locked. Code of this process that locked `.lock` by itself, not
-    through kseg, would lose its lock.
+    It creates, writes and locks nothing. If other code of this process locked `.lock` without kseg,
+    this call drops that lock.
 
     Returns:
-        The holder's process id; 0 or below where the kernel does not tell it (another container);
-        None if no other process holds the directory.
+        The holder's process id; 0 or below if the kernel hides it (another container); None if no
+        other process holds the directory.
 
     Raises:
-        OSError: there is a `.lock` that cannot be opened, so nobody knows.
+        OSError: there is a `.lock` that cannot be opened.
     """
     path = os.path.join(fspath(data_directory), LOCK_NAME)
     try:
@@ -85,12 +85,12 @@ class DirectoryLock:
     __slots__ = ("_inode", "path")
 
     def __init__(self, path: str, inode: _Inode) -> None:
-        """Take over one holding; use `acquire` instead."""
+        """Own one share of the lock; callers use `acquire`."""
         self.path = path
         self._inode: _Inode | None = inode
 
     def release(self) -> None:
-        """Let go; a second call does nothing. A child after a fork holds nothing to let go of."""
+        """Release the share; a second call does nothing. A child after a fork holds nothing."""
         inode, self._inode = self._inode, None
         if inode is None:
             return
@@ -109,7 +109,7 @@ class DirectoryLock:
             io.close_written(held.fd)
 
     def __enter__(self) -> DirectoryLock:
-        """Answer the lock itself."""
+        """Return the lock itself."""
         return self
 
     def __exit__(
@@ -160,13 +160,13 @@ def acquire(data_directory: str | PathLike[str]) -> DirectoryLock:
 
 
 def who_holds(process: int | None) -> str:
-    """What `holder` answered, as the beginning of a sentence; None where that is not known."""
+    """The answer of `holder` as the beginning of a sentence; None if not known."""
     who = f"process {process}" if process is not None and process > 0 else "another process"
     return f"{who} holds the directory"
 
 
 def _share(path: str) -> DirectoryLock | None:
-    """One more holding of a lock that this process has; None if it has none."""
+    """One more share of a lock that this process has; None if it has none."""
     with suppress(FileNotFoundError, NotADirectoryError):
         status = os.stat(path)
         inode = (status.st_dev, status.st_ino)

@@ -1,9 +1,9 @@
 """One log file: its bytes lent a tile at a time, with the headers that a walk found in them.
 
-`walk` is the one walk over batches that scan, read, verify and dump share; they differ in what they
-make of its end. Mapped files are walked in place. Others come through windows of owned bytes, so
-that a file which another process shortens gives an error instead of a crash. Owns nothing but the
-bytes: what they mean is `kseg.format`'s.
+`walk` is the one walk over batches that scan, read, verify and dump share; they treat its end
+differently. Mapped files are walked in place. Others come through windows of owned bytes, so that a
+file which another process shortens gives an error instead of a crash. This module owns the bytes;
+`kseg.format` knows what they mean.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class LogFile(Closing):
 
     @property
     def size(self) -> int:
-        """Bytes when it was opened, or at the last `refresh`."""
+        """Bytes at `open` or at the last `refresh`."""
         return self._file.size
 
     @property
@@ -104,7 +104,7 @@ class LogFile(Closing):
         return self._file.mapped
 
     def refresh(self) -> int:
-        """Take note of the file's present size and answer it."""
+        """Read the file's present size and return it."""
         return self._file.refresh()
 
     def walk(
@@ -121,11 +121,11 @@ class LogFile(Closing):
 
         Args:
             start: position of a batch.
-            limit: where no further batch may start; the end if None.
+            limit: no batch that starts here or later is read; the end if None.
             end: take the file to end here, at most its size; its size if None.
             on_bad_crc: "stop", "note" or "ignore", see `kseg.format.header.scan`.
             policy: "strict" or "file", see there.
-            on_unreadable: told of each range that the disk does not give; the walk goes on at the
+            on_unreadable: called with each range that the disk cannot read; the walk goes on at the
                 next sound batch behind it. None to raise.
 
         Yields:
@@ -133,7 +133,7 @@ class LogFile(Closing):
 
         Raises:
             CorruptRecordError: the file shrank while it was read through windows.
-            UnreadableError: the disk does not give some of its bytes.
+            UnreadableError: the disk cannot read some of its bytes.
         """
         size = self.size if end is None else min(end, self.size)
         limit = size if limit is None else min(limit, size)
@@ -159,7 +159,7 @@ class LogFile(Closing):
     def _walk_readable(
         self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable
     ) -> Iterator[Tile]:
-        """Walk through windows, past what the disk does not give.
+        """Walk through windows, past ranges that the disk cannot read.
 
         One search serves the whole walk, so that the time stays linear in the bytes, however many
         ranges there are.
@@ -187,9 +187,9 @@ class LogFile(Closing):
                     return
 
     def _runs_behind(self, last: int | None, position: int, limit: int) -> Iterator[SoundRun]:
-        """What is sound behind the batch at `last`, if any, and lies in `[position, limit)`.
+        """The sound runs behind the batch at `last` that lie in `[position, limit)`.
 
-        A limit, as Spark plans them, is where a batch begins: none reaches over it.
+        A limit, as Spark plans them, is the start of a batch, so no batch reaches over it.
         """
         following = self._least_offset
         if last is not None:  # the walk may not have compared its checksum
@@ -197,9 +197,9 @@ class LogFile(Closing):
         return self.sound_runs(position, stop=limit, first_offset=following)
 
     def _judged(self, tile: Tile, before: BatchTable | None, size: int) -> Tile:
-        """A walk's end whose last batch wants more bytes: with sound batches behind, no torn one.
+        """The end of a walk whose last batch wants more bytes, which may not be a torn one.
 
-        It is the length that is wrong then.
+        If sound batches lie behind it, its length is wrong.
         """
         table = tile.table if len(tile.table) or before is None else before
         following = _following(table, self._least_offset)
@@ -210,7 +210,7 @@ class LogFile(Closing):
 
     @property
     def _least_offset(self) -> int:
-        """No batch of the file has a lower offset; a snapshot's name is not one it begins with."""
+        """The least offset that a batch of the file can have; 0 for a snapshot."""
         return self.base_offset if self.path.name.endswith(FileKind.LOG.value) else 0
 
     def sound_runs(
@@ -226,8 +226,9 @@ class LogFile(Closing):
         Args:
             start: where the damage begins.
             stop: take the file to end here; its size if None.
-            first_offset: of the first batch that counts, at least.
-            last_offset: the largest that counts; what the segment can hold if None.
+            first_offset: the least offset of a batch that counts.
+            last_offset: the largest offset that counts; None for the largest that the segment can
+                hold.
 
         Raises:
             CorruptRecordError: the file shrank while it was read through windows.
@@ -245,7 +246,7 @@ class LogFile(Closing):
             yield from find_sound_batches(self._read_filled, start, stop, **bounds)
 
     def _read_filled(self, position: int, size: int) -> memoryview:
-        """Bytes to be searched; where the disk gives none, those of no sound batch."""
+        """Bytes to search; ranges that the disk cannot read become bytes of no sound batch."""
         window, unreadable = _window(self._file, position, size)
         if unreadable is None:
             return window
@@ -255,7 +256,7 @@ class LogFile(Closing):
         return memoryview(filled)[:size]
 
     def head_at(self, position: int) -> bytes:
-        """The first bytes of what lies at a position; fewer at the end of the file."""
+        """The first bytes at a position, enough for a header; fewer at the end of the file."""
         size = min(HEAD_BYTES, self.size - position)
         if self.mapped:
             with self._file.view() as whole:
@@ -275,7 +276,7 @@ class LogFile(Closing):
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """What stays the same from tile to tile."""
+    """The arguments that stay the same from tile to tile."""
 
     size: int
     on_bad_crc: str
@@ -285,7 +286,7 @@ class _How:
 
     @property
     def judges_ends(self) -> bool:
-        """Whether to tell a torn end from a wrong length: Kafka's own reader does not."""
+        """Whether to distinguish a torn end from a wrong length; Kafka's reader does not."""
         return self.policy == "strict" and not self.kafka07
 
     def scan(self, data: memoryview, base: int, start: int, limit: int) -> BatchTable:
@@ -345,7 +346,7 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
 def _window(
     file: MappedFile, position: int, size: int
 ) -> tuple[memoryview, UnreadableError | None]:
-    """A window, or as much of it as the disk gives, and why that is not all."""
+    """A window, or as much of it as the disk can read, and the error that cut it."""
     try:
         return file.read(position, size), None
     except UnreadableError as error:
@@ -356,10 +357,10 @@ def _window(
 def _given(
     file: MappedFile, start: int, end: int, step: int
 ) -> Iterator[tuple[int, memoryview, UnreadableError | None]]:
-    """What the disk gives from `start` to `end`, at most `step` bytes at a time.
+    """The bytes from `start` to `end` that the disk can read, at most `step` at a time.
 
     Yields:
-        Where the bytes lie, the bytes, and what the disk does not give behind them, if anything.
+        The position of the bytes, the bytes, and the unreadable range behind them, if any.
     """
     while start < end:
         window, unreadable = _window(file, start, min(step, end - start))
@@ -372,7 +373,7 @@ def _nothing_at(position: int) -> BatchTable:
 
 
 def _following(table: BatchTable, otherwise: int) -> int:
-    """The offset behind the last batch; what is given where there is none, or a damaged one."""
+    """The offset behind the last batch; the given one if there is none, or a damaged one."""
     known = len(table) and table.crc_ok[-1] != 0
     return int(table.last_offset[-1]) + 1 if known else otherwise
 
@@ -382,7 +383,7 @@ def _check_zeros(
 ) -> tuple[BatchTable, UnreadableError | None]:
     """A window saw only zeros to its end; a tail of zeros must be so to the file's end.
 
-    Where the disk does not give all of it, that is not known, and the walk has not ended.
+    If the disk cannot read all of it, that is not known, and the walk has not ended.
     """
     for position in range(table.end_position, how.size, WINDOW_BYTES):
         window, unreadable = _window(file, position, min(WINDOW_BYTES, how.size - position))

@@ -1,13 +1,13 @@
 """The log file of a segment, open for appending.
 
-Owns where the log ends, which in a preallocated file is not where the file ends. An append is
-written whole or not at all: after an error the file is cut back to where it ended before. If that
-fails too, nobody knows what follows the end, and the writer refuses to go on.
+Owns the end of the log, which differs from the end of a preallocated file. An append is written
+whole or not at all: after an error the file is cut back to its end before. If that fails too, it is
+not known what follows the end, and the writer refuses to go on.
 
-A log that has become large takes blocks from the file system in large pieces, ahead of what is
-written: one by one they cost a third of an append. They lie behind the end of the file, where
-nobody sees them, and go back when the segment is finished; those of a process that was killed, when
-the log is closed the next time.
+A large log takes blocks from the file system in large pieces, ahead of the writes: one by one they
+cost a third of an append. They lie behind the end of the file, where no reader sees them, and go
+back when the segment is finished. Those of a killed process go back when the log is closed the next
+time.
 
 Source: Kafka `FileRecords`.
 """
@@ -99,7 +99,7 @@ class LogWriter(Closing):
 
     @property
     def poisoned(self) -> bool:
-        """Whether what the file holds is not known, since an error could not be undone."""
+        """Whether the file's contents are unknown, since an error could not be undone."""
         return self._failure is not None or self.file.poisoned
 
     def append(self, *parts: io.Bytes) -> int:
@@ -155,7 +155,7 @@ class LogWriter(Closing):
         self._room = room if taken else SEGMENT_BYTES_MAX
 
     def cut_back(self, size: int, cause: BaseException) -> None:
-        """Undo what followed `size` because of `cause`; where that fails, never write again.
+        """Cut off what follows `size` because of `cause`; if that fails, never write again.
 
         What was preallocated goes too, since bytes may lie there by now. Blocks are not reserved
         any more: the disk may have none for others.
@@ -208,7 +208,7 @@ class LogWriter(Closing):
             self._reserves, self._room = False, max(self._size, RESERVED_BYTES)
 
     def flush(self) -> None:
-        """Make all bytes lasting; nothing is done where nothing has changed since the last time.
+        """Make all bytes lasting; does nothing if nothing has changed since the last time.
 
         Raises:
             PoisonedFileError: an earlier flush failed, or an undoing.

@@ -1,16 +1,17 @@
 """Bytes of a file for reading: a map where that is safe, owned copies where it is not.
 
 This is the only module that maps. Touching a page of a map that the disk cannot bring kills the
-process with SIGBUS, which Python cannot catch: a page past the end of a file that somebody
-shortened, a hole for which a full tmpfs has no memory, a bad sector. So `mapping="auto"` maps only
+process with SIGBUS, which Python cannot catch: a page past the end of a file that was shortened, a
+hole for which a full tmpfs has no memory, a bad sector. So `mapping="auto"` maps only
 
 - while no other process holds the data directory's lock: a live broker shortens without asking;
-- what it can lock, shared (`record_locks`): whoever shortens a file in kseg asks for that lock, and
-  leaves the bytes in their place where it is refused; the lock goes with the last view of the map;
+- bytes that it can lock, shared (`record_locks`): before kseg shortens a file it asks for that
+  lock, and leaves the bytes in place if it is refused; the lock ends with the last view of the map;
 - files without holes, and of indexes those that are large and lie on a disk.
 
 Otherwise bytes come through `pread`, which merely answers less, or an error. `"always"` maps
-unasked, for those who know that nobody shortens; `"never"` is the way round bad sectors.
+without these checks, for callers who know that no process shortens the file; `"never"` avoids bad
+sectors.
 
 A view of the map is lent, inside a `with`, and never stored. Bytes from `read` are owned.
 """
@@ -73,9 +74,9 @@ class MappedFile(Closing):
             path: a file of a partition directory.
             mapping: `"auto"` maps where that is safe, see the module; the data directory, which
                 another process may hold, is the parent of the file's directory. `"always"` and
-                `"never"` do not ask. A file that this process has open for writing, or that
-                somebody is shortening just now, is not mapped.
-            index: the file is an index, of which little is looked at.
+                `"never"` do not ask. A file that this process has open for writing, or that another
+                is shortening just now, is not mapped.
+            index: the file is an index, of which a reader touches little.
 
         Raises:
             ValueError: `mapping` is none of the three.
@@ -113,7 +114,7 @@ class MappedFile(Closing):
     def view(self) -> Iterator[memoryview]:
         """Lend the whole file as read-only bytes, uint8[size].
 
-        What is made over the view is for the `with` alone. Should it live longer, so does the map.
+        Use objects over the view inside the `with` only. If one lives longer, so does the map.
 
         Raises:
             ValueError: the file is not mapped, or closed.
@@ -125,7 +126,7 @@ class MappedFile(Closing):
         whole.release()
 
     def pin(self) -> memoryview:
-        """A view for an object that owns this file, keeps the view and closes both: an index.
+        """A view for an index, which owns this file, keeps the view and closes both.
 
         Raises:
             ValueError: the file is not mapped, or closed.
@@ -139,13 +140,13 @@ class MappedFile(Closing):
         """Copy `size` bytes from `position`, fewer only where the file ended when it was opened.
 
         Returns:
-            Read-only bytes, uint8[<= size], owned by whoever holds them.
+            Read-only bytes, uint8[<= size], with memory of their own.
 
         Raises:
             ValueError: `position` or `size` is negative, or the file is closed.
             CorruptRecordError: the file is shorter now than it was.
-            UnreadableError: the disk does not give some of these bytes.
-            OSError: it said no otherwise.
+            UnreadableError: the disk cannot read some of these bytes.
+            OSError: any other failure.
         """
         self._check_open()
         if position < 0 or size < 0:
@@ -167,10 +168,10 @@ class MappedFile(Closing):
         return memoryview(data)
 
     def _unreadable(self, position: int, size: int) -> UnreadableError:
-        """Which bytes the disk does not give, of those from `position` on and what follows them.
+        """The range from `position` on that the disk cannot read, and the bytes behind it.
 
-        Blocks are asked one by one, and behind the first bad one in growing steps, so that a disk
-        that is gone altogether does not take a question for each.
+        Reads block by block, and behind the first bad one in growing steps, so that a disk that is
+        gone altogether does not cost a read for each block.
         """
         first, end = position, position + size
         while first < end and self._gives(first):
@@ -206,7 +207,7 @@ class MappedFile(Closing):
         return True
 
     def refresh(self) -> int:
-        """Take note of the file's present size, mapping anew where it changed; answers the size.
+        """Read the file's present size and return it; map anew if it changed.
 
         Views lent before stay as they are.
         """
@@ -219,7 +220,7 @@ class MappedFile(Closing):
         return size
 
     def _map_whole(self, size: int) -> mmap.mmap | None:
-        """A map of the file, which holds a lock of it; None where it is not safe to have one."""
+        """A map of the file, with a lock on it; None if mapping is not safe."""
         if not self._may_map(size):
             return None
         try:
@@ -232,9 +233,9 @@ class MappedFile(Closing):
             ) from error
 
     def _may_map(self, size: int) -> bool:
-        """Whether a map of so many bytes is safe; they are locked then for as long as it lives.
+        """Whether a map of so many bytes is safe; if so, they are locked for as long as it lives.
 
-        Whoever writes also shortens: what was preallocated goes when a segment is finished.
+        A writer also shortens: it drops preallocated bytes when it finishes a segment.
         """
         status = os.fstat(self._fd)
         if io.is_written((status.st_dev, status.st_ino)):
@@ -250,10 +251,10 @@ class MappedFile(Closing):
         return True
 
     def _is_to_be_read(self, status: os.stat_result) -> bool:
-        """Whether a page of the file may fail for want of memory, or is not worth a map.
+        """Whether to read, not map: a page may fail for want of memory, or the file is small.
 
-        Who reads a hole through a map makes tmpfs take a page for it. A tmpfs, and what lies over
-        one, is on no device of its own (major number 0).
+        Reading a hole through a map makes tmpfs take a page for it. A tmpfs, and a file system over
+        one, has no device of its own (major number 0).
         """
         if self._index and (status.st_size <= INDEX_BYTES_READ or os.major(status.st_dev) == 0):
             return True
@@ -270,7 +271,7 @@ class MappedFile(Closing):
         self._map = None
 
     def __del__(self) -> None:
-        """Close what nobody closed, as an abandoned generator leaves it."""
+        """Close a file that its user left open, as an abandoned generator does."""
         if self._fd >= 0:
             os.close(self._fd)
 
@@ -282,7 +283,7 @@ class MappedFile(Closing):
 def held_by_another(path: str | PathLike[str]) -> bool:
     """Whether another process holds the data directory that a partition's file lies in.
 
-    A lock that we may not look at counts as held: then nothing is mapped.
+    A lock that this process may not open counts as held: then nothing is mapped.
     """
     partition_directory = os.path.dirname(os.path.abspath(fspath(path)))
     try:

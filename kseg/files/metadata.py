@@ -1,4 +1,4 @@
-"""Small text files that say whose a directory is: ids and the clean-shutdown mark.
+"""Small text files of ids, and the mark of a clean shutdown.
 
     partition.metadata        meta.properties                  .kafka_cleanshutdown
     version: 0                #                                {"version":0,"brokerEpoch":10}
@@ -9,7 +9,7 @@
                               cluster.id=YIbuvpCOTVtvnNvnn8ytFg
 
 Ids are 16 bytes in URL-safe base64 without padding. `meta.properties` is Java properties text in
-ISO 8859-1 with all its escapes. The mark was an empty file before Kafka 3.8; it counts by being
+ISO 8859-1 with all its escapes. The mark was an empty file before Kafka 3.8; it counts if it is
 there, whatever it holds. Files are written as Kafka 4.2 writes them.
 
 Source: Kafka `PartitionMetadataFile`, `MetaProperties`, `CleanShutdownFileHandler`;
@@ -146,7 +146,7 @@ def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | 
     """Look for the mark of a clean shutdown; None where there is none.
 
     Raises:
-        OSError: whether there is one cannot be told.
+        OSError: it cannot be determined.
     """
     path = _clean_shutdown_path(data_directory)
     try:
@@ -166,7 +166,7 @@ def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
     """Replace a `partition.metadata` file, lasting when this returns.
 
     Raises:
-        ValueError: the id is zero, which is nobody's.
+        ValueError: the id is zero, which no topic has.
         OSError: the old file is still there.
     """
     if not topic_id.int:
@@ -193,7 +193,7 @@ def has_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
 
 
 def record_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
-    """Let a `partition.metadata` file say a topic's id; answers whether it did not before.
+    """Write a topic's id to `partition.metadata`; returns whether it was not there before.
 
     Raises:
         InconsistentTopicIdError: it says another.
@@ -211,7 +211,7 @@ def record_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
 def write_clean_shutdown(
     data_directory: str | PathLike[str], broker_epoch: int = BROKER_EPOCH_UNKNOWN
 ) -> None:
-    """Leave the mark of a clean shutdown, lasting when this returns; the last thing of a life.
+    """Write the mark of a clean shutdown, lasting when this returns; the last step of a shutdown.
 
     Raises:
         OSError: no mark was made.
@@ -221,7 +221,7 @@ def write_clean_shutdown(
 
 
 def remove_clean_shutdown(data_directory: str | PathLike[str]) -> None:
-    """Take the mark away, lasting when this returns; nothing happens where there is none.
+    """Remove the mark, lasting when this returns; does nothing if there is none.
 
     Raises:
         OSError: the mark may still be there.
@@ -299,7 +299,7 @@ def parse_topic_id(text: str) -> UUID:
     1
 
     Raises:
-        ValueError: it is none, or zero, which is nobody's.
+        ValueError: it is no id, or zero, which no topic has.
     """
     with suppress(ValueError):
         found = UUID(bytes=_id_bytes(text))

@@ -1,4 +1,4 @@
-"""What a path is, told from its name and, for a directory, from the names inside.
+"""What a path is, by its name and, for a directory, by the names inside.
 
 It opens no file and lists a directory once. The grammar of the names is in `grammar`, whose public
 names are offered here too.
@@ -127,7 +127,7 @@ class DataDirectory:
             copies under other names that hold segments.
         files: its checkpoints, `meta.properties`, `.lock` and the like.
         foreign: everything else.
-        lost: those of `foreign` that are links under a partition's name and lead nowhere.
+        lost: those of `foreign` that are links under a partition's name and have no target.
     """
 
     path: Path
@@ -139,14 +139,14 @@ class DataDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A path that was passed over, and what the file system said of it."""
+    """A path that was skipped, and the file system's error."""
 
     path: Path
     error: OSError
 
     @property
     def reason(self) -> str:
-        """What the file system said, without a path."""
+        """The file system's error, without the path."""
         return self.error.strerror or str(self.error)
 
     def __str__(self) -> str:
@@ -164,7 +164,7 @@ class PathKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnownPath:
-    """A path and what it is; `file` is set for files, `partition` for directories that say it."""
+    """A path and its kind; `file` is set for files, `partition` for partition directories."""
 
     path: Path
     kind: PathKind
@@ -173,7 +173,7 @@ class KnownPath:
 
 
 def file_name(path: str | PathLike[str]) -> FileName:
-    """Tell what a file holds from its name, kindly: `copy.log` is a log without a base offset.
+    """What a file holds, by its name; lenient: `copy.log` is a log without a base offset.
 
     Raises:
         NotALogError: neither a name nor an extension of Kafka's.
@@ -233,7 +233,7 @@ def sort_partition(
 def list_data_directory(path: str | PathLike[str]) -> DataDirectory:
     """List a data directory.
 
-    Its sub-directories are looked into once, as far as the first file that settles the matter.
+    Each sub-directory is read once, up to the first file that decides whether it is a partition.
 
     Raises:
         OSError: the directory cannot be listed.
@@ -274,10 +274,10 @@ def readable_partitions(
 
     Args:
         found: as `list_data_directory` has them, lost ones among them.
-        skipped: takes the others; None to raise what the file system says of the first.
+        skipped: takes the others; None to raise the first one's error.
 
     Raises:
-        OSError: one cannot be read, and nobody takes it.
+        OSError: one cannot be read, and `skipped` is None.
     """
     for entry in found:
         error = why_unreadable(entry.path)
@@ -290,9 +290,9 @@ def readable_partitions(
 
 
 def why_unreadable(directory: Path) -> OSError | None:
-    """What keeps a partition directory or one of its logs from being read; None if nothing does.
+    """The error of reading a partition directory or one of its logs; None if there is none.
 
-    A log that goes away meanwhile, as retention takes it, is none of it.
+    A log that goes away meanwhile, by retention for example, counts as readable.
     """
     try:
         logs = [segment.log for segment in list_partition(directory).segments]
@@ -311,7 +311,7 @@ def why_unreadable(directory: Path) -> OSError | None:
 
 
 def classify_path(path: str | PathLike[str]) -> KnownPath:
-    """Tell whether a path is a file of Kafka's, a partition directory or a data directory.
+    """Whether a path is a file of Kafka's, a partition directory or a data directory.
 
     A directory that holds segments is a partition, whatever its name, and so is an empty one under
     a partition's name; one that holds partitions is a data directory. A file that ends in `.log`
@@ -426,7 +426,7 @@ def _is_partition(directory: Path) -> bool:
 
 
 def _speaks_for_partition(kind: FileKind, *, named: bool) -> bool:
-    """Any of its files will do if the name is a partition's; else only a segment."""
+    """Any of its files decides if the name is a partition's; else only a segment does."""
     return kind not in OF_DATA_DIRECTORIES if named else kind in (FileKind.LOG, FileKind.KAFKA07)
 
 
@@ -445,7 +445,7 @@ def _partition_name(directory: Path) -> PartitionName | None:
 
 
 def _nothing_here(listing: DataDirectory) -> str:
-    """Why a directory is nothing to us, in one line."""
+    """Why a directory is neither a partition nor a data directory, in one line."""
     if not listing.foreign:
         return "an empty directory: no segment files and no partition directories"
     found = ", ".join(path.name for path in listing.foreign[:3])

@@ -9,7 +9,7 @@ holds only offsets below o, so p is a safe place to start for any offset from o 
 its batch an entry names differs from release to release (up to 1.1 the first, since 2.0 the last),
 and one entry may stand for an append of several batches; so compare promises, not entries.
 
-The used part and a preallocated tail are told apart by `index_file`.
+`index_file` finds the end of the used part in front of a preallocated tail.
 
 Source: Kafka `OffsetIndex`, `OffsetPosition`.
 """
@@ -37,9 +37,9 @@ _new: Final = tuple.__new__
 
 
 class IndexEntry(NamedTuple):
-    """Where to start: `position` is a byte in the log, `offset` what the entry is about.
+    """A place to start a walk: `position` is a byte in the log, `offset` the entry's offset.
 
-    A named tuple, since a lookup must not spend more time on its answer than on the search.
+    A named tuple: any other class costs more than the search itself.
     """
 
     offset: int
@@ -146,7 +146,7 @@ class OffsetIndex(EntryFile):
         return OffsetEntries(offsets, raw["position"].astype(np.int64))
 
     def check(self) -> None:
-        """Check what can be told without the log.
+        """Check what does not need the log.
 
         Raises:
             CorruptIndexError: the length is no multiple of 8; an offset is below the base, or not

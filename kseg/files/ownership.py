@@ -1,12 +1,12 @@
-"""Whose new files and directories are to be: the owner, group and permissions of those around them.
+"""The owner, group and permissions of new files and directories: those of the files around them.
 
-A process of another user, root most of all, that puts files beside those of a broker must leave
-files that the broker can write. So what is made in a directory looks like what is there: like a log
-of the partition, else like another file of Kafka's there, else like those of the data directory and
-its partitions. Where Kafka has no file at all it belongs to the directory's owner, as far as this
-process may, and may be read by all, as far as the process's mask lets it.
+A process of another user, such as root, that puts files beside those of a broker must leave files
+that the broker can write. So a new file in a directory gets the owner, group and permissions of a
+log of the partition, else of another file of Kafka's there, else of the files of the data directory
+and its partitions. If Kafka has no file there at all, it belongs to the directory's owner, if this
+process may give it away, and is readable by all, as far as the process's mask allows.
 
-Here it is only looked up; `io` gives it to what it makes. What is found out is kept until the next
+This module only looks up; `io` applies the answer to new files. An answer is kept until the next
 lock of a data directory is taken, for as long as the directory itself is the same: a log that rolls
 asks for one status.
 
@@ -44,13 +44,13 @@ _KNOWN_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What something new is to look like.
+    """The owner, group and permissions of a new file or directory.
 
     Attributes:
         uid, gid: its owner and group.
         mode: its permissions.
-        exact: it is taken from a file or directory of the same kind, and nothing else will do.
-            Otherwise the owner is only a wish, and the process's mask counts.
+        exact: they come from a file or directory of the same kind, and must be met. Otherwise the
+            owner is given if possible, and the process's mask applies.
     """
 
     uid: int
@@ -60,11 +60,11 @@ class Look:
 
     @classmethod
     def of(cls, status: os.stat_result) -> Look:
-        """The look of something that is there."""
+        """The look of an existing file or directory."""
         return cls(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
     def is_usual_in(self, directory: str | PathLike[str]) -> bool:
-        """Whether owner and group are those that this process's files there have by themselves."""
+        """Whether this process's files there have this owner and group anyway."""
         if self.uid != os.geteuid():
             return False
         around = os.stat(directory)
@@ -77,12 +77,12 @@ _known: dict[tuple[str | int, ...], Look] = {}
 
 
 def forget() -> None:
-    """Look everything up again."""
+    """Drop all answers that are kept."""
     _known.clear()
 
 
 def of_files(directory: str | PathLike[str]) -> Look:
-    """What a new file in a directory is to look like.
+    """The look of a new file in a directory.
 
     Raises:
         OSError: the directory is missing, or cannot be listed.
@@ -102,7 +102,7 @@ def of_files(directory: str | PathLike[str]) -> Look:
 
 
 def of_directories(directory: str | PathLike[str]) -> Look:
-    """What a new directory in a directory is to look like: like a partition there, else like it.
+    """The look of a new directory in a directory: like a partition there, else like the directory.
 
     Raises:
         OSError: the directory is missing, or cannot be listed.
@@ -116,7 +116,7 @@ def of_directories(directory: str | PathLike[str]) -> Look:
 
 
 def _model_for(place: str, around: os.stat_result) -> os.stat_result | None:
-    """The status of the file that new ones are to look like; None where there is none."""
+    """The status of the file that new ones are made like; None if there is none."""
     if around.st_mode & stat.S_ISVTX:
         return None  # shared by users, each with files of their own
     model = _model_in(place)
@@ -147,7 +147,7 @@ def _model_in(place: str) -> os.stat_result | None:
 
 
 def _rank(name: str) -> tuple[int, str] | None:
-    """Where a file stands among the models; None for none of them."""
+    """The rank of a file as a model, lower first; None if it is none."""
     if _LOG.fullmatch(name):
         return -1, name
     return (_MODELS.index(name), name) if name in _MODELS else None

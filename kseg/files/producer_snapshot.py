@@ -14,8 +14,8 @@
               34  int32 coordinator epoch
               38  int64 first offset of the open transaction, -1 if none
 
-Big-endian. Only the last batch of each producer is kept, and without a timestamp of its own. A file
-that breaks any of this is deleted by Kafka and the state is replayed from the log.
+Big-endian. Only the last batch of each producer is kept, and without a timestamp of its own. Kafka
+deletes a file that breaks any of this, and replays the state from the log.
 
 Source: Kafka `ProducerStateManager.readSnapshot`.
 """
@@ -48,7 +48,7 @@ _COUNT: Final = struct.Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class ProducerSnapshotEntry:
-    """One producer; -1 stands for what it has not got, as on disk."""
+    """One producer; -1 stands for a missing value, as on disk."""
 
     producer_id: int
     producer_epoch: int
@@ -61,7 +61,7 @@ class ProducerSnapshotEntry:
 
     @property
     def has_batch(self) -> bool:
-        """Whether a last batch is described: a negative last offset says that there is none."""
+        """Whether there is a last batch: a negative last offset says that there is none."""
         return self.last_offset >= 0
 
     @property
@@ -154,7 +154,7 @@ def write(
         path: the file.
         entries: see `to_bytes`.
         sync: make it lasting, whole or not at all. Otherwise a crash may leave any part of it,
-            which its CRC tells; `flush` has to follow before anything relies on it.
+            which its CRC shows; call `flush` before anything relies on it.
 
     Raises:
         LimitExceededError, ValueError: as `to_bytes`; nothing has changed.

@@ -1,10 +1,10 @@
-"""Record locks of a file, as fcntl(2) has them: asked about for a process, taken for an open file.
+"""Record locks of fcntl(2): queried for a process, taken for an open file.
 
-A broker's lock on `.lock` belongs to its process. That a file is mapped is said by the other kind,
-the open file description lock: it belongs to one opening, a map with its own descriptor keeps it
-alive, a child after a fork has a part in it, and it goes with the last of them. It covers the bytes
-that are mapped, shared; whoever shortens the file asks for those that go, exclusively. Both only
-ever try.
+A broker's lock on `.lock` belongs to its process. The other kind, the open file description lock,
+says that a file is mapped: it belongs to one opening, a map with its own descriptor keeps it alive,
+a child after a fork shares it, and it ends with the last of them. A map holds it shared over the
+mapped bytes; a writer that shortens the file asks for it exclusively over the bytes that go.
+Neither waits.
 
     struct flock, Linux            macOS
     int16  l_type                  int64  l_start
@@ -57,27 +57,27 @@ def conflicting_process(fd: int) -> int | None:
 
 
 def share(fd: int, size: int) -> None:
-    """Say that the first `size` bytes of an open file are mapped.
+    """Take the shared lock that says the first `size` bytes of an open file are mapped.
 
     Raises:
-        BlockingIOError: somebody is about to take some of them away.
+        BlockingIOError: another process is about to cut some of them off.
         OSError: the system, or the file system, has no such locks.
     """
     _set(fd, fcntl.F_RDLCK, 0, size)
 
 
 def exclude(fd: int, position: int) -> None:
-    """Let nobody map what lies from `position` on, until `release`; `fd` is open for writing.
+    """Keep others from mapping bytes from `position` on, until `release`; `fd` is open for writing.
 
     Raises:
-        BlockingIOError: somebody has mapped it.
+        BlockingIOError: some of them are mapped.
         OSError: the system, or the file system, has no such locks.
     """
     _set(fd, fcntl.F_WRLCK, position, 0)
 
 
 def release(fd: int) -> None:
-    """Let go of what this opening of the file holds."""
+    """Release the locks of this opening of the file."""
     _set(fd, fcntl.F_UNLCK, 0, 0)
 
 
@@ -86,7 +86,7 @@ TOLD: Final = b"OFDLCK"
 
 
 def is_shared(fd: int, position: int) -> bool:
-    """Whether somebody has mapped what lies from `position` on, as far as the system tells."""
+    """Whether bytes from `position` on are mapped, as far as the system knows."""
     if not hasattr(fcntl, "F_OFD_GETLK"):
         return False
     try:

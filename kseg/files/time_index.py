@@ -4,12 +4,12 @@
     0   8     int64 timestamp in ms: the largest of the segment up to this entry
     8   4     int32 offset, less the segment's base offset: the earliest batch with that timestamp
 
-Timestamps strictly increase and offsets do not fall. Before the entry's offset nothing is later
-than its timestamp, so whoever looks for a time from it on can start there. A segment without
+Timestamps strictly increase and offsets do not fall. No record before the entry's offset is later
+than its timestamp, so a search for that time or a later one can start there. A segment without
 timestamps has an empty time index. Which offset of its batch an entry names differs between
 releases, as in the offset index.
 
-The used part and a preallocated tail are told apart by `index_file`.
+`index_file` finds the end of the used part in front of a preallocated tail.
 
 Source: Kafka `TimeIndex`, `TimestampOffset`.
 """
@@ -130,7 +130,7 @@ class TimeIndex(EntryFile):
         return TimeEntries(raw["timestamp"].astype(np.int64), offsets)
 
     def check(self) -> None:
-        """Check what can be told without the log.
+        """Check what does not need the log.
 
         Raises:
             CorruptIndexError: the length is no multiple of 12; an offset is below the base, or

@@ -1,7 +1,7 @@
-"""The transaction index of a segment that is written to.
+"""The transaction index of a segment under a writer.
 
-There is no file before the first aborted transaction. Bytes behind the last whole entry, which a
-crash left, make way for the next one; Kafka writes behind them, and can read neither then.
+There is no file before the first aborted transaction. The next entry overwrites bytes that a crash
+left behind the last whole entry; Kafka writes behind them, and then can read neither.
 
 Source: Kafka `TransactionIndex`.
 """

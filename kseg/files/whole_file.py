@@ -1,9 +1,9 @@
-"""New files written from front to back, for other programs: whole under their names, or not there.
+"""New files for other programs, written from front to back: complete under their names, or absent.
 
 A file is written beside its name and renamed once it is lasting. Meanwhile it is called
 `.<name>.<16 hex digits>.kseg-part`, which is always new, so nothing is written through a link that
-somebody has put there. Its writer keeps a lock on it (`flock`), which ends with the process;
-whoever writes the same file next removes those that nobody has locked.
+another user put there. Its writer keeps a lock on it (`flock`), which ends with the process; the
+next writer of the same file removes those without a lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME_BYTES_MAX: Final = 200
 class FileSink:
     """A new file that is written from front to back, by pyarrow too; lasting when it is closed.
 
-    Left by an error, it is removed.
+    An error inside the `with` removes it.
     """
 
     def __init__(self, path: Path, target: Path | None = None) -> None:
@@ -36,7 +36,7 @@ class FileSink:
 
         Args:
             path: the file.
-            target: what errors are to call it; as it is called if None.
+            target: the path that errors name; its own if None.
 
         Raises:
             FileExistsError: it is there.
@@ -107,7 +107,7 @@ class FileSink:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
-        """Close it; remove it after an error, which may be that nobody wants the rest."""
+        """Close it; remove it after an error, also when its user stopped early."""
         if kind is None:
             self.close()
         else:
@@ -116,16 +116,16 @@ class FileSink:
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[FileSink]:
-    """A file that takes its name, and the place of one that has it, when the block ends well.
+    """A file that takes its name, and replaces one that has it, when the block ends without error.
 
-    Its directory is made if it is missing. What a killed run has left of the same file goes.
+    A missing directory is made. Files that a killed run left of the same file go.
 
     Args:
         target: the file; if it is a link, that is replaced and not followed.
 
     Raises:
         PermissionError: this process cannot make files like those that are there.
-        OSError: the disk refuses; what was there before is there. It names the target.
+        OSError: the disk refuses; an earlier file stays. The error names the target.
     """
     io.check_new_files(target.parent)
     io.make_directories(target.parent)
@@ -146,7 +146,7 @@ def whole_file(target: Path) -> Iterator[FileSink]:
 
 
 def _begin(target: Path) -> tuple[Path, FileSink]:
-    """A new file beside a target, locked; on a disk without locks nobody takes it for left over."""
+    """A new file beside a target, locked; without a lock no writer takes it for left over."""
     while True:
         path = target.with_name(f".{_stem(target)}.{uuid4().hex[:16]}{_SUFFIX}")
         sink = FileSink(path, target)
@@ -159,7 +159,7 @@ def _begin(target: Path) -> tuple[Path, FileSink]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed runs have left of a file; not what lives, is a link, or is another's."""
+    """Remove what killed runs left of a target; no file in use, no link, no other user's."""
     ours = re.compile(re.escape(f".{_stem(target)}.") + "[0-9a-f]{16}" + re.escape(_SUFFIX))
     with os.scandir(target.parent) as entries:
         found = [entry.path for entry in entries if ours.fullmatch(entry.name)]

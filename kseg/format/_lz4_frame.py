@@ -1,4 +1,4 @@
-"""LZ4 frames exactly as Kafka's own reader takes them: `_frames` walks, the library does blocks.
+"""LZ4 frames as Kafka's own reader takes them: a kernel walks them, the library inflates blocks.
 
     frame       magic u32 (04 22 4D 18), FLG, BD, [content size u64], HC, block*, end mark
     FLG         version 01 (bits 7-6), block independence (5), block checksum (4),
@@ -36,7 +36,7 @@ _HEADER_TEXT = {
     5: "frame header cut short",
     6: "frame header checksum does not match",
 }
-#: What `_frames.lz4_block` answers for a block stored as is, for the end mark, and for faults.
+#: What `frames.lz4_block` returns for a block stored as is, for the end mark, and for faults.
 _STORED, _END = 1, 2
 _BLOCK_TEXT = {
     3: "the frame ends without an end mark",
@@ -108,7 +108,7 @@ def _cramjam() -> ModuleType:
 def _inflate_checked_blocks(data: memoryview, arena: Arena, flags: int, block_byte: int) -> None:
     """Blocks that carry a checksum, which Kafka never writes: the library's frame reader checks it.
 
-    It is given a header of our own, without what Kafka does not check (content size and checksum).
+    The reader gets a header without the content size and checksum, which Kafka does not check.
     """
     from lz4 import frame
 

@@ -1,4 +1,4 @@
-"""Zstandard frames: where each one ends is told here, what it holds by the library.
+"""Zstandard frames: a kernel finds where each one ends, the library inflates it.
 
     frame       magic u32 (28 B5 2F FD), FHD, [window], [dictionary id], [content size], block*,
                 [checksum u32]
@@ -6,9 +6,9 @@
     block       u24: last (bit 0), type (2-1: raw, RLE, compressed, reserved), size (23-3); bytes
     skippable   magic u32 (5x 2A 4D 18), size u32, bytes
 
-The library's streaming reader does not tell a stream that ended from one that was cut, and its
-one-shot call allocates what a header declares; so `_frames` walks them first, block by block,
-without allocating anything. Integers are little-endian. Source: RFC 8878 3.1.
+The library's streaming reader does not distinguish a stream that ended from one that was cut, and
+its one-shot call allocates what a header declares. So `kseg._kernels.frames` walks them first,
+block by block, and allocates nothing. Integers are little-endian. Source: RFC 8878 3.1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One growing buffer for inflated bytes: batch after batch goes into it, a piece's worth.
 
-An arena owns plain memory and knows nothing of codecs. It grows by doubling from what was really
-written, and keeps its memory between pieces so that its pages stay warm.
+An arena owns plain memory and knows nothing of codecs. It doubles as bytes are really written, and
+keeps its memory between pieces so that its pages stay warm.
 """
 
 from __future__ import annotations

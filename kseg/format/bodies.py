@@ -1,8 +1,8 @@
 """Where the records of each batch lie: in the bytes lent, or inflated in an arena.
 
-Compressed batches join the path of plain ones here: whatever their codec, the records of a piece
-are then located and gathered in one call. Owns inflating, and the words for what a kernel found
-wrong; refuses to know fields and files.
+Compressed batches join the path of plain ones here: one call then locates and gathers the records
+of a piece, whatever their codec. This module inflates, and turns what a kernel found wrong into an
+error. It knows neither fields nor files.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ class Bodies:
     Attributes:
         rows: int64[m, 11], columns as in `FIELDS`; `start` and `end` count from the beginning of
             their source, which is the bytes lent (0) or the arena (1); `crc` is the checksum that
-            the kernel has still to compare, -1 where there is none.
+            the kernel has still to compare, or -1.
         batches: int64[m], the row of each body's batch in the table they come from.
-        batch_end: the first batch of the table that is not covered, or not to its end.
+        batch_end: the first batch of the table that these bodies do not cover to its end.
         legacy: the batches are of magic 0 and 1.
-        fault: what is wrong with the batch in front of `batch_end`, which has no body then.
+        fault: the error of the batch in front of `batch_end`, which then has no body; else None.
     """
 
     rows: Int64Array
@@ -116,7 +116,8 @@ def each_bodies(
         data: the bytes lent; `data[0]` lies at file position `base`.
         table: headers of batches inside `data`.
         base: file position of `data[0]`.
-        arena: filled anew for each piece, or on, where one batch makes several; lent with it.
+        arena: holds the inflated bytes of one piece, or of one batch that makes several pieces;
+            lent with it.
         inflated_max: no batch may inflate to more bytes.
         refuse_bad_crc: a batch with a wrong checksum is a fault; one that the walk did not look at
             is compared here, or by the kernel that locates its records.
@@ -163,7 +164,7 @@ def _take(
 def _run_end(
     table: BatchTable, first: int, refuse_bad_crc: bool, data_end: int
 ) -> tuple[int, KsegError | None]:
-    """How far batches of one family go before one known to be bad, and the fault that ends them."""
+    """The end of a run of one family, in front of the first bad batch; and that batch's error."""
     end = len(table)
     if table.magics_seen & 3 and table.magics_seen & ~3:
         legacy = table.magic[first:] < 2
@@ -186,7 +187,7 @@ def _run_end(
 def _inflate(
     data: memoryview, rows: Int64Array, legacy: bool, arena: Arena, inflated_max: int
 ) -> tuple[int, KsegError | None]:
-    """Put compressed bodies into the arena; how many were taken, and why not the next one."""
+    """Inflate compressed bodies into the arena: how many, and the error of the next one."""
     chosen = np.flatnonzero((rows[:, EAGER] != 0) & (rows[:, COUNT] > 0))
     checksum, covered_at = _LEGACY_CRC if legacy else _BATCH_CRC
     decompress, ends = codec.decompress_into, [arena.used]
@@ -213,14 +214,14 @@ def _inflate(
 
 
 def _places(rows: Int64Array, chosen: Int64Array) -> Iterator[list[int]]:
-    """What inflating has to know of each chosen body, a few at a time: a piece may end early."""
+    """Codec, source and place of each chosen body, a few at a time: a piece may end early."""
     for first in range(0, len(chosen), _INFLATE_AHEAD):
         ahead = chosen[first : first + _INFLATE_AHEAD, None]
         yield from rows[ahead, _INFLATE_FIELDS].tolist()
 
 
 class _MismatchError(FormatError):
-    """A checksum that the walk left alone is wrong; the batch's header makes the real error."""
+    """A checksum that the walk did not compare is wrong; the header makes the real error."""
 
 
 def wrapper_value(entry: memoryview, kind: int) -> memoryview:
@@ -308,7 +309,7 @@ class _Payloads:
         self.count += len(rows)
 
     def taken(self, batch_end: int, fault: KsegError | None = None) -> Bodies:
-        """What was gathered, which is forgotten."""
+        """Hand over what was gathered, and begin anew."""
         rows, batches = np.concatenate(self.rows), np.concatenate(self.batches)
         _Payloads.__init__(self)
         return Bodies(rows, batches, batch_end, fault=fault)

@@ -1,7 +1,7 @@
 """BatchBuilder: a batch that grows record by record, and how large batches will be.
 
-Owns a builder's life and what is said when it refuses; the records themselves are written by
-`kseg._kernels.builder`. Whoever has all records at hand writes them at once: `kseg.format.encode`.
+Owns the states of a builder and the errors with which it refuses; `kseg._kernels.builder` writes
+the records. If all records are at hand, `kseg.format.encode` writes them at once.
 
 A builder takes records until it is closed, by `close_for_appends` or `build`; then only the header
 can change, and after `build` only through `reopen`. Once aborted it can do nothing.
@@ -103,8 +103,9 @@ class BatchBuilder(_builder.BatchBuffer):
         """Begin a batch.
 
         Args:
-            base_offset: what offsets are relative to, and the first record's unless it says so.
-            batch_bytes_max: size from which the batch counts as full. Nothing is refused for it.
+            base_offset: offsets count from it; the first record has it unless it brings its own.
+            batch_bytes_max: size from which the batch counts as full. The builder still takes
+                records.
             expected_ratio: compressed by uncompressed size to expect; see `RatioEstimator`.
 
         The other arguments are those of `BatchOptions`.
@@ -194,7 +195,7 @@ class BatchBuilder(_builder.BatchBuffer):
 
     @property
     def options(self) -> BatchOptions:
-        """What all records share, as it stands now."""
+        """What all records share, as of now."""
         return self._options
 
     @property
@@ -204,7 +205,7 @@ class BatchBuilder(_builder.BatchBuffer):
 
     @property
     def estimated_bytes(self) -> int:
-        """Bytes of the batch, header and all: of a compressed one a guess until it is built.
+        """Bytes of the batch with its header; an estimate for a compressed one until it is built.
 
         Source: Kafka MemoryRecordsBuilder.estimatedSizeInBytes.
         """
@@ -299,7 +300,7 @@ class BatchBuilder(_builder.BatchBuffer):
         return self._built
 
     def abort(self) -> None:
-        """Give up: the records are dropped, and the builder can do nothing any more."""
+        """Drop the records; every later call but `abort` is refused."""
         self._drop(True)
         self._is_aborted = True
         self._body = self._built = None
@@ -326,7 +327,7 @@ class BatchBuilder(_builder.BatchBuffer):
         )
 
     def _make(self) -> EncodedBatch:
-        """The bytes and what is to be known about them."""
+        """The bytes, with their offsets, counts and timestamps."""
         magic, count, last = self._options.magic, self.record_count, self.last_offset
         if count == 0:
             return EncodedBatch(b"", magic, self.base_offset, self.base_offset - 1, 0, -1, -1, 0)
@@ -393,7 +394,7 @@ def estimate_bytes_upper_bound(
     magic: int = 2,
     compression: Compression = Compression.NONE,
 ) -> int:
-    """Bytes that a batch with this record alone does not pass, whatever offset and time it has.
+    """An upper bound for the bytes of a batch with this record alone, for any offset and time.
 
     Source: Kafka AbstractRecords.estimateSizeInBytesUpperBound.
     """

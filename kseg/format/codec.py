@@ -1,8 +1,8 @@
 """Inflate what a batch or a wrapper message holds, as strictly and as loosely as Kafka's reader.
 
 Every size is bounded: by the caller's limit, by what the input can become at most, and by what was
-really produced. Libraries are loaded on first use and work with the GIL released. lz4 and zstd
-have modules of their own; gzip members and xerial snappy streams are dealt with here.
+really produced. Libraries are loaded on first use and work with the GIL released. This module reads
+gzip members and xerial snappy streams; lz4 and zstd have modules of their own.
 
 Source: Kafka CompressionType, Compression and the streams they wrap.
 """
@@ -34,7 +34,7 @@ _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 0x04, 0x08, 0x10, 0x0
 #: rest it keeps after the end of a member (`unused_data`) is never longer than this.
 _GZIP_PIECE_BYTES = 1 << 14
 
-#: What `_frames.snappy_chunk` answers at the end of a stream, and for faults.
+#: What `frames.snappy_chunk` returns at the end of a stream, and for faults.
 _SNAPPY_END = 1
 _SNAPPY_TEXT = {
     2: "chunk of {number} bytes, {left} left",

@@ -138,7 +138,7 @@ def decode(
         table: headers from `scan`, narrowed or not.
         request: which records and fields.
         base: file position of `data[0]`.
-        source: what the columns shall call the file.
+        source: the name of the file, for the columns.
         workspace: memory to use again.
         on_error: called with each fault instead of raising it; the batch's other records are lost,
             the next go on.
@@ -292,7 +292,7 @@ def _locate(
 def _columns(
     bodies: Bodies, plan: _Plan, workspace: Workspace, rows_max: int
 ) -> dict[str, tuple[Array, Array, Array]]:
-    """Room to copy keys and values into while they are located, for pieces of modest size.
+    """Room for keys and values that are copied while they are located, in pieces of modest size.
 
     Their sizes are not known yet, so each gets room for all bytes of all bodies.
     """

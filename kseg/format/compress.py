@@ -5,9 +5,9 @@
     lz4      frame of independent 64 KiB blocks without sizes or checksums; header checksum by magic
     zstd     one frame, without content size or checksum
 
-What the blocks hold is the libraries' matter, as it is the matter of Kafka's: compare what was
-compressed, never the compressed bytes. Libraries are loaded on first use and work with the GIL
-released. `codec` is the way back.
+The libraries decide what the blocks hold, as Kafka's do: compare what was compressed, never the
+compressed bytes. Libraries are loaded on first use and work with the GIL released. `codec` inflates
+again.
 
 Source: Kafka CompressionType, GzipCompression, SnappyCompression, Lz4Compression,
 Lz4BlockOutputStream (KafkaLZ4BlockOutputStream once), ZstdCompression.
@@ -169,7 +169,7 @@ def _gzip(data: Data, level: int | None, magic: int) -> bytes:
 
 
 def _flat(data: Data) -> Data:
-    """Bytes to be counted and cut, whatever their owner takes them for."""
+    """The buffer as single bytes, borrowed, whatever its item type is."""
     if isinstance(data, bytes):
         return data
     view = memoryview(data)

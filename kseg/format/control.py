@@ -95,7 +95,7 @@ class EndMarker:
     coordinator_epoch: int
 
     def __post_init__(self) -> None:
-        """Refuse what is no end of a transaction."""
+        """Refuse a type that does not end a transaction."""
         if self.type not in _MARKER_TYPES:
             raise ValueError(f"a transaction ends with ABORT or COMMIT, not {self.type.name}")
         _check_range("coordinator_epoch", self.coordinator_epoch, 32)
@@ -203,7 +203,7 @@ class SnapshotHeader:
     """The first record of a KRaft snapshot.
 
     Attributes:
-        last_contained_log_timestamp: time of the last record that the snapshot stands for, in ms.
+        last_contained_log_timestamp: time of the last record that the snapshot covers, in ms.
         version: of the value, as stored.
     """
 
@@ -421,10 +421,10 @@ def _pack_voters(voters: Sequence[int], directories: Sequence[UUID]) -> bytes:
 
 
 class _Source:
-    """Bytes of a value and how far they are read; every length is held against what is left.
+    """Bytes of a value and how far they are read; every length is compared with what is left.
 
-    A value of a version that is not known is read by the highest that is, as Kafka reads it. What
-    is wrong with it then is told with the version.
+    A value of an unknown version is read by the highest known one, as Kafka reads it; its errors
+    name the version.
     """
 
     def __init__(self, value: Bytes | None, kind: ControlType, version_max: int) -> None:
@@ -435,7 +435,7 @@ class _Source:
 
     @property
     def version(self) -> int:
-        """What the value says of itself; 0 where it is too short for that."""
+        """The version that the value states; 0 where it is too short."""
         return struct.unpack_from(">h", self.data)[0] if len(self.data) >= 2 else 0
 
     @property

@@ -1,12 +1,12 @@
-"""Any magic to any other, and any codec to any other: what is lost is refused, or said.
+"""Convert any magic and any codec to any other; refuse what is lost, or count it.
 
 Batches that need no change are copied byte for byte. Where magic 2 stays, only the compressed bytes
-and what depends on them are replaced, so all else survives: offsets, times, producers, flags,
-epochs, horizons, unused attributes of records. Where the magic changes, records are decoded and
-written anew at their offsets; plain messages of old formats are gathered into batches. Kafka 0.7
-has no offsets to keep, so its messages are numbered.
+and the fields that depend on them are replaced, so the rest survives: offsets, times, producers,
+flags, epochs, horizons, unused attributes of records. Where the magic changes, records are decoded
+and written anew at their offsets; plain messages of old formats are gathered into batches. Kafka
+0.7 has no offsets to keep, so its messages are numbered.
 
-What brokers do for old consumers, losses unsaid, is `kseg.format.down_convert`.
+`kseg.format.down_convert` does what brokers do for old consumers: it does not report losses.
 """
 
 from __future__ import annotations
@@ -77,10 +77,11 @@ class Target:
         magic: 0, 1 or 2.
         compression: the codec of every batch; None keeps each batch's own. Control batches are
             never compressed.
-        level: the codec's level; None for Kafka's default, and to leave alone what has the codec
-            already.
-        drop: leave out what the magic cannot hold, and count it, where Kafka refuses an append:
-            control batches, producers, headers. What Kafka loses without a word is only counted.
+        level: the codec's level; None for Kafka's default, and then batches that have the codec
+            already stay as they are.
+        drop: leave out and count what makes Kafka refuse an append because the magic cannot hold
+            it: control batches, producers, headers. What Kafka itself drops silently is only
+            counted.
         batch_bytes: about how large batches are that plain messages are gathered into.
 
     Raises:
@@ -94,7 +95,7 @@ class Target:
     batch_bytes: int = BATCH_BYTES
 
     def __post_init__(self) -> None:
-        """Refuse what no batch could become."""
+        """Refuse a target that no batch can have."""
         if self.level is not None and self.compression is None:
             raise ValueError("a level needs a codec")
         # The rest is checked where it is for any batch.
@@ -107,7 +108,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Batches after conversion, and what that took.
+    """Batches after conversion, with what was lost and done.
 
     Attributes:
         data: the bytes.
@@ -288,7 +289,7 @@ class Converter:
     # ---- doing -----------------------------------------------------------------------------------
 
     def _recode(self, data: memoryview, table: BatchTable, base: int) -> Iterator[bytes]:
-        """Batches of magic 2 in another codec: what lies inside is not looked at."""
+        """Batches of magic 2 in another codec; their records are not parsed."""
         wanted = self.target.compression
         assert wanted is not None
         for header in table:

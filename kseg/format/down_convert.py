@@ -1,7 +1,7 @@
-"""Down-conversion as brokers up to 3.9 did it for old consumers: no refusals, losses unsaid.
+"""Down-conversion as brokers up to 3.9 did it for old consumers: losses go unreported.
 
 Headers, producer fields, flags and leader epochs go; control batches are left out; offsets stay.
-What says its losses, and goes up as well as down, is `kseg.format.convert`.
+`kseg.format.convert` reports its losses, and converts upwards too.
 
 Source: Kafka RecordsUtil.downConvert, FileRecords.downConvert.
 """
@@ -39,7 +39,7 @@ _OLD_FIELDS = ("offset", "timestamp", "key", "value")
 
 @dataclass(frozen=True, slots=True)
 class ConversionStats:
-    """What a conversion cost, for a fetch or on append.
+    """The memory and records that a conversion took, for a fetch or on append.
 
     Attributes:
         temporary_bytes: bytes inflated or built on the way. For a fetch: sizes of all source
@@ -211,19 +211,19 @@ def _convert_plain(
 
 
 def no_append_time(timestamp: int) -> InvalidRecordError:
-    """The error for a time of an append that nobody writes."""
+    """The error for an append time that no broker writes."""
     return InvalidRecordError(f"the time of its append is {timestamp} ms, negative and not -1")
 
 
 def options_for(
     header: BatchHeader, magic: int, compression: Compression | None = None
 ) -> BatchOptions:
-    """How the records of a batch are written in another magic: its codec, and what its times mean.
+    """The options to write a batch's records in another magic: its codec, and what its times mean.
 
     Magic 0 has no times; in a later magic its records are of create time, and have -1 for none.
 
     Raises:
-        InvalidRecordError: the time of its append is negative and not -1, which nobody writes.
+        InvalidRecordError: the time of its append is below -1, which no broker writes.
 
     Source: Kafka RecordsUtil.convertRecordBatch.
     """

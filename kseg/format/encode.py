@@ -1,8 +1,8 @@
 """From columns of records to the bytes of batches, in bulk.
 
-`encode_batch` makes one batch of the rows that it is given, `encode_batches` as many as are needed,
-one at a time. What the bytes are and what is refused is what Kafka's own builder writes and
-refuses; record by record it is in `kseg.format.builder`. Refuses to know files and clocks.
+`encode_batch` makes one batch of its rows, `encode_batches` as many as are needed, one at a time.
+Both write and refuse what Kafka's own builder writes and refuses. `kseg.format.builder` does the
+same record by record. This module knows neither files nor clocks.
 
 Example:
     >>> from kseg.format.options import BatchOptions
@@ -57,8 +57,8 @@ def encode_batch(
     Args:
         source: the records.
         options: what they share.
-        base_offset: of the batch; None for the first record's, or 0 where none is given. It may lie
-            below the first record's, as it does after compaction.
+        base_offset: of the batch; None for the first record's, or 0 if the records have none. It
+            may be below the first record's, as it is after compaction.
         last_offset: what a batch or wrapper says instead of its last record's offset.
         first: the first row to be written.
         end: the row behind the last; None for all.
@@ -273,9 +273,9 @@ _kept = threading.local()
 
 
 def _take_scratch() -> bytearray:
-    """This thread's memory for records that go to a codec, since fresh pages cost as much as that.
+    """This thread's memory for records that go to a codec: fresh pages cost as much as compressing.
 
-    It is given back only where all went well: whoever keeps an error may hold on to it.
+    It is given back only if all went well: an error that the caller keeps may still refer to it.
     """
     scratch: bytearray | None = _kept.__dict__.pop("scratch", None)
     return bytearray() if scratch is None else scratch
@@ -287,7 +287,7 @@ def _give_back(scratch: bytearray) -> None:
 
 
 def _nothing(magic: int, base_offset: int) -> EncodedBatch:
-    """What no records become: not even a header."""
+    """The batch of no records: no bytes, not even a header."""
     return EncodedBatch(b"", magic, base_offset, base_offset - 1, 0, -1, -1, 0)
 
 

@@ -1,4 +1,4 @@
-"""EncodedBatch: what a writer hands on."""
+"""EncodedBatch: the bytes of a batch, with what an append needs to know of them."""
 
 from __future__ import annotations
 

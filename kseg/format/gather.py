@@ -31,7 +31,7 @@ def batch_cuts(
     batch_bytes: int,
     kafka07: bool,
 ) -> list[int]:
-    """Rows where a batch begins, and the end: records cannot share one, or it is full.
+    """Rows where a new batch begins, since records cannot share one or it is full; and the end.
 
     Args:
         columns: the records: `offset timestamp key value position`.

@@ -1,8 +1,8 @@
 """The walk over batches: one header as a value, many as columns.
 
-Owns what a header says and why a walk ends. Refuses to know files and records. Length and magic lie
-at the same place in every format since Kafka 0.8, so a single kernel walks magic 0, 1 and 2; Kafka
-0.7 has a walk of its own in `kafka07`. Layouts: `docs/format.md`.
+Owns the fields of a header and the reasons why a walk ends. It knows neither files nor records.
+Length and magic lie at the same place in every format since Kafka 0.8, so a single kernel walks
+magic 0, 1 and 2; Kafka 0.7 has a walk of its own. Layouts: `docs/format.md`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From when tombstones and markers may go; None where the cleaner has set no time."""
+        """When compaction may drop tombstones and markers, in ms; None if not set."""
         if self.magic >= 2 and self.attributes & DELETE_HORIZON:
             return self.base_timestamp
         return None
@@ -150,7 +150,7 @@ def increment_sequence(sequence: int, by: int) -> int:
 
 
 def wrap_int64(value: int) -> int:
-    """The low 64 bits, signed: Java's arithmetic, for what only damage or far times make."""
+    """The low 64 bits, signed: Java's arithmetic, for numbers out of damage or far times."""
     return (value + 2**63) % 2**64 - 2**63
 
 
@@ -178,7 +178,7 @@ class BatchTable:
             (`table.position`).
         end_position: file position behind the last whole batch.
         stop: why the walk ended there.
-        needed: bytes announced by the batch at `end_position`; 0 where that cannot be told.
+        needed: bytes announced by the batch at `end_position`; 0 if not known.
         attributes_seen: OR of all attributes, to skip work that no batch asks for.
         magics_seen: bit n is set where magic n occurs.
         bad_crc_count: batches whose checksum is wrong.
@@ -222,7 +222,7 @@ class BatchTable:
             yield BatchHeader(*row)
 
     def take(self, index: slice | npt.NDArray[Any]) -> BatchTable:
-        """The chosen rows; what is said about the walk stays."""
+        """The chosen rows; the fields about the walk stay."""
         rows = self.rows[index]
         rows.flags.writeable = False
         return BatchTable(
@@ -345,8 +345,7 @@ def scan(
             `data` but not of the file ends the walk with LIMIT, and `needed` says how many bytes it
             wants.
         on_bad_crc: "stop" in front of a batch whose checksum is wrong, "note" it in `crc_ok`,
-            "ignore" checksums, or "defer" them to whoever decodes (not for Kafka
-            0.7, where they are noted).
+            "ignore" checksums, or "defer" them to the decoder (Kafka 0.7 notes them instead).
         policy: "strict", or "file" for what Kafka's own file reader accepts: any magic, and an end
             of file that leaves 17 bytes or fewer.
         batches_max: end with LIMIT after so many batches.
@@ -449,7 +448,7 @@ STOP_CODES = {
 
 
 def stop_code(stop: StopReason, *, is_last: bool = True) -> str:
-    """The word for a walk's end; torn is only what ends the last segment, else it is damage."""
+    """The code for a walk's end: a torn tail only at the end of the last segment, else damage."""
     if stop is StopReason.TORN_TAIL and not is_last:
         stop = StopReason.BAD_LENGTH
     return STOP_CODES[stop]

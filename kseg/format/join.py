@@ -1,4 +1,4 @@
-"""Pieces of record columns as one: what a batch is cut from may have come in several."""
+"""Join pieces of record columns: the records of one batch may come in several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def join_rows(pieces: Sequence[RecordColumns]) -> RecordColumns:
     """The rows of all pieces, one piece after another.
 
     Args:
-        pieces: one or more, with the same fields. One alone is answered as it is.
+        pieces: one or more, with the same fields. A single one is returned as it is.
 
     Returns:
         Columns of their own memory, read-only.

@@ -1,8 +1,8 @@
 """Down-conversion a chunk at a time, into an answer whose size was promised beforehand.
 
-A fetch answers with its size first, so a broker that converts while it sends promises the size of
-the original, or of the first converted batch if that is larger, and fills up what is then missing
-with an entry that ends behind the answer, which every consumer takes for an incomplete one.
+A fetch states its size first. So a broker that converts while it sends promises the size of the
+original, or of the first converted batch if that is larger. If bytes are missing in the end, it
+adds an entry that ends behind the answer; every consumer takes it for an incomplete one.
 
 Source: Kafka LazyDownConversionRecords, LazyDownConversionRecordsSend.
 """
@@ -29,8 +29,8 @@ READ_BYTES = 128 << 10
 class LazyDownConversion:
     """Batches that are converted when they are asked for.
 
-    Where the first chunk lies behind batches that come to nothing, each batch is given once;
-    Kafka's class goes back then, and gives some a second time.
+    If the first batches convert to nothing, each batch is still given once; Kafka's class goes back
+    then, and gives some a second time.
 
     Example:
         >>> LazyDownConversion(b"", 1).size_bytes
@@ -40,19 +40,18 @@ class LazyDownConversion:
     def __init__(
         self, data: Buffer, to_magic: int, *, first_offset: int = 0, verify_crc: bool = True
     ) -> None:
-        """Convert the first batch that comes to anything.
+        """Convert the first batch that gives bytes.
 
         Args:
             data: whole batches, lent for as long as this is used; an incomplete last one is left
                 out.
             to_magic: 0, 1 or 2.
             first_offset: as for `kseg.format.down_convert.down_convert`.
-            verify_crc: likewise.
+            verify_crc: as for `kseg.format.down_convert.down_convert`.
 
         Raises:
             UnsupportedFormatError: a zstd batch comes before anything that can be converted.
-            FormatError: a batch is damaged; what only its records tell is raised when its turn
-                comes.
+            FormatError: a batch is damaged; damage in its records is raised when its turn comes.
         """
         if to_magic not in (0, 1, 2):
             raise ValueError(f"magic is 0, 1 or 2, not {to_magic}")
@@ -101,7 +100,7 @@ class LazyDownConversion:
     def sent(
         self, size_bytes: int | None = None, *, read_bytes: int = READ_BYTES
     ) -> Iterator[bytes]:
-        """What goes over the wire: `size_bytes` in all, as promised if None.
+        """The bytes for the wire, `size_bytes` in all; None for the promised size.
 
         The last chunk is cut, or overflow entries follow it. A batch that cannot be converted ends
         the chunks.

@@ -1,4 +1,4 @@
-"""What a conversion leaves behind, counted: nothing is dropped unsaid."""
+"""What a conversion drops, counted by kind."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Message:
         wrapper_timestamp: int | None = None,
         wrapper_timestamp_type: TimestampType | None = None,
     ) -> None:
-        """Look at a message; `data` is all of it and nothing else."""
+        """Borrow a message; `data` is all of it and nothing else."""
         self.data = flat(data)
         self.wrapper_timestamp = wrapper_timestamp
         self.wrapper_timestamp_type = wrapper_timestamp_type
@@ -191,7 +191,7 @@ class Message:
 
     @property
     def magic(self) -> int:
-        """0 or 1; any other is read like 1, as Kafka does, until somebody looks."""
+        """0 or 1; any other value is read like 1, as Kafka does, until a check refuses it."""
         return self._number(_I8, _MAGIC_AT)
 
     @property
@@ -398,7 +398,7 @@ def header_size_difference(magic: int, to_magic: int) -> int:
 
     Raises:
         ValueError: `to_magic` is neither 0 nor 1.
-        InvalidRecordError: `magic` is neither, so somebody's bytes are wrong.
+        InvalidRecordError: `magic`, which comes from the message, is neither.
     """
     if to_magic not in (0, 1):
         raise ValueError(f"a message has magic 0 or 1, not {to_magic}")

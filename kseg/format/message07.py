@@ -64,7 +64,7 @@ class Message07:
     __slots__ = ("data",)
 
     def __init__(self, data: Buffer) -> None:
-        """Look at a message; `data` is all of it and nothing else."""
+        """Borrow a message; `data` is all of it and nothing else."""
         self.data = flat(data)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A message together with where it comes from and what makes sense of its bytes.
+"""A message with its topic, partition and offset, and the decoders for its key and value.
 
 Decoders are any callables from bytes; the three here serve most topics.
 """
@@ -50,15 +50,12 @@ DECODERS: dict[str, Decoder] = {"raw": decode_raw, "utf-8": decode_utf8, "json":
 
 @dataclass(frozen=True, slots=True)
 class MessageAndMetadata:
-    """A message, where it comes from, and how its key and value are to be understood.
+    """A message with its topic, partition and offset, and the decoders for its key and value.
 
     Attributes:
-        topic: its topic.
-        partition: its partition.
-        message: the message itself.
-        offset: its offset.
-        key_decoder: makes something of the bytes of a key: any callable.
-        value_decoder: the same for a value.
+        topic, partition, offset: where the message comes from.
+        message: as it lies in the log.
+        key_decoder, value_decoder: called with the bytes of a key or value; not called for null.
 
     Example:
         >>> from kseg.format.message import Message

@@ -1,8 +1,8 @@
 """Sets of messages of magic 0 and 1: made from messages, walked, written out as they stand.
 
 Owns how entries follow each other, how a compressed one is opened, and which offset each message
-then has. Refuses to know files: `write_to` takes whatever takes bytes. Bulk reading is `columns`',
-bulk writing `encode`'s; here each message is an object.
+then has. It knows no files: `write_to` writes to any object that takes bytes. Here each message is
+an object; `columns` reads and `encode` writes in bulk.
 
 Source: Kafka 0.10.1 kafka.message.ByteBufferMessageSet; today's AbstractLegacyRecordBatch.
 """
@@ -276,7 +276,7 @@ def _entries(data: memoryview) -> Iterator[tuple[int, int, int]]:
 
 
 class _Limits(NamedTuple):
-    """What `deep` was told."""
+    """The arguments of `deep`."""
 
     as_0_10: bool
     ensure_matching_magic: bool
@@ -378,12 +378,12 @@ def write_all(data: memoryview, target: Writable | Sendable) -> int:
     """Write all bytes to a file or a socket, which may take them in as many parts as it likes.
 
     Returns:
-        How many bytes were written: all.
+        The number of bytes, which is all of them.
 
     Raises:
         BlockingIOError: the target takes no more right now; `characters_written` is how many it
             took.
-        OSError: as the target raises it, or it took nothing although it did not say why.
+        OSError: as the target raises it, or the target took nothing and raised nothing.
     """
     take = target.send if hasattr(target, "send") else target.write
     written = 0

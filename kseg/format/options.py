@@ -53,9 +53,9 @@ class BatchOptions:
         transactional: the records belong to a transaction.
         control: the records are markers rather than data.
         leader_epoch: partition leader epoch; -1 from producers.
-        delete_horizon_ms: from when tombstones and markers may go; -1 for none.
+        delete_horizon_ms: when compaction may drop tombstones and markers; -1 for none.
         is_log_append: whether every record reports the time of its append.
-        attributes: the bits that all this makes in a header.
+        attributes: the header's bits for all of these.
 
     Raises:
         ValueError: the arguments exclude each other, as in Kafka's builder, or a number does not

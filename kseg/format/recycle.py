@@ -1,9 +1,10 @@
 """Memory for columns that is used again once nobody holds it.
 
 A reader gives away megabytes with every piece. Fresh pages cost more than the copying that fills
-them, and the allocator hands such sizes back to the system as soon as a piece is dropped. So the
-arrays that columns are views of are remembered here, and one that no column refers to any more
-serves the next piece. Whoever keeps a column keeps its memory: then a new array is made.
+them, and the allocator hands such sizes back to the system as soon as a piece is dropped. So this
+module remembers the arrays that columns are views of, and uses one again for the next piece once no
+column refers to it. A column that the caller keeps keeps its memory: the next piece then gets a new
+array.
 """
 
 from __future__ import annotations

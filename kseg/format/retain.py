@@ -1,9 +1,8 @@
 """The rewrite of compaction: batches without the records that a filter drops.
 
-What to drop is the caller's: `decide` answers for batches by their headers, `keep` for records,
-each for many at a time. What a shrunk batch looks like is decided here: it keeps its offsets,
-producer fields and flags; tombstones get the time from which they may go. Batches that lose nothing
-are copied byte for byte.
+The caller decides what to drop: `decide` for batches by their headers, `keep` for records, each for
+many at a time. A batch that shrinks keeps its offsets, producer fields and flags; tombstones get
+the time from which they may go. Batches that lose nothing are copied byte for byte.
 
 Source: Kafka MemoryRecords.filterTo, of 3.9 and of 4.0.
 """
@@ -195,7 +194,7 @@ def filter_batches(
 
 
 def _raise_damage(pieces: Iterator[WholeBatches], end: int) -> None:
-    """Raise what is wrong with the last batch given, which was only the front of a damaged one."""
+    """Raise the error of the last batch given, which was only the front of a damaged one."""
     try:
         next(pieces, None)
     except KsegError as error:
@@ -242,7 +241,7 @@ class _Judged:
 
 @dataclass(slots=True, eq=False)
 class _Rewrite:
-    """A filter under way: `at` is the first batch of the table that is not dealt with."""
+    """A filter under way: `at` is the next batch of the table."""
 
     data: memoryview
     table: BatchTable
@@ -338,7 +337,7 @@ class _Rewrite:
         return same
 
     def _holds_its_magic(self, batch: int) -> bool:
-        """Whether the messages in a wrapper have its magic, which a bug of 0.10 did not see to.
+        """Whether the messages in a wrapper have its magic; a bug of 0.10 wrote others.
 
         Source: KAFKA-4298.
         """

@@ -1,14 +1,14 @@
 """Sound batches behind damage: found by their bytes, where no length leads to them.
 
-A batch counts if it is one in all that its head says, its offsets lie within the bounds that are
-given, and its checksum is right. Batches that follow each other without a gap, their offsets
-growing, are one `SoundRun`. Of runs whose offsets contradict each other, as those of a batch that
-lies as data in a damaged record may, the one with more bytes stays.
+A batch is sound if every field of its header is plausible, its offsets lie within the given bounds,
+and its checksum is right. Batches that follow each other without a gap, with growing offsets, are
+one `SoundRun`. If the offsets of two runs contradict each other, the one with more bytes stays; a
+batch that lies as data in a damaged record can cause that.
 
-The time is linear in the bytes, whatever they are, and memory stays flat. What is given up for
-that: of the batches larger than 4 MiB those are passed over whose checksums would take more than
-four times the bytes searched; and a run is held against the 64 before it only. What cannot be told:
-a batch that lies as data in a record, with offsets that fit.
+The time is linear in the bytes, whatever they are, and memory stays flat. That has a price: the
+search passes over batches larger than 4 MiB whose checksums would take more than four times the
+bytes searched, and it compares a run with the 64 before it only. It cannot recognise a batch that
+lies as data in a record, with offsets that fit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SoundRun:
     Attributes:
         position, end: the bytes in the file, half open.
         first_offset: of the first record; None where only inflating tells.
-        order: the least offset that is known: the first one, or the last of the first batch.
+        order: the least known offset: the first one, or the last of the first batch.
         last_offset: of the last record.
         batches: how many.
         records: how many they say they hold; None where only inflating tells.
@@ -105,13 +105,14 @@ def find_sound_batches(
     """The sound batches of magic 0, 1 and 2 in `[start, stop)`, as runs in file order.
 
     Where a damaged batch begins at `start`, or right behind a run, its length is believed if a
-    sound batch with a larger offset begins where it ends: what lies in it is then its own.
+    sound batch with a larger offset begins where it ends: the bytes inside then belong to it.
 
     Args:
         read: lends bytes by position and size; or all bytes, which begin at position 0.
         start: where to begin.
         stop: the end of the file; needed unless the bytes themselves are given.
-        first_offset: no batch has a lower one: the offset behind what is sound in front of `start`.
+        first_offset: no batch has a lower one: the offset behind the sound batches in front of
+        `start`.
         last_offset: no batch has a higher one.
 
     Yields:

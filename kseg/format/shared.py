@@ -1,6 +1,6 @@
 """Columns whose values come from the batch, or from it and the record's offset: repeated, not read.
 
-Owns which header field makes which column; refuses to know bytes.
+Owns which header field makes which column; knows no bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
 def common_timestamp_type(table: BatchTable) -> int | None:
     """The type of all timestamps of all batches; None where they differ.
 
-    Mostly the table's flags tell it, which matters where batches have one record each.
+    Usually the table's flags answer, which is fast where batches have one record each.
     """
     if not (table.kafka07 or table.attributes_seen & LOG_APPEND or table.magics_seen & 1):
         return int(TimestampType.CREATE_TIME)

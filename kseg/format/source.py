@@ -1,4 +1,4 @@
-"""What records can be written from: columns, or sequences that become columns.
+"""Turn the records that a caller gives, columns or sequences, into columns for the kernels.
 
 Owns how a user's mapping becomes `Rows`, the columns lent to the writing kernels. Sequences of
 bytes are handed over as they are; nothing is copied but numbers that come as Python's.
@@ -32,9 +32,9 @@ def rows_of(source: RecordSource | Rows) -> Rows:
     """The source's columns, lent to the writing kernels as long as the result lives.
 
     Args:
-        source: columns that were read, or a mapping. Of columns that were read other fields are
-            passed over. What is missing: consecutive offsets, no timestamp (-1), null keys and
-            values, no headers.
+        source: columns that were read, whose other fields are ignored, or a mapping. The defaults
+            for missing columns: consecutive offsets, no timestamp (-1), null keys and values, no
+            headers.
 
     Raises:
         ValueError: columns differ in length, a name is unknown, or there is no column at all.

@@ -1,6 +1,6 @@
 """Some rows of record columns, by index: what a mask keeps, in Arrow's layout again.
 
-Bytes are copied by the kernel that gathers them from batches; here only places are worked out.
+The kernel that gathers bytes from batches copies them; this module only computes their places.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Records as columns in Arrow's layout, and as objects for people who want them: values only.
 
-They own their memory, are read-only, and pickle. What fills them is `kseg.format.columns`.
+They own their memory, are read-only, and pickle. `kseg.format.columns` fills them.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class RecordColumns:
         source: the segment they come from, where a reader knows it.
         topic: the topic they come from, where a scan knows it.
         partition: the partition they come from, where a scan knows it.
-        timestamp_types: what `records` needs beside the default fields, where the type is no
-            column: that of all timestamps, or int8[n] where they differ; None if not known.
+        timestamp_types: for `records`, if the type is no column: the type of all timestamps, or
+            int8[n] if they differ; None if not known.
     """
 
     length: int
@@ -174,7 +174,7 @@ class RecordColumns:
             freeze(column)
 
     def records(self) -> Iterator[Record]:
-        """Each record as an object; what is read by default is enough, or `RECORD_FIELDS`.
+        """Each record as an object; needs the default fields, or `RECORD_FIELDS`.
 
         Raises:
             MissingFieldError: one of those was not read.

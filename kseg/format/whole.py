@@ -1,4 +1,4 @@
-"""Records of many batches in few pieces, none of which cuts a batch: what rewriting starts from.
+"""Records of many batches in few pieces that cut no batch, for rewriting.
 
 Reading bounds its pieces in rows and bytes. Rewriting needs every record of a batch at once, so
 here a piece is bounded by the bytes at hand, and by the arena for what is compressed. In Kafka 0.7
@@ -136,7 +136,7 @@ def refused_in(
 
 
 def check_walk(table: BatchTable) -> None:
-    """Refuse what a walk met, but for an end in the middle of a batch or in zeros.
+    """Raise the error of a walk that ended at damage; an end inside a batch or in zeros is none.
 
     Raises:
         CorruptRecordError: a length, a magic or, where the walk noted it, a checksum is wrong.
