@@ -25,7 +25,7 @@ from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files.log_file import LogFile, OnUnreadable
 from kseg.files.mapping import held_by_another
 from kseg.format.header import FIELDS, TRANSACTIONAL
-from kseg.log.recovery.lost import Lost, places
+from kseg.log.recovery import Lost, lost_ranges
 
 if TYPE_CHECKING:
     from kseg.analysis.units import Unit
@@ -110,7 +110,7 @@ def _lost_in(log: LogFile, unit: Unit, checks: LogChecks) -> tuple[Lost, ...]:
     """The damaged places, of files whose batches bear offsets; a walk of its own, as it is rare."""
     if checks.damaged_at is None or log.kafka07:
         return ()
-    return places(
+    return lost_ranges(
         log,
         checks.damaged_at,
         next_offset=unit.base_offset if checks.damaged_from is None else checks.damaged_from,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
@@ -64,10 +65,34 @@ def test_every_error_can_be_caught_by_a_public_name() -> None:
 
 
 def test_names_live_where_the_table_says() -> None:
-    homes = kseg._HOMES
-    assert set(kseg.__all__) == {*homes, "__version__"}
-    away = {name: home for name, home in homes.items() if not _is_made_in(name, home)}
+    homes = [(home, name) for home, names in kseg._HOMES.items() for name in names]
+    assert sorted(kseg.__all__) == sorted([*(name for _, name in homes), "__version__"])
+    away = {name: home for home, name in homes if not _is_made_in(name, home)}
     assert away == {}
+
+
+DOORS = {
+    path.parent.relative_to(tree.ROOT).as_posix().replace("/", "."): path
+    for path in tree.files(".pyi", folders=("kseg",))
+    if path.stem == "__init__"
+}
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_a_door_gives_just_what_its_stub_says(package: str) -> None:
+    module = importlib.import_module(package)
+    said = [
+        (node.module, alias.name)
+        for node in tree.module(DOORS[package]).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname and node.module != "kseg"
+    ]
+    assert sorted(said) == sorted(
+        (home, name) for home, names in module._HOMES.items() for name in names
+    )
+    for home, name in said:
+        assert getattr(module, name) is getattr(importlib.import_module(str(home)), name)
 
 
 def _is_made_in(name: str, home: str) -> bool:
@@ -85,7 +110,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_every_kernel_has_a_stub_and_every_stub_a_kernel() -> None:
     kernels = {path.stem for path in tree.files(".pyx", folders=("kseg",))}
-    stubs = {path.stem for path in tree.files(".pyi", folders=("kseg",))}
+    stubs = {path.stem for path in tree.files(".pyi", folders=("kseg",))} - {"__init__"}
     assert kernels == stubs
 
 

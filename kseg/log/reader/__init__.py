@@ -11,3 +11,15 @@ offsets    offsets by time and by epoch
 tail       a log of another process, as far as it is whole and sound
 follow     a log's records as they are written
 """
+
+from __future__ import annotations
+
+from kseg._door import door
+
+#: What programs may use of this room.
+_HOMES = {
+    "kseg.log.reader.aborted": ("AbortedRanges", "aborted_ranges"),
+    "kseg.log.reader.overlaps": ("believed_end", "first_offsets"),
+    "kseg.log.reader.version": ("HighWatermark", "SegmentInfo"),
+}
+__all__, __getattr__ = door(__name__, _HOMES)

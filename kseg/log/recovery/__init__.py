@@ -16,3 +16,17 @@ lost              which offsets go, or cannot be read, and what of it is sound
 reindex           indexes and snapshots made anew; `reindex_plan`, `index_check`, `differences`
 backup            what repairs take out, kept first
 """
+
+from __future__ import annotations
+
+from kseg._door import door
+
+#: What programs may use of this room.
+_HOMES = {
+    "kseg.log.recovery.backup": ("Backup", "Kept", "kept_bytes"),
+    "kseg.log.recovery.lost": ("Lost", "lost_ranges"),
+    "kseg.log.recovery.overlay": ("Action", "FileSeen", "look_at"),
+    "kseg.log.recovery.reindex": ("KINDS",),
+    "kseg.log.recovery.reindex_plan": ("LogFault",),
+}
+__all__, __getattr__ = door(__name__, _HOMES)

@@ -1,7 +1,7 @@
 """What damage costs: which offsets cannot be read, and how much of what follows is sound.
 
-`places` says it of each damaged place of a file, one behind the other. `gone` says it of a cut: all
-that lies behind it goes, sound or not. Both rest on `kseg.format.search`.
+`lost_ranges` says it of each damaged place of a file, one behind the other. `gone` says it of a
+cut: all that lies behind it goes, sound or not. Both rest on `kseg.format.search`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Lost:
         return f"at most {self.last_offset - self.first_offset + 1} records"
 
 
-def places(
+def lost_ranges(
     log: Damaged,
     position: int,
     *,
@@ -221,4 +221,4 @@ def _claimed(head: bytes, position: int) -> BatchHeader | None:
     return refused_batch(head, position=position, size=len(head))[0]
 
 
-__all__ = ["PLACES_MAX", "Lost", "gone", "joined", "places"]
+__all__ = ["PLACES_MAX", "Lost", "gone", "joined", "lost_ranges"]

@@ -7,3 +7,14 @@ files          its four files under one writer
 index_entries  which batch gets an index entry: the one place that decides
 walks          what only a walk over a segment tells
 """
+
+from __future__ import annotations
+
+from kseg._door import door
+
+#: What programs may use of this room.
+_HOMES = {
+    "kseg.log.segment.reader": ("BatchLocation",),
+    "kseg.log.segment.writer": ("SegmentWriter",),
+}
+__all__, __getattr__ = door(__name__, _HOMES)

@@ -1,0 +1,10 @@
+from kseg.log.recovery.backup import Backup as Backup
+from kseg.log.recovery.backup import Kept as Kept
+from kseg.log.recovery.backup import kept_bytes as kept_bytes
+from kseg.log.recovery.lost import Lost as Lost
+from kseg.log.recovery.lost import lost_ranges as lost_ranges
+from kseg.log.recovery.overlay import Action as Action
+from kseg.log.recovery.overlay import FileSeen as FileSeen
+from kseg.log.recovery.overlay import look_at as look_at
+from kseg.log.recovery.reindex import KINDS as KINDS
+from kseg.log.recovery.reindex_plan import LogFault as LogFault
