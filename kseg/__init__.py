@@ -96,6 +96,7 @@ _HOMES: Final = {
     "kseg.log.retain": ("apply_retention", "plan_retention"),
     "kseg.log.scan": ("Scan", "scan"),
     "kseg.log.segment.reader": ("Segment",),
+    "kseg.log.truncate": ("TruncationReport", "apply_truncation", "plan_truncation"),
     "kseg.log.validate.append": ("validate_append", "validate_replica"),
     "kseg.log.validate.rules": (
         "AppendOrigin",
@@ -105,6 +106,7 @@ _HOMES: Final = {
     ),
     "kseg.log.writer.append_result": ("AppendResult",),
     "kseg.log.writer.retention": ("RetentionPlan", "RetentionReport"),
+    "kseg.log.writer.truncate": ("TruncationPlan",),
 }
 _MODULES = ("analysis", "arrow", "spark")
 

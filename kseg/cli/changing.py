@@ -17,7 +17,7 @@ from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log.copy import copy_partition
-from kseg.log.recovery.backup import Backup, kept_bytes
+from kseg.log.recovery import Backup, Kept, kept_bytes
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 
 if TYPE_CHECKING:
@@ -121,9 +121,14 @@ class Change:
             raise UncleanShutdownError("the log was not closed in good order", path=partition)
         return copy_partition(partition, self.output)
 
-    def kept_aside(self, data_directory: io.StrPath, now_ms: int) -> Backup | None:
-        """Who keeps what goes; None where nobody does, as in a copy that was made just now."""
-        if not self.keep or self.output is not None:
+    @property
+    def keeps(self) -> bool:
+        """Whether what goes is to be kept; a copy that is made just now has it elsewhere."""
+        return self.keep and self.output is None
+
+    def backup_of(self, data_directory: io.StrPath, now_ms: int) -> Backup | None:
+        """The backup of what goes; None where nothing is kept."""
+        if not self.keeps:
             return None
         return Backup(data_directory, self.backup_directory, now_ms=now_ms)
 
@@ -185,12 +190,17 @@ def changeable(found: Sequence[Partition]) -> list[Partition]:
     return kept
 
 
+def all_kept(backups: Iterable[Backup | None]) -> list[Kept]:
+    """What lies in several backups."""
+    return [kept for each in backups if each is not None for kept in each.kept]
+
+
 def report(
     verb: str,
     path: str,
     change: Change,
     actions: Sequence[Action],
-    kept: Iterable[Backup | None] = (),
+    kept: Sequence[Kept] = (),
     *,
     freed_bytes: int | None = None,
     as_json: bool,
@@ -203,21 +213,18 @@ def report(
         path: as it was given.
         change: how it was made.
         actions: what was or would be done, in order.
-        kept: who kept what goes.
+        kept: what was kept of what went.
         freed_bytes: what the disk has got back; None where nobody asks.
         as_json: one document instead of a table.
         fields: more fields of the document.
     """
-    keepers = [each for each in kept if each is not None and each.kept]
-    room = None
-    if freed_bytes is not None:
-        room = Room(freed_bytes, kept_bytes(one for each in keepers for one in each.kept))
+    room = None if freed_bytes is None else Room(freed_bytes, kept_bytes(kept))
     return say(
         verb,
         path,
         actions,
         applied=not change.is_plan,
-        backups=sorted({str(each.directory) for each in keepers}),
+        backups=sorted({str(each.backup) for each in kept}),
         remedy="--apply does it, -o DIR does it in a copy",
         room=room,
         as_json=as_json,

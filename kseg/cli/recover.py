@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg import RecoveryReport, apply_recovery, plan_recovery
 from kseg.cli import changing, output
 from kseg.cli.changing import Action, Change
 from kseg.cli.failures import Exit, complain
@@ -28,14 +29,11 @@ from kseg.errors import UnreadableError
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log import data_directory
-from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.recover import RecoveryReport, apply_recovery
 from kseg.log.sub_directories import EntryKind, entry_of
 
 if TYPE_CHECKING:
+    from kseg import RecoveryPlan
     from kseg.log.config import LogConfig
-    from kseg.log.recovery.plan_values import RecoveryPlan
 
 #: What every document of a changing verb says by itself.
 _SAID: Sequence[str] = ("path", "applied", "actions")
@@ -149,9 +147,9 @@ class _Run:
             home = _home_of(plan)
             homes[home] = homes.get(home, 0) + plan.truncated_bytes
         for home, size in homes.items():
-            keeper = self.change.kept_aside(home, self.asked["now_ms"])
-            if keeper is not None:
-                keeper.check_room(size)
+            backup = self.change.backup_of(home, self.asked["now_ms"])
+            if backup is not None:
+                backup.check_room(size)
 
     def _change(self, plan: RecoveryPlan) -> RecoveryPlan:
         if self.change.output is not None:
@@ -167,7 +165,7 @@ class _Run:
             report = apply_recovery(
                 plan,
                 backup_directory=self.change.backup_directory,
-                keep_cut=self.change.keep and self.change.output is None,
+                keep_cut=self.change.keeps,
                 progress=bar.to,
             )
         self.reports.append(report)
@@ -194,7 +192,7 @@ class _Run:
             directory,
             self.change,
             [_action(action) for plan in plans for action in plan.actions],
-            self._keepers(),
+            [kept for one in self.reports for kept in one.kept],
             freed_bytes=sum(one.freed_bytes for one in self.reports) if self.change.apply else 0,
             as_json=as_json,
             **fields,
@@ -203,17 +201,6 @@ class _Run:
             _say_of_homes(plans, is_plan=self.change.is_plan)
         failed = any(plan.error is not None for plan in plans)
         return Exit.FOUND if failed else code
-
-    def _keepers(self) -> list[Backup | None]:
-        """One for each place where something was kept."""
-        keepers: dict[Path, Backup | None] = {}
-        for report in self.reports:
-            home = _home_of(report.plan)
-            keeper = self.change.kept_aside(home, self.asked["now_ms"])
-            if keeper is not None and report.kept:
-                keeper.kept.extend(report.kept)
-                keepers[home] = keeper
-        return list(keepers.values())
 
 
 def _home_of(plan: RecoveryPlan) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg import ReindexPlan, apply_reindex, plan_reindex
 from kseg.cli import changing, output
 from kseg.cli.changing import Action, Change
 from kseg.cli.escapes import printable
@@ -26,13 +27,12 @@ from kseg.cli.options import (
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
 from kseg.log import data_directory
-from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.reindex import KINDS, ReindexPlan, apply_reindex, plan_reindex
+from kseg.log.recovery import KINDS, Backup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kseg.log.recovery import overlay
+    from kseg.log.recovery import Action as PlannedAction
 
 _KINDS = {kind.value: kind for kind in KINDS}
 
@@ -109,7 +109,7 @@ class _Run:
             plan = self.plans[partition] = plan_reindex(place, config=plan.config, **asked)
         home = place.resolve().parent
         if home not in self.kept:
-            self.kept[home] = self.change.kept_aside(home, self.now_ms)
+            self.kept[home] = self.change.backup_of(home, self.now_ms)
         with output.progress(place.name, 1) as bar:
             apply_reindex(plan, keep=False, keeper=self.kept[home], progress=bar.to)
 
@@ -121,7 +121,7 @@ class _Run:
             directory,
             self.change,
             [_action(each) for plan in self.plans.values() for each in plan.actions],
-            self.kept.values(),
+            changing.all_kept(self.kept.values()),
             as_json=as_json,
             findings=[printable(str(finding)) for finding in findings],
             partitions=[
@@ -139,7 +139,7 @@ def say_left_alone(findings: Sequence[object]) -> bool:
     return bool(findings)
 
 
-def _action(action: overlay.Action) -> Action:
+def _action(action: PlannedAction) -> Action:
     return Action(action.action, action.path, action.bytes, action.why)
 
 

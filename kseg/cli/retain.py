@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from kseg import RetentionPlan
 from kseg.cli import changing, output
 from kseg.cli.changing import Action, Change
 from kseg.cli.options import (
@@ -28,14 +29,13 @@ from kseg.files import io
 from kseg.files.names import FileKind, PathKind, list_partition, segment_name
 from kseg.log import data_directory
 from kseg.log.log import Log
-from kseg.log.recovery.backup import Backup
-from kseg.log.retain import apply_retention, plan_retention
+from kseg.log.recovery import Backup
+from kseg.log.retain import LOG_START, SIZE, RetiredSegment, apply_retention, plan_retention
 from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.log.topic_policy import RetentionRules, known_topics, retention_rules
-from kseg.log.writer.retention import LOG_START, SIZE, RetentionPlan, RetiredSegment
 
 if TYPE_CHECKING:
-    from kseg.log.reader.version import HighWatermark
+    from kseg.log.reader import HighWatermark
 
 
 @click.command()
@@ -171,10 +171,10 @@ class _Run:
     def _keep(self, plan: RetentionPlan) -> None:
         home = plan.path.parent
         if home not in self.kept:
-            keeper = self.change.kept_aside(home, self.now_ms)
-            if keeper is not None:
-                keeper.check_room(0)
-            self.kept[home] = keeper
+            backup = self.change.backup_of(home, self.now_ms)
+            if backup is not None:
+                backup.check_room(0)
+            self.kept[home] = backup
         kept = self.kept[home]
         if kept is not None:
             for path in _files(plan):
@@ -194,7 +194,7 @@ class _Run:
                 for partition, plan in self.plans.items()
                 for action in _actions(plan, self.places[partition])
             ],
-            self.kept.values(),
+            changing.all_kept(self.kept.values()),
             freed_bytes=self.freed_bytes,
             as_json=as_json,
             deleted_bytes=sum(plan.deleted_bytes for plan in plans),

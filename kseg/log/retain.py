@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kseg.log.writer import retention
+from kseg.log.writer.retention import LOG_START, SIZE, TIME, RetiredSegment
 
 if TYPE_CHECKING:
     from kseg.log.config import LogConfig
@@ -63,4 +64,4 @@ def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
     return retention.apply_state(log.state, plan)
 
 
-__all__ = ["apply_retention", "plan_retention"]
+__all__ = ["LOG_START", "SIZE", "TIME", "RetiredSegment", "apply_retention", "plan_retention"]

@@ -40,10 +40,14 @@ class Roll:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut back by so many batches; `inside` into the middle of the last of them."""
+    """Cut back by so many batches; `inside` into the middle of the last of them.
+
+    The log that is open is cut, or a closed one by a plan.
+    """
 
     batches: int
     inside: bool = False
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
 from kseg.log.segment.writer import SegmentWriter
+from kseg.log.truncate import apply_truncation, plan_truncation
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer import truncate
 from tests.builders import ABORT, COMMIT, NONE, batch, record
@@ -338,6 +339,8 @@ class Teller:
     def _trim(self, step: Step) -> None:
         log, version = self._log, self.version
         match step:
+            case Truncate(batches, inside, planned=True):
+                self._truncate_closed(_base_of(version, batches) + inside)
             case Truncate(batches, inside):
                 offset = _base_of(version, batches) + inside
                 self._change(
@@ -358,6 +361,16 @@ class Teller:
                 self._retain()
             case _:
                 raise AssertionError(step)
+
+    def _truncate_closed(self, offset: int) -> None:
+        """Close the log, cut it by a plan, keep nothing of what goes, and open it."""
+        self.close()
+        made = plan_truncation(self.path, offset)
+        apply = partial(
+            apply_truncation, made, config=self.config, now_ms=self.clock, keep_cut=False
+        )
+        self._change(self.version.cut(offset), change=apply, cut=offset)
+        self.open()
 
     def _delete_records(self, offset: int) -> None:
         self._tell("try", self.version.started_at(offset))

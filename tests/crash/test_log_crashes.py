@@ -117,6 +117,19 @@ SMALL = {
         Append((plain(3),)),
         Flush(),
     ),
+    "truncate a closed log": (
+        Append((plain(1), plain(2))),
+        Truncate(1, planned=True),
+        Append((plain(3),)),
+        Flush(),
+    ),
+    "truncate a closed log over a roll": (
+        Append((plain(1),)),
+        Roll(),
+        Append((plain(2),)),
+        Truncate(2, planned=True),
+        Append((plain(3),)),
+    ),
     "retain": (Append((plain(1),)), Roll(), Append((plain(2),)), DeleteRecords(1), Retain()),
     "die and go on": (
         Append((plain(1),)),

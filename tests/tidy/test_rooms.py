@@ -1,8 +1,13 @@
-"""Who may know whom inside the log and inside Spark's source; imports for types alone count too."""
+"""Who may know whom inside the log and inside Spark's source; imports for types alone count too.
+
+Programs come in by the front doors: `kseg`, the modules of a layer, and the packages of the log's
+rooms, never a module inside of a room; and they take what stands in `__all__` there.
+"""
 
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +17,7 @@ from tests.tidy import tree
 
 #: The rooms of the log from the top down; those in one row may know each other, without a circle.
 FLOORS = (
-    ("directory", "scan", "adopt", "retain"),
+    ("directory", "scan", "adopt", "retain", "truncate"),
     ("log",),
     ("writer",),
     ("recovery",),
@@ -25,6 +30,7 @@ FLOORS = (
     ("validate",),
 )
 PARTS = ("log", "spark")
+PROGRAMS = ("cli", "spark", "analysis")
 
 
 def modules(part: str) -> dict[str, Path]:
@@ -47,18 +53,59 @@ def imports(part: str) -> dict[str, set[str]]:
 
 def _imported(path: Path, part: str, known: dict[str, Path]) -> Iterator[str]:
     home = f"kseg.{part}"
+    for name in _names(path):
+        if name.startswith(home + "."):
+            inner = name.removeprefix(home + ".")
+            yield inner if inner in known else inner.rpartition(".")[0]
+
+
+def _names(path: Path) -> Iterator[str]:
+    """What a module imports, each by its whole dotted name."""
     for node in ast.walk(tree.module(path)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: a relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        for name in names:
-            if name.startswith(home + "."):
-                inner = name.removeprefix(home + ".")
-                yield inner if inner in known else inner.rpartition(".")[0]
+            yield from (alias.name for alias in node.names)
+
+
+def is_public(name: str) -> bool:
+    """Whether a program may import this: a module, or a name that one has for others."""
+    if "._" in name or not name.startswith("kseg."):
+        return not name.startswith("kseg.")
+    if _is_module(name):
+        return name.count(".") <= 2
+    home, _, inner = name.rpartition(".")
+    return home.count(".") <= 2 and inner in _offered(home)
+
+
+def _is_module(name: str) -> bool:
+    path = tree.ROOT.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def _offered(home: str) -> set[str]:
+    """The `__all__` of a module; without one, what it makes itself."""
+    module = importlib.import_module(home)
+    made = {
+        each.id
+        for node in tree.module(Path(str(module.__file__))).body
+        for target in _targets(node)
+        for each in ast.walk(target)
+        if isinstance(each, ast.Name)
+    }
+    return set(getattr(module, "__all__", made))
+
+
+def _targets(node: ast.stmt) -> list[ast.expr]:
+    match node:
+        case ast.Assign(targets=targets):
+            return targets
+        case ast.AnnAssign(target=target):
+            return [target]
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+            return [ast.Name(name)]
+    return []
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -95,6 +142,46 @@ def test_the_rooms_of_the_log_import_downwards() -> None:
         if name and other and floor[other.partition(".")[0]] < floor[name.partition(".")[0]]
     ]
     assert upwards == []
+
+
+@pytest.mark.parametrize("part", PROGRAMS)
+def test_programs_come_in_by_the_front_doors(part: str) -> None:
+    private = [
+        f"{tree.name(path)}: {name}"
+        for path in modules(part).values()
+        for name in _names(path)
+        if not name.startswith(f"kseg.{part}.") and not is_public(name)
+    ]
+    assert private == []
+
+
+def test_inside_of_the_log_nobody_goes_through_the_doors_of_rooms() -> None:
+    known = modules("log")
+    rooms = {name for name, path in known.items() if name and path.stem == "__init__"}
+    through = [
+        f"{name} -> {other}" for name, below in imports("log").items() for other in below & rooms
+    ]
+    assert through == []
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    {
+        "kseg.Log": True,
+        "kseg.log.scan": True,
+        "kseg.log.recovery.Backup": True,
+        "kseg.files.io": True,
+        "click": True,
+        "kseg.log.recovery.backup": False,
+        "kseg.log.recovery.backup.Backup": False,
+        "kseg.log.recovery.SnapshotFiles": False,
+        "kseg.log.writer.open._x": False,
+        "kseg._core.crc32": False,
+        "kseg.log.retain.retention": False,
+    }.items(),
+)
+def test_a_door_is_told_from_a_wall(name: str, *, public: bool) -> None:
+    assert is_public(name) is public
 
 
 def test_every_room_has_a_guide() -> None:

@@ -57,6 +57,11 @@ class Kept:
     kept: Path
     size: int
 
+    @property
+    def backup(self) -> Path:
+        """The directory of the backup, which has a folder for each partition."""
+        return self.kept.parent.parent
+
 
 class Backup:
     """Keeps what one repair of one data directory takes away. Not for several threads at once.

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
@@ -38,6 +38,7 @@ from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import SegmentSource, rebuild
 from kseg.log.reader.find import find_batch
 from kseg.log.reader.version import Published, SegmentInfo
+from kseg.log.recovery.overlay import Action, FileSeen
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import LAST_OFFSET_MAX
@@ -47,65 +48,57 @@ from kseg.log.writer.segment_deletion import give_up_segments, unlink_segment
 if TYPE_CHECKING:
     from kseg.log.writer.state import LogState
 
-#: What a truncation does to a file.
-CUT: Final = "cut"
-DELETE: Final = "delete"
-CREATE: Final = "create"
-
-
-@dataclass(frozen=True, slots=True)
-class TruncationAction:
-    """One log file, and what becomes of it.
-
-    Attributes:
-        action: CUT, DELETE or CREATE; indexes and snapshots go with their log.
-        path: the log file.
-        bytes: of log that go.
-        why: in words.
-    """
-
-    action: str
-    path: Path
-    bytes: int
-    why: str
-
 
 @dataclass(frozen=True, slots=True)
 class TruncationPlan:
-    """What truncating a log would do.
+    """What cutting the end of a log back to an offset would do.
 
     Attributes:
         path: the partition directory.
-        log_start_offset, log_end_offset: as they will be.
-        actions: in the order in which they are done; none if the log ends there already.
+        log_start_offset: the first offset to be read, as it will be.
+        log_end_offset: the next one to be given, as it will be.
+        actions: what is done to log files, in that order; none if the log ends there already.
+            Indexes and snapshots go with their log.
         whole: whether all segments go, since the log begins past the offset.
         position: where the segment is cut that stays as the last one; None if none is.
+        seen: the files that the plan was made for.
     """
 
     path: Path
     log_start_offset: int
     log_end_offset: int
-    actions: tuple[TruncationAction, ...] = ()
+    actions: tuple[Action, ...] = ()
     whole: bool = False
     position: int | None = None
+    seen: tuple[FileSeen, ...] = ()
 
     @property
-    def changes(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self.actions)
+    def is_noop(self) -> bool:
+        """Whether the log ends there already."""
+        return not self.actions
 
     @property
-    def bytes(self) -> int:
+    def truncated_bytes(self) -> int:
         """Bytes of log that go."""
         return sum(action.bytes for action in self.actions)
 
+    def __str__(self) -> str:
+        """A line for each action, and one with the offsets."""
+        if self.is_noop:
+            return f"{self.path}: nothing to do"
+        lines = [
+            f"{each.action} {each.path} ({each.bytes} bytes): {each.why}" for each in self.actions
+        ]
+        offsets = f"offsets {self.log_start_offset} to {self.log_end_offset}"
+        return "\n".join([*lines, f"{self.path}: {offsets}, {self.truncated_bytes} bytes go"])
 
-def plan_truncation(path: Path, seen: Published, offset: int) -> TruncationPlan:
+
+def plan_of(path: Path, published: Published, offset: int) -> TruncationPlan:
     """What `truncate_to` would do; nothing is changed.
 
     Args:
         path: the partition directory.
-        seen: the log at this moment.
+        published: the log at this moment.
         offset: where it is to end.
 
     Raises:
@@ -115,38 +108,38 @@ def plan_truncation(path: Path, seen: Published, offset: int) -> TruncationPlan:
     """
     if offset < 0:
         raise ValueError(f"a log cannot end at {offset}")
-    segments = seen.segments
-    if offset >= seen.log_end.offset:
-        return TruncationPlan(path, seen.log_start_offset, seen.log_end.offset)
+    segments = published.segments
+    if offset >= published.log_end.offset:
+        return TruncationPlan(path, published.log_start_offset, published.log_end.offset)
     if segments[0].base_offset > offset:
         actions = (*_deletions(segments, offset), _creation(segments[0], offset))
         return TruncationPlan(path, offset, offset, actions, whole=True)
-    last = seen.segments_from(offset)[0]
+    last = published.segments_from(offset)[0]
     above = [info for info in segments if info.base_offset > offset]
     actions = _deletions(above, offset)
     position = _position_of(last, offset)
     if position < last.size:
         why = f"the batch at {position} has offset {offset}, or is the first behind it"
-        actions = (*actions, TruncationAction(CUT, last.path, last.size - position, why))
+        actions = (*actions, Action("truncate", str(last.path), last.size - position, why))
     elif not actions:
         why = "no record has the offset, nor one behind it"
-        actions = (TruncationAction(CUT, last.path, 0, why),)
-    start = min(offset, seen.log_start_offset)
+        actions = (Action("truncate", str(last.path), 0, why),)
+    start = min(offset, published.log_start_offset)
     return TruncationPlan(path, start, offset, actions, position=position)
 
 
-def _deletions(segments: Sequence[SegmentInfo], offset: int) -> tuple[TruncationAction, ...]:
+def _deletions(segments: Sequence[SegmentInfo], offset: int) -> tuple[Action, ...]:
     return tuple(
-        TruncationAction(
-            DELETE, info.path, info.size, f"it begins at {info.base_offset}, past {offset}"
+        Action(
+            "delete", str(info.path), info.size, f"it begins at {info.base_offset}, past {offset}"
         )
         for info in reversed(segments)
     )
 
 
-def _creation(model: SegmentInfo, offset: int) -> TruncationAction:
+def _creation(model: SegmentInfo, offset: int) -> Action:
     path = model.path.with_name(f"{offset:020d}.log")
-    return TruncationAction(CREATE, path, 0, "a log has a segment to append to")
+    return Action("create", str(path), 0, "a log has a segment to append to")
 
 
 def _position_of(info: SegmentInfo, offset: int) -> int:
@@ -162,24 +155,27 @@ def _position_of(info: SegmentInfo, offset: int) -> int:
 # ---- off the last offset of all ------------------------------------------------------------------
 
 
-def is_unfollowed(seen: Published) -> bool:
+def is_unfollowed(published: Published) -> bool:
     """Whether the log's last batch ends at 2^63 - 1, so that it cannot be opened for appending."""
-    return seen.log_end.offset > LAST_OFFSET_MAX + 1
+    return published.log_end.offset > LAST_OFFSET_MAX + 1
 
 
-def last_offset(seen: Published) -> int:
+def last_offset(published: Published) -> int:
     """The offset of the last record."""
-    return seen.log_end.offset - 1
+    return published.log_end.offset - 1
 
 
-def cut_unfollowed(plan: TruncationPlan) -> None:
+def cut_unfollowed(plan: TruncationPlan) -> int:
     """Cut off the batch behind which no log goes on; the log is to be recovered then.
 
     The caller lives in the data directory before and afterwards (`lease.enter`), so that the
     mark of a clean shutdown comes back when the log was opened and closed.
 
     Args:
-        plan: from `plan_truncation`, of the last offset.
+        plan: from `plan_of`, of the last offset.
+
+    Returns:
+        Bytes that the disk got back.
 
     Raises:
         LogLockedError: another process, or a log of this one, writes there; nothing is changed.
@@ -193,13 +189,15 @@ def cut_unfollowed(plan: TruncationPlan) -> None:
         lease.claim(directory.name)
         (cut,) = plan.actions
         assert plan.position is not None
-        io.check_cuts({cut.path: plan.position})
+        io.check_cuts({Path(cut.path): plan.position})
         untouched = False
         lease.mark_loaded()
         lease.forget_broker_epoch()
+        freed = io.bytes_given_back(cut.path, cut_at=plan.position)
         with io.WriteFile.open(cut.path) as file:
             file.truncate(plan.position)
             file.flush()
+        return freed
     finally:
         lease.leave(clean=untouched)
 
@@ -231,8 +229,8 @@ def truncate_to(state: LogState, offset: int) -> bool:
     Source: Kafka `UnifiedLog.truncateTo`.
     """
     with state.changing():
-        plan = plan_truncation(state.path, state.published, offset)
-        if not plan.changes:
+        plan = plan_of(state.path, state.published, offset)
+        if plan.is_noop:
             # A leader may have begun an epoch at the end, and written nothing in it.
             state.epochs.truncate_from_end(state.log_end.offset)
             state.epochs.flush()
@@ -508,16 +506,12 @@ def _whole_before(state: LogState, offset: int) -> list[SegmentInfo]:
 
 
 __all__ = [
-    "CREATE",
-    "CUT",
-    "DELETE",
-    "TruncationAction",
     "TruncationPlan",
     "cut_unfollowed",
     "increment_log_start",
     "is_unfollowed",
     "last_offset",
-    "plan_truncation",
+    "plan_of",
     "truncate_fully_and_start_at",
     "truncate_to",
 ]

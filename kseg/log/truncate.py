@@ -1,0 +1,195 @@
+"""Cutting the end of one log back to an offset, for those who do not hold it: a plan, then done.
+
+Who holds a log that is open for appending asks `Log.truncate_to`. What is done, and in which order,
+stands in `kseg.log.writer.truncate`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kseg.errors import NotALogError, StalePlanError
+from kseg.files import io
+from kseg.files.names import list_partition
+from kseg.log import data_directory
+from kseg.log.clock import clock_of, machine_ms
+from kseg.log.log import Log
+from kseg.log.pending_deletes import files_of_segment
+from kseg.log.reader.tail import snapshot_of
+from kseg.log.recovery.backup import Backup, Kept, kept_bytes
+from kseg.log.recovery.overlay import look_at
+from kseg.log.sub_directories import refuse_cluster_metadata
+from kseg.log.writer import truncate
+from kseg.log.writer.truncate import TruncationPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kseg.log.config import LogConfig
+    from kseg.log.reader.version import Published
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationReport:
+    """What was done.
+
+    Attributes:
+        plan: that was carried out.
+        kept: what was kept in the backup.
+        freed_bytes: what the disk got back, at once or when files are removed that were renamed.
+    """
+
+    plan: TruncationPlan
+    kept: tuple[Kept, ...] = ()
+    freed_bytes: int = 0
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset to be read."""
+        return self.plan.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+        return self.plan.log_end_offset
+
+    @property
+    def truncated_bytes(self) -> int:
+        """Bytes of log that went."""
+        return self.plan.truncated_bytes
+
+    @property
+    def kept_in_backup_bytes(self) -> int:
+        """Bytes that the disk gets back when the backup is removed."""
+        return kept_bytes(self.kept)
+
+
+def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:
+    """Say what cutting a log back to an offset would do; nothing is changed, and no lock is taken.
+
+    Args:
+        path: a partition directory.
+        offset: where the log is to end: each batch that has it, or a larger one, goes whole. Below
+            the first segment, all of it goes and the log begins there.
+
+    Raises:
+        ValueError: the offset is negative.
+        NotALogError: not a partition directory, or that of KRaft.
+        CorruptRecordError: damage lies between the place the index leads to and the offset.
+        OSError: it cannot be read.
+
+    Example:
+        >>> plan_truncation("orders-0", 1_200).truncated_bytes  # doctest: +SKIP
+        65536
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        os.stat(directory)
+        raise NotALogError("not a partition directory", path=path)
+    refuse_cluster_metadata(directory)
+    seen = look_at(directory)
+    return replace(truncate.plan_of(directory, _published(directory), offset), seen=seen)
+
+
+def apply_truncation(
+    plan: TruncationPlan,
+    *,
+    config: LogConfig | None = None,
+    now_ms: int | None = None,
+    backup_directory: io.StrPath | None = None,
+    keep_cut: bool = True,
+) -> TruncationReport:
+    """Do what a plan says, under the lock of the data directory.
+
+    The log is as a good end leaves it then. Killed on the way, the log has to be recovered, and
+    ends at the offset or where it ended before, or at a batch in between.
+
+    Args:
+        plan: from `plan_truncation`.
+        config: the settings of the log; Kafka's defaults if None.
+        now_ms: the clock; the machine's if None.
+        backup_directory: where what is cut or removed is kept; a sibling of the data directory,
+            named after the time, if None.
+        keep_cut: keep it at all.
+
+    Raises:
+        StalePlanError: files have changed since the plan was made; nothing was done.
+        UncleanShutdownError: the log was not closed in good order; nothing was done.
+        LogLockedError: another process holds the data directory, or another log of this one has the
+            partition open; nothing was done.
+        SegmentInUseError: what is to be cut is read through a map; the log ends where it did.
+        OSError: the disk refuses, or is too full to keep what is cut; nothing was done if that is
+            so at once.
+    """
+    refuse_cluster_metadata(plan.path)
+    home = plan.path.resolve().parent
+    time_ms = machine_ms() if now_ms is None else now_ms
+    clock = clock_of(None if now_ms is None else lambda: time_ms)
+    lease = data_directory.enter(home)
+    try:
+        if look_at(plan.path) != plan.seen:
+            raise StalePlanError("files have changed since the plan was made", path=plan.path)
+        if plan.is_noop:
+            return TruncationReport(plan)
+        backup = Backup(home, backup_directory, now_ms=time_ms) if keep_cut else None
+        return _apply(plan, config, clock, backup)
+    finally:
+        lease.leave()
+
+
+def _apply(
+    plan: TruncationPlan,
+    config: LogConfig | None,
+    clock: Callable[[], int],
+    backup: Backup | None,
+) -> TruncationReport:
+    published = _published(plan.path)
+    unfollowed = truncate.is_unfollowed(published)
+    freed = 0
+    if unfollowed:
+        # The last batch first, by itself: what is kept under a second name must not be cut.
+        last = truncate.plan_of(plan.path, published, truncate.last_offset(published))
+        _keep(last, backup)
+        freed = truncate.cut_unfollowed(last)
+    with Log.open(plan.path, mode="append", recover=unfollowed, config=config, now_ms=clock) as log:
+        _keep(truncate.plan_of(log.path, log.published, plan.log_end_offset), backup)
+        log.truncate_to(plan.log_end_offset)
+        start, end = log.log_start_offset, log.log_end_offset
+        freed += log.state.deletions.freed_bytes
+    done = replace(plan, log_start_offset=start, log_end_offset=end)
+    return TruncationReport(done, () if backup is None else tuple(backup.kept), freed)
+
+
+def _published(directory: Path) -> Published:
+    """The log as its files are now."""
+    with Log.open(directory) as log:
+        return snapshot_of(log.view).published
+
+
+def _keep(plan: TruncationPlan, backup: Backup | None) -> None:
+    """Keep what is about to go; there is room for all of it, or nothing is done."""
+    if backup is None or plan.is_noop:
+        return
+    cuts = [each for each in plan.actions if each.action == "truncate"]
+    backup.check_room(sum(each.bytes for each in cuts))
+    files = list_partition(plan.path)
+    going = {each.path for each in plan.actions if each.action == "delete"}
+    for segment in files.segments:
+        if str(segment.log) in going:
+            for path in files_of_segment(segment):
+                backup.keep_file(path)
+    for snapshot in files.snapshots:
+        offset = snapshot.name.base_offset
+        if offset is not None and (plan.whole or offset > plan.log_end_offset):
+            backup.keep_file(snapshot.path)
+    if files.leader_epochs is not None:
+        backup.keep_file(files.leader_epochs)
+    for each in cuts:
+        if plan.position is not None:
+            backup.keep_tail(each.path, plan.position)
+
+
+__all__ = ["TruncationReport", "apply_truncation", "plan_truncation"]

@@ -1,0 +1,170 @@
+"""Cutting a log that nobody holds: the plan, carrying it out, and what stops that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg.errors import (
+    CorruptRecordError,
+    LogLockedError,
+    NotALogError,
+    StalePlanError,
+    UncleanShutdownError,
+)
+from tests.builders import batch, record, write_segment
+from tests.unit.cli.test_retain import everything
+from tests.unit.files.foreign import holding
+
+NOW_MS = 1_760_000_000_000
+CONFIG = kseg.LogConfig(segment_bytes=500)
+LAST = 2**63 - 1
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    """Batches of two records at 0, 2 | 4, 6 | 8, in segments at 0, 4 and 8."""
+    path = tmp_path / "data" / "orders-0"
+    given = [record(bytes(80), timestamp=NOW_MS)] * 2
+    with kseg.Log.open(path, mode="append", create=True, config=CONFIG) as log:
+        for number in range(5):
+            log.append(batch(given), leader_epoch=number // 2)
+    return path
+
+
+def cut(path: Path, offset: int, **how: object) -> kseg.TruncationReport:
+    plan = kseg.plan_truncation(path, offset)
+    return kseg.apply_truncation(plan, config=CONFIG, now_ms=NOW_MS, **how)  # type: ignore[arg-type]
+
+
+def offsets(path: Path) -> list[int]:
+    with kseg.Log.open(path) as log:
+        return [found.offset for found in log.records()]
+
+
+@pytest.mark.parametrize("offset", range(11))
+def test_what_is_planned_is_done(partition: Path, offset: int) -> None:
+    before = everything(partition.parent)
+    plan = kseg.plan_truncation(partition, offset)
+    assert everything(partition.parent) == before
+    sizes = sum(path.stat().st_size for path in partition.glob("*.log"))
+    done = kseg.apply_truncation(plan, config=CONFIG, now_ms=NOW_MS)
+    assert done.plan == plan
+    assert (done.log_start_offset, done.log_end_offset) == (0, offset)
+    assert done.truncated_bytes == sizes - sum(p.stat().st_size for p in partition.glob("*.log"))
+    assert offsets(partition) == list(range(offset // 2 * 2))
+    assert bool(done.kept) is not plan.is_noop
+    with kseg.Log.open(partition, mode="append", config=CONFIG) as log:  # it is clean
+        assert log.log_end_offset == offset // 2 * 2  # nothing on the disk tells of the gap
+
+
+def test_what_goes_is_kept(partition: Path, tmp_path: Path) -> None:
+    before = everything(partition)
+    report = cut(partition, 5, backup_directory=tmp_path / "backup")
+    kept = tmp_path / "backup" / "orders-0"
+    name = f"{8:020d}.log"
+    assert (kept / name).read_bytes() == before[name][0]
+    name = f"{4:020d}.log"
+    assert (kept / f"{name}.from-0").read_bytes() == before[name][0]
+    assert {each.backup for each in report.kept} == {tmp_path / "backup"}
+    assert report.kept_in_backup_bytes > 0
+
+
+def test_nothing_is_kept_if_that_is_said(partition: Path) -> None:
+    assert cut(partition, 5, keep_cut=False).kept == ()
+    assert sorted(os.listdir(partition.parent.parent)) == ["data"]
+
+
+def grow(path: Path) -> None:
+    with kseg.Log.open(path, mode="append", config=CONFIG) as log:
+        log.append(batch([record(timestamp=NOW_MS)]))
+
+
+def one_more(path: Path) -> None:
+    (path / "stranger").write_bytes(b"")
+
+
+@pytest.mark.parametrize("change", [grow, one_more])
+@pytest.mark.parametrize("offset", [5, 10])
+def test_a_plan_for_files_that_have_changed_is_stale(
+    partition: Path, change: object, offset: int
+) -> None:
+    plan = kseg.plan_truncation(partition, offset)
+    change(partition)  # type: ignore[operator]
+    before = everything(partition)
+    with pytest.raises(StalePlanError):
+        kseg.apply_truncation(plan, config=CONFIG)
+    assert everything(partition) == before
+    assert kseg.plan_recovery(partition).clean
+
+
+def unmark(path: Path) -> None:
+    (path.parent / ".kafka_cleanshutdown").unlink()
+
+
+def test_a_log_that_was_not_closed_well_is_left_alone(partition: Path) -> None:
+    unmark(partition)
+    before = everything(partition.parent)
+    with pytest.raises(UncleanShutdownError):
+        cut(partition, 5)
+    assert everything(partition.parent) == before
+
+
+def test_a_log_that_somebody_holds_is_left_alone(partition: Path) -> None:
+    plan = kseg.plan_truncation(partition, 5)
+    with holding(partition.parent), pytest.raises(LogLockedError):
+        kseg.apply_truncation(plan, config=CONFIG)
+    with (
+        kseg.Log.open(partition, mode="append", config=CONFIG),
+        pytest.raises((LogLockedError, StalePlanError)),
+    ):
+        kseg.apply_truncation(kseg.plan_truncation(partition, 5), config=CONFIG)
+    assert offsets(partition) == list(range(10))
+
+
+def test_damage_in_front_of_the_cut_stops_the_plan(partition: Path) -> None:
+    path = partition / f"{4:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[8:12] = (3).to_bytes(4, "big")
+    path.write_bytes(data)
+    with pytest.raises(CorruptRecordError):
+        kseg.plan_truncation(partition, 7)
+
+
+@pytest.mark.parametrize("name", ["a file", "__cluster_metadata-0"])
+def test_what_is_no_log_to_cut_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "a file":
+        path.write_bytes(b"")
+    else:
+        write_segment(path, 0, batch([record()]))
+    with pytest.raises(NotALogError):
+        kseg.plan_truncation(path, 0)
+
+
+def test_a_negative_offset_is_refused(partition: Path) -> None:
+    with pytest.raises(ValueError, match="cannot end at -1"):
+        kseg.plan_truncation(partition, -1)
+
+
+def test_a_plan_reads_as_text(partition: Path) -> None:
+    lines = str(kseg.plan_truncation(partition, 5)).splitlines()
+    assert [line.partition(" ")[0] for line in lines[:2]] == ["delete", "truncate"]
+    assert "offsets 0 to 5" in lines[2]
+    assert str(kseg.plan_truncation(partition, 10)).endswith("nothing to do")
+
+
+@pytest.mark.parametrize("offset", [LAST, LAST - 7])
+def test_a_log_that_takes_all_offsets_is_cut(tmp_path: Path, offset: int) -> None:
+    given = [record(timestamp=NOW_MS)]
+    parts = [batch(given * 2, base_offset=LAST - 7), batch(given, base_offset=LAST)]
+    path = write_segment(tmp_path / "data" / "orders-0", LAST - 7, *parts).parent
+    report = cut(path, offset)
+    end = min(offset, LAST - 5)  # behind the batch in front, where that stays
+    assert report.log_end_offset == end
+    assert any(each.kept.read_bytes().endswith(parts[1]) for each in report.kept)
+    with kseg.Log.open(path, mode="append", config=CONFIG) as log:
+        assert log.log_end_offset == end
