@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kseg._kernels import keymap as _keymap
+from kseg.format import key_hashes as _keymap
 
 if TYPE_CHECKING:
     import numpy.typing as npt

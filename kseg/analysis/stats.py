@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kseg import Segment
 from kseg.analysis.sketches import DistinctCount, KeyCounter, KeyTotals, SizeHistogram, TopKey
 from kseg.analysis.summary import Summary
 from kseg.analysis.units import Unit, UnitKind, plan
@@ -27,7 +28,6 @@ from kseg.analysis.units_run import run_units, skipped_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.log.log import Log
-from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from kseg.analysis.units_run import OnError

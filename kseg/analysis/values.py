@@ -7,7 +7,7 @@ from typing import Any
 
 from kseg.analysis.findings import Finding
 from kseg.files.names import Unreadable
-from kseg.log.recovery.lost import Lost
+from kseg.log.recovery import Lost
 
 SCHEMA = "kseg.verify/1"
 

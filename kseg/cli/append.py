@@ -30,7 +30,7 @@ from kseg.log.sub_directories import refuse_cluster_metadata
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kseg.log.writer.append_result import AppendResult
+    from kseg import AppendResult
 
 _CODECS = [codec.label for codec in Compression]
 _DEFAULT = AppendOptions()

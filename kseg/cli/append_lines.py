@@ -20,9 +20,9 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from kseg._kernels import lines as _lines
 from kseg.constants import NO_TIMESTAMP
 from kseg.errors import InvalidRecordError, LimitExceededError
+from kseg.format import lines as _lines
 from kseg.format.encode import encode_batches
 from kseg.format.join import join_rows
 from kseg.format.options import BatchOptions

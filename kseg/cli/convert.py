@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import json_option, on_corrupt_option
@@ -29,7 +30,6 @@ from kseg.files.names import PathKind, parse_name
 from kseg.files.whole_file import whole_file
 from kseg.format.convert import BATCH_BYTES, Converter, Target
 from kseg.format.header import stop_error
-from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from kseg.files.log_file import Tile

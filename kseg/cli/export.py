@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kseg import Segment
 from kseg.cli import output
 from kseg.cli.export_files import EXTENSIONS, Look, open_target
 from kseg.cli.failures import Exit, complain, one_line
@@ -29,8 +30,7 @@ from kseg.cli.rows import RECORD_FIELDS
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind
 from kseg.log.log import Log
-from kseg.log.reader.overlaps import first_offsets
-from kseg.log.segment.reader import Segment
+from kseg.log.reader import first_offsets
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from kseg import Segment
 from kseg.analysis.summary import Summary
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
@@ -18,7 +19,6 @@ from kseg.cli.paths import partitions as partitions_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import KnownPath, PathKind
 from kseg.log.log import Log
-from kseg.log.segment.reader import Segment
 
 
 @click.command()

@@ -13,7 +13,7 @@ from kseg.cli.paths import partitions as partitions_of
 from kseg.log.log import Log
 
 if TYPE_CHECKING:
-    from kseg.log.segment.reader import BatchLocation
+    from kseg.log.segment import BatchLocation
 
 
 @click.command()

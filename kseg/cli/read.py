@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from kseg import Segment
 from kseg.cli import output
 from kseg.cli.batches import tail_of
 from kseg.cli.failures import tell_replaced
@@ -34,13 +35,12 @@ from kseg.cli.standard_streams import ReaderGone
 from kseg.errors import NotALogError
 from kseg.files.names import KnownPath, PathKind
 from kseg.log.log import Log
-from kseg.log.reader.overlaps import believed_end
-from kseg.log.segment.reader import Segment
+from kseg.log.reader import believed_end
 
 if TYPE_CHECKING:
     from kseg.cli.selected import Mask
     from kseg.format.values import RecordColumns
-    from kseg.log.reader.version import SegmentInfo
+    from kseg.log.reader import SegmentInfo
 
 
 @click.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kseg._kernels import text as _text
+from kseg.format import text as _text
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg._kernels import text as _text
 from kseg.cli.escapes import csv_field, json_string
 from kseg.constants import Compression, ControlType, TimestampType
+from kseg.format import text as _text
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -36,9 +36,7 @@ from kseg.errors import KsegError, NotALogError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kseg.spark.jobs.compaction import CompactionResult
-    from kseg.spark.jobs.export import ExportResult
-    from kseg.spark.jobs.reindex import ReindexResult
+    from kseg.spark.jobs import CompactionResult, ExportResult, ReindexResult
 
     Progress = Callable[[int, int], None]
 
@@ -102,7 +100,7 @@ def spark() -> None:
 def _session(cores: int, verb: str) -> Iterator[tuple[SparkSession, Progress | None]]:
     """A Spark, and what draws progress if somebody can see it."""
     from kseg.spark.demo import quiet_spark
-    from kseg.spark.jobs.running import error_of
+    from kseg.spark.jobs import error_of
 
     with quiet_spark(cores) as session, output.progress(f"spark {verb}", 0) as bar:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -280,9 +278,11 @@ def export(
     source |= {"isolation": isolation, "onCorrupt": "skip" if on_corrupt == "skip" else "fail"}
     with _session(cores, "export") as (session, progress):
         from kseg.spark import jobs
-        from kseg.spark.jobs.export import FIELDS
+        from kseg.spark.jobs import EXPORT_FIELDS
 
-        names = FIELDS if fields is None else tuple(name.strip() for name in fields.split(","))
+        names = (
+            EXPORT_FIELDS if fields is None else tuple(name.strip() for name in fields.split(","))
+        )
         written = jobs.export(
             session,
             chosen,
@@ -396,7 +396,7 @@ def reindex(
 
     As 'kseg reindex', over many data directories. Changes nothing without --apply.
     """
-    from kseg.log.recovery.reindex import KINDS
+    from kseg.log.recovery import KINDS
 
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")
@@ -406,7 +406,7 @@ def reindex(
     config = config_of(settings)
     with _session(cores, "reindex") as (session, progress):
         from kseg.spark import jobs
-        from kseg.spark.jobs.reindex import ReindexOptions
+        from kseg.spark.jobs import ReindexOptions
 
         options = ReindexOptions(
             kinds=tuple(kind for kind in KINDS if not kinds or kind.value in kinds),

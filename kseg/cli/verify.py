@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kseg.analysis.findings import Finding
     from kseg.analysis.values import Report
     from kseg.files.mapping import Mapping
-    from kseg.log.recovery.lost import Lost
+    from kseg.log.recovery import Lost
 
 
 @click.command()

@@ -30,7 +30,7 @@ from kseg.files.whole_file import whole_file
 from kseg.format.header import STOP_CODES
 
 if TYPE_CHECKING:
-    from kseg.log.segment.reader import Segment
+    from kseg import Segment
     from kseg.spark.options import SourceOptions
     from kseg.spark.plan import Split
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from kseg import Segment
 from kseg.analysis.summary import Summary, codec_label
 from kseg.errors import KsegError
-from kseg.log.segment.reader import Segment
 from kseg.spark.damage import Damage, check_size, fault, named, passing_over
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import Split

@@ -23,6 +23,7 @@ from typing import Final
 
 import numpy as np
 
+from kseg import Segment
 from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files.log_file import LogFile
@@ -30,9 +31,7 @@ from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex, TimeIndexEntry
 from kseg.format.header import BatchHeader
 from kseg.log.log import Log
-from kseg.log.reader.aborted import AbortedRanges, aborted_ranges
-from kseg.log.reader.overlaps import believed_end
-from kseg.log.segment.reader import Segment
+from kseg.log.reader import AbortedRanges, aborted_ranges, believed_end
 from kseg.spark.filters import Narrowing
 from kseg.spark.listing import LogEntry, SegmentEntry, highest
 from kseg.spark.options import SourceOptions

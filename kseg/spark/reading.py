@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from kseg import Segment
 from kseg.errors import CorruptIndexError, KsegError
 from kseg.format.header import BatchTable
-from kseg.log.segment.reader import Segment
 from kseg.spark.damage import Damage, check_size, fault, named, passing_over, report
 from kseg.spark.modes import batch_rows, segment_rows
 from kseg.spark.options import SourceOptions

@@ -25,7 +25,7 @@ from kseg.format.encoded import EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.log.adopt import StagedSegment
 from kseg.log.config import LogConfig
-from kseg.log.segment.writer import SegmentWriter
+from kseg.log.segment import SegmentWriter
 from kseg.spark.sink_options import SinkOptions
 from kseg.spark.topics import PARTITION_MAX, check_topic_name
 

@@ -18,11 +18,11 @@ from typing import Final
 
 import numpy as np
 
+from kseg import Segment
 from kseg.constants import StopReason
 from kseg.errors import OffsetOutOfRangeError
 from kseg.format.header import BatchTable
 from kseg.log.log import Log
-from kseg.log.segment.reader import Segment
 from kseg.spark.admission import Advance, Amount, without_hints
 from kseg.spark.damage import named
 from kseg.spark.listing import LogEntry, SegmentEntry, list_logs

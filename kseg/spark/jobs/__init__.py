@@ -14,10 +14,26 @@ Importing this module imports no pyspark.
 
 from __future__ import annotations
 
-from kseg.spark.jobs.compaction import compaction
-from kseg.spark.jobs.export import export
-from kseg.spark.jobs.reindex import reindex
-from kseg.spark.jobs.stats import stats
-from kseg.spark.jobs.verify import verify
+from kseg.spark.jobs.compaction import CompactionResult, compaction
+from kseg.spark.jobs.export import FIELDS as EXPORT_FIELDS
+from kseg.spark.jobs.export import ExportResult, export
+from kseg.spark.jobs.reindex import ReindexOptions, ReindexResult, reindex
+from kseg.spark.jobs.running import error_of
+from kseg.spark.jobs.stats import StatsResult, stats
+from kseg.spark.jobs.verify import VerifyResult, verify
 
-__all__ = ["compaction", "export", "reindex", "stats", "verify"]
+__all__ = [
+    "EXPORT_FIELDS",
+    "CompactionResult",
+    "ExportResult",
+    "ReindexOptions",
+    "ReindexResult",
+    "StatsResult",
+    "VerifyResult",
+    "compaction",
+    "error_of",
+    "export",
+    "reindex",
+    "stats",
+    "verify",
+]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kseg._kernels import keymap as _keymap
+from kseg.format import key_hashes as _keymap
 from kseg.spark.damage import Damage, passing_over, report
 from kseg.spark.jobs.job_directory import open_job
 from kseg.spark.jobs.running import error_of, rows_of, splits_of, watched

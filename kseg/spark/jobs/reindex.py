@@ -14,6 +14,7 @@ from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Final
 
+from kseg import ReindexPlan, apply_reindex, plan_reindex
 from kseg.errors import NotALogError
 from kseg.files import io
 from kseg.files.names import (
@@ -24,9 +25,7 @@ from kseg.files.names import (
 )
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
-from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.overlay import Action, look_at
-from kseg.log.recovery.reindex import KINDS, LogFault, ReindexPlan, apply_reindex, plan_reindex
+from kseg.log.recovery import KINDS, Action, Backup, LogFault, look_at
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.running import run

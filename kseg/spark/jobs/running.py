@@ -33,7 +33,7 @@ import pyarrow as pa
 from kseg import errors
 from kseg.analysis.units import Unit, UnitKind
 from kseg.errors import KsegError
-from kseg.log.recovery.overlay import look_at
+from kseg.log.recovery import look_at
 from kseg.spark.jobs.job_directory import (
     Item,
     finished,

@@ -1,0 +1,33 @@
+"""JSON lines as columns: the kernel that parses them, and what it calls the columns."""
+
+from __future__ import annotations
+
+from kseg._kernels.lines import (
+    BASE64,
+    BINARY_COLUMNS,
+    DEPTH_MAX,
+    HEADER_BYTES_MIN,
+    HEADER_NAME,
+    HEADER_VALUE,
+    HEX,
+    KEY,
+    UTF8,
+    VALUE,
+    LinesEnd,
+    parse_lines,
+)
+
+__all__ = [
+    "BASE64",
+    "BINARY_COLUMNS",
+    "DEPTH_MAX",
+    "HEADER_BYTES_MIN",
+    "HEADER_NAME",
+    "HEADER_VALUE",
+    "HEX",
+    "KEY",
+    "UTF8",
+    "VALUE",
+    "LinesEnd",
+    "parse_lines",
+]

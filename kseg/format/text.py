@@ -1,0 +1,45 @@
+"""Rows of columns as JSON lines, CSV or text: the kernel that writes them, its codes."""
+
+from __future__ import annotations
+
+from kseg._kernels.text import (
+    BASE64,
+    BYTES,
+    CSV,
+    ENUM,
+    EXACT,
+    HEADERS,
+    HEX,
+    INT,
+    NESTED,
+    RAW,
+    TEXT,
+    TIME,
+    UTF8,
+    BytesEnd,
+    RowsEnd,
+    count_not_utf8,
+    encode_bytes,
+    write_rows,
+)
+
+__all__ = [
+    "BASE64",
+    "BYTES",
+    "CSV",
+    "ENUM",
+    "EXACT",
+    "HEADERS",
+    "HEX",
+    "INT",
+    "NESTED",
+    "RAW",
+    "TEXT",
+    "TIME",
+    "UTF8",
+    "BytesEnd",
+    "RowsEnd",
+    "count_not_utf8",
+    "encode_bytes",
+    "write_rows",
+]
