@@ -14,7 +14,7 @@ ARGS ?=
 help:
 	@echo 'make demo      the tour: a real log verified, shown, decoded, and read through Spark'
 	@echo 'make test      the tests          make test-all   the slow ones too'
-	@echo 'make clusters  the tests on clusters of processes, some of which are killed'
+	@echo 'make clusters  the tests on clusters of processes, some killed, and on a broker'
 	@echo 'make build     kernels in place   make debug      kernels with bounds checks, unoptimised'
 	@echo 'make lint      every style check  make dist       sdist and wheel, checked, in dist/'
 	@echo 'make fuzz      mutated bytes for SECONDS=60; make asan: the same under the sanitizers'
@@ -29,12 +29,12 @@ test: machine $(VENV)/.built $(VENV)/.with-test
 	$(PYTEST) $(ARGS)
 
 test-all: machine $(VENV)/.built $(VENV)/.with-test
-	$(PYTEST) -m 'not cluster' $(ARGS)
+	$(PYTEST) -m 'not cluster and not broker' $(ARGS)
 
 # Side by side: much of the time of either goes into waiting for what it has started.
-CLUSTERS := tests/spark/test_cluster.py tests/spark/test_sink.py
+CLUSTERS := tests/spark/test_cluster.py tests/spark/test_sink.py tests/interop/broker
 clusters: machine $(VENV)/.built $(VENV)/.with-test
-	$(PYTEST) -m cluster $(CLUSTERS) $(ARGS)
+	$(PYTEST) -m 'cluster or broker' $(CLUSTERS) $(ARGS)
 
 build: $(VENV)/.built $(VENV)/.with-speed
 

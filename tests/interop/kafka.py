@@ -45,10 +45,12 @@ def prepare(release: str, driver: str | None = None) -> str:
     if missing:
         raise UnavailableError(f"not on PATH: {', '.join(missing)} (apt-get install maven)")
     era = "old" if release.startswith("0.") else "current"
-    pom, folder = JAVA / era / "pom.xml", JAVA / (driver or era)
+    folder = JAVA / (driver or era)
+    own = (folder / "pom.xml").exists() and folder.name != era
+    pom = (folder if own else JAVA / era) / "pom.xml"
     sources = [JAVA / "Pipe.java", *sorted(folder.glob("*.java"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, pom]))
-    jars = BUILT / release / "jars"
+    jars = BUILT / release / (f"jars-{folder.name}" if own else "jars")
     classes = BUILT / release / f"classes-{digest.hexdigest()[:12]}"
     if not (jars / ".complete").exists():
         _run(

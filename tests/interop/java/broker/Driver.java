@@ -1,0 +1,203 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ListOffsetsOptions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.IsolationLevel;
+import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** Kafka's own clients before a running broker, whose address is "bootstrap" in each request. */
+public final class Driver {
+    private static final long SECONDS_MAX = 30;
+
+    private Driver() { }
+
+    public static void main(String[] args) throws IOException {
+        Pipe.serve(Map.of(
+            "create", Driver::create, "leaders", Driver::leaders, "configure", Driver::configure,
+            "offsets", Driver::offsets, "produce", Driver::produce, "consume", Driver::consume));
+    }
+
+    private static Properties settings(JsonNode request) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", request.get("bootstrap").asText());
+        request.path("client").fields().forEachRemaining(
+            each -> settings.put(each.getKey(), each.getValue().asText()));
+        return settings;
+    }
+
+    private static TopicPartition partition(JsonNode request) {
+        return new TopicPartition(request.get("topic").asText(), request.path("partition").asInt());
+    }
+
+    private static <T> T done(KafkaFuture<T> future) throws Exception {
+        return future.get(SECONDS_MAX, TimeUnit.SECONDS);
+    }
+
+    private static Map<String, String> texts(JsonNode fields) {
+        Map<String, String> texts = new HashMap<>();
+        fields.fields().forEachRemaining(
+            each -> texts.put(each.getKey(), each.getValue().asText()));
+        return texts;
+    }
+
+    // ---- topics ------------------------------------------------------------------------------
+
+    /** A topic of as many "partitions", with its "configs". */
+    private static void create(JsonNode request, ObjectNode answer) throws Exception {
+        try (Admin admin = Admin.create(settings(request))) {
+            NewTopic topic = new NewTopic(request.get("topic").asText(),
+                Optional.of(request.path("partitions").asInt(1)), Optional.of((short) 1));
+            done(admin.createTopics(List.of(topic.configs(texts(request.path("configs"))))).all());
+        }
+    }
+
+    /** The node that leads each partition, null for none. */
+    private static void leaders(JsonNode request, ObjectNode answer) throws Exception {
+        String topic = request.get("topic").asText();
+        ArrayNode leaders = answer.putArray("leaders");
+        try (Admin admin = Admin.create(settings(request))) {
+            done(admin.describeTopics(List.of(topic)).allTopicNames()).get(topic).partitions()
+                .forEach(each -> leaders.add(each.leader() == null ? null : each.leader().id()));
+        }
+    }
+
+    private static void configure(JsonNode request, ObjectNode answer) throws Exception {
+        List<AlterConfigOp> changes = new ArrayList<>();
+        texts(request.path("configs")).forEach((name, value) -> changes.add(
+            new AlterConfigOp(new ConfigEntry(name, value), AlterConfigOp.OpType.SET)));
+        ConfigResource topic =
+            new ConfigResource(ConfigResource.Type.TOPIC, request.get("topic").asText());
+        try (Admin admin = Admin.create(settings(request))) {
+            done(admin.incrementalAlterConfigs(Map.of(topic, changes)).all());
+        }
+    }
+
+    /** Offset and timestamp for each of "specs": "earliest", "latest", "max", or a time. */
+    private static void offsets(JsonNode request, ObjectNode answer) throws Exception {
+        ListOffsetsOptions options = new ListOffsetsOptions(committed(request)
+            ? IsolationLevel.READ_COMMITTED : IsolationLevel.READ_UNCOMMITTED);
+        ArrayNode found = answer.putArray("offsets");
+        try (Admin admin = Admin.create(settings(request))) {
+            for (JsonNode spec : request.get("specs")) {
+                OffsetSpec asked = switch (spec.asText()) {
+                    case "earliest" -> OffsetSpec.earliest();
+                    case "latest" -> OffsetSpec.latest();
+                    case "max" -> OffsetSpec.maxTimestamp();
+                    default -> OffsetSpec.forTimestamp(spec.asLong());
+                };
+                var info = done(admin.listOffsets(Map.of(partition(request), asked), options)
+                    .partitionResult(partition(request)));
+                found.addArray().add(info.offset()).add(info.timestamp());
+            }
+        }
+    }
+
+    private static boolean committed(JsonNode request) {
+        return request.path("isolation").asText().equals("read_committed");
+    }
+
+    // ---- records -----------------------------------------------------------------------------
+
+    /**
+     * Send "groups", each as few batches as hold it. With "transactional_id" each is a transaction
+     * that ends as its "end" says: "commit" or "abort".
+     */
+    private static void produce(JsonNode request, ObjectNode answer) throws Exception {
+        Properties settings = settings(request);
+        settings.putIfAbsent("linger.ms", "60000");
+        String transactional = request.path("transactional_id").asText(null);
+        if (transactional != null) settings.put("transactional.id", transactional);
+        ArrayNode offsets = answer.putArray("offsets");
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(
+                settings, new ByteArraySerializer(), new ByteArraySerializer())) {
+            if (transactional != null) producer.initTransactions();
+            for (JsonNode group : request.get("groups")) {
+                if (transactional != null) producer.beginTransaction();
+                send(producer, partition(request), group.get("records"), offsets.addArray());
+                if (transactional == null) continue;
+                if (group.path("end").asText("commit").equals("commit")) {
+                    producer.commitTransaction();
+                } else {
+                    producer.abortTransaction();
+                }
+            }
+        }
+    }
+
+    private static void send(KafkaProducer<byte[], byte[]> producer, TopicPartition partition,
+            JsonNode records, ArrayNode offsets) throws Exception {
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (JsonNode record : records) {
+            List<Header> headers = new ArrayList<>();
+            for (JsonNode pair : record.path("headers")) {
+                headers.add(new RecordHeader(pair.get(0).asText(), Pipe.bytes(pair.get(1))));
+            }
+            JsonNode time = record.path("timestamp");
+            sent.add(producer.send(new ProducerRecord<>(partition.topic(), partition.partition(),
+                time.isNumber() ? time.asLong() : null, Pipe.bytes(record.get("key")),
+                Pipe.bytes(record.get("value")), headers)));
+        }
+        producer.flush();
+        for (Future<RecordMetadata> each : sent) offsets.add(each.get().offset());
+    }
+
+    /** Every record of the partition that "isolation" lets see. */
+    private static void consume(JsonNode request, ObjectNode answer) {
+        Properties settings = settings(request);
+        settings.put("isolation.level", committed(request) ? "read_committed" : "read_uncommitted");
+        settings.put("auto.offset.reset", "none");
+        settings.put("enable.auto.commit", "false");
+        TopicPartition partition = partition(request);
+        ArrayNode records = answer.putArray("records");
+        long deadline = System.currentTimeMillis() + SECONDS_MAX * 1_000;
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(
+                settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
+            long end = consumer.endOffsets(List.of(partition)).get(partition);
+            while (consumer.position(partition) < end && System.currentTimeMillis() < deadline) {
+                consumer.poll(Duration.ofMillis(200)).forEach(each -> told(each, records));
+            }
+            answer.put("complete", consumer.position(partition) >= end);
+        }
+    }
+
+    private static void told(ConsumerRecord<byte[], byte[]> record, ArrayNode records) {
+        ArrayNode told = records.addArray().add(record.offset()).add(record.timestamp());
+        told.add(binary(record.key())).add(binary(record.value()));
+        ArrayNode headers = told.addArray();
+        record.headers().forEach(
+            each -> headers.addArray().add(each.key()).add(binary(each.value())));
+    }
+
+    private static JsonNode binary(byte[] value) {
+        return Pipe.binary(value == null ? null : ByteBuffer.wrap(value));
+    }
+}
