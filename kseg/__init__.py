@@ -108,14 +108,14 @@ _HOMES: Final = {
     "kseg.log.writer.retention": ("RetentionPlan", "RetentionReport"),
     "kseg.log.writer.truncate": ("TruncationPlan",),
 }
-_MODULES = ("analysis", "arrow", "spark")
+_MODULES = ("analysis", "arrow", "internal", "spark")
 
 _names, _load = door(__name__, _HOMES)
 __all__ = [*_names, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name, or one of the modules `analysis`, `arrow` and `spark`, on first use."""
+    """Load a public name, or one of the public modules, on first use."""
     return import_module(f"kseg.{name}") if name in _MODULES else _load(name)
 
 

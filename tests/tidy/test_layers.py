@@ -11,7 +11,7 @@ import pytest
 from tests.tidy import tree
 
 KSEG = tree.ROOT / "kseg"
-LAYERED = {"cli", "spark", "analysis", "log", "files", "arrow", "format"} | {
+LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "arrow", "format"} | {
     "extras",
     "errors",
     "constants",
@@ -28,7 +28,7 @@ CHANGING = {"truncate", "ftruncate", "fsync", "fdatasync", "sync", "posix_falloc
 COPYING = {"copy", "copy2", "copyfile", "copytree", "copystat", "copymode", "move", "rmtree"}
 SEALED = [
     path
-    for part in ("format", "files", "log", "analysis")
+    for part in ("format", "internal", "files", "log", "analysis")
     for path in tree.files(".py", folders=(f"kseg/{part}",))
     if tree.name(path) not in DOORS
 ]

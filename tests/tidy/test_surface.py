@@ -16,7 +16,7 @@ from kseg import errors
 from tests.tidy import tree
 
 HEAVY = {"numpy", "pyarrow", "pyspark", "pandas", "rich", "click"}
-PUBLIC_MODULES = ("kseg", "kseg.arrow", "kseg.spark")
+PUBLIC_MODULES = ("kseg", "kseg.arrow", "kseg.internal", "kseg.spark")
 
 
 def modules_loaded_by(statement: str) -> set[str]:

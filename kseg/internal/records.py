@@ -1,0 +1,189 @@
+"""One record of an internal topic: the frame around its messages, then the messages.
+
+    coordinator   key: int16 type, message; value: int16 version, message; no value: a tombstone
+    metadata      value: uvarint frame (1), uvarint type, uvarint version, message, no byte more
+
+Coordinator topics may have bytes behind a message, which Kafka ignores.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from kseg.errors import InvalidRecordError
+from kseg.internal.cursor import Cursor
+from kseg.internal.schemas import RecordType, load, message_reader, topic_schema
+
+_INT16: Final = struct.Struct(">h")
+_INT16_MAX: Final = 2**15 - 1
+_COORDINATOR: Final = "coordinator"
+_FRAME_VERSION: Final = 1
+
+#: What a message is as a value: its fields by name, with Kafka's names.
+Fields = dict[str, Any]
+
+
+class InternalTopic(StrEnum):
+    """The topics whose records are known."""
+
+    OFFSETS = "__consumer_offsets"
+    TRANSACTIONS = "__transaction_state"
+    SHARE = "__share_group_state"
+    METADATA = "__cluster_metadata"
+    REMOTE = "__remote_log_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class InternalRecord:
+    """A record of an internal topic.
+
+    Attributes:
+        topic: whose.
+        type: id of the record's type; None if a newer frame hides it.
+        name: of the type, as Kafka's dump prints it; None for a type that is not known.
+        version: of the value's layout; None for a tombstone, and where it could not be told.
+        key: fields of the key by name, or its bytes as they are. In the metadata topics a key says
+            nothing, and is handed on as it is.
+        value: fields of the value by name, or its bytes as they are; None for a tombstone.
+        reason: why key or value are bytes: a type or a version that is not known; None else.
+    """
+
+    topic: InternalTopic
+    type: int | None
+    name: str | None
+    version: int | None
+    key: Fields | bytes | None
+    value: Fields | bytes | None
+    reason: str | None = None
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the record says that what its key names is gone."""
+        return self.value is None
+
+
+def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord:
+    """Read one record of an internal topic.
+
+    Args:
+        topic: its name, or an `InternalTopic`.
+        key: of the record, as the log has it.
+        value: likewise.
+
+    Returns:
+        The record; with raw bytes and a reason where its type or version is not known.
+
+    Raises:
+        ValueError: the topic is none of Kafka's internal ones.
+        InvalidRecordError: the bytes are not what their schema says; `position` is counted from the
+            start of the key, or of the value.
+
+    Source: Kafka `CoordinatorRecordSerde`, `AbstractApiMessageSerde`.
+    """
+    known = topic_schema(topic)
+    if known.frame == _COORDINATOR:
+        return _decode_coordinator(InternalTopic(topic), key, value)
+    return _decode_metadata(InternalTopic(topic), key, value)
+
+
+def _decode_coordinator(
+    topic: InternalTopic, key: bytes | None, value: bytes | None
+) -> InternalRecord:
+    if key is None:
+        raise InvalidRecordError("the key: there is none")
+    cursor = Cursor(key, "key")
+    kind: int = cursor.unpack(_INT16, "the type")
+    known = topic_schema(topic).types.get(kind)
+    if known is None:
+        reason = f"type {kind} is not known"
+        return InternalRecord(topic, kind, None, None, key, value, reason)
+    assert known.key is not None
+    fields: Fields = message_reader(known.key, 0)(cursor)
+    if value is None:
+        return InternalRecord(topic, kind, known.name, None, fields, None)
+    cursor = Cursor(value, "value")
+    version: int = cursor.unpack(_INT16, "the version")
+    reason = _unknown_version(known, version)
+    if reason:
+        return InternalRecord(topic, kind, known.name, version, fields, value, reason)
+    content: Fields = message_reader(known.value, version)(cursor)
+    _decode_embedded(known.value, content)
+    return InternalRecord(topic, kind, known.name, version, fields, content)
+
+
+def _decode_metadata(
+    topic: InternalTopic, key: bytes | None, value: bytes | None
+) -> InternalRecord:
+    if value is None:
+        raise InvalidRecordError("the value: there is none")
+    cursor = Cursor(value, "value")
+    frame = _header(cursor, "the version of the frame")
+    if frame != _FRAME_VERSION:
+        reason = f"frame version {frame} is not known"
+        return InternalRecord(topic, None, None, None, key, value, reason)
+    kind, version = _header(cursor, "the type"), _header(cursor, "the version")
+    known = topic_schema(topic).types.get(kind)
+    if known is None:
+        reason = f"type {kind} is not known"
+        return InternalRecord(topic, kind, None, version, key, value, reason)
+    reason = _unknown_version(known, version)
+    if reason:
+        return InternalRecord(topic, kind, known.name, version, key, value, reason)
+    content: Fields = message_reader(known.value, version)(cursor)
+    if cursor.left:
+        raise cursor.error(f"{cursor.left} bytes are left over behind {known.name}")
+    return InternalRecord(topic, kind, known.name, version, key, content)
+
+
+def _header(cursor: Cursor, what: str) -> int:
+    """A number in front of a message of the metadata topics."""
+    start = cursor.position
+    number = cursor.uvarint(what)
+    if not 0 <= number <= _INT16_MAX:
+        cursor.position = start
+        raise cursor.error(f"{what} is {number}, and 0 to {_INT16_MAX} is allowed")
+    return number
+
+
+def _unknown_version(known: RecordType, version: int) -> str:
+    """Why a value stays as it is; nothing if its layout is known."""
+    lowest, highest = known.versions
+    if lowest <= version <= highest:
+        return ""
+    return f"version {version} of {known.name} is not known, only {lowest} to {highest}"
+
+
+def _decode_embedded(message: str, content: Fields) -> None:
+    """Put values in the place of messages that a message carries as bytes, where they are sound."""
+    rule = load()["embedded"].get(message)
+    if rule is None or any(content[name] != wanted for name, wanted in rule["when"].items()):
+        return
+    for item in content[rule["in"]]:
+        for name, inner in rule["fields"].items():
+            item[name] = _embedded(inner, item[name])
+
+
+def _embedded(message: str, data: bytes) -> Fields | bytes:
+    """A message behind its version; the bytes as they are if they cannot be read.
+
+    Clients write these, newer ones than the broker too: a version above the highest is read as far
+    as the highest goes, and what lies behind is ignored; but its structs are not known.
+
+    Source: Kafka `ConsumerProtocol.deserializeSubscription`, `deserializeAssignment`.
+    """
+    cursor = Cursor(data, "value")
+    highest = max(int(each) for each in load()["messages"][message])
+    try:
+        version: int = cursor.unpack(_INT16, "the version")
+        fields: Fields = message_reader(message, min(max(version, 0), highest))(cursor)
+    except InvalidRecordError:
+        return data
+    return data if version > highest and _has_structs(fields) else fields
+
+
+def _has_structs(fields: Fields) -> bool:
+    arrays = (each for each in fields.values() if isinstance(each, tuple))
+    return any(isinstance(item, dict) for each in arrays for item in each)

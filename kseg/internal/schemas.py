@@ -1,0 +1,278 @@
+"""Schemas of messages, compiled into readers: `schemas.json` is read and compiled on first use.
+
+A reader takes a cursor to the end of one value. Its nesting is that of its schema, which has no
+recursion; what a count or a length says is held against the bytes that are left, so that a value
+takes memory in proportion to the bytes that it lies in, whatever they say.
+
+| type | read as |
+|---|---|
+| int8 .. int64, uint16, uint32, float64, bool | a number, a truth |
+| uuid | `uuid.UUID`; zero where there is none |
+| string, bytes and their compact forms | `str` (bad UTF-8 becomes U+FFFD), `bytes`, or None |
+| array, compact_array | a tuple, or None |
+| struct | a dict: names as Kafka's JSON has them, every field of the version, or None |
+
+A tagged field that is not there has its default. An unknown tag is skipped.
+
+Source: Kafka's message generator (`MessageDataGenerator`), KIP-482.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pkgutil
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Final
+from uuid import UUID
+
+from kseg.internal.cursor import Cursor
+
+#: From a cursor to one value.
+Reader = Callable[[Cursor], Any]
+#: How many bytes, or items, there are; negative for a null.
+Length = Callable[[Cursor], int]
+Schema = Mapping[str, Any]
+
+_NUMBERS: Final = {
+    "int8": struct.Struct(">b"),
+    "int16": struct.Struct(">h"),
+    "int32": struct.Struct(">i"),
+    "int64": struct.Struct(">q"),
+    "uint16": struct.Struct(">H"),
+    "uint32": struct.Struct(">I"),
+    "float64": struct.Struct(">d"),
+    "bool": struct.Struct(">?"),
+}
+_UUID_BYTES: Final = 16
+#: What tells the length of a type of variable size: a number, or a varint of one more.
+_LENGTHS: Final = {"string": "int16", "bytes": "int32", "array": "int32"}
+_COMPACT: Final = "compact_"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """One type of record in a topic.
+
+    Attributes:
+        type: its id.
+        name: as Kafka's dump prints it, such as OFFSET_COMMIT.
+        key: the message in its key; None where keys say nothing.
+        value: the message in its value.
+        versions: of the value that are known, the last one included.
+    """
+
+    type: int
+    name: str
+    key: str | None
+    value: str
+    versions: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSchema:
+    """What a topic holds: the frame around its messages, and its record types by id."""
+
+    frame: str
+    types: Mapping[int, RecordType]
+
+
+@cache
+def load() -> Schema:
+    """The file, as it is."""
+    data = pkgutil.get_data("kseg.internal", "schemas.json")
+    assert data is not None  # the package has it
+    schemas: Schema = json.loads(data)
+    return schemas
+
+
+@cache
+def topic_schema(topic: str) -> TopicSchema:
+    """What a topic holds.
+
+    Raises:
+        ValueError: it is none of Kafka's internal topics.
+    """
+    found = load()["topics"].get(topic)
+    if found is None:
+        raise ValueError(f"{topic!r} is none of {', '.join(load()['topics'])}")
+    types = (
+        RecordType(
+            each["type"],
+            each["name"],
+            each.get("key"),
+            each["value"],
+            tuple(each["value_versions"]),
+        )
+        for each in found["records"]
+    )
+    return TopicSchema(found["frame"], {each.type: each for each in types})
+
+
+@cache
+def message_reader(name: str, version: int) -> Reader:
+    """What reads one version of a message.
+
+    Raises:
+        KeyError: there is no such message or version.
+    """
+    schema = load()["messages"][name][str(version)]
+    return _struct(schema["fields"], flexible=schema["flexible"])
+
+
+# ---- structs -------------------------------------------------------------------------------------
+
+
+def _struct(fields: list[Schema], *, flexible: bool) -> Reader:
+    """What reads a struct: its fields in order, then its tagged section."""
+    plain = tuple((each["name"], _field(each, flexible)) for each in fields if "tag" not in each)
+    tagged = {
+        each["tag"]: (each["name"], _field(each, flexible)) for each in fields if "tag" in each
+    }
+    defaults = {each["name"]: _default(each) for each in fields if "tag" in each}
+
+    def read(cursor: Cursor) -> dict[str, Any]:
+        value = {name: reader(cursor) for name, reader in plain}
+        if flexible:
+            for name, default in defaults.items():
+                value[name] = dict(default) if isinstance(default, dict) else default
+            _read_tags(cursor, tagged, value)
+        return value
+
+    return read
+
+
+def _read_tags(
+    cursor: Cursor, tagged: Mapping[int, tuple[str, Reader]], value: dict[str, Any]
+) -> None:
+    """Read a tagged section; each tag has two bytes at least, so a count cannot lie for long."""
+    for _ in range(cursor.uvarint("the number of tags")):
+        tag = cursor.uvarint("a tag")
+        size = cursor.uvarint("the size of a tag")
+        if not 0 <= size <= cursor.left:
+            raise cursor.error(f"tag {tag} has {size} bytes, {cursor.left} are left")
+        after, end = cursor.position + size, cursor.end
+        if tag in tagged:
+            name, reader = tagged[tag]
+            cursor.end = after
+            value[name] = reader(cursor)
+            if cursor.left:
+                raise cursor.error(f"{cursor.left} bytes are left over in tag {tag}, {name}")
+            cursor.end = end
+        cursor.position = after
+
+
+def _field(field: Schema, flexible: bool) -> Reader:
+    reader = _reader(field, flexible)
+    if field.get("null_mark"):
+        return partial(_read_marked, mark=field["null_mark"], name=field["name"], reader=reader)
+    return reader
+
+
+def _read_marked(cursor: Cursor, *, mark: str, name: str, reader: Reader) -> Any:
+    """A struct that may be null, behind the mark that says so."""
+    if mark == "varint":
+        there = cursor.uvarint(name) != 0
+    else:
+        there = cursor.unpack(_NUMBERS[mark], name) >= 0
+    return reader(cursor) if there else None
+
+
+def _default(field: Schema) -> Any:
+    """The value of a tagged field that is not there, out of its JSON form."""
+    value, kind = field["default"], field["type"].removeprefix(_COMPACT)
+    if value is None or kind in _NUMBERS or kind == "string":
+        return value
+    if kind == "uuid":
+        return UUID(bytes=base64.urlsafe_b64decode(value + "=="))
+    if kind == "bytes":
+        return base64.b64decode(value)
+    if kind == "array":
+        assert not value, field
+        return ()
+    return {
+        each["name"]: _default(each | {"default": value[each["name"]]}) for each in field["fields"]
+    }
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+def _reader(field: Schema, flexible: bool) -> Reader:
+    """What reads a value of a field's type, but for the mark of a struct that may be null."""
+    kind, name = field["type"], field.get("name", "an item")
+    nullable = field.get("nullable", False)
+    if kind in _NUMBERS:
+        return partial(Cursor.unpack, form=_NUMBERS[kind], what=name)
+    if kind == "uuid":
+        return partial(_read_uuid, name=name)
+    if kind == "struct":
+        return _struct(field["fields"], flexible=flexible)
+    length = _length(kind, name)
+    if kind.removeprefix(_COMPACT) == "array":
+        items = field["items"]
+        smallest = max(1, _smallest(items, flexible))
+        return _array(name, length, _reader({"name": name} | items, flexible), smallest, nullable)
+    return _blob(name, length, nullable, is_text=kind.removeprefix(_COMPACT) == "string")
+
+
+def _length(kind: str, name: str) -> Length:
+    what = f"the length of {name}"
+    if kind.startswith(_COMPACT):
+        return lambda cursor: cursor.uvarint(what) - 1
+    form = _NUMBERS[_LENGTHS[kind]]
+    return lambda cursor: int(cursor.unpack(form, what))
+
+
+def _blob(name: str, length: Length, nullable: bool, *, is_text: bool) -> Reader:
+    """What reads text, or bytes."""
+
+    def read(cursor: Cursor) -> str | bytes | None:
+        count = length(cursor)
+        if count < 0:
+            _check_null(cursor, name, nullable)
+            return None
+        data = cursor.take(count, name)
+        return data.decode("utf-8", "replace") if is_text else data
+
+    return read
+
+
+def _array(name: str, length: Length, item: Reader, smallest: int, nullable: bool) -> Reader:
+    """What reads an array; `smallest` is what one item takes at least, in bytes."""
+
+    def read(cursor: Cursor) -> tuple[Any, ...] | None:
+        count = length(cursor)
+        if count < 0:
+            _check_null(cursor, name, nullable)
+            return None
+        if count * smallest > cursor.left:
+            raise cursor.error(f"{name} has {count} items, {cursor.left} bytes are left")
+        return tuple([item(cursor) for _ in range(count)])
+
+    return read
+
+
+def _check_null(cursor: Cursor, name: str, nullable: bool) -> None:
+    if not nullable:
+        raise cursor.error(f"{name} is null, which it may not be")
+
+
+def _read_uuid(cursor: Cursor, *, name: str) -> UUID:
+    return UUID(bytes=cursor.take(_UUID_BYTES, name))
+
+
+def _smallest(field: Schema, flexible: bool) -> int:
+    """The fewest bytes that a value of a type takes."""
+    kind = field["type"]
+    if kind in _NUMBERS:
+        return _NUMBERS[kind].size
+    if kind == "uuid":
+        return _UUID_BYTES
+    if kind == "struct":
+        plain = (each for each in field["fields"] if "tag" not in each)
+        return sum(_smallest(each, flexible) for each in plain) + flexible
+    return 1 if kind.startswith(_COMPACT) else _NUMBERS[_LENGTHS[kind]].size
