@@ -98,6 +98,7 @@ _HOMES: Final = {
     "kseg.log.segment.reader": ("Segment",),
     "kseg.log.truncate": ("TruncationReport", "apply_truncation", "plan_truncation"),
     "kseg.log.validate.append": ("validate_append", "validate_replica"),
+    "kseg.log.validate.kafka_0_10": ("validate_append_010",),
     "kseg.log.validate.rules": (
         "AppendOrigin",
         "AppendRules",

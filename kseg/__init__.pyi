@@ -96,6 +96,7 @@ from kseg.log.truncate import apply_truncation as apply_truncation
 from kseg.log.truncate import plan_truncation as plan_truncation
 from kseg.log.validate.append import validate_append as validate_append
 from kseg.log.validate.append import validate_replica as validate_replica
+from kseg.log.validate.kafka_0_10 import validate_append_010 as validate_append_010
 from kseg.log.validate.rules import AppendOrigin as AppendOrigin
 from kseg.log.validate.rules import AppendRules as AppendRules
 from kseg.log.validate.rules import ValidatedBatch as ValidatedBatch

@@ -70,6 +70,7 @@ from kseg.log.validate.rules import (
     AppendRules,
     ValidatedBatch,
     ValidationMetrics,
+    check_given,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def validate_append(
 
     Source: Kafka UnifiedLog.append.
     """
-    _check_given(next_offset, now_ms)
+    check_given(next_offset, now_ms)
     view = _flat(data.data if isinstance(data, EncodedBatch) else data)
     if rules.origin == AppendOrigin.RAFT_LEADER:
         return validate_replica(view, rules, next_offset=next_offset, metrics=metrics)
@@ -177,7 +178,7 @@ def validate_replica(
 
     Source: Kafka UnifiedLog.append.
     """
-    _check_given(next_offset, 0)
+    check_given(next_offset, 0)
     view = _flat(data.data if isinstance(data, EncodedBatch) else data)
     follower = rules.origin != AppendOrigin.RAFT_LEADER
     if follower:
@@ -250,7 +251,7 @@ def validate(
 
     Source: Kafka LogValidator.validateMessagesAndAssignOffsets.
     """
-    _check_given(next_offset, now_ms)
+    check_given(next_offset, now_ms)
     view = _flat(data)
     table = walk(view, verify=False)
     check_end(table, len(view))
@@ -259,13 +260,6 @@ def validate(
         view[: table.end_position], table, rules, next_offset, now_ms, _counted(metrics)
     )
     return _choose(append, source or Compression.NONE)
-
-
-def _check_given(next_offset: int, now_ms: int) -> None:
-    if not 0 <= next_offset <= _INT64_MAX:
-        raise ValueError(f"next_offset is 0 to 2^63 - 1, not {next_offset}")
-    if not 0 <= now_ms <= _INT64_MAX:
-        raise ValueError(f"now_ms is 0 to 2^63 - 1, not {now_ms}")
 
 
 def _flat(data: Buffer) -> memoryview:

@@ -1,6 +1,7 @@
 """What a broker of Kafka 0.10.1 did to a produced message set before it wrote it.
 
-Two steps, as in its `Log.append`: `analyze_0_10` looks at the outermost messages, their sizes and
+`validate_append_010` is what callers ask, as `kseg.validate_append_010`. It takes two steps, as in
+the broker's `Log.append`: `analyze_0_10` looks at the outermost messages, their sizes and
 checksums; `validate_0_10` assigns offsets and timestamps, in the bytes as they are where it can,
 else in a set made anew. 0.10.0 did the same and handed back the set and `sizes_maybe_changed` only.
 Today's rules are those of `kseg.log.validate.append`. Reads no clock.
@@ -25,6 +26,7 @@ from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
+    OffsetOverflowError,
     RecordFault,
     RecordTooLargeError,
 )
@@ -32,6 +34,13 @@ from kseg.format.header import LOG_APPEND
 from kseg.format.message import Message, entry, patched
 from kseg.format.message_set import MessageAndOffset, MessageSet
 from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.log.validate.rules import (
+    NEAR_OFFSET_MAX,
+    NOTHING_CONVERTED,
+    AppendRules,
+    ValidatedBatch,
+    check_given,
+)
 
 if TYPE_CHECKING:
     from kseg.format.header import Buffer
@@ -82,6 +91,79 @@ class Validated010:
     max_timestamp: int
     offset_of_max_timestamp: int
     sizes_maybe_changed: bool
+
+
+def validate_append_010(
+    data: Buffer, rules: AppendRules, *, next_offset: int, now_ms: int
+) -> ValidatedBatch:
+    """All that a leader of Kafka 0.10.1 asked of a produced message set; then it gives offsets.
+
+    Args:
+        data: messages of magic 0 or 1; a cut-off last one is left out.
+        rules: what is asked, of magic 0 or 1. The release knew one largest difference of
+            timestamps for both directions, and neither epochs nor origins, which count for nothing.
+        next_offset: offset of the first message.
+        now_ms: the broker's clock; what log append time stamps.
+
+    Returns:
+        What may be written, all of it in `head`; `stats` tell nothing.
+
+    Raises:
+        ValueError: magic 2, a codec that the magic lacks, two differences of timestamps, or what is
+            no offset or time.
+        OffsetOverflowError: no offset may be left behind the messages.
+        RecordTooLargeError: a message is larger than `rules.batch_bytes_max`, before or after it
+            was made anew.
+        CorruptRecordError: a size that no message has, or a wrong checksum.
+        InvalidRecordError, InvalidTimestampError: a message breaks a rule; `record_index` says
+            which.
+        LimitExceededError: compressed messages inflate to more than `rules.inflated_bytes_max`.
+
+    Example:
+        >>> from kseg import AppendRules, Message, MessageSet
+        >>> data = MessageSet.create([Message.build(b"paid", timestamp=7)]).data
+        >>> taken = validate_append_010(data, AppendRules(magic=1), next_offset=12, now_ms=7)
+        >>> taken.first_offset, taken.next_offset, taken.max_timestamp
+        (12, 13, 7)
+
+    Source: Kafka 0.10.1 kafka.log.Log.append.
+    """
+    check_given(next_offset, now_ms)
+    if next_offset >= NEAR_OFFSET_MAX:
+        raise OffsetOverflowError("no offset may be left behind the messages", offset=next_offset)
+    difference_ms = rules.timestamp_before_max_ms
+    if rules.timestamp_after_max_ms != difference_ms:
+        raise ValueError("Kafka 0.10.1 has one largest difference of timestamps")
+    bytes_max = 2**31 - 1 if rules.batch_bytes_max is None else rules.batch_bytes_max
+    source = analyze_0_10(data, message_bytes_max=bytes_max).source
+    taken = validate_0_10(
+        data,
+        next_offset=next_offset,
+        now_ms=now_ms,
+        source=source,
+        target=source if rules.compression is None else rules.compression,
+        compacted=rules.compacted,
+        magic=rules.magic,
+        timestamp_type=rules.timestamp_type,
+        timestamp_difference_max_ms=difference_ms,
+        inflated_max=rules.inflated_bytes_max,
+    )
+    if taken.sizes_maybe_changed:
+        analyze_0_10(taken.messages, message_bytes_max=bytes_max)
+    return ValidatedBatch(
+        head=taken.messages,
+        tail=b"",
+        first_offset=next_offset,
+        last_offset=taken.next_offset - 1,
+        next_offset=taken.next_offset,
+        record_count=taken.next_offset - next_offset,
+        max_timestamp=taken.max_timestamp,
+        offset_of_max_timestamp=taken.offset_of_max_timestamp,
+        sizes_maybe_changed=taken.sizes_maybe_changed,
+        log_append_time=now_ms if rules.is_log_append else NO_TIMESTAMP,
+        stats=NOTHING_CONVERTED,
+        in_place=not taken.sizes_maybe_changed,
+    )
 
 
 def analyze_0_10(data: Buffer, *, message_bytes_max: int) -> Analyzed010:

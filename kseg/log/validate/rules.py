@@ -22,6 +22,14 @@ LAST_OFFSET_MAX = _INT64_MAX - 1
 NEAR_OFFSET_MAX = 2**63 - 2**33
 
 
+def check_given(next_offset: int, now_ms: int) -> None:
+    """Refuse, with ValueError, what is no offset and what is no time."""
+    if not 0 <= next_offset <= _INT64_MAX:
+        raise ValueError(f"next_offset is 0 to 2^63 - 1, not {next_offset}")
+    if not 0 <= now_ms <= _INT64_MAX:
+        raise ValueError(f"now_ms is 0 to 2^63 - 1, not {now_ms}")
+
+
 class AppendOrigin(IntEnum):
     """Who appends. Source: Kafka AppendOrigin."""
 
