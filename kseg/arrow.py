@@ -188,8 +188,8 @@ _TOO_LARGE = "more than one piece can hold; from_arrow() cuts it"
 def from_record_batch(batch: Any) -> RecordColumns:
     """The records of one record batch, to be written; binary data is shared, not copied.
 
-    Taken are the columns `offset`, `timestamp_ms` or else `timestamp`, `key`, `value` and
-    `headers`, as far as they are there; all others are left alone.
+    It takes the columns `offset`, `timestamp_ms` or else `timestamp`, `key`, `value` and `headers`,
+    if they are there, and ignores all others.
 
     * `key`, `value`: binary or string of any layout; data is copied only for views, dictionaries
       and values of fixed size.
@@ -198,8 +198,8 @@ def from_record_batch(batch: Any) -> RecordColumns:
     * `headers`: a list of structs with `key` and `value`, or a map; null is no headers.
 
     Args:
-        batch: a `pyarrow.RecordBatch`, a table, or whatever speaks the PyCapsule interface. What
-            comes in several chunks is copied into one.
+        batch: a `pyarrow.RecordBatch`, a table, or any object with the PyCapsule interface. Several
+            chunks are copied into one.
 
     Raises:
         ValueError: no such column, one of another type, or more bytes than one piece can hold
@@ -216,7 +216,7 @@ def from_record_batch(batch: Any) -> RecordColumns:
 def from_arrow(source: Any) -> Iterator[RecordColumns]:
     """The records of a table, reader, frame or stream, a piece for each of its chunks.
 
-    Takes what `from_record_batch` takes, as it comes, so memory stays flat; a chunk with more
+    Takes what `from_record_batch` takes, chunk by chunk, so memory stays flat; a chunk with more
     bytes than a piece can hold is cut.
 
     Raises:

@@ -22,10 +22,10 @@
       NotALogError                 the path holds no Kafka files that kseg can name
       LogLockedError               another process, or another writer, holds the directory
       UncleanShutdownError         the log was not closed in good order; recover it first
-      UnreadableError              the disk does not give bytes of a file
-      SegmentInUseError            what is to be cut is read through a map, with no room for a copy
-      StalePlanError               what was planned for has changed since
-      PoisonedFileError            a flush failed before, so what is on the disk is not known
+      UnreadableError              the disk cannot read bytes of a file
+      SegmentInUseError            a reader maps bytes that a cut removes; no room for a copy
+      StalePlanError               files have changed since the plan was made
+      PoisonedFileError            a flush failed before; the file's contents are not known
       MissingExtraError(ImportError)  an optional package is not installed; names the pip command
 
 `OSError` passes through untouched. Kernels report, `format` interprets, `files` and `log` add the
@@ -54,7 +54,7 @@ class KsegError(Exception):
         stop: StopReason | None = None,
         record_index: int | None = None,
     ) -> None:
-        """Say what is wrong and, as far as known, where.
+        """Make an error from the rule that is broken and, as far as known, the place.
 
         Args:
             reason: the rule and the values that break it, without file or position.
@@ -100,7 +100,7 @@ def _rebuild(kind: type[_ErrorT], reason: str, state: dict[str, object]) -> _Err
 
 
 def at_path(error: _ErrorT, path: str | PathLike[str]) -> _ErrorT:
-    """Name the file in an error raised by a layer that knows only bytes; answers the same error."""
+    """Name the file in an error of a layer that knows only bytes; returns the same error."""
     if error.path is None:
         error.path = fspath(path)
     return error
@@ -144,17 +144,17 @@ class CorruptIndexError(KsegError):
 
 
 class UnreadableError(KsegError):
-    """The disk does not give bytes of a file (EIO), so nobody knows whether they are sound.
+    """The disk cannot read bytes of a file (EIO); they may or may not be sound.
 
     Attributes:
-        end: where, behind `position`, it gives bytes again; 0 if that is not known.
+        end: the first position behind `position` that it can read again; 0 if not known.
     """
 
     end: int = 0
 
 
 class AppendError(KsegError, ValueError):
-    """The log refuses what is to be appended."""
+    """The log refuses an append."""
 
 
 class InvalidTimestampError(AppendError):
@@ -183,8 +183,7 @@ class UnexpectedAppendOffsetError(OffsetsOutOfOrderError):
     """A follower's batches begin in front of the log's end (UnexpectedAppendOffsetException).
 
     Attributes:
-        first_offset: of the first batch, as far as it is told.
-        last_offset: of the last.
+        first_offset, last_offset: of the refused batches, as far as their headers state them.
     """
 
     first_offset: int = -1
@@ -198,7 +197,7 @@ class InconsistentTopicIdError(AppendError):
 class OffsetOverflowError(AppendError):
     """An offset lies below its segment's base, 2^31 and more above it, or is the last of all.
 
-    Behind 2^63 - 1 no offset is left to go on at.
+    No offset is left behind 2^63 - 1.
 
     Source: Kafka LogSegmentOffsetOverflowException, IndexOffsetOverflowException.
     """
@@ -253,7 +252,7 @@ class UncleanShutdownError(KsegError):
 
 
 class SegmentInUseError(KsegError):
-    """What is to be cut is read through a map, and there is no room for a new file of what stays.
+    """A reader maps bytes that a cut removes, and the disk has no room for a copy of the rest.
 
     Try again when its readers are done.
     """
@@ -264,7 +263,7 @@ class StalePlanError(KsegError):
 
 
 class PoisonedFileError(KsegError):
-    """A flush or an undoing failed before: what is on the disk is not known; open it again."""
+    """A flush or an undoing failed before, so the file's contents are not known; open it again."""
 
 
 class MissingExtraError(KsegError, ImportError):

@@ -1,4 +1,4 @@
-"""Questions about whole logs: what is wrong with them, later what fills them and who wrote them.
+"""Questions about whole logs: what is wrong with them (`verify`), what fills them (`stats`).
 
 Every analysis has one shape: `examine(unit, options)` gives a small picklable value for one file or
 directory, `merge` joins two of them in any order, `report` turns the merged one into rows. One

@@ -1,7 +1,7 @@
-"""The words that verify uses for what it finds: stable, so that programs can act on them.
+"""The codes of verify's findings: stable, so that programs can act on them.
 
-An error is damage, or what would make a broker lose records or refuse to start. A warning is what a
-crash, a running broker or an old release leaves behind and what Kafka mends by itself.
+An error is damage, or a fault that makes a broker lose records or refuse to start. A warning is a
+trace of a crash, a running broker or an old release that Kafka repairs by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What a code means, how bad it is unless a finding says otherwise, what to do about it."""
+    """The meaning of a code, its default severity, and what to do about it."""
 
     severity: Severity
     meaning: str

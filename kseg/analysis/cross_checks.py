@@ -1,4 +1,4 @@
-"""What only shows when a partition's pieces, and a data directory's, are laid side by side."""
+"""Checks across the files of a partition, and across the partitions of a data directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kseg.files.names import FileKind
 
 
 def check_across(examined: Examined, found: Findings) -> None:
-    """Compare segments with each other, and with the small files that speak of them."""
+    """Compare segments with each other, and with the small files that describe them."""
     by_partition: dict[str, list[SegmentSummary]] = defaultdict(list)
     for segment in examined.segments:
         by_partition[segment.partition].append(segment)
@@ -87,7 +87,7 @@ def _check_epochs(
     segments: Sequence[SegmentSummary],
     found: Findings,
 ) -> None:
-    """Each change of epoch in the log must be what the checkpoint says of that offset."""
+    """Each change of epoch in the log must agree with the checkpoint's entry for that offset."""
     # As Kafka takes them: one that falls displaces those before it.
     told = (EpochEntry(*change) for segment in segments for change in segment.epochs)
     changes = assign_epochs(told)

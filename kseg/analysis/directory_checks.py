@@ -1,4 +1,4 @@
-"""Examine what lies beside the segments: snapshots, checkpoints, ids, names, leftovers."""
+"""Examine the files beside the segments: snapshots, checkpoints, ids, names, temporary files."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def examine_partition(path: str) -> Examined:
 
 
 def examine_data_directory(path: str) -> Examined:
-    """Examine the checkpoints and ids of a data directory, and its strangers."""
+    """Examine the checkpoints and ids of a data directory, and names that are not Kafka's."""
     found = Findings()
     listing = list_data_directory(path)
     kept: list[CheckpointSummary] = []
@@ -113,7 +113,7 @@ def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined
 
 
 def check_snapshot(path: str, offset: int | None, found: Findings) -> None:
-    """Check a producer snapshot: its checksum and shape, and that it tells of nothing later."""
+    """Check a producer snapshot: its checksum and shape, and that no entry lies past its offset."""
     try:
         snapshot = producer_snapshot.read(path)
     except CorruptIndexError as error:
@@ -139,7 +139,7 @@ def check_snapshot(path: str, offset: int | None, found: Findings) -> None:
 
 
 def check_epochs(path: str, found: Findings) -> tuple[tuple[int, int], ...] | None:
-    """Check a leader epoch checkpoint by itself; answers its entries as Kafka loads them."""
+    """Check a leader epoch checkpoint by itself; returns its entries as Kafka loads them."""
     read = _guard("epochs-format", path, found, checkpoints.read_leader_epochs)
     if read is None:
         return None
@@ -151,7 +151,7 @@ def check_epochs(path: str, found: Findings) -> tuple[tuple[int, int], ...] | No
 def check_offset_checkpoint(
     directory: str, entry: NamedFile, found: Findings
 ) -> Iterable[CheckpointSummary]:
-    """Check an offset checkpoint; answers its offsets, if it can be read."""
+    """Check an offset checkpoint; returns its offsets, if it can be read."""
     path = str(entry.path)
     read = _guard("checkpoint-format", path, found, checkpoints.read_offset_checkpoint)
     if read is None:
@@ -185,7 +185,7 @@ def _check_names(files: PartitionFiles, found: Findings) -> None:
 
 
 def _guard(code: str, path: str, found: Findings, read: Callable[[str], Any]) -> Any:
-    """Read a small file; what its format breaks becomes a finding and the answer None."""
+    """Read a small file; if it breaks its format, note a finding and return None."""
     try:
         return read(path)
     except CorruptIndexError as error:

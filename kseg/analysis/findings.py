@@ -64,7 +64,7 @@ class Findings:
         offset: int | None = None,
         severity: Severity | None = None,
     ) -> None:
-        """Note one finding; severity and advice come from the code unless told otherwise."""
+        """Note one finding; severity and advice come from the code unless given."""
         self._counts[code, path] += 1
         if self._counts[code, path] <= PER_CODE_MAX:
             known = CODES[code]
@@ -73,13 +73,13 @@ class Findings:
             self._kept.append(place)
 
     def add_unreadable(self, error: UnreadableError) -> None:
-        """Note that the disk does not give bytes of a file."""
+        """Note that the disk cannot read bytes of a file."""
         assert error.path is not None
         self.add("unreadable", error.path, error.reason, position=error.position)
 
     @contextmanager
     def noting_unreadable(self) -> Iterator[None]:
-        """Let it be a finding that the disk does not give bytes of a file (EIO)."""
+        """Turn an EIO inside the block into a finding."""
         try:
             yield
         except UnreadableError as error:
@@ -94,7 +94,7 @@ class Findings:
         self._counts[code, path] += max(number, 0)
 
     def taken(self) -> tuple[Finding, ...]:
-        """Everything kept, and one finding for the rest of each code and file."""
+        """All findings kept, and one more for the rest of each code and file."""
         for (code, path), number in self._counts.items():
             if number > PER_CODE_MAX:
                 known = CODES[code]

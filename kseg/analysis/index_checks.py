@@ -1,8 +1,8 @@
 """Checks of a segment's indexes against its batches, while these go by.
 
 Entries differ from release to release (first offset of the append, last offset of the batch, the
-exact record of the largest timestamp; one entry for several batches), so what is asked is what a
-lookup relies on:
+exact record of the largest timestamp; one entry for several batches), so these checks ask for what
+a lookup needs:
 
     offset index (o, p)    a batch starts at p; every batch before p has offsets below o only
     time index (t, o)      no batch that ends before o has a timestamp above t

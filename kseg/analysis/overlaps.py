@@ -1,6 +1,6 @@
 """Two segments of a log that hold the same offsets: where, and whether their bytes differ.
 
-Rare, hence a walk of its own over both files, once the rest of the log has been looked at.
+Rare, hence a walk of its own over both files, after the rest of the log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Stretch(NamedTuple):
 
 
 def describe(earlier: SegmentSummary, later: SegmentSummary) -> str:
-    """Both places of what two segments hold, and whether their bytes differ, in half a sentence."""
+    """Where two segments hold the same offsets, and whether the bytes differ, for a message."""
     first = max(later.base_offset, later.first_offset or 0)
     last = min(earlier.last_offset or 0, later.last_offset or 0)
     if later.last_offset is None or first > last:

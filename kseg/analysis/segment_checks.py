@@ -37,7 +37,7 @@ _ROWS_JOINED = 8192
 
 
 def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mapping) -> Examined:
-    """Walk a log file once, checksums and all, and compare its indexes with what goes by.
+    """Walk a log file once, with its checksums, and compare its indexes with the batches.
 
     Raises:
         OSError: a file is missing or cannot be read.
@@ -95,7 +95,7 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
 
 
 def _parted(table: BatchTable, error: UnreadableError) -> tuple[BatchTable, BatchTable]:
-    """The batches in front of what the disk does not give, and those behind it."""
+    """The batches in front of the unreadable range, and those behind it."""
     assert error.position is not None
     in_front = table.position < error.position
     front, behind = (
@@ -107,7 +107,7 @@ def _parted(table: BatchTable, error: UnreadableError) -> tuple[BatchTable, Batc
 
 
 def _lost_in(log: LogFile, unit: Unit, checks: LogChecks) -> tuple[Lost, ...]:
-    """The damaged places, of files whose batches bear offsets; a walk of its own, as it is rare."""
+    """The damaged places, of files whose batches have offsets; a walk of its own, as it is rare."""
     if checks.damaged_at is None or log.kafka07:
         return ()
     return lost_ranges(
@@ -150,7 +150,7 @@ def _join(tables: list[BatchTable]) -> BatchTable:
 
 
 class _Indexes:
-    """The indexes of the segment that exist, and complaints about those that do not."""
+    """The indexes of the segment that exist, and findings for those that are missing."""
 
     def __init__(self, unit: Unit, log_bytes: int, mapping: Mapping, found: Findings) -> None:
         self.files = self.bytes = 0
@@ -193,7 +193,7 @@ class _Indexes:
         self._txn.feed(table)
 
     def finish(self, stop: StopReason) -> tuple[int, ...]:
-        """Judge what is left; answers abort markers that have no entry."""
+        """Check the remaining entries; returns abort markers that have no entry."""
         if self._offset is not None:
             self._offset.finish(stop)
         if self._time is not None:
@@ -204,10 +204,10 @@ class _Indexes:
 def _report_missing_aborts(
     log: LogFile, markers: tuple[int, ...], unit: Unit, found: Findings
 ) -> None:
-    """Tell which abort markers without an entry ought to have one: those whose records lie here.
+    """Report abort markers without an entry whose records lie in this segment.
 
-    Rare, hence a walk of its own. A transaction without records has no entry, and one whose records
-    lie in earlier segments only, or were compacted away, is given the benefit of the doubt.
+    Rare, hence a walk of its own. A transaction without records has no entry. One whose records lie
+    in earlier segments only, or were compacted away, is not reported.
     """
     wanted = set(markers)
     open_since: dict[int, int] = {}

@@ -1,8 +1,8 @@
 """Summaries of many values in little memory, joined in any order: sizes, distinct keys, top keys.
 
-Each has an exact half (counts, sums, extremes) and an estimated one that says how far it may be
-off. Joining is associative and commutative, so that one process and a cluster give one answer; for
-`KeyTotals` up to `MERGED_KEYS_MAX` keys, and within the stated error beyond.
+Each has an exact half (counts, sums, extremes) and an estimated one with a stated error. Joining is
+associative and commutative, so that one process and a cluster give one answer; for `KeyTotals` up
+to `MERGED_KEYS_MAX` keys, and within the stated error beyond.
 """
 
 from __future__ import annotations
@@ -229,8 +229,8 @@ class KeyTotals:
 class KeyCounter:
     """Adds keys up, column by column, in bounded memory; `totals` is the answer.
 
-    The keys themselves are kept only for those that may be among the first: a key that is one in
-    the end is one when it comes for the last time.
+    The bytes of a key are kept only while it may be among the first: a key that is among them in
+    the end is among them when it comes for the last time.
     """
 
     def __init__(self, *, kept: int = KEPT_KEYS_MAX, counted: int = COUNTED_KEYS_MAX) -> None:
@@ -287,7 +287,7 @@ class KeyCounter:
             self._raise_bar(*totals)
 
     def _raise_bar(self, hashes: Hashes, _records: Counts, sizes: Counts) -> None:
-        """Let the bytes of keys go that have fallen behind the first `kept`."""
+        """Drop the bytes of keys that have fallen behind the first `kept`."""
         if len(sizes) > self._kept:
             self._bar = int(np.partition(sizes, -self._kept)[-self._kept])
         heavy = set(hashes[sizes >= self._bar].tolist())
@@ -317,7 +317,7 @@ class KeyCounter:
         return DistinctCount(self._registers.copy())
 
     def totals(self) -> KeyTotals:
-        """The first `kept` keys and what is known of the others."""
+        """The first `kept` keys, and a bound for the others."""
         hashes, records, sizes = self._arrays()
         order = np.lexsort((hashes, -sizes))
         kept, gone = np.sort(order[: self._kept]), order[self._kept :]

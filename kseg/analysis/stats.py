@@ -58,7 +58,7 @@ class StatsOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordStats:
-    """What decoding showed; control records do not count.
+    """Numbers that need decoding; control records do not count.
 
     Attributes:
         sizes: of key and value together, before compression.
@@ -86,12 +86,12 @@ class RecordStats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionStats:
-    """What is known of one partition, or of a file by itself.
+    """The numbers of one partition, or of a file by itself.
 
     Attributes:
         segments, bytes: log files, and how long they are.
-        summary: what headers say.
-        records: what records say; None where none was decoded.
+        summary: from headers.
+        records: from decoded records; None if none was decoded.
         log_start_offset, log_end_offset: of the directory; None until it was looked at.
         fault_count: batches and tails that could not be read.
         faults: the first of them, as text.
@@ -189,7 +189,7 @@ class PartitionReport:
 class StatsReport:
     """The answer of stats: a row for each partition, by topic, number and path.
 
-    `skipped` names, with `on_error="skip"`, what could not be read.
+    `skipped` names the paths that could not be read, with `on_error="skip"`.
     """
 
     partitions: tuple[PartitionReport, ...]
@@ -216,8 +216,8 @@ def stats(
         options: how closely to look.
         jobs: processes to share the work; 1 stays in this one.
         progress: called with bytes done and bytes in all.
-        on_error: "raise" what the file system says of what cannot be read, or "skip" it and count
-            the rest, see `StatsReport.skipped`.
+        on_error: "raise" the error of a path that cannot be read, or "skip" it and count the rest,
+            see `StatsReport.skipped`.
 
     Raises:
         NotALogError: a path is nothing of Kafka's.
@@ -239,7 +239,7 @@ def stats(
 
 
 def countable(units: Iterable[Unit]) -> list[Unit]:
-    """The units that hold batches, or tell what lies around them."""
+    """The units that hold batches, or that describe a directory."""
     wanted = (UnitKind.SEGMENT, UnitKind.BATCHES, UnitKind.PARTITION)
     return [unit for unit in units if unit.kind in wanted]
 
@@ -276,7 +276,7 @@ def merge_all(answers: Iterable[Stats]) -> Stats:
 
 
 def report(found: Stats, options: StatsOptions) -> StatsReport:
-    """Turn what was counted into rows."""
+    """Turn the counts into rows."""
     rows = [_row(path, one, options.top) for path, one in found.partitions.items()]
     order = sorted(rows, key=lambda row: (row.topic or "", row.partition or 0, row.path))
     return StatsReport(tuple(order))

@@ -1,4 +1,4 @@
-"""What headers say, taken together: counts, times, codecs, formats of any number of batches."""
+"""The headers of any number of batches in sum: counts, times, codecs, formats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Summary:
-    """What the headers of some batches say, taken together.
+    """The headers of some batches in sum.
 
     Attributes:
         batches: how many.
@@ -66,7 +66,7 @@ class Summary:
         self.max_timestamp = high if self.max_timestamp is None else max(high, self.max_timestamp)
 
     def merge(self, other: Summary) -> None:
-        """Take another summary in, of whatever other batches."""
+        """Add another summary, of other batches."""
         self.batches += other.batches
         both = self.records is not None and other.records is not None
         self.records = (self.records or 0) + (other.records or 0) if both else None

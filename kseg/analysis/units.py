@@ -1,7 +1,7 @@
-"""Units of work: what there is to examine under the paths given, told from names alone.
+"""Units of work: the files to examine under some paths, found by names alone.
 
-A unit is one file with what belongs to it, or a directory's small files. Units pickle, may be
-examined anywhere and in any order, and none needs another's result.
+A unit is one file with its indexes, or a directory's small files. Units pickle, may be examined
+anywhere and in any order, and none needs another's result.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Unit:
 
     @property
     def cost(self) -> int:
-        """Bytes to read, roughly; 0 where that cannot be told."""
+        """Bytes to read, roughly; 0 if not known."""
         try:
             return os.stat(self.path).st_size
         except OSError:
@@ -83,7 +83,7 @@ def plan(
     """The units under some paths: files, partition directories, data directories.
 
     Args:
-        paths: one path or several; what two of them lead to is one unit.
+        paths: one path or several; a file under two of them is one unit.
         skipped: takes partitions of data directories that cannot be read; None to raise the fault.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Units examined in this process or in several: what every analysis does with its units."""
+"""Run the units of an analysis in this process or in several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Answer = TypeVar("_Answer")
 
 
 def skipped_of(on_error: OnError) -> list[Unreadable] | None:
-    """Where what cannot be read goes; None for an exception.
+    """The list for paths that cannot be read; None to raise instead.
 
     Raises:
         ValueError: neither of the values.
@@ -38,10 +38,10 @@ def run_units(
     progress: Progress | None = None,
     skipped: list[Unreadable] | None = None,
 ) -> Iterator[_Answer]:
-    """Do some work on each unit, the answers in no order that matters.
+    """Do some work on each unit; the answers come in any order.
 
     Args:
-        units: what there is to do.
+        units: of `kseg.analysis.units.plan`.
         work: takes one unit; pickles if `jobs` is above 1.
         jobs: processes to share the work; 1 stays in this one.
         progress: called after each unit.
@@ -67,7 +67,7 @@ def run_units(
 
 
 def _attempt(unit: Unit, *, work: Callable[[Unit], _Answer]) -> _Answer | Unreadable:
-    """What work answers, or what the file system said; a process of several does not end of it."""
+    """The answer of `work`, or the file system's error, which then does not end the process."""
     try:
         return work(unit)
     except OSError as error:

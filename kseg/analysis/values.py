@@ -1,4 +1,4 @@
-"""What examining gives: small values that pickle, one for each unit, joined in any order."""
+"""The answers of `examine`: small values that pickle, one for each unit, joined in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEMA = "kseg.verify/1"
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """What the rest of a partition must know of one segment.
+    """The facts of one segment that checks across a partition need.
 
     Attributes:
         partition: the directory.
@@ -40,7 +40,7 @@ class SegmentSummary:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """What lies beside the segments of a partition.
+    """The facts of the files beside the segments of a partition.
 
     Attributes:
         path: the directory.
@@ -48,8 +48,8 @@ class PartitionSummary:
         epochs_path: the epoch checkpoint, if there is one.
         epochs: (epoch, start offset) as Kafka has them after loading; None if it cannot be read.
         snapshots: path and offset of each producer snapshot.
-        bare: nothing but segments is there, as in a copy of them.
-        live: another process holds the data directory, and may write while we look.
+        bare: only segments are there, as in a copy of them.
+        live: another process holds the data directory, and may write during the examination.
     """
 
     path: str
@@ -79,8 +79,8 @@ class Examined:
         files: how many were read.
         bytes: how long the log files among them are, and the other files.
         batches: walked.
-        records: told by headers, or decoded: with `deep` all, else those of compressed messages of
-            magic 0 and 1, which no header tells.
+        records: counted by headers, or by decoding: all of them with `deep`, else those of
+            compressed messages of magic 0 and 1, which no header counts.
         lost: each damaged place of their logs.
     """
 
@@ -103,9 +103,9 @@ class Report:
         ok: nothing but warnings was found.
         files, bytes, batches, records: how much was looked at, see `Examined`.
         findings: by path and position.
-        skipped: with `on_error="skip"`, what could not be read; it is not in the document.
-        lost: each damaged place of a log, by path and position: what cannot be read there, and how
-            many batches behind it in the file are sound.
+        skipped: the paths that could not be read, with `on_error="skip"`; not in the document.
+        lost: each damaged place of a log, by path and position, with the number of sound batches
+            behind it in the file.
     """
 
     ok: bool

@@ -3,7 +3,7 @@
     units = plan(paths)                      what there is to do
     examine(unit, options) -> Examined       one unit, anywhere
     merge(a, b) -> Examined                  in any order
-    report(examined) -> Report               with what only the whole shows
+    report(examined) -> Report               adds the checks across files
 
 Nothing is changed and nothing is locked. A log that a broker writes to at the same time may seem to
 have a torn tail, which is a warning.

@@ -84,10 +84,10 @@ def append(
 ) -> int:
     """Append the records on standard input to the partition DIR, made if it is absent.
 
-    A record is a line of JSON as dump and read print it with --format jsonl; only "value" is
-    needed, and null makes a tombstone; {"base64": "..."} stands for any bytes. Offsets are the
-    log's. Control records are left out and said. Prints the first and the last offset when all is
-    on the disk.
+    A record is a line of JSON as dump and read print it with --format jsonl. Only "value" is
+    needed; null makes a tombstone; {"base64": "..."} stands for any bytes. The log assigns offsets.
+    Control records are left out, with a message. Prints the first and the last offset when all
+    records are on the disk.
     """
     try:
         options = _options(encoding, **asked)
@@ -117,13 +117,13 @@ def append(
 
 
 def _check_name(path: Path) -> str:
-    """Refuse a directory under whose name no broker would look for a partition, and KRaft's.
+    """Refuse a directory name in which no broker looks for a partition, and KRaft's.
 
     Returns:
         The topic.
 
     Raises:
-        NotALogError: says which one was given, and what its name would have to be.
+        NotALogError: names the directory, and the form that its name must have.
     """
     refuse_cluster_metadata(path)
     try:
@@ -152,7 +152,7 @@ def _options(
 
 @dataclass(slots=True)
 class _Run:
-    """The lines on their way, and what became of them."""
+    """One run: the lines so far, and the offsets they got."""
 
     path: Path
     options: AppendOptions
@@ -184,7 +184,7 @@ class _Run:
             complain(f"kseg: line {line}: a control record; left out")
 
     def say(self, *, as_json: bool) -> None:
-        """Which offsets the lines have got."""
+        """Print the offsets of the lines."""
         if self.controls > _NAMED_MAX:
             complain(f"kseg: {self.controls} control records in all; left out")
         if as_json:
@@ -198,7 +198,7 @@ class _Run:
             )
 
     def say_so_far(self) -> None:
-        """What was appended before the run broke off."""
+        """Print what was appended before the run stopped."""
         if self.first is not None and self.last is not None:
             span = f"offsets {self.first.first_offset} to {self.last.last_offset}"
             doubt = "" if self.lasting else ", but it is not known whether they last"

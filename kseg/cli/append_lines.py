@@ -1,9 +1,9 @@
-"""Lines of JSON to batches: what `kseg append` reads, without the log that takes it.
+"""Lines of JSON to batches, for `kseg append`; knows no log.
 
 A line is a record as `kseg dump --format jsonl` and `kseg read --format jsonl` print it. Of its
 fields, `value` is needed, `key`, `headers` and `timestamp` may be there, `control` and `valid` are
-minded, and all others are left alone: offsets, producers and codecs are the new log's own. What is
-no UTF-8 where text is wanted, names of headers above all, stands as `{"base64": "..."}`.
+checked, and all others are ignored: the new log has its own offsets, producers and codecs. Text
+that is not UTF-8, such as a header name, stands as `{"base64": "..."}`.
 
 The kernel `kseg._kernels.lines` parses; a line that it refuses is parsed again here, to say what
 is wrong.
@@ -54,7 +54,7 @@ _DECODERS: dict[str, Callable[[str], bytes]] = {
 
 @dataclass(frozen=True, slots=True)
 class AppendOptions:
-    """How lines are read and what becomes of them.
+    """How lines are read and batches written.
 
     Attributes:
         encoding: how keys, values and header values are written: `base64`, `hex` or `utf8`.
@@ -62,7 +62,7 @@ class AppendOptions:
         batch: how batches are written.
         batch_bytes: largest batch in bytes before compression, unless one record is larger.
         batch_records: most records of a batch; None for as many as fit.
-        line_bytes_max: longest line that is taken.
+        line_bytes_max: longest line allowed.
     """
 
     encoding: str = "base64"
@@ -73,7 +73,7 @@ class AppendOptions:
     line_bytes_max: int = 1 << 26
 
     def __post_init__(self) -> None:
-        """Refuse what no line could be read with."""
+        """Refuse options that can read no line."""
         if self.encoding not in _ENCODINGS:
             raise ValueError(f"bytes are base64, hex or utf8, not {self.encoding!r}")
         for name in ("batch_bytes", "line_bytes_max"):
@@ -224,7 +224,7 @@ def _first_bad_byte(text: bytes) -> int | None:
 def _columns(
     text: bytes, options: AppendOptions, now_ms: int, number: int
 ) -> tuple[RecordColumns, npt.NDArray[np.int64], _lines.LinesEnd]:
-    """What the kernel makes of the lines, up to the first that is no record."""
+    """The kernel's columns of the lines, up to the first that is no record."""
     lines = _line_count(text)
     width = max(lines, len(text) // _lines.HEADER_BYTES_MIN)
     offsets = np.zeros((_lines.BINARY_COLUMNS, width + 1), np.int32)

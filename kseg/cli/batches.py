@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def complete_wrappers(
     data: memoryview, base: int, table: BatchTable, on_error: OnError
 ) -> BatchTable:
-    """Fill in `base_offset` and `record_count` of compressed messages, which only inflating tells.
+    """Fill in `base_offset` and `record_count` of compressed messages, which are inflated for that.
 
     Both become `UNKNOWN` for a message that cannot be inflated.
 
@@ -41,7 +41,7 @@ def complete_wrappers(
         data: bytes of the file from `base` on.
         base: file position of `data[0]`.
         table: headers of batches inside `data`.
-        on_error: told what is wrong inside them.
+        on_error: called with each error inside them.
     """
     wrapped = table.is_wrapper
     if not wrapped.any():
@@ -96,7 +96,7 @@ def holding(table: BatchTable, offsets: Range, times: Range) -> BatchTable:
 def tail_of(
     paths: Sequence[Path], count: int, *, control: bool = True, mapping: Mapping = "auto"
 ) -> tuple[int, int]:
-    """From which file on, and where in it, lie at least the last `count` records.
+    """The file and position from which on at least the last `count` records lie.
 
     Compressed messages of magic 0 and 1, which do not say how many they hold, count as one.
 
@@ -107,7 +107,7 @@ def tail_of(
         mapping: how to open them.
 
     Raises:
-        UnreadableError: the disk does not give bytes of one of them.
+        UnreadableError: the disk cannot read bytes of one of them.
     """
     needed = count
     for number in range(len(paths) - 1, -1, -1):

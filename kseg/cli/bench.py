@@ -1,4 +1,4 @@
-"""`kseg bench`: what this machine does with a file of yours, step by step along the path."""
+"""`kseg bench`: this machine's rate for each step, on a file of yours."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def bench(
 ) -> None:
     """Measure verify, scan, columns, dump and the codecs on files of yours.
 
-    The median of several runs over warm files in one thread. The read sum, which only adds up the
-    bytes, is what memory allows; the rest is to be compared with it.
+    Prints the median of several runs over warm files in one thread. The read sum only adds up the
+    bytes, so it is the most that memory allows; compare the others with it.
     """
     found = sources(paths, Selection(topics, partitions))
     logs = [source.path for source in found if source.name.kind.holds_batches]

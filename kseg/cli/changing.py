@@ -1,4 +1,4 @@
-"""What the verbs share that change logs: a plan unless told otherwise, and a copy of what goes."""
+"""The common part of verbs that change logs: options, the plan, the backup, the report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that is done to a file, or would be: the fields of `actions` in every document."""
+    """A change of a file, planned or made: the fields of `actions` in every document."""
 
     action: str
     path: str
@@ -42,11 +42,11 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a change has given the disk.
+    """The room on the disk that a change gives.
 
     Attributes:
-        freed_bytes: that the disk has got back.
-        kept_in_backup_bytes: that it gets back when what was kept is removed.
+        freed_bytes: bytes that the disk has got back.
+        kept_in_backup_bytes: bytes that it gets back once the backup is removed.
     """
 
     freed_bytes: int
@@ -60,7 +60,7 @@ class Room:
         }
 
     def line(self, backups: Sequence[str]) -> str:
-        """The last line of a text: what was freed, and how the rest is."""
+        """The last line of a text report: what was freed, and how to free the rest."""
         freed = f"{self.freed_bytes} bytes of disk are free again"
         if not backups:
             return freed
@@ -69,13 +69,13 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How a change is to be made.
+    """The options of a change.
 
     Attributes:
         apply: in place; false for a plan only.
         output: a data directory for changed copies, instead; None for none.
-        backup_directory: where to keep what goes; None for the usual place.
-        keep: whether to keep it at all.
+        backup_directory: where the backup goes; None for the usual place.
+        keep: whether to make a backup.
     """
 
     apply: bool
@@ -84,16 +84,16 @@ class Change:
     keep: bool
 
     def check_owners(self, partitions: Iterable[Path]) -> None:
-        """Refuse, before anything is changed, where new files would not have the old ones' owner.
+        """Refuse, before any change, directories where new files cannot have the old ones' owner.
 
         Raises:
-            PermissionError: in one of these directories they would not.
+            PermissionError: in one of these directories.
         """
         for path in partitions if self.apply else ():
             io.check_new_files(path)
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Refuse options that contradict each other."""
         if self.apply and self.output is not None:
             raise click.UsageError("Give either --apply, in place, or -o DIR, beside.")
         if not self.keep and self.backup_directory is not None:
@@ -101,18 +101,18 @@ class Change:
 
     @property
     def is_plan(self) -> bool:
-        """Whether nothing is to be changed."""
+        """Whether this is a plan only."""
         return not self.apply and self.output is None
 
     def place_of(self, partition: Path, *, unclean: bool = False) -> Path:
-        """Where the change is made: in the partition itself, or in a copy that is made now.
+        """The directory to change: the partition itself, or a copy that this makes now.
 
         Args:
             partition: its directory.
-            unclean: whether one that was not closed in good order can be changed in this way.
+            unclean: whether this change may be made after an unclean shutdown.
 
         Raises:
-            UncleanShutdownError: it was not; nothing was copied.
+            UncleanShutdownError: the partition was not closed in good order; nothing was copied.
             KsegError, OSError: see `kseg.log.copy.copy_partition`.
         """
         if self.output is None:
@@ -123,11 +123,11 @@ class Change:
 
     @property
     def keeps(self) -> bool:
-        """Whether what goes is to be kept; a copy that is made just now has it elsewhere."""
+        """Whether to back up; a copy that is made just now needs no backup."""
         return self.keep and self.output is None
 
     def backup_of(self, data_directory: io.StrPath, now_ms: int) -> Backup | None:
-        """The backup of what goes; None where nothing is kept."""
+        """The backup for this change; None without one."""
         if not self.keeps:
             return None
         return Backup(data_directory, self.backup_directory, now_ms=now_ms)
@@ -136,20 +136,20 @@ class Change:
 def apply_option(function: _F) -> _F:
     """`--apply`."""
     return click.option(
-        "--apply", is_flag=True, help="Carry the plan out; else it is only printed."
+        "--apply", is_flag=True, help="Carry out the plan; without it, only print it."
     )(function)
 
 
 def backup_options(function: _F) -> _F:
     """`--backup-dir` and `--no-backup`."""
-    function = click.option("--no-backup", is_flag=True, help="Keep nothing of what goes.")(
-        function
-    )
+    function = click.option(
+        "--no-backup", is_flag=True, help="Keep no copy of what is cut, replaced or deleted."
+    )(function)
     return click.option(
         "--backup-dir",
         metavar="DIR",
         type=click.Path(path_type=str),
-        help="Where to keep what goes; else beside the data directory.",
+        help="Keep what is cut, replaced or deleted here; else beside the data directory.",
     )(function)
 
 
@@ -174,10 +174,10 @@ def change_of(
 
 
 def changeable(found: Sequence[Partition]) -> list[Partition]:
-    """Leave the log of KRaft out, and say so.
+    """Leave out the log of KRaft, with a message.
 
     Raises:
-        NotALogError: nothing else was asked for.
+        NotALogError: nothing else is left.
     """
     if len(found) == 1:
         refuse_cluster_metadata(found[0].path)
@@ -206,15 +206,15 @@ def report(
     as_json: bool,
     **fields: Any,
 ) -> Exit:
-    """Print what was done, or would be; answers the exit code.
+    """Print the plan, or what was done; returns the exit code.
 
     Args:
         verb: names the schema.
         path: as it was given.
         change: how it was made.
         actions: what was or would be done, in order.
-        kept: what was kept of what went.
-        freed_bytes: what the disk has got back; None where nobody asks.
+        kept: files in the backup.
+        freed_bytes: bytes that the disk has got back; None if not counted.
         as_json: one document instead of a table.
         fields: more fields of the document.
     """
@@ -244,16 +244,16 @@ def say(
     as_json: bool,
     **fields: Any,
 ) -> Exit:
-    """Print what `report` does, for whoever makes changes in another way.
+    """Print what `report` prints, for changes that are made elsewhere.
 
     Args:
         verb: names the schema.
         path: as it was given.
         actions: what was or would be done, in order.
         applied: whether it was done.
-        backups: where it is kept what went.
-        remedy: how to have done what was only planned.
-        room: what that gave the disk; None where nobody asks.
+        backups: directories of the backups.
+        remedy: how to carry out the plan.
+        room: what the change gave the disk; None if not counted.
         as_json: one document instead of a table.
         fields: more fields of the document.
     """

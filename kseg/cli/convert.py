@@ -73,14 +73,14 @@ _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
     help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
 )
 @on_corrupt_option
-@click.option("--force", is_flag=True, help="Take the place of an OUT that exists.")
+@click.option("--force", is_flag=True, help="Replace an OUT that exists.")
 @json_option
 def convert(path: str, out: str, as_json: bool, force: bool, **asked: Any) -> int:
     """Write the records of FILE in another format or codec to OUT, at the same offsets.
 
     FILE is a .log, a .kafka of Kafka 0.7, or - for batches on standard input. Batches that need no
-    change are copied byte for byte. What a format cannot hold is refused, or dropped and said. OUT
-    takes its name when it is whole; - is standard output.
+    change are copied byte for byte. If the format cannot hold something, the verb fails, or drops
+    it with a message (--drop). OUT gets its name when it is complete; - is standard output.
     """
     target_path = _target_path(path, out, force=force)
     if as_json and target_path is None:
@@ -102,7 +102,7 @@ def convert(path: str, out: str, as_json: bool, force: bool, **asked: Any) -> in
 
 @dataclass(slots=True)
 class _Run:
-    """One file on its way."""
+    """The conversion of one file."""
 
     path: str
     converter: Converter
@@ -161,7 +161,7 @@ class _Run:
             raise at_path(error, self.path) from None
 
     def _end(self, table: BatchTable, stop_fault: Callable[[BatchTable], KsegError | None]) -> None:
-        """What the walk's end means: nothing, a tail that is left out, or damage."""
+        """Handle the end of the walk: the end of the file, a tail that is left out, or damage."""
         fault = stop_fault(table)
         if fault is None:
             if table.stop in _TAILS:
@@ -176,7 +176,7 @@ class _Run:
         self.faults.append(at_path(error, self.path))
 
     def say(self, target: Path | None, *, as_json: bool) -> None:
-        """What was done, what was dropped, and what was damaged."""
+        """Print what was done, dropped and damaged."""
         tally, losses = self.converter.tally, self.converter.losses
         for fault in self.faults:
             complain(f"kseg: {one_line(fault)}")
@@ -213,7 +213,7 @@ class _Run:
 
 
 def stdin_fault(table: BatchTable) -> KsegError | None:
-    """What the end of a stream is: nobody knows whether more of its log lies elsewhere."""
+    """The error of a stream's end; more of its log may lie elsewhere."""
     if table.stop in (StopReason.END, StopReason.LIMIT, *_TAILS):
         return None
     return stop_error(table)
@@ -223,7 +223,7 @@ def _target_path(path: str, out: str, *, force: bool) -> Path | None:
     """Where the result goes; None for standard output.
 
     Raises:
-        FileExistsError: something is there, and was not to be replaced.
+        FileExistsError: something is there, and `--force` was not given.
     """
     if out == "-":
         return None

@@ -1,4 +1,4 @@
-"""`kseg demo`: the path on a small real log: verify, show, decode, Spark; break it, repair it."""
+"""`kseg demo`: a tour on a small real log: verify, show, decode, Spark; break it, repair it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _side_by_side(*, no_spark: bool) -> bool:
 
 
 def _break_and_repair() -> bool:
-    """Lose the end of a log, as in a crash, and have it recovered; whether it is whole then."""
+    """Cut the end of a log, as in a crash, and recover it; whether it is whole then."""
     from kseg.files.io import WriteFile
 
     (log,) = Path(_BROKEN).glob("*.log")

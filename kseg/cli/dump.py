@@ -1,4 +1,4 @@
-"""`kseg dump`: what lies in the files, damage and all, as text, JSON lines or CSV."""
+"""`kseg dump`: the contents of files, damaged batches too, as text, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def dump(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of the records or batches is wanted."""
+    """The records or batches that the user asks for."""
 
     batches: bool
     offsets: Range = ALL
@@ -104,7 +104,7 @@ class Asked:
     mapping: Mapping = "auto"
 
     def request(self, kafka07: bool) -> Request:
-        """The same in the words of `kseg.format.columns`."""
+        """The same as a `Request`."""
         names = (field.name for field in RECORD_FIELDS)
         return Request(
             fields=tuple(name for name in names if kafka07 or name != "next_offset"),
@@ -122,7 +122,7 @@ def _or(bound: int | None, default: int) -> int:
 
 
 class Dump:
-    """One run of the verb: where rows go and what was found on the way."""
+    """One run of the verb: where rows go, and the faults so far."""
 
     def __init__(self, asked: Asked, style: Style, out: IO[bytes]) -> None:
         """Start with nothing written and nothing found."""
@@ -184,7 +184,7 @@ class Dump:
 
     @property
     def _plain_tail(self) -> bool:
-        """Whether the last N can be told from headers."""
+        """Whether headers are enough to find the last N."""
         asked = self.asked
         return not asked.batches and asked.offsets == asked.times == ALL and asked.key is None
 
@@ -256,7 +256,7 @@ class Dump:
                 self._found(crc_error(table[row]), source)
 
     def _end(self, table: BatchTable, source: Source, last: bool) -> None:
-        """Say why a walk ended before its file did."""
+        """Report why a walk ended before its file did."""
         if table.stop in (StopReason.END, StopReason.LIMIT):
             return
         error = at_path(stop_error(table), source.path)

@@ -1,4 +1,4 @@
-"""Text from names and messages, made safe to print; in Python what the kernel's UTF8 style is."""
+"""Make text from names and messages safe to print, as the text kernel does for bytes."""
 
 from __future__ import annotations
 

@@ -95,10 +95,10 @@ def export(
 ) -> int:
     """Write records as .parquet, .arrow (IPC file), .jsonl or .csv.
 
-    OUT is the file if it has one of these extensions and one file is written; else a directory that
-    is made as needed: OUT/orders-0.parquet, or with --per segment
-    OUT/orders-0/00000000000000000000.parquet, which holds what the log gives of that segment.
-    A file takes its name, and the place of an older one, when it is whole.
+    OUT is a file if it has one of these extensions and there is one file to write; else it is a
+    directory, made if it is missing: OUT/orders-0.parquet, or with --per segment
+    OUT/orders-0/00000000000000000000.parquet, which has the records that a read of the log gives
+    from that segment. A file gets its name, and replaces an older one, when it is complete.
     """
     if out == "-":
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
@@ -129,7 +129,7 @@ def export(
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What one file is made of: a partition, or one segment of it.
+    """The source of one file: a partition, or one segment of it.
 
     Attributes:
         partition: the directory that it lies in.
@@ -176,7 +176,7 @@ def _inputs(
 
 
 def _first_offsets(log: Log, start: int | None) -> dict[Path, int]:
-    """Where what a log gives of each segment begins, of those that a read from `start` walks."""
+    """The first offset that a read of the log takes from each segment, from `start` on."""
     view = log.view
     firsts = first_offsets(view, max(view.log_start_offset, start or 0))
     return {info.path: first for info, first in firsts}

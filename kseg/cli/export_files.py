@@ -1,6 +1,7 @@
 """The files that `kseg export` writes: Parquet, Arrow IPC, JSON lines and CSV.
 
-Each is written beside its final name and renamed when it is whole, so nobody reads half a file.
+Each is written beside its final name and renamed when it is complete, so no program reads half a
+file.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _PASSED_OVER: Final = "kseg.passed-over"
 
 
 class Exit(IntEnum):
-    """What the program answers its caller."""
+    """The exit codes of the program."""
 
     OK = 0
     FOUND = 1  #: damage or a difference, or a dry run that would change bytes
@@ -59,7 +59,7 @@ def exit_code(error: BaseException) -> Exit:
 
 
 def one_line(error: BaseException) -> str:
-    """What happened, where and why, without line ends or control characters."""
+    """An exception in one line: what, where and why, without control characters."""
     if isinstance(error, OSError) and not isinstance(error, KsegError):
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         text = f"{place}{error.strerror or error}"
@@ -81,7 +81,7 @@ def _is_lost_process(error: BaseException) -> bool:
 
 
 def report(error: BaseException, *, debug: bool) -> Exit:
-    """Say on standard error what ended the verb; answers the exit code."""
+    """Report on standard error what ended the verb; returns the exit code."""
     code = exit_code(error)
     if code is Exit.INTERRUPTED:
         return code
@@ -105,7 +105,7 @@ def report(error: BaseException, *, debug: bool) -> Exit:
 
 
 def tell_replaced(count: int, place: str = "") -> None:
-    """Say how many values were written as text that are none; nothing if there were no such."""
+    """Report how many values were written as text although they are not UTF-8, if any."""
     if count:
         values = "1 value is" if count == 1 else f"{count} values are"
         complain(
@@ -115,22 +115,22 @@ def tell_replaced(count: int, place: str = "") -> None:
 
 
 def pass_over(error: OSError) -> None:
-    """Say that a file or directory cannot be read, and let the verb give the rest; see `answer`."""
+    """Report that a file or directory cannot be read, and go on with the rest; see `answer`."""
     complain(f"kseg: {one_line(error)}")
     click.get_current_context().meta[_PASSED_OVER] = True
 
 
 def answer(context: click.Context, told: object) -> object:
-    """What a verb answers where something was passed over: 1 for damage, else 3."""
+    """The exit code of a verb that skipped something: 1 for damage, else 3."""
     if not context.meta.get(_PASSED_OVER):
         return told
     return Exit.FOUND if told == Exit.FOUND else Exit.FILES
 
 
 def complain(line: str) -> None:
-    """One line on standard error, whatever names are in it: what steers a terminal is escaped.
+    """Write one line to standard error, with control characters escaped.
 
-    Nothing if that cannot be written, which is no answer either.
+    Does nothing if standard error cannot be written.
     """
     with suppress(OSError):
         sys.stderr.write(printable(line) + "\n")

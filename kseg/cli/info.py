@@ -1,4 +1,4 @@
-"""`kseg info`: what lies in a directory, from headers and indexes alone."""
+"""`kseg info`: the contents of a directory, from headers and indexes alone."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ def info(
 ) -> int:
     """Show partitions, segments, offsets, times, codecs, formats and sizes.
 
-    Only headers and indexes are looked at, so nothing is said about contents; 'kseg verify' does
-    that. Times are those that headers state. What lies in the files is counted: an offset that two
-    segments hold counts twice.
+    Reads headers and indexes only; 'kseg verify' checks the contents. Times are those that headers
+    state. Counts are of the files: an offset that two segments hold counts twice.
     """
     found: list[dict[str, Any]] = []
     faults: list[KsegError] = []

@@ -1,6 +1,6 @@
-"""The program: finds the verb, loads its module, turns what goes wrong into an exit code.
+"""The program: finds the verb, loads its module, turns exceptions into exit codes.
 
-Nothing heavy is imported before a verb asks for it, so that `kseg --help` and completion are quick.
+A verb imports its heavy modules itself, so that `kseg --help` and completion are quick.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VERBS = {
     "convert": "The same records in another format or codec.",
     "append": "Lines of JSON, as batches at the end of a log.",
     "recover": "What a start after a crash would do; --apply does it.",
-    "reindex": "Which indexes and snapshots are not what the log says; --apply makes them anew.",
+    "reindex": "Which indexes and snapshots do not fit the log; --apply makes them anew.",
     "truncate": "Cut a log back to an offset; a plan unless --apply.",
     "retain": "Which old segments retention would delete, and why; --apply deletes them.",
     "stats": "What fills the disk: counts, bytes, times, codecs, record sizes, top keys.",
@@ -51,7 +51,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb; one that is not there is answered with the nearest."""
+        """The verb; an error for an unknown one names the nearest."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             from difflib import get_close_matches
 
@@ -114,7 +114,7 @@ def cli(debug: bool) -> None:  # `run` takes --debug away; here it is shown in t
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and answer its exit code; nothing is raised."""
+    """Run one command line and return its exit code; raises nothing."""
     words, debug = _take_debug(list(sys.argv[1:] if arguments is None else arguments))
     try:
         answer: Any = cli.main(words, prog_name="kseg", standalone_mode=False)
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 def _take_debug(words: list[str]) -> tuple[list[str], bool]:
-    """`--debug` counts wherever it stands before a `--`, so it can be put behind a failed call."""
+    """`--debug` works anywhere before a `--`, so you can put it behind a failed call."""
     end = words.index("--") if "--" in words else len(words)
     kept = [word for word in words[:end] if word != "--debug"]
     return kept + words[end:], len(kept) < end

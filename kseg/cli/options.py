@@ -33,7 +33,7 @@ ALL: Range = (None, None)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions: globs over topics, numbers and ranges over partitions; empty means all."""
+    """The chosen partitions: globs over topics, ranges over partitions; empty for all."""
 
     topics: tuple[str, ...] = ()
     partitions: tuple[tuple[int, int], ...] = ()
@@ -43,7 +43,7 @@ class Selection:
         return bool(self.topics or self.partitions)
 
     def takes(self, topic: str | None, partition: int | None) -> bool:
-        """Whether a partition is chosen; one without a name is, as long as nothing is asked for."""
+        """Whether a partition is chosen; one without a name is, if the selection is empty."""
         if self.topics and not any(fnmatchcase(topic or "", glob) for glob in self.topics):
             return False
         if not self.partitions:
@@ -121,7 +121,7 @@ def parse_key(text: str) -> bytes:
 
 
 class Setting(NamedTuple):
-    """A topic setting in Kafka's spelling; for every topic where none is named."""
+    """A topic setting in Kafka's spelling; for every topic if `topic` is None."""
 
     name: str
     value: str
@@ -148,7 +148,7 @@ def parse_setting(text: str) -> Setting:
 
 
 def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfig:
-    """The settings of a topic's logs, Kafka's defaults but for these; the last of a name counts.
+    """The settings of a topic's logs over Kafka's defaults; of one name the last counts.
 
     Raises:
         UsageError: a name is not known, or a value is out of its range.
@@ -163,7 +163,7 @@ def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfi
 
 
 def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) -> None:
-    """Refuse settings of a topic that is none of these, as one that was misspelt.
+    """Refuse settings of a topic that is none of these, such as a misspelt one.
 
     Raises:
         UsageError: names it.
@@ -175,7 +175,7 @@ def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) ->
 
 
 def clock_of(now_ms: int | None) -> Callable[[], int]:
-    """A clock in ms: the machine's, or one that stands at `--now`."""
+    """A clock in ms: the machine's, or one that always gives `--now`."""
     if now_ms is None:
         return lambda: time_ns() // 1_000_000
     return lambda: now_ms
@@ -200,7 +200,7 @@ def _ordered(bounds: Range) -> Range:
 
 
 class Parsed(_ParamType):
-    """A parameter type made of a parsing function that raises ValueError."""
+    """A parameter type from a parsing function that raises ValueError."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         """Keep the function and the name that help shows."""
@@ -307,7 +307,7 @@ def bytes_option(function: _F) -> _F:
         "encoding",
         type=click.Choice(["base64", "utf8", "hex"]),
         help="How keys, values and header values are written (text: utf8, else base64). In jsonl "
-        'what is no UTF-8 stands as {"base64": "..."}.',
+        'bytes that are not UTF-8 stand as {"base64": "..."}.',
     )(function)
 
 
@@ -360,8 +360,8 @@ def mapping_option(function: _F) -> _F:
         type=click.Choice(["auto", "always", "never"]),
         default="auto",
         show_default=True,
-        help="Whether files are mapped; a bad sector under a map ends the process, never is the "
-        "way round.",
+        help="Whether to map files; a bad sector under a map ends the process, so never reads "
+        "them instead.",
     )(function)
 
 
@@ -381,7 +381,7 @@ def reindex_options(function: _F) -> _F:
     function = click.option(
         "--exact",
         is_flag=True,
-        help="Also replace indexes that are true, but not byte for byte what Kafka 4.2 writes.",
+        help="Also replace right indexes that differ from the bytes that Kafka 4.2 writes.",
     )(function)
     return click.option(
         "--only",
@@ -395,7 +395,10 @@ def reindex_options(function: _F) -> _F:
 def config_options(function: _F) -> _F:
     """`--config` as pairs for `config_of`, and `--now` for `clock_of`."""
     function = click.option(
-        "--now", "now_ms", type=TIME, help="The time to go by, ISO 8601 or ms; else the clock's."
+        "--now",
+        "now_ms",
+        type=TIME,
+        help="The time to take for now, ISO 8601 or ms; else the clock's.",
     )(function)
     return click.option(
         "--config",
@@ -413,13 +416,13 @@ def json_option(function: _F) -> _F:
 
 
 def paths_argument(function: _F) -> _F:
-    """One or more PATHs; whether they exist is told when they are opened."""
+    """One or more PATHs; the verb checks that they exist when it opens them."""
     return click.argument(
         "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=str)
     )(function)
 
 
 def check_ranges(*, last: int | None, limit: int | None) -> None:
-    """Refuse `--last` beside `--limit`: which of the two comes first would be a guess."""
+    """Refuse `--last` with `--limit`: their order would be a guess."""
     if last is not None and limit is not None:
         raise click.UsageError("--last and --limit do not go together.")

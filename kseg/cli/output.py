@@ -1,4 +1,4 @@
-"""Where answers go: bytes in blocks to standard output, documents, aligned text, progress.
+"""Output: bytes in blocks to standard output, documents, aligned text, progress.
 
 Data is written to standard output and nothing else is.
 """
@@ -22,7 +22,7 @@ _TIMES = range(-62_135_596_800_000, 253_402_300_800_000)  # the years 1 to 9999
 
 
 def binary_stdout() -> IO[bytes]:
-    """Standard output as bytes; what text was written before comes first."""
+    """Standard output as bytes, behind any text that was written before."""
     sys.stdout.flush()
     return sys.stdout.buffer
 
@@ -43,7 +43,7 @@ def write_json(document: dict[str, Any]) -> None:
 
 
 def write_line(text: str = "") -> None:
-    """One line of text; what could steer a terminal is escaped."""
+    """One line of text, with control characters escaped."""
     click.echo(printable(text))
 
 
@@ -98,12 +98,12 @@ def human_bytes(count: int) -> str:
 
 
 def wants_progress() -> bool:
-    """Whether somebody looks at standard error who can see a line being redrawn."""
+    """Whether standard error is a terminal that can redraw a line."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class Bar:
-    """A progress bar on standard error, or nothing where nobody could see it."""
+    """A progress bar on standard error, if it is a terminal."""
 
     __slots__ = ("_rich", "_task")
 
@@ -113,12 +113,12 @@ class Bar:
         self._task = task
 
     def by(self, amount: int) -> None:
-        """Go on by so much."""
+        """Advance by so much."""
         if self._rich is not None:
             self._rich.advance(self._task, amount)
 
     def to(self, done: int, total: int) -> None:
-        """Stand at `done` of `total`."""
+        """Show `done` of `total`."""
         if self._rich is not None:
             self._rich.update(self._task, completed=done, total=total)
 

@@ -1,4 +1,4 @@
-"""A line of text for a partition or a segment: what `info` and `stats` have in common."""
+"""A line of text for a partition or a segment, for `info` and `stats`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEAD: Final = (
 
 
 def partition_row(name: str, document: dict[str, Any]) -> list[object]:
-    """The columns of `HEAD` out of a partition's document; what it does not have is a dash."""
+    """The columns of `HEAD` from a partition's document; a dash for a missing one."""
     return [
         name,
         *(document.get(field) for field in ("segments", "log_start_offset", "log_end_offset")),

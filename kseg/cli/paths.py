@@ -60,8 +60,8 @@ def known_path(path: str) -> KnownPath:
     """What a path is.
 
     Raises:
-        UsageError: standard input, which most verbs have no use for.
-        NotALogError: nothing of Kafka's, or a segment's extension after what is no offset.
+        UsageError: standard input, which most verbs do not read.
+        NotALogError: nothing of Kafka's, or a segment's extension after text that is no offset.
         OSError: missing, or not to be listed.
     """
     if path == "-":
@@ -79,7 +79,7 @@ def known_path(path: str) -> KnownPath:
 
 
 def known_paths(paths: Sequence[str]) -> Iterator[tuple[str, KnownPath]]:
-    """What each path is; of several, one that cannot be read is told, and passed over.
+    """What each path is; of several, reports and skips one that cannot be read.
 
     Raises:
         OSError: the only one is missing, or not to be listed.
@@ -97,7 +97,7 @@ def known_paths(paths: Sequence[str]) -> Iterator[tuple[str, KnownPath]]:
 
 
 def sources(paths: Sequence[str], selection: Selection) -> Iterator[Source]:
-    """The batch-holding files under the paths, and any file that was named itself."""
+    """The files of batches under the paths, and every path that is a file itself."""
     for path, known in known_paths(paths):
         if known.kind is PathKind.FILE:
             assert known.file is not None
@@ -124,15 +124,15 @@ def batch_files(partition: Partition) -> Iterator[Source]:
 def partitions(
     paths: Sequence[str], selection: Selection, *, strict: bool = False
 ) -> Iterator[Partition]:
-    """The partition directories that the paths are, or hold, as far as they are chosen.
+    """The chosen partition directories among the paths and in them.
 
-    One that cannot be read is told on standard error and passed over: the verb gives the rest, and
-    ends with 1 where it finds damage, else with 3.
+    Reports one that cannot be read on standard error and skips it: the verb goes on with the rest,
+    and exits with 1 if it finds damage, else with 3.
 
     Args:
         paths: partition directories and data directories.
         selection: of topics and partitions.
-        strict: pass over nothing, as verbs want it that take records away.
+        strict: skip nothing, for verbs that remove records.
 
     Raises:
         NotALogError: a path is neither, or nothing in it is chosen.
@@ -180,7 +180,7 @@ def places(paths: Sequence[str], selection: Selection) -> Iterator[str]:
 
 
 def partition_at(path: Path) -> Partition:
-    """What a directory's name says; nothing for one under a name that Kafka would not take."""
+    """A directory with its parsed name, which is None if Kafka would not take the name."""
     try:
         # `resolve` would not take a link in a circle.
         name = parse_partition_dir(os.path.basename(os.path.realpath(path)))

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @selection_options
 @range_options
 @click.option(
-    "--follow", is_flag=True, help="Go on with what is appended, until interrupted or at --limit."
+    "--follow", is_flag=True, help="Go on with new records, until interrupted or at --limit."
 )
 def read(
     paths: tuple[str, ...],
@@ -69,8 +69,8 @@ def read(
 ) -> None:
     """Print records from an offset or a time on, as a consumer would get them.
 
-    A PATH is a partition directory, a data directory or a log file. No transaction markers and
-    nothing before the log's start offset is shown; damage ends the reading with exit code 1.
+    A PATH is a partition directory, a data directory or a log file. Shows no transaction markers
+    and nothing before the log's start offset. Stops at damage with exit code 1.
     """
     check_ranges(last=last, limit=limit)
     asked = Asked(offsets, times, isolation, key, limit, last)
@@ -87,7 +87,7 @@ def read(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which records are wanted."""
+    """The records that the user asks for."""
 
     offsets: Range = ALL
     times: Range = ALL
@@ -98,7 +98,7 @@ class Asked:
 
     @property
     def where(self) -> dict[str, Any]:
-        """The ranges in the words of `Segment.read`."""
+        """The ranges as arguments of `Segment.read`."""
         return {
             "start_offset": self.offsets[0],
             "end_offset": self.offsets[1],
@@ -107,7 +107,7 @@ class Asked:
         }
 
     def mask(self, columns: RecordColumns) -> Mask | None:
-        """Which records of a piece are wanted, where nothing but the isolation was minded yet."""
+        """Which records of a piece the user asks for; only the isolation was applied before."""
         masks = [
             wanted
             for values, (first, end) in (
@@ -124,7 +124,7 @@ class Asked:
 
     @property
     def plain_tail(self) -> bool:
-        """Whether the last N can be told from headers."""
+        """Whether headers are enough to find the last N."""
         whole = self.offsets == self.times == ALL and self.key is None
         return self.last is not None and whole and self.isolation == "read_uncommitted"
 
@@ -152,7 +152,7 @@ class Reader:
                 self._write(self._of_log(log), partition.path.resolve().name)
 
     def follow(self, path: Path) -> None:
-        """Write the records of a partition that are there, then those to come, as they come."""
+        """Write the records of a partition, and then new ones as they come."""
         asked, sink = self._asked, self.sink
         with Log.open(path) as log:
             name, begin = log.path.resolve().name, log.log_start_offset
@@ -203,7 +203,7 @@ class Reader:
         self.sink.finish()
 
     def _put(self, columns: RecordColumns, directory: str | None, mask: Mask | None = None) -> None:
-        """Write a piece, or what of it is wanted."""
+        """Write the chosen records of a piece."""
         if self._style.form == "csv":
             directory = directory or ""
         style = self._style.of(directory, Path(columns.source or "").name)
@@ -223,7 +223,7 @@ def _fields(*, kafka07: bool) -> tuple[str, ...]:
 
 
 def _start_of_tail(log: Log, count: int) -> int | None:
-    """Where at least the last `count` records begin, told from headers; None where they do not."""
+    """The offset of at least the last `count` records, by headers; None if they do not say."""
     number, position = tail_of([info.path for info in log.segments], count, control=False)
     infos = log.segments[number:]
     if not infos or _overlap(log, infos):
@@ -238,7 +238,7 @@ def _start_of_tail(log: Log, count: int) -> int | None:
 
 
 def _overlap(log: Log, infos: tuple[SegmentInfo, ...]) -> bool:
-    """Whether one of them goes on past the next one's base, so that records are counted twice."""
+    """Whether a segment reaches past the next one's base, so that records would count twice."""
     for info, following in pairwise(infos):
         with log.open_segment(info) as segment:
             end = believed_end(segment, following.base_offset)
@@ -248,7 +248,7 @@ def _overlap(log: Log, infos: tuple[SegmentInfo, ...]) -> bool:
 
 
 def _one_partition(paths: tuple[str, ...], selection: Selection) -> Path:
-    """The one directory that is to be followed."""
+    """The one directory to follow."""
     found = list(partitions_of(paths, selection))
     if len(found) != 1:
         raise click.UsageError(f"--follow wants one partition, and this is {len(found)}.")

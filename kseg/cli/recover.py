@@ -1,4 +1,4 @@
-"""`kseg recover`: what a start after a crash would do to partitions, and doing it."""
+"""`kseg recover`: plan what a start after a crash would do to partitions, or do it."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ _SAID: Sequence[str] = ("path", "applied", "actions")
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
 @click.option(
-    "--as-broker", is_flag=True, help="Just what Kafka 4.2.0 would do, its silence included."
+    "--as-broker", is_flag=True, help="Do just what Kafka 4.2.0 would do, and report no more."
 )
 @click.option(
     "--clean/--unclean",
     default=None,
-    help="Was the log closed in good order? As the mark beside it says, if not given.",
+    help="Was the log closed in good order? By default as its mark says.",
 )
 @click.option(
     "--recovery-point",
     type=click.IntRange(min=0, max=2**63 - 1),
     metavar="N",
-    help="What lies below was flushed; as the checkpoint says, if not given.",
+    help="Records below N were flushed; by default as the checkpoint says.",
 )
 @click.option(
     "--log-start-offset",
     type=click.IntRange(min=0, max=2**63 - 1),
     metavar="N",
-    help="The first offset to be read; as the checkpoint says, if not given.",
+    help="The first offset to read; by default as the checkpoint says.",
 )
 @selection_options
 @changing.change_options
@@ -78,10 +78,10 @@ def recover(
     log_start_offset: int | None,
     **how: Any,
 ) -> int:
-    """Say what a start after a crash would do to DIR: what is cut, made anew and cleared away.
+    """Show what a start after a crash would do to DIR: what it cuts, makes anew and removes.
 
-    DIR is a partition directory, or a data directory with all its partitions. Looks at the end of
-    the log and of its indexes after a good end, too. Changes nothing without --apply.
+    DIR is a partition directory, or a data directory with all its partitions. Checks the end of the
+    log and of its indexes also after a clean shutdown. Changes nothing without --apply.
     """
     change = changing.change_of(**how)
     found = changing.changeable(
@@ -105,7 +105,7 @@ def recover(
 
 
 class _Run:
-    """All partitions: planned first, and then, if it is asked for, changed."""
+    """One run: all partitions are planned first, and then changed with `--apply`."""
 
     def __init__(
         self, change: Change, asked: dict[str, Any], configs: dict[str, LogConfig]
@@ -117,7 +117,7 @@ class _Run:
         self.reports: list[RecoveryReport] = []
 
     def go(self, directory: str, found: list[Path], *, as_json: bool) -> int:
-        """Plan, change, print; answers the exit code."""
+        """Plan, change, print; returns the exit code."""
         self.change.check_owners(found)
         with ExitStack() as stack:
             if self.change.apply:
@@ -213,13 +213,13 @@ def _homes_of(plans: list[RecoveryPlan]) -> list[Path]:
 
 
 def _in_order(home: Path, plans: list[RecoveryPlan]) -> bool:
-    """Whether nothing is to be done in a data directory, nor the mark to be brought back."""
+    """Whether there is nothing to do in a data directory, also for its mark."""
     here = [plan for plan in plans if _home_of(plan) == home]
     return all(plan.is_noop for plan in here) and read_clean_shutdown(home) is not None
 
 
 def _say_of_homes(plans: list[RecoveryPlan], *, is_plan: bool) -> None:
-    """Tell what no action says: who is writing meanwhile, and what becomes of the mark."""
+    """Report what no action shows: another writer, and what becomes of the mark."""
     for home in _homes_of(plans):
         holder = lock.holder(home) if is_plan else None
         if holder is not None:
@@ -229,7 +229,7 @@ def _say_of_homes(plans: list[RecoveryPlan], *, is_plan: bool) -> None:
 
 
 def _say_of_mark(home: Path, plans: list[RecoveryPlan], *, is_plan: bool) -> None:
-    """The mark speaks for all that lies in a data directory, not for the chosen alone."""
+    """The mark is about the whole data directory, not only about the chosen partitions."""
     here = {Path(plan.path).resolve().name for plan in plans if _home_of(plan) == home}
     others = sorted(set(data_directory.marked_for(str(home))) - here)
     is_noop = all(plan.is_noop for plan in plans)
@@ -252,6 +252,6 @@ def _action(action: Any) -> Action:
 
 
 def _print(plan: RecoveryPlan) -> None:
-    """What was found, and the offsets; files follow in a table of all."""
+    """Print the findings and the offsets; the files follow in one table."""
     for row in replace(plan, actions=()).rows():
         output.write_line(f"{plan.path}: {row}")

@@ -55,11 +55,11 @@ def reindex(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Say which indexes and snapshots in DIR are not what the log says, and make them anew.
+    """Show which indexes and snapshots in DIR do not fit the log, and make them anew.
 
-    DIR is a partition directory, or a data directory with all its partitions. The log itself is
-    never touched; where it is damaged, its indexes are left alone and 'kseg recover' is the verb.
-    Changes nothing without --apply. New entries lie index.interval.bytes apart (--config).
+    DIR is a partition directory, or a data directory with all its partitions. Never touches the log
+    itself. If the log is damaged it leaves the indexes alone: use 'kseg recover'. Changes nothing
+    without --apply. New entries lie index.interval.bytes apart (--config).
     """
     change = changing.change_of(**how)
     run = _Run(change, clock_of(now_ms)())
@@ -78,7 +78,7 @@ def reindex(
 
 
 class _Run:
-    """One partition after the other, and what became of them."""
+    """One run, partition by partition, with their results."""
 
     def __init__(self, change: Change, now_ms: int) -> None:
         self.change = change
@@ -92,7 +92,7 @@ class _Run:
             self.plans[partition] = plan_reindex(partition.path, **asked, progress=bar.to)
 
     def change_all(self, asked: dict[str, Any]) -> None:
-        """Do it where something differs; nobody else comes into a data directory meanwhile."""
+        """Change partitions that differ, under the lock of the data directory."""
         differing = [partition for partition, plan in self.plans.items() if not plan.is_noop]
         self.change.check_owners(partition.path for partition in differing)
         with ExitStack() as stack:
@@ -114,7 +114,7 @@ class _Run:
             apply_reindex(plan, keep=False, keeper=self.kept[home], progress=bar.to)
 
     def report(self, directory: str, *, as_json: bool) -> int:
-        """Print it; answers the exit code."""
+        """Print the results; returns the exit code."""
         findings = [finding for plan in self.plans.values() for finding in plan.findings]
         code = changing.report(
             "reindex",
@@ -133,7 +133,7 @@ class _Run:
 
 
 def say_left_alone(findings: Sequence[object]) -> bool:
-    """Name each damaged log on standard error; whether there is any."""
+    """Name each damaged log on standard error; returns whether there is any."""
     for finding in findings:
         complain(f"kseg: left alone: {printable(str(finding))}; 'kseg recover' tells what to do")
     return bool(findings)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--high-watermark",
     type=click.Choice(["end"]),
-    help="This is the only copy: what lies above a broker's high watermark goes, too.",
+    help="This is the only copy: segments above a broker's high watermark may go, too.",
 )
 @json_option
 def retain(
@@ -59,21 +59,20 @@ def retain(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Say which segments of DIR are too old, too many, or before the log's start.
+    """Show which segments of DIR are too old, too many, or before the log's start.
 
-    DIR is a partition directory, or a data directory with all its partitions. Old segments go by
-    the settings retention.ms, retention.bytes and cleanup.policy, which are Kafka's defaults unless
-    --config says otherwise.
+    DIR is a partition directory, or a data directory with all its partitions. The settings
+    retention.ms, retention.bytes and cleanup.policy decide; they are Kafka's defaults unless you
+    give them with --config.
 
-    In a broker's data directory (meta.properties lies in it) no setting is known: what --config
-    does not name is not assumed, and a topic without a policy and a limit is left alone. A limit
-    names the policy delete where it is that of one topic (--config TOPIC:retention.ms=MS), or DIR
-    is one partition. Nothing at or above the high watermark of replication-offset-checkpoint goes
-    there.
+    A broker's data directory (one with meta.properties) does not hold its topics' settings, so
+    there are no defaults: a topic without a policy and a limit stays as it is. A limit for one
+    topic (--config TOPIC:retention.ms=MS), or for a DIR that is one partition, implies the policy
+    delete. Nothing at or above the high watermark of replication-offset-checkpoint goes.
 
-    Kafka's internal topics, and those in cleaner-offset-checkpoint, have the policy that Kafka gave
-    them; only --config TOPIC:NAME=VALUE changes that. The log of KRaft is always left alone.
-    Deletes nothing without --apply.
+    Kafka's internal topics, and those in cleaner-offset-checkpoint, keep the policy that Kafka gave
+    them; only --config TOPIC:NAME=VALUE changes that. The log of KRaft always stays. Deletes
+    nothing without --apply.
     """
     change = changing.change_of(**how)
     found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
@@ -97,7 +96,7 @@ def _has_retention(path: Path) -> bool:
 
 
 class _Run:
-    """One partition after the other, and what became of them."""
+    """One run, partition by partition, with their results."""
 
     def __init__(
         self,
@@ -129,7 +128,7 @@ class _Run:
         self.places[partition] = partition.path
 
     def change_all(self) -> None:
-        """Do it where something goes; nobody else comes into a data directory meanwhile."""
+        """Change partitions where a segment goes, under the lock of the data directory."""
         going = [partition for partition, plan in self.plans.items() if not plan.is_noop]
         self.change.check_owners(partition.path for partition in going)
         with ExitStack() as stack:
@@ -141,7 +140,7 @@ class _Run:
                 self._change(partition)
 
     def _has_changed(self, partition: Partition) -> bool:
-        """Whether a partition could be changed; not if the disk is too full, until others are."""
+        """Whether a partition could be changed; a full disk may allow it after others."""
         try:
             self._change(partition)
         except OSError as error:
@@ -181,7 +180,7 @@ class _Run:
                 kept.keep_file(path)
 
     def report(self, directory: str, *, as_json: bool) -> int:
-        """Print it; answers the exit code."""
+        """Print the results; returns the exit code."""
         plans = self.plans.values()
         if not as_json:
             self._say_what_stays()
@@ -219,7 +218,7 @@ class _Run:
         )
 
     def _say_what_stays(self) -> None:
-        """What is left alone, topic by topic, and what the high watermark holds."""
+        """Print which topics stay as they are, and what the high watermark holds back."""
         left = Counter(
             (each.topic or each.path.name, plan.why)
             for each, plan in self.plans.items()

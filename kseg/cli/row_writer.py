@@ -32,7 +32,7 @@ class RowWriter:
     def __init__(
         self, write: Callable[[memoryview], object], buffer_bytes: int = BUFFER_BYTES
     ) -> None:
-        """Keep where to write; `write` must be done with the bytes when it returns."""
+        """Write through `write`, which must not keep the bytes after it returns."""
         self._write = write
         self._buffer = memoryview(bytearray(buffer_bytes))
         self.replaced = 0
@@ -54,7 +54,7 @@ class RowWriter:
             row = end.next_row
 
     def _count_replaced(self, template: Template, start: int, stop: int, mask: Mask | None) -> None:
-        """Count the values of CSV that were written as text and are none."""
+        """Count the values of CSV that were written as text although they are not UTF-8."""
         for piece in template:
             kind = piece[0]
             if kind in (_text.BYTES, _text.HEADERS) and _may_replace(piece[3]):

@@ -39,13 +39,12 @@ _BARE = frozenset(("crc_ok",))
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How rows look.
+    """The form of rows.
 
     Attributes:
         form: `jsonl`, `csv` or `text`.
         encoding: of bytes: `base64`, `hex`, `utf8` (escaped), or `raw` (CSV files only).
-        directory: name of the partition directory, where each row is to carry it.
-        file: name of the file, likewise.
+        directory, file: names for columns `dir` and `file` of each row; None for no column.
     """
 
     form: str
@@ -228,7 +227,7 @@ def _csv_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
 
 
 def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
-    """`name=value` pairs: what people look for first, then the rest as far as it says something."""
+    """`name=value` pairs: the most wanted first, then the others that have a value."""
     order = {name: rank for rank, name in enumerate(_TEXT_ORDER)}
     ranked = sorted(columns, key=lambda pair: order.get(pair[0].name, len(order)))
     pieces: list[Piece] = []

@@ -1,4 +1,4 @@
-"""Which of the rows that come by are written: by key, the first N, the last N."""
+"""Choose rows to write: by key, the first N, the last N."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def equal_to(column: BinaryColumn, key: bytes) -> Mask:
 class RowSink:
     """Writes rows up to a limit, or holds back the last ones. Not for several threads.
 
-    What is held back is text, whose size is that of the answer; columns would keep whole pieces of
-    a log for the sake of a few rows.
+    It holds back text, whose size is that of the answer; columns would keep whole pieces of a log
+    for a few rows.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RowSink:
 
     @property
     def replaced(self) -> int:
-        """Values in CSV, of rows that were written or held back, that are not as in the log."""
+        """How many values of CSV, written or held back, differ from the log's bytes."""
         return self._writer.replaced
 
     @property

@@ -1,4 +1,4 @@
-"""`kseg spark VERB`: the jobs of `kseg.spark.jobs` on a command line, in a Spark of their own."""
+"""`kseg spark VERB`: the jobs of `kseg.spark.jobs` on a command line, in a session of their own."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def job_options(function: _F) -> _F:
         "--job",
         metavar="DIR",
         type=click.Path(path_type=str),
-        help="Note what is finished in DIR, and go on from there.",
+        help="Note finished pieces in DIR, and go on from there.",
     )(function)
     return click.option(
         "--master",
@@ -92,13 +92,13 @@ class Jobs(click.Group):
 def spark() -> None:
     """Jobs over many logs through Spark, on the cores of this machine.
 
-    Each is also a function of kseg.spark.jobs, for a Spark of yours. Needs pyspark and Java.
+    Each is also a function of kseg.spark.jobs, for your own Spark session. Needs pyspark and Java.
     """
 
 
 @contextmanager
 def _session(cores: int, verb: str) -> Iterator[tuple[SparkSession, Progress | None]]:
-    """A Spark, and what draws progress if somebody can see it."""
+    """A Spark session, and a progress bar if standard error is a terminal."""
     from kseg.spark.demo import quiet_spark
     from kseg.spark.jobs import error_of
 
@@ -119,12 +119,12 @@ def _session(cores: int, verb: str) -> Iterator[tuple[SparkSession, Progress | N
 def chosen_paths(
     paths: tuple[str, ...], selection: Selection, *, stores: bool = False
 ) -> list[str]:
-    """The paths, or the partitions in them that are chosen; those of stores, where they are read.
+    """The paths, or the chosen partitions in them; also in stores, if the job reads those.
 
     Raises:
-        UsageError: a path is in a store, of which the job reads nothing.
+        UsageError: a path is in a store, and the job reads no stores.
         NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
-        OSError: a store says no.
+        OSError: the store refuses.
     """
     from kseg.spark.listing import local_path
     from kseg.spark.remote import is_remote
@@ -246,7 +246,7 @@ def stats(
     help="How Parquet is compressed.",
 )
 @on_corrupt_option
-@click.option("--overwrite", is_flag=True, help="Take the place of an earlier export in OUT.")
+@click.option("--overwrite", is_flag=True, help="Replace an earlier export in OUT.")
 @job_options
 @isolation_option
 @selection_options
@@ -271,7 +271,7 @@ def export(
 ) -> int:
     """Write records as Parquet: OUT/topic=orders/partition=0/... or OUT/date=2025-10-09/...
 
-    OUT appears when it is whole, with a list of its files in OUT/_manifest.json.
+    OUT appears when it is complete, with a list of its files in OUT/_manifest.json.
     """
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     source = _range_options(offsets, times)
@@ -336,10 +336,10 @@ def compaction(
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
 ) -> int:
-    """Say what compaction would save: how many records are not the last of their key.
+    """Show what compaction would save: how many records are not the last of their key.
 
-    Sizes of records are those of key and value before compression. What would be saved of the log
-    files is worked out from these.
+    Sizes of records are those of key and value before compression. The savings in log files are an
+    estimate from these.
     """
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     with _session(cores, "compaction") as (session, progress):
@@ -392,7 +392,7 @@ def reindex(
     now_ms: int | None,
     as_json: bool,
 ) -> int:
-    """Say which indexes and snapshots are not what the logs say, and make them anew.
+    """Show which indexes and snapshots do not fit their logs, and make them anew.
 
     As 'kseg reindex', over many data directories. Changes nothing without --apply.
     """

@@ -1,4 +1,4 @@
-"""The three streams that a program is given: whether they are there, and whether anybody reads.
+"""The three standard streams: whether they are open, and whether the reader is still there.
 
 A program may be started with any of them closed, or lose its reader on the way.
 """
@@ -17,10 +17,10 @@ class PipeError(Exception):
 
 
 def ready() -> bool:
-    """Take what is missing from `/dev/null`; false if it was standard output.
+    """Open missing streams on `/dev/null`; false if standard output was missing.
 
-    Else the next file that is opened would have the number of a stream, and get what is written
-    there. Standard input is opened so that reading from it fails, as it does when it is closed.
+    Otherwise the next file that is opened gets the number of a stream, and the bytes written there.
+    Standard input is opened so that reading from it fails, as from a closed one.
     """
     found = (sys.stdin, sys.stdout, sys.stderr)
     for number in range(3):
@@ -49,15 +49,15 @@ def nobody_reads() -> bool:
 
 
 class ReaderGone(threading.Event):
-    """Set, by whoever sets it, or because nobody reads standard output any more."""
+    """An event that is also set once standard output has no reader."""
 
     def is_set(self) -> bool:
-        """Whether there is nothing more to be written."""
+        """Whether to stop writing."""
         return super().is_set() or nobody_reads()
 
 
 def let_go_of_stdout() -> None:
-    """Send what the interpreter still wants to flush at exit to nowhere."""
+    """Discard what the interpreter flushes at exit."""
     with suppress(OSError, ValueError):
         descriptor = sys.stdout.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

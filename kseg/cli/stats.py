@@ -1,4 +1,4 @@
-"""`kseg stats`: the words of `kseg.analysis.stats` on a command line."""
+"""`kseg stats`: `kseg.analysis.stats` on a command line."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def stats(
 
     Sizes of records are those of key and value before compression. Quantiles are at most a
     sixteenth too large, numbers of different keys are within about 2 %, and the bytes of a top key
-    are exact unless an error is shown. What lies in the files is counted: an offset that two
-    segments hold counts twice.
+    are exact unless an error is shown. Counts are of the files: an offset that two segments hold
+    counts twice.
     """
     from kseg.analysis.stats import StatsOptions
     from kseg.analysis.stats import stats as run
@@ -71,7 +71,7 @@ def stats(
 def write_report(
     report: StatsReport, paths: Sequence[str], encoding: str, *, as_json: bool
 ) -> Exit:
-    """Print what was counted, faults on standard error; answers the exit code."""
+    """Print the counts, and faults on standard error; returns the exit code."""
     if as_json:
         write = _ENCODERS[encoding]
         rows = [_document(one, write) for one in report.partitions]

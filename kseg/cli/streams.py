@@ -1,4 +1,4 @@
-"""Batches out of a pipe: tiles as `LogFile.walk` gives them, for input that cannot be sought."""
+"""Batches out of a pipe: tiles as of `LogFile.walk`, for input that cannot seek."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN_END = 2**62
 
 
 def stream_tiles(stream: IO[bytes]) -> Iterator[Tile]:
-    """Walk the batches of a stream to its end, or to where no batch can be told apart.
+    """Walk the batches of a stream to its end, or to bytes that are no batch.
 
     Positions count from the first byte of the stream.
     """

@@ -33,7 +33,7 @@ _WORDS: Final = {"truncate": "cut"}
     type=click.IntRange(min=0, max=2**63 - 1),
     required=True,
     metavar="OFFSET",
-    help="Where the log is to end: this offset and all behind it go.",
+    help="The new end of the log: this offset and all behind it go.",
 )
 @selection_options
 @changing.change_options
@@ -51,8 +51,8 @@ def truncate(
 ) -> int:
     """Cut the log in DIR back, so that it ends at an offset.
 
-    DIR is a partition directory, or a data directory of which --topic and --partition choose one. A
-    batch goes whole, so records in front of OFFSET may go with the one that has it. Cuts nothing
+    DIR is a partition directory, or a data directory of which --topic and --partition choose one.
+    Batches go whole, so records in front of OFFSET may go with the batch that has it. Cuts nothing
     without --apply.
     """
     change = changing.change_of(**how)

@@ -1,4 +1,4 @@
-"""`kseg verify`: the words of `kseg.analysis.verify` on a command line."""
+"""`kseg verify`: `kseg.analysis.verify` on a command line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def verify(
 ) -> int:
     """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.
 
-    Exits 0 if nothing worse than warnings was found, 1 otherwise. Reads only.
+    Exits 0 if it finds nothing worse than warnings, 1 otherwise. Changes nothing.
     """
     if codes:
         _list_codes(as_json=as_json)
@@ -87,7 +87,7 @@ def _list_codes(*, as_json: bool) -> None:
 
 
 def write_report(report: Report, *, as_json: bool) -> Exit:
-    """Print what was found; answers the exit code."""
+    """Print the findings; returns the exit code."""
     if as_json:
         output.write_json(report.to_json())
     else:
