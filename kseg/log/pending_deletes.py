@@ -40,7 +40,9 @@ class Deletions:
         """The files that wait, under their `.deleted` names."""
         return tuple(self._due)
 
-    def give_up(self, paths: Iterable[Path], *, now_ms: int, delay_ms: int) -> tuple[Path, ...]:
+    def mark_for_deletion(
+        self, paths: Iterable[Path], *, now_ms: int, delay_ms: int
+    ) -> tuple[Path, ...]:
         """Rename files to `.deleted`; those that are not there are passed over.
 
         Lasting after the directory is flushed. Without a delay they are removed at once.
@@ -106,6 +108,6 @@ def remove_segment(files: SegmentFiles) -> None:
 
 
 def files_of_segment(files: SegmentFiles) -> tuple[Path, ...]:
-    """A segment's files in the order in which they are given up: the log, then its indexes."""
+    """A segment's files in the order in which they are deleted: the log, then its indexes."""
     rest = (files.index, files.time_index, files.txn_index)
     return (files.log, *(path for path in rest if path is not None))

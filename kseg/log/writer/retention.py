@@ -42,7 +42,7 @@ from kseg.log.segment.writer import Latest
 from kseg.log.sub_directories import entry_of
 from kseg.log.topic_policy import KRAFT, RetentionRules, known_topics, retention_rules
 from kseg.log.writer import flush, room
-from kseg.log.writer.segment_deletion import give_up_segments
+from kseg.log.writer.segment_deletion import delete_segments
 from kseg.log.writer.truncate import increment_log_start
 
 if TYPE_CHECKING:
@@ -369,7 +369,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         gone = state.replace_segments(going)
         state.publish()
         try:
-            files = _give_up(state, gone)
+            files = _delete(state, gone)
         except BaseException:
             # Those that are still there are part of the log for whoever loads it.
             state.replace_segments((), (info for info in gone if info.path.exists()))
@@ -383,16 +383,16 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         )
 
 
-def _give_up(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
+def _delete(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
     if state.keeper is not None and state.partition is not None:
-        files = give_up_segments(state, gone)
+        files = delete_segments(state, gone)
         state.flush_names()
         return files
     # Nothing but the first segment says where this log starts, so none may outlive a later one.
     io.flush_directory(state.path)
     renamed: list[Path] = []
     for info in gone:
-        renamed += give_up_segments(state, (info,))
+        renamed += delete_segments(state, (info,))
         state.flush_names()
     return tuple(renamed)
 

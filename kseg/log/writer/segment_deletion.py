@@ -1,6 +1,6 @@
-"""Letting go the files of segments that a log has given up: under other names, or at once.
+"""Deleting the files of segments: under other names first, or at once.
 
-Which segments go, and in which order, is for retention and cuts to decide; what waits under
+Retention and truncation decide which segments go, and in which order; what waits under
 `.deleted` is `kseg.log.pending_deletes`.
 
 Source: Kafka `LocalLog.deleteSegmentFiles`.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kseg.log.writer.state import LogState
 
 
-def give_up_segments(
+def delete_segments(
     state: LogState, segments: Iterable[SegmentInfo], *, snapshots: bool = True
 ) -> tuple[Path, ...]:
     """Rename the files of segments, and the producer snapshots at their bases.
@@ -42,7 +42,7 @@ def give_up_segments(
     state.gone_in_doubt = True  # until the names are flushed
     for info in segments:
         files = files_of_segment(info.files)
-        renamed += state.deletions.give_up(files, now_ms=now_ms, delay_ms=delay_ms)
+        renamed += state.deletions.mark_for_deletion(files, now_ms=now_ms, delay_ms=delay_ms)
         marked = state.snapshots.mark_for_deletion(info.base_offset) if snapshots else None
         if marked is not None:
             state.deletions.freed_bytes += io.bytes_given_back(marked)
@@ -58,7 +58,7 @@ def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True)
     For a full disk, which a file that waits under another name would leave full.
 
     Args:
-        state, info: as for `give_up_segments`.
+        state, info: as for `delete_segments`.
         snapshot: false to keep that.
 
     Raises:
@@ -74,4 +74,4 @@ def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True)
         state.deletions.freed_bytes += freed
 
 
-__all__ = ["give_up_segments", "unlink_segment"]
+__all__ = ["delete_segments", "unlink_segment"]

@@ -43,7 +43,7 @@ from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 from kseg.log.writer import room
-from kseg.log.writer.segment_deletion import give_up_segments, unlink_segment
+from kseg.log.writer.segment_deletion import delete_segments, unlink_segment
 
 if TYPE_CHECKING:
     from kseg.log.writer.state import LogState
@@ -287,7 +287,7 @@ def _truncate(
     above = [info for info in state.segments if info.base_offset > last.base_offset]
     if above:
         _make_last(state, last)
-    _give_up(state, above, snapshots=True, at_once=full)
+    _delete_segments(state, above, snapshots=True, at_once=full)
     still_full = full and not room.is_there(state)
     if full and not still_full:
         _write_end(state, offset)
@@ -359,7 +359,7 @@ def _make_last(state: LogState, last: SegmentInfo) -> None:
     state.replace_segments(gone)
 
 
-def _give_up(
+def _delete_segments(
     state: LogState, segments: Sequence[SegmentInfo], *, snapshots: bool, at_once: bool = False
 ) -> None:
     """Take the names of segments away, the newest first; each lasting before the next."""
@@ -367,7 +367,7 @@ def _give_up(
         if at_once:
             unlink_segment(state, info, snapshot=snapshots)
         else:
-            give_up_segments(state, [info], snapshots=snapshots)
+            delete_segments(state, [info], snapshots=snapshots)
         state.flush_names()
 
 
@@ -436,7 +436,7 @@ def _begin_anew(state: LogState, offset: int, start: int) -> None:
         gone = state.segments
         state.active.close(trim=False)
         state.replace_segments({info.base_offset for info in gone})
-        _give_up(state, gone, snapshots=False)
+        _delete_segments(state, gone, snapshots=False)
         remove_segment(last.files)
         writer = SegmentWriter.open(
             state.path, offset, state.config, create=True, now_ms=state.now_ms()
