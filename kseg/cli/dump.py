@@ -30,7 +30,7 @@ from kseg.cli.options import (
     range_options,
     selection_options,
 )
-from kseg.cli.paths import Source, sources
+from kseg.cli.paths import InputFile, sources
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head, record_rows
 from kseg.cli.selected import RowSink, equal_to
@@ -150,7 +150,7 @@ class Dump:
                     return
             several = True
 
-    def _partition(self, found: list[Source], *, titles: bool) -> None:
+    def _partition(self, found: list[InputFile], *, titles: bool) -> None:
         """Dump files of one directory; the last one may end in zeros without harm."""
         last = self.asked.last is not None
         if titles and last:
@@ -173,7 +173,7 @@ class Dump:
                 self._log(source, tiles, number == len(logs) - 1)
         self.sink.finish()
 
-    def _narrowed(self, logs: list[Source]) -> tuple[list[Source], int]:
+    def _narrowed(self, logs: list[InputFile]) -> tuple[list[InputFile], int]:
         """The files that can hold what is wanted, and where to begin in the first of them."""
         if self.asked.last is not None and self._plain_tail:
             skipped, start = tail_of(
@@ -188,7 +188,7 @@ class Dump:
         asked = self.asked
         return not asked.batches and asked.offsets == asked.times == ALL and asked.key is None
 
-    def _entries(self, source: Source) -> None:
+    def _entries(self, source: InputFile) -> None:
         try:
             dump_entries(source, self._style_of(source), RowWriter(self.out.write), self.out.write)
         except (CorruptIndexError, UnreadableError) as error:
@@ -197,13 +197,13 @@ class Dump:
     def _title(self, path: Path) -> None:
         self.out.write(f"# {printable(str(path))}\n".encode())
 
-    def _style_of(self, source: Source) -> Style:
+    def _style_of(self, source: InputFile) -> Style:
         directory = source.directory
         if self.style.form == "csv":
             directory = directory or ""
         return self.style.of(directory, source.path.name)
 
-    def _log(self, source: Source, tiles: Iterator[Tile], last: bool) -> None:
+    def _log(self, source: InputFile, tiles: Iterator[Tile], last: bool) -> None:
         """Dump one file of batches as far as batches can be told apart."""
         style = self._style_of(source)
         if style.form == "csv" and not self._headed:
@@ -219,7 +219,7 @@ class Dump:
                 return
             self._end(tile.table, source, last)
 
-    def _records(self, tile: Tile, style: Style, source: Source) -> None:
+    def _records(self, tile: Tile, style: Style, source: InputFile) -> None:
         request = self.asked.request(tile.table.kafka07)
         pieces = decode(
             tile.data,
@@ -238,24 +238,24 @@ class Dump:
             if self.sink.full:
                 return
 
-    def _batches(self, tile: Tile, style: Style, source: Source) -> None:
+    def _batches(self, tile: Tile, style: Style, source: InputFile) -> None:
         table = complete_wrappers(
             tile.data, tile.base, tile.table, lambda error: self._undecoded(error, source)
         )
         table = holding(table, self.asked.offsets, self.asked.times)
         self.sink.take(batch_rows(table, style), len(table))
 
-    def _undecoded(self, error: KsegError, source: Source) -> None:
+    def _undecoded(self, error: KsegError, source: InputFile) -> None:
         """A batch whose records cannot all be shown; for a checksum, that has been said."""
         if error.stop is None:
             self._found(error, source)
 
-    def _bad_checksums(self, table: BatchTable, source: Source) -> None:
+    def _bad_checksums(self, table: BatchTable, source: InputFile) -> None:
         if table.bad_crc_count:
             for row in np.flatnonzero(table.crc_ok == 0).tolist():
                 self._found(crc_error(table[row]), source)
 
-    def _end(self, table: BatchTable, source: Source, last: bool) -> None:
+    def _end(self, table: BatchTable, source: InputFile, last: bool) -> None:
         """Report why a walk ended before its file did."""
         if table.stop in (StopReason.END, StopReason.LIMIT):
             return
@@ -265,17 +265,17 @@ class Dump:
         else:
             self._found(error, source)
 
-    def _found(self, error: KsegError, source: Source) -> None:
+    def _found(self, error: KsegError, source: InputFile) -> None:
         self.findings += 1
         self.out.flush()
         complain(f"kseg: {one_line(at_path(error, source.path))}")
 
 
-def _stdin_source() -> Source:
-    return Source(Path("-"), _STDIN)
+def _stdin_source() -> InputFile:
+    return InputFile(Path("-"), _STDIN)
 
 
-def _overlapping(logs: list[Source], offsets: Range) -> Iterator[Source]:
+def _overlapping(logs: list[InputFile], offsets: Range) -> Iterator[InputFile]:
     """The segments whose base offsets leave room for the range."""
     first, end = _or(offsets[0], INT64_MIN), _or(offsets[1], NO_END)
     bases = [_or(source.name.base_offset, INT64_MIN) for source in logs]

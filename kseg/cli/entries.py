@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kseg.cli.escapes import csv_field, printable
-from kseg.cli.paths import Source
+from kseg.cli.paths import InputFile
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import Field, Style, csv_head, field_rows
 from kseg.errors import NotALogError
@@ -39,7 +39,7 @@ _SNAPSHOT_FIELDS = (
 
 
 def dump_entries(
-    source: Source, style: Style, writer: RowWriter, write: Callable[[bytes], object]
+    source: InputFile, style: Style, writer: RowWriter, write: Callable[[bytes], object]
 ) -> None:
     """Write every entry of a file that is no log.
 

@@ -29,7 +29,7 @@ from kseg.files.names import (
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class InputFile:
     """One file to go through.
 
     Attributes:
@@ -96,19 +96,19 @@ def known_paths(paths: Sequence[str]) -> Iterator[tuple[str, KnownPath]]:
             yield path, known
 
 
-def sources(paths: Sequence[str], selection: Selection) -> Iterator[Source]:
+def sources(paths: Sequence[str], selection: Selection) -> Iterator[InputFile]:
     """The files of batches under the paths, and every path that is a file itself."""
     for path, known in known_paths(paths):
         if known.kind is PathKind.FILE:
             assert known.file is not None
             if _file_is_chosen(known.path, selection):
-                yield Source(known.path, known.file)
+                yield InputFile(known.path, known.file)
             continue
         for partition in partitions((path,), selection):
             yield from batch_files(partition)
 
 
-def batch_files(partition: Partition) -> Iterator[Source]:
+def batch_files(partition: Partition) -> Iterator[InputFile]:
     """Segments and KRaft snapshots of a partition directory, by file name."""
     listing = list_partition(partition.path)
     found = [
@@ -118,7 +118,7 @@ def batch_files(partition: Partition) -> Iterator[Source]:
     found += [(snapshot.path, snapshot.name) for snapshot in listing.kraft_snapshots]
     directory = partition.path.resolve().name
     for path, name in sorted(found, key=lambda pair: pair[0].name):
-        yield Source(path, name, directory, partition.topic, partition.partition)
+        yield InputFile(path, name, directory, partition.topic, partition.partition)
 
 
 def partitions(

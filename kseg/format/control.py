@@ -185,7 +185,7 @@ class LeaderChange:
             InvalidRecordError: it is cut off, of a version not known, or holds more than its
                 version has.
         """
-        source = _Source(value, cls.TYPE, cls.VERSION_MAX)
+        source = _ValueReader(value, cls.TYPE, cls.VERSION_MAX)
         version, leader = source.numbers("hi")
         if not source.is_known:
             raise source.fail("cannot be read")
@@ -221,7 +221,7 @@ class SnapshotHeader:
     @classmethod
     def from_bytes(cls, value: Bytes | None) -> SnapshotHeader:
         """Read a value; InvalidRecordError where it is cut off."""
-        version, timestamp = _Source(value, cls.TYPE, cls.VERSION_MAX).structure("hq")
+        version, timestamp = _ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("hq")
         return cls(timestamp, version)
 
 
@@ -241,7 +241,7 @@ class SnapshotFooter:
     @classmethod
     def from_bytes(cls, value: Bytes | None) -> SnapshotFooter:
         """Read a value; InvalidRecordError where it is cut off."""
-        return cls(*_Source(value, cls.TYPE, cls.VERSION_MAX).structure("h"))
+        return cls(*_ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("h"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class KRaftVersion:
     @classmethod
     def from_bytes(cls, value: Bytes | None) -> KRaftVersion:
         """Read a value; InvalidRecordError where it is cut off."""
-        version, kraft_version = _Source(value, cls.TYPE, cls.VERSION_MAX).structure("hh")
+        version, kraft_version = _ValueReader(value, cls.TYPE, cls.VERSION_MAX).structure("hh")
         return cls(kraft_version, version)
 
 
@@ -323,7 +323,7 @@ class KRaftVoters:
     @classmethod
     def from_bytes(cls, value: Bytes | None) -> KRaftVoters:
         """Read a value; InvalidRecordError where it is cut off or its text is not UTF-8."""
-        source = _Source(value, cls.TYPE, cls.VERSION_MAX)
+        source = _ValueReader(value, cls.TYPE, cls.VERSION_MAX)
         (version,) = source.numbers("h")
         voters = source.array(_read_voter, least=27)
         source.skip_tags()
@@ -420,7 +420,7 @@ def _pack_voters(voters: Sequence[int], directories: Sequence[UUID]) -> bytes:
 # Reading them
 
 
-class _Source:
+class _ValueReader:
     """Bytes of a value and how far they are read; every length is compared with what is left.
 
     A value of an unknown version is read by the highest known one, as Kafka reads it; its errors
@@ -483,7 +483,7 @@ class _Source:
             raise self.fail(f"holds null where {what} belongs")
         return stored - 1
 
-    def array(self, read: Callable[[_Source], _T], *, least: int) -> tuple[_T, ...]:
+    def array(self, read: Callable[[_ValueReader], _T], *, least: int) -> tuple[_T, ...]:
         """Elements of at least so many bytes each."""
         count = self.length("an array")
         if count > self.left // least:
@@ -511,11 +511,11 @@ class _Source:
             raise self.fail(f"has {self.left} bytes more than its schema")
 
 
-def _read_voter_id(source: _Source) -> tuple[int, UUID | None]:
+def _read_voter_id(source: _ValueReader) -> tuple[int, UUID | None]:
     return source.structure("i")[0], None
 
 
-def _read_placed_voter(source: _Source) -> tuple[int, UUID | None]:
+def _read_placed_voter(source: _ValueReader) -> tuple[int, UUID | None]:
     (voter_id,) = source.numbers("i")
     directory = UUID(bytes=source.take(16))
     source.skip_tags()
@@ -530,12 +530,12 @@ def _apart(
     return ids, tuple(directory for _id, directory in voters if directory is not None)
 
 
-def _read_endpoint(source: _Source) -> Endpoint:
+def _read_endpoint(source: _ValueReader) -> Endpoint:
     name, host = source.text(), source.text()
     return Endpoint(name, host, *source.structure("H"))
 
 
-def _read_voter(source: _Source) -> Voter:
+def _read_voter(source: _ValueReader) -> Voter:
     (voter_id,) = source.numbers("i")
     directory = UUID(bytes=source.take(16))
     endpoints = source.array(_read_endpoint, least=5)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from kseg.files.checkpoints import EpochEntry
     from kseg.log.data_directory import DataDirectoryLease
     from kseg.log.producers.verification import VerificationGuard
-    from kseg.log.reader.find import Source
+    from kseg.log.reader.find import ReadableLog
     from kseg.log.reader.follow import Followed
-    from kseg.log.reader.tail import Snapshot
+    from kseg.log.reader.tail import SeenLog
     from kseg.log.writer.append_result import AppendResult
     from kseg.log.writer.open import Known
     from kseg.log.writer.retention import RetentionReport
@@ -71,7 +71,7 @@ class Log(LogReading):
         "_lead",
         "_lease",
         "_mapping",
-        "_snapshot",
+        "_seen",
         "_state",
         "_view",
     )
@@ -85,7 +85,7 @@ class Log(LogReading):
     ) -> None:
         """Take over what is open; use `open` instead."""
         self._view = view
-        self._snapshot: Snapshot | None = None
+        self._seen: SeenLog | None = None
         self._mapping: Final[Mapping] = mapping
         self._state: Final = state
         self._lease: Final = lease
@@ -256,15 +256,15 @@ class Log(LogReading):
             return follow.OwnLog(self._state)
         return follow.WatchedLog(self.path, committed=isolation == "read_committed")
 
-    def source(self, isolation: str) -> Source:
+    def source(self, isolation: str) -> ReadableLog:
         """The log as fetches need it: what is published, or the files as they were."""
         from kseg.log.reader import tail
 
         if self._state is not None:
             return self._state
-        if self._snapshot is None:
-            self._snapshot = tail.snapshot_of(self._view)
-        return tail.source_of(self._snapshot, isolation)
+        if self._seen is None:
+            self._seen = tail.seen_log(self._view)
+        return tail.for_isolation(self._seen, isolation)
 
     # ---- appending: kseg.log.writer --------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from kseg.log import data_directory
 from kseg.log.clock import clock_of, machine_ms
 from kseg.log.log import Log
 from kseg.log.pending_deletes import files_of_segment
-from kseg.log.reader.tail import snapshot_of
+from kseg.log.reader.tail import seen_log
 from kseg.log.recovery.backup import Backup, Kept, kept_bytes
 from kseg.log.recovery.overlay import look_at
 from kseg.log.sub_directories import refuse_cluster_metadata
@@ -166,7 +166,7 @@ def _apply(
 def _published(directory: Path) -> Published:
     """The log as its files are now."""
     with Log.open(directory) as log:
-        return snapshot_of(log.view).published
+        return seen_log(log.view).published
 
 
 def _keep(plan: TruncationPlan, backup: Backup | None) -> None:

@@ -36,7 +36,7 @@ from kseg.log.reader.find import (
     FETCH_BYTES,
     WINDOW_BYTES,
     FoundBatch,
-    Source,
+    ReadableLog,
     find_batch,
     read_window,
     undisturbed,
@@ -200,7 +200,7 @@ def limit_of(seen: Published, isolation: str) -> OffsetMetadata:
 
 
 def fetch(
-    source: Source,
+    source: ReadableLog,
     start_offset: int,
     *,
     max_bytes: int = FETCH_BYTES,
@@ -244,7 +244,7 @@ def _still_holds(now: Published, fetched: Fetched) -> bool:
     return fetched.aborted is None or fetched.segment < 0 or first.base_offset <= fetched.segment
 
 
-def _fetch(source: Source, wanted: _Wanted, seen: Published) -> Fetched:
+def _fetch(source: ReadableLog, wanted: _Wanted, seen: Published) -> Fetched:
     start = wanted.start_offset
     if not seen.log_start_offset <= start <= seen.log_end.offset:
         raise OffsetOutOfRangeError(
@@ -279,7 +279,7 @@ def _base_offset(info: SegmentInfo) -> int:
 
 
 def _fetch_from(
-    source: Source,
+    source: ReadableLog,
     info: SegmentInfo,
     seen: Published,
     limit: OffsetMetadata,
@@ -380,7 +380,7 @@ class _Aborted(NamedTuple):
 
 
 def _aborted_within(
-    source: Source, seen: Published, info: SegmentInfo, end: int, wanted: _Wanted
+    source: ReadableLog, seen: Published, info: SegmentInfo, end: int, wanted: _Wanted
 ) -> _Aborted | None:
     """The aborted transactions that touch what was fetched, up to position `end` of a segment.
 

@@ -55,7 +55,7 @@ _ATTEMPTS_MAX: Final = 8
 _Answer = TypeVar("_Answer")
 
 
-class Source(Protocol):
+class ReadableLog(Protocol):
     """A log to read from: what is published may be replaced at any time."""
 
     @property
@@ -68,7 +68,7 @@ class Source(Protocol):
 
 
 def undisturbed(
-    source: Source,
+    source: ReadableLog,
     look: Callable[[Published], _Answer],
     holds: Callable[[Published, _Answer], bool] | None = None,
 ) -> _Answer:

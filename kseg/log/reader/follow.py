@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.log.reader.fetch import FETCH_BYTES, ISOLATIONS, Fetched, fetch, limit_of
-from kseg.log.reader.find import Source
+from kseg.log.reader.find import ReadableLog
 from kseg.log.reader.tail import ExternalLog
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Followed(Protocol):
         """Wait for something else to be published than `seen`; false if nothing ever will be."""
 
 
-class Publishing(Source, Protocol):
+class Publishing(ReadableLog, Protocol):
     """A log under a writer of this process: it says when there is something new to see."""
 
     @property

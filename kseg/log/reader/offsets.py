@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kseg.files.checkpoints import EpochEntry
-    from kseg.log.reader.find import Source
+    from kseg.log.reader.find import ReadableLog
     from kseg.log.reader.version import Published, SegmentInfo
 
 #: In place of a time: the log's end, its start, its largest timestamp. The others mean something of
@@ -61,7 +61,7 @@ class EpochEnd(NamedTuple):
 
 
 def offset_for_timestamp(
-    source: Source, timestamp: int, *, epochs: Sequence[EpochEntry] = ()
+    source: ReadableLog, timestamp: int, *, epochs: Sequence[EpochEntry] = ()
 ) -> TimestampOffset | None:
     """The first record at or after a time, from the log's start on; None if there is none.
 
@@ -93,7 +93,7 @@ def offset_for_timestamp(
 
 
 def end_offset_for_epoch(
-    source: Source, epoch: int, *, epochs: Sequence[EpochEntry]
+    source: ReadableLog, epoch: int, *, epochs: Sequence[EpochEntry]
 ) -> EpochEnd | None:
     """Where the records of a leader's epoch end, or of the last one before it that the log has.
 

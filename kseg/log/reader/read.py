@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kseg.files.names import PartitionFiles
     from kseg.format.values import Record, RecordColumns
     from kseg.log.locations import BatchLocation, RecordLocation
-    from kseg.log.reader.find import Source
+    from kseg.log.reader.find import ReadableLog
     from kseg.log.reader.follow import Followed
     from kseg.log.reader.offsets import EpochEnd, TimestampOffset
     from kseg.log.reader.version import SegmentInfo
@@ -39,7 +39,7 @@ class LogReading:
         """Epochs and their start offsets, ascending; empty without a checkpoint."""
         raise NotImplementedError
 
-    def source(self, isolation: str) -> Source:
+    def source(self, isolation: str) -> ReadableLog:
         """The log as fetches need it: what is published, or the files as they were."""
         raise NotImplementedError
 

@@ -37,33 +37,31 @@ _UNFINISHED: Final = (
 _LOOKS_MAX: Final = 10
 
 
-class Snapshot(NamedTuple):
-    """A log at one moment, to read from; see `kseg.log.reader.find.Source`."""
+class SeenLog(NamedTuple):
+    """A log at one moment, to read from; see `kseg.log.reader.find.ReadableLog`."""
 
     path: Path
     published: Published
     view: LogView
 
 
-def snapshot_of(view: LogView) -> Snapshot:
+def seen_log(view: LogView) -> SeenLog:
     """What a view holds, up to the last batch that is whole and sound.
 
     Raises:
         UnsupportedFormatError: the log is one of Kafka 0.7, which has no batches.
         OSError: the disk refuses.
     """
-    return Snapshot(
-        view.path, _published(view, _end_of(view), Truncations(), committed=False), view
-    )
+    return SeenLog(view.path, _published(view, _end_of(view), Truncations(), committed=False), view)
 
 
-def source_of(snapshot: Snapshot, isolation: str) -> Snapshot:
+def for_isolation(log: SeenLog, isolation: str) -> SeenLog:
     """What is fetched from; for "read_committed" it says up to where transactions are decided."""
     if isolation != "read_committed":
-        return snapshot
-    seen = snapshot.published
-    stable = OffsetMetadata(min(snapshot.view.last_stable_offset, seen.log_end.offset))
-    return snapshot._replace(published=seen._replace(last_stable=stable))
+        return log
+    seen = log.published
+    stable = OffsetMetadata(min(log.view.last_stable_offset, seen.log_end.offset))
+    return log._replace(published=seen._replace(last_stable=stable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,4 +233,4 @@ class ExternalLog:
             raise end.fault
 
 
-__all__ = ["ExternalLog", "Snapshot", "snapshot_of", "source_of"]
+__all__ = ["ExternalLog", "SeenLog", "for_isolation", "seen_log"]
