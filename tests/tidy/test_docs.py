@@ -17,6 +17,9 @@ HEX_BLOCK = re.compile(r"`(\S+) @ (\d+)`\n+```hex\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
 
+NAMED_FILE = re.compile(r"`([\w*./]+(?:\.(?:pyi?|pyx|pxd)|/))`")
+
+
 def hex_blocks() -> list[tuple[str, int, bytes]]:
     """Each worked example: a file, a position, the bytes that the page shows."""
     text = (tree.ROOT / "docs" / "format.md").read_text(encoding="utf-8")
@@ -35,6 +38,15 @@ def test_worked_examples_are_in_the_demo_log(path: str, position: int, shown: by
 
 def test_the_format_page_shows_bytes() -> None:
     assert len(hex_blocks()) >= 3
+
+
+def test_the_architecture_names_files_that_are_there() -> None:
+    text = (tree.ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = NAMED_FILE.findall(text)
+    assert named
+    for name in named:
+        inside = name if "/" in name.rstrip("/") else f"**/{name}"
+        assert any((tree.ROOT / "kseg").glob(inside)) or (tree.ROOT / name).exists(), name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=tree.name)
