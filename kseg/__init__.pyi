@@ -77,10 +77,10 @@ from kseg.log.config import LogConfig as LogConfig
 from kseg.log.directory import LogDirectory as LogDirectory
 from kseg.log.log import Log as Log
 from kseg.log.reader.fetch import Fetched as Fetched
-from kseg.log.recovery.plan import plan_recovery as plan_recovery
-from kseg.log.recovery.plan_values import RecoveryPlan as RecoveryPlan
+from kseg.log.recovery.plan import RecoveryPlan as RecoveryPlan
 from kseg.log.recovery.recover import RecoveryReport as RecoveryReport
 from kseg.log.recovery.recover import apply_recovery as apply_recovery
+from kseg.log.recovery.recover import plan_recovery as plan_recovery
 from kseg.log.recovery.recover import recover as recover
 from kseg.log.recovery.reindex import apply_reindex as apply_reindex
 from kseg.log.recovery.reindex import plan_reindex as plan_reindex

@@ -34,11 +34,11 @@ from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Final
 
-from kseg.errors import KsegError, LogLockedError
+from kseg.errors import KsegError, LogLockedError, NotALogError
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import CleanShutdown
-from kseg.files.names import FileKind, list_data_directory
+from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
 
 #: What one life notes and writes, in the order in which it is written.
 _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
@@ -49,17 +49,72 @@ _WHITE_SPACE: Final = re.compile(r"\s")
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """What the checkpoints of a data directory say about one partition.
+    """What a data directory says about one partition.
 
     Attributes:
         recovery_point: everything before it is flushed; 0 where nothing is said.
         log_start_offset: the first offset to be read; 0 where nothing is said.
         high_watermark: None where nothing is said.
+        clean: whether it was closed in good order.
     """
 
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int | None = None
+    clean: bool = False
+
+
+@dataclass(slots=True)
+class DirectoryFiles:
+    """What the small files of a data directory say.
+
+    Attributes:
+        mark: of a clean shutdown; None without one.
+        offsets: of the checkpoints, by the kind of file.
+        findings: checkpoints that could not be understood; each counts as one that says nothing.
+    """
+
+    mark: CleanShutdown | None
+    offsets: dict[FileKind, dict[TopicPartition, int]]
+    findings: tuple[KsegError, ...]
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> DirectoryFiles:
+        """Read them.
+
+        Raises:
+            OSError: one is there and cannot be read.
+        """
+        mark = metadata.read_clean_shutdown(path)
+        findings: list[KsegError] = []
+        offsets = {kind: _read(fspath(path), kind, findings) for kind in _CHECKPOINTS}
+        return cls(mark, offsets, tuple(findings))
+
+    def of(self, partition: TopicPartition | None, *, clean: bool = False) -> PartitionOffsets:
+        """What they say of one partition; None is nobody's."""
+        if partition is None:
+            return PartitionOffsets(clean=clean)
+        points, starts, high_watermarks = (
+            self.offsets[kind].get(partition) for kind in _CHECKPOINTS
+        )
+        # No offset is negative; one that a file has is no reason to start before the log.
+        return PartitionOffsets(max(points or 0, 0), max(starts or 0, 0), high_watermarks, clean)
+
+
+def told_of(directory: str | PathLike[str]) -> PartitionOffsets:
+    """What is said beside a partition's directory; what cannot be read says nothing. No lock."""
+    home, name = os.path.split(os.path.realpath(directory))
+    partition = None
+    with suppress(NotALogError):
+        parsed = parse_partition_dir(name)
+        partition = TopicPartition(parsed.topic, parsed.partition)
+    said = DirectoryFiles(None, {kind: {} for kind in _CHECKPOINTS}, ())
+    with suppress(OSError):
+        said.mark = metadata.read_clean_shutdown(home)
+    for kind in _CHECKPOINTS if partition is not None else ():
+        with suppress(OSError):
+            said.offsets[kind] = _read(home, kind, [])
+    return said.of(partition, clean=said.mark is not None)
 
 
 @dataclass(slots=True)
@@ -70,10 +125,8 @@ class _SharedLease:
     key: tuple[int, int]
     process: int
     lock: lock.DirectoryLock
-    mark: CleanShutdown | None
+    said: DirectoryFiles
     was_clean: bool
-    offsets: dict[FileKind, dict[TopicPartition, int]]
-    findings: tuple[KsegError, ...]
     holders: int = 0
     unclean: bool = False
     claimed: set[str] = field(default_factory=set)
@@ -120,20 +173,12 @@ class DataDirectoryLease:
     @property
     def findings(self) -> tuple[KsegError, ...]:
         """Checkpoints that could not be understood; each counts as one that says nothing."""
-        return self._shared.findings
+        return self._shared.said.findings
 
     def offsets_of(self, partition: TopicPartition | None) -> PartitionOffsets:
         """What the checkpoints, and the notes of this life, say; None is nobody's partition."""
         with _guard:
-            if partition is None:
-                return PartitionOffsets()
-            recovery_points, log_starts, high_watermarks = (
-                self._shared.offsets[kind].get(partition) for kind in _CHECKPOINTS
-            )
-            # No offset is negative; one that a file has is no reason to start before the log.
-            return PartitionOffsets(
-                max(recovery_points or 0, 0), max(log_starts or 0, 0), high_watermarks
-            )
+            return self._shared.said.of(partition)
 
     def is_clean(self, name: str) -> bool:
         """Whether a partition's directory is as a clean shutdown leaves it.
@@ -232,8 +277,8 @@ class DataDirectoryLease:
     def forget_broker_epoch(self) -> None:
         """Let the mark have no broker's epoch: not all is there any more that the broker had."""
         with _guard:
-            if self._shared.mark is not None:
-                self._shared.mark = CleanShutdown(None)
+            if self._shared.said.mark is not None:
+                self._shared.said.mark = CleanShutdown(None)
 
     def write_checkpoints(self) -> None:
         """Write the checkpoints that have changed, lasting when this returns.
@@ -277,12 +322,12 @@ class DataDirectoryLease:
         return os.path.join(self._shared.path, kind.value)
 
     def _set(self, kind: FileKind, partition: TopicPartition, offset: int | None) -> None:
-        if offset is not None and self._shared.offsets[kind].get(partition) != offset:
-            self._shared.offsets[kind][partition] = offset
+        if offset is not None and self._shared.said.offsets[kind].get(partition) != offset:
+            self._shared.said.offsets[kind][partition] = offset
             self._shared.changed.add(kind)
 
     def _drop(self, kind: FileKind, partition: TopicPartition) -> None:
-        if self._shared.offsets[kind].pop(partition, None) is not None:
+        if self._shared.said.offsets[kind].pop(partition, None) is not None:
             self._shared.changed.add(kind)
 
     # ---- the end ---------------------------------------------------------------------------------
@@ -320,7 +365,8 @@ class DataDirectoryLease:
                 for kind in _CHECKPOINTS:
                     _write(shared, kind)
                 if _ends_clean(shared):
-                    epoch = None if shared.mark is None else shared.mark.broker_epoch
+                    mark = shared.said.mark
+                    epoch = None if mark is None else mark.broker_epoch
                     metadata.write_clean_shutdown(
                         shared.path, metadata.BROKER_EPOCH_UNKNOWN if epoch is None else epoch
                     )
@@ -352,10 +398,8 @@ def enter(data_directory: str | PathLike[str]) -> DataDirectoryLease:
 def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
     held = lock.acquire(path)
     try:
-        mark = metadata.read_clean_shutdown(path)
-        findings: list[KsegError] = []
-        offsets = {kind: _read(path, kind, findings) for kind in _CHECKPOINTS}
-        was_clean = mark is not None or not marked_for(path)
+        said = DirectoryFiles.read(path)
+        was_clean = said.mark is not None or not marked_for(path)
         metadata.remove_clean_shutdown(path)
         if not was_clean:
             # Whoever died may not have come to it, and on the word of a checkpoint files go.
@@ -363,7 +407,7 @@ def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
     except BaseException:
         held.release()
         raise
-    return _SharedLease(path, key, os.getpid(), held, mark, was_clean, offsets, tuple(findings))
+    return _SharedLease(path, key, os.getpid(), held, said, was_clean)
 
 
 def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
@@ -382,7 +426,7 @@ def _write(shared: _SharedLease, kind: FileKind) -> None:
     with _guard:
         if kind not in shared.changed:
             return
-        offsets = dict(shared.offsets[kind])
+        offsets = dict(shared.said.offsets[kind])
         shared.changed.discard(kind)
     try:
         checkpoints.write_offset_checkpoint(os.path.join(shared.path, kind.value), offsets)
@@ -396,7 +440,7 @@ def _ends_clean(shared: _SharedLease) -> bool:
     """Whether the mark may be left."""
     if shared.unclean or not all(shared.loaded.values()):
         return False
-    if shared.mark is not None:
+    if shared.said.mark is not None:
         return True
     return all(name in shared.loaded for name in marked_for(shared.path))
 

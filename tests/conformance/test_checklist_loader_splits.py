@@ -15,8 +15,7 @@ import pytest
 
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from kseg.log.recovery.split import plan_split, split_overflowed
 from tests.conformance.logs import INT_MAX, NOW_MS, Logs, bases
 from tests.conformance.overflows import STRIDE, has_overflow, overflowing

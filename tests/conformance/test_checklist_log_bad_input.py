@@ -16,7 +16,7 @@ from kseg.errors import LogLockedError, NotALogError
 from kseg.files import io
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.recover import plan_recovery
 from tests.conformance.logs import ONE, Logs, bases, offsets, one
 from tests.segments import offset_entries
 

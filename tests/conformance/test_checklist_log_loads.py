@@ -17,9 +17,8 @@ from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.files.checkpoints import EpochEntry, read_leader_epochs
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.plan_values import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.plan import RecoveryPlan
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, record
 from tests.conformance.logs import NOW_MS, Logs, bases, offsets, one, snapshots

@@ -21,8 +21,7 @@ from kseg.files.metadata import write_clean_shutdown
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.producers.entry import ProducerEntry
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from kseg.log.validate.rules import AppendOrigin
 from tests.conformance.logs import Clock, bases
 

@@ -21,8 +21,7 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.producer_snapshot import read as read_snapshot
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from tests.conformance.test_producer_fixtures import explained
 
 SUFFIX = ".recovered"

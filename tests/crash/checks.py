@@ -15,8 +15,7 @@ from pathlib import Path
 from kseg.errors import UncleanShutdownError
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.recover import recover
+from kseg.log.recovery.recover import plan_recovery, recover
 from tests.crash.flushed import check_flushed
 from tests.crash.history import Found, History, ViolationError
 from tests.crash.knowledge import check_epochs, check_producers

@@ -40,8 +40,7 @@ from kseg.format.options import BatchOptions
 from kseg.format.request import Request
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from kseg.log.recovery.reindex import apply_reindex, plan_reindex
 from kseg.log.retain import apply_retention, plan_retention
 from kseg.log.validate.append import validate_append, validate_replica

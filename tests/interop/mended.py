@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.log.config import LogConfig
 from kseg.log.recovery.load_context import LOG, file_of
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.plan_values import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.plan import RecoveryPlan
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from tests.interop import careful, lives
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.plan_values import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.plan import RecoveryPlan
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from tests.builders import batch, record
 from tests.interop import careful
 

@@ -15,7 +15,7 @@ from kseg.errors import KsegError
 from kseg.format.header import stop_code
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.plan import plan_recovery
+from kseg.log.recovery.recover import plan_recovery
 from tests import reference
 from tests.spark.test_reading import read
 from tests.unit.log.damaged import NOW, plain

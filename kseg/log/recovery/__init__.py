@@ -1,17 +1,16 @@
 """What has to be done to a partition before it can be appended to: planned, then applied.
 
-plan              `plan_recovery`: the steps of loading, in an overlay; changes nothing
-recover           `apply_recovery`, `recover`: the same steps on the disk
-plan_values       what a plan consists of
-load              the steps of loading, in kseg's way; its docstring says what differs from Kafka
+plan              what a recovery comes to, as values
+recover           `plan_recovery`, `apply_recovery`, `recover`: planned, and done on the disk
+load              the steps of loading, in an overlay; its docstring says what differs from Kafka
 as_broker         the same steps to the letter of Kafka's, with its `raw_lookups`
 load_context      what the steps share; `load_result`: a log as it is when appending begins
-overlay           a directory as a plan leaves it, imagined or, with an applier, on the disk
+overlay           a directory as a plan leaves it, the steps to that, and who takes them on the disk
 temporary_files   what interrupted deletions, compactions and splits have left
 sanity            cheap looks at indexes and at the end of a log (Kafka's `sanityCheck`)
 clean_end         the end of a log that was closed in good order
 sweep             one walk that tells all that a segment's indexes, producers and epochs must say
-split             a segment whose offsets overflow, as several; `segment_part`: part of one
+split             a segment whose offsets overflow, as several
 lost              which offsets go, or cannot be read, and what of it is sound
 reindex           indexes and snapshots made anew; `reindex_plan`, `index_check`, `differences`
 backup            what repairs take out, kept first

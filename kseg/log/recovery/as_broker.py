@@ -43,7 +43,7 @@ from kseg.log.recovery.load_context import (
     LoadedLog,
     file_of,
 )
-from kseg.log.recovery.plan_values import CutPlace
+from kseg.log.recovery.plan import CutPlace
 from kseg.log.recovery.sweep import Swept, check_followed, sweep_segment
 from kseg.log.recovery.temporary_files import clear
 from kseg.log.segment.index_entries import Latest

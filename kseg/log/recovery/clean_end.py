@@ -22,7 +22,7 @@ from kseg.constants import StopReason
 from kseg.errors import OffsetOverflowError, OffsetsOutOfOrderError
 from kseg.log.recovery import split
 from kseg.log.recovery.load_context import INDEX, TIMEINDEX, TXNINDEX, LoadContext, file_of
-from kseg.log.recovery.plan_values import RecoveryFinding, code_of
+from kseg.log.recovery.plan import RecoveryFinding, code_of
 from kseg.log.recovery.sanity import LogEnd
 from kseg.log.recovery.sweep import Swept, sweep_segment
 

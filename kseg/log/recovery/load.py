@@ -2,13 +2,13 @@
 
     leftovers      what interrupted work has left                           `leftovers`
     find           which segments there are
-    look           do the ends of their indexes fit their logs?             `looks`
+    check          do the ends of their indexes fit their logs?             `sanity`
     recover        after an unclean end, every segment from the recovery point on is walked; after
                    a clean one, those whose indexes do not fit, and the last if its end is not sound
     log start      a log that ends in front of its start begins anew there
     end            epochs and snapshots past the end go; producers as of the end
 
-Where it differs from Kafka 4.2.0 (which `broker_loader` follows to the letter):
+Where it differs from Kafka 4.2.0 (which `as_broker` follows to the letter):
 
     what is found                    Kafka                          here
     clean, torn end                  stays, may hide all of it      kept aside, cut; damage in
@@ -40,6 +40,10 @@ Source: Kafka `LogLoader`.
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
+from errno import EIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -52,16 +56,17 @@ from kseg.errors import (
     NotALogError,
     OffsetOverflowError,
     OffsetsOutOfOrderError,
+    UnreadableError,
     UnsupportedFormatError,
     at_path,
 )
-from kseg.files import checkpoints
+from kseg.files import checkpoints, io
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.grammar import offset_from_file_name
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
-from kseg.log.recovery import sanity, split
+from kseg.log.recovery import as_broker, sanity, split
 from kseg.log.recovery.clean_end import WHY_CUT, cut_clean_end
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
@@ -74,7 +79,8 @@ from kseg.log.recovery.load_context import (
     LoadedLog,
     file_of,
 )
-from kseg.log.recovery.plan_values import CutPlace, RecoveryFinding, code_of
+from kseg.log.recovery.overlay import Applier, Overlay
+from kseg.log.recovery.plan import CutPlace, RecoveryFinding, RecoveryInputs, code_of
 from kseg.log.recovery.sweep import Swept, check_followed, sweep_segment, unfollowed
 from kseg.log.recovery.temporary_files import clear
 from kseg.log.validate.rules import LAST_OFFSET_MAX
@@ -82,10 +88,78 @@ from kseg.log.validate.rules import LAST_OFFSET_MAX
 if TYPE_CHECKING:
     from kseg.log.producers.snapshots import OnError
     from kseg.log.producers.state import ProducerState
+    from kseg.log.recovery.load_context import Progress
     from kseg.log.segment.reader import Segment
 
 #: Why a segment is walked from the recovery point on.
 WALKED: Final = "it may not have been flushed"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What loading a log came to, in an overlay.
+
+    Attributes:
+        context: what was worked with.
+        log: what it came to; None where it cannot be loaded.
+        leftovers: names of what interrupted work had left.
+        error: why it cannot be loaded.
+    """
+
+    context: LoadContext
+    log: LoadedLog | None
+    leftovers: tuple[str, ...] = ()
+    error: KsegError | None = None
+
+    def apply(self, applier: Applier, *, lacking: str = "") -> frozenset[str]:
+        """Do on the disk what was done in the overlay; the caller holds the lock.
+
+        Returns:
+            See `Applier.take`.
+
+        Raises:
+            KsegError: the log cannot be loaded; nothing was done.
+            OSError: the disk refuses.
+        """
+        if self.error is not None:
+            raise self.error
+        missing = applier.take(self.context.overlay.steps, lacking=lacking)
+        if not self.context.inputs.clean:
+            # Names that nobody had flushed, before others follow them.
+            io.flush_directory(applier.directory)
+        return missing
+
+
+def load_partition(
+    directory: Path,
+    inputs: RecoveryInputs,
+    *,
+    progress: Progress | None = None,
+    is_plan: bool = False,
+) -> LoadResult:
+    """Load a partition in an overlay; each segment is walked once.
+
+    Args:
+        directory: the partition.
+        inputs: by what.
+        progress: told how many bytes of log were walked, and how many there are to walk.
+        is_plan: find out what a cut costs, too, and answer a bad sector instead of raising it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    context = LoadContext(Overlay(directory), inputs, progress, weighs=is_plan)
+    try:
+        log, leftovers = as_broker.load(context) if inputs.as_broker else load(context)
+    except KsegError as error:
+        return LoadResult(context, None, error=error)
+    except OSError as error:
+        if error.errno != EIO or not is_plan:
+            raise
+        unreadable = UnreadableError(f"the disk does not give it: {error.strerror}")
+        unreadable.path = None if error.filename is None else os.fsdecode(error.filename)
+        return LoadResult(context, None, error=unreadable)
+    return LoadResult(context, log, leftovers)
 
 
 def load(context: LoadContext) -> tuple[LoadedLog, tuple[str, ...]]:
@@ -477,4 +551,4 @@ def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
     return list(epochs.entries)
 
 
-__all__ = ["WALKED", "load"]
+__all__ = ["WALKED", "LoadResult", "load", "load_partition"]

@@ -1,8 +1,8 @@
-"""Workbench: the segments of a partition while they are brought into order.
+"""Load context: the segments of a partition while they are loaded, in an overlay.
 
 Holds what each step needs and leaves: the overlay in which everything is done, which segments there
 are by now, the leader epochs, what was noted. Knows how one segment is given what follows from its
-log, is cut, or goes; what is to be done with which segment is for `loader` and `broker_loader`.
+log, is cut, or goes; what is to be done with which segment is for `load`.
 
 What was found missing or garbled is made good last of all: an offset index comes after the cut, the
 snapshot and the epochs of its segment, so that whoever is interrupted and begins again finds the
@@ -32,17 +32,16 @@ from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import lost
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import Overlay, OverlaySnapshots
-from kseg.log.recovery.plan_values import (
+from kseg.log.recovery.plan import (
     CutPlace,
     RecoveryFinding,
     RecoveryInputs,
     SegmentOutcome,
 )
+from kseg.log.recovery.sweep import Swept, sweep_segment
+from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
-    from kseg.log.recovery.sweep import Swept
-    from kseg.log.segment.reader import Segment
-
     #: Bytes of log walked so far, and in all.
     Progress = Callable[[int, int], None]
 
@@ -102,7 +101,8 @@ class LoadContext:
         findings: what was noted.
         cut: where the log is cut.
         cut_bytes: bytes that go with it.
-        costs: what goes of each segment, by base offset; looked for where nothing is done yet.
+        weighs: whether to find out what a cut costs, which only a plan says.
+        costs: what goes of each segment, by base offset.
         held: the offset index of the segment that was walked last, and whose it is.
         walked_bytes, to_walk_bytes: for `progress`.
         known_sources: see `sources`.
@@ -112,6 +112,7 @@ class LoadContext:
     overlay: Overlay
     inputs: RecoveryInputs
     progress: Progress | None = None
+    weighs: bool = False
     outcomes: dict[int, SegmentOutcome] = field(default_factory=dict)
     bases: list[int] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=lambda: LeaderEpochs(None))
@@ -242,11 +243,19 @@ class LoadContext:
                 continue  # an empty segment gets its indexes with its first batch
             is_last = base >= max(self.bases, default=base)
             if not self.has(name, data, room=_ENTRY_BYTES.get(kind, 0) if is_last else 0):
-                self.overlay.put(name, data, NOT_SAID, held=kind == INDEX)
-        if self.held is not None and self.held[0] != base and self.overlay.applier is None:
+                again = partial(self._swept_again, base, kind) if kind in _ENTRY_BYTES else None
+                self.overlay.put(name, data, NOT_SAID, held=kind == INDEX, again=again)
+        if self.held is not None and self.held[0] != base:
             self.overlay.forget(file_of(self.held[0], INDEX))
         self.held = (base, swept.offset_entries)
         self.outcome(base, swept.valid_bytes, swept.offset_entry_count, swept.time_entry_count, why)
+
+    def _swept_again(self, base_offset: int, kind: str) -> bytes:
+        """An index as the log on the disk makes it, when its turn comes to be written."""
+        inputs = self.inputs
+        with Segment.open(self.path(base_offset), mapping=self.overlay.mapping) as segment:
+            swept = sweep_segment(segment, config=inputs.config, as_broker=inputs.as_broker)
+        return swept.offset_entries if kind == INDEX else swept.time_entries
 
     def outcome(
         self, base_offset: int, keep_bytes: int, entries: int, time_entries: int, why: str
@@ -288,9 +297,9 @@ class LoadContext:
         self.cut = self.cut or CutPlace(self.overlay.path(name), size, next_offset)
 
     def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
-        """Find out what goes behind the first `size` bytes of a segment; a plan alone says so."""
+        """Find out what goes behind the first `size` bytes of a segment."""
         file = self.overlay.files[file_of(base_offset, LOG)]
-        if self.overlay.applier is not None or file.data is not None or file.part:
+        if not self.weighs or file.data is not None or file.part:
             return
         at = bisect_right(self.bases, base_offset)
         following = self.bases[at] if at < len(self.bases) else None
@@ -317,7 +326,6 @@ class LoadContext:
 
     def drop(self, bases: Iterable[int], why: str) -> None:
         """Let whole segments go, the last one first, with the snapshots at their bases."""
-        keep = self.overlay.applier is not None and self.overlay.applier.derived
         self.known_snapshots = None
         for base in sorted(bases, reverse=True):
             size = self.size(base)
@@ -325,7 +333,7 @@ class LoadContext:
             for kind in (TXNINDEX, TIMEINDEX, INDEX, SNAPSHOT, LOG):
                 name = file_of(base, kind)
                 if name in self.overlay.files:
-                    self.overlay.remove(name, why, keep=keep or kind == LOG)
+                    self.overlay.remove(name, why, keep=True if kind == LOG else None)
             before = self.outcomes[base].size
             self.cut_bytes += size
             self.outcomes[base] = SegmentOutcome(base, before, 0, 0, 0, goes=True, why=why)

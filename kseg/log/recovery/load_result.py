@@ -1,4 +1,4 @@
-"""What a log is when it is opened for appending: its files in order, and what they come to.
+"""What a log is when it is opened for appending: loaded, mended on the disk, and what it comes to.
 
 The caller holds the lock of the data directory.
 
@@ -16,8 +16,10 @@ from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.plan_values import RecoveryFinding, RecoveryInputs
-from kseg.log.recovery.recover import do
+from kseg.log.recovery.load import load_partition
+from kseg.log.recovery.load_context import SNAPSHOT
+from kseg.log.recovery.overlay import Applier
+from kseg.log.recovery.plan import RecoveryFinding, RecoveryInputs
 
 if TYPE_CHECKING:
     from kseg.files import io
@@ -110,12 +112,15 @@ def load(
     if keep_cut:
         home = directory.resolve().parent
         keeper = Backup(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
-    ordered = do(directory, inputs, keeper, derived=False, progress=progress)
-    context, log = ordered.context, ordered.log
+    found = load_partition(directory, inputs, progress=progress)
+    applier = Applier(directory, keeper, derived=False)
+    # Who appends to the log next has its producers in memory; the next snapshot has them, too.
+    missing = found.apply(applier, lacking=f".{SNAPSHOT}")
+    context, log = found.context, found.log
     assert log is not None
     paths = {offset: _path(log.snapshots, offset) for offset in log.snapshots.offsets}
-    there = {offset: path for offset, path in paths.items() if path.name not in ordered.missing}
-    if ordered.missing:
+    there = {offset: path for offset, path in paths.items() if path.name not in missing}
+    if missing:
         log.producers.last_snapshot_offset = max(there, default=-1)
     return Loaded(
         tuple(_segment(context, base) for base in context.bases),
@@ -126,7 +131,7 @@ def load(
         log.producers,
         SnapshotFiles(directory, there.items()),
         tuple(context.findings),
-        mended=context.overlay.applier is not None and context.overlay.applier.mended,
+        mended=applier.mended,
     )
 
 

@@ -1,9 +1,11 @@
 """Overlay: a partition directory as it is, and as a plan leaves it, file by file.
 
-Whoever loads a log looks at the overlay alone and changes the overlay alone. Without an applier
-nothing else changes: the overlay remembers that a file has another name, ends earlier, or has other
-bytes, and reads it that way. With an applier each change is made on the disk, too, and lasting in
-the order that the caller asks for.
+Loading looks at the overlay alone and changes the overlay alone; the disk stays as it is. The
+overlay remembers that a file has another name, ends earlier, or has other bytes, and reads it that
+way. It also writes down each step in its order: `steps`. An `Applier` takes these steps on the disk
+once all of them are known, so that nothing is decided or read twice. What lasts before what is the
+order of the steps: each `put`, `cut` and `assure` is lasting before the next step, and names are
+with each `settle`.
 
 What has changed between the first look and the last is told by `changes`, whatever came between: a
 file that went and came back with the same bytes has not changed.
@@ -12,28 +14,32 @@ file that went and came back with the same bytes has not changed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
+from kseg.files.grammar import offset_from_file_name
+from kseg.files.log_file import LogFile, OnUnreadable, Tile
+from kseg.files.offset_index import IndexEntry
 from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
+from kseg.format.header import COLUMN, scan
 from kseg.log.pending_deletes import DELETED
-from kseg.log.recovery.segment_part import EmptySegment, SegmentPart
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kseg.files.mapping import Mapping
     from kseg.log.recovery.backup import Backup
 
 #: No index, snapshot or checkpoint has more bytes; what is longer is not read.
 _SMALL_BYTES_MAX: Final = 2**31 - 1
+#: Bytes of files to be written that steps hold; further ones are worked out again in their turn.
+_HELD_BYTES_MAX: Final = 2**26
 
 
 class FileSeen(NamedTuple):
@@ -95,7 +101,7 @@ class OverlayFile:
 
 
 class Applier:
-    """Changes files on the disk, and keeps what goes where something to keep it in is given.
+    """Takes steps on the disk, and keeps what goes where something to keep it in is given.
 
     Attributes:
         directory: the partition.
@@ -130,10 +136,37 @@ class Applier:
         self._put_off: dict[str, bytes] = {}
         self._unflushed = False
 
-    def remove(self, name: str, *, keep: bool) -> None:
-        """Remove a file, once `settle` is called."""
+    def take(self, steps: Iterable[Step], *, lacking: str = "") -> frozenset[str]:
+        """Take all steps, and write at last what a full disk had no room for before.
+
+        Args:
+            steps: of an overlay.
+            lacking: how the names of files end without which the caller can do.
+
+        Returns:
+            The names of such files, if there is still no room for them.
+
+        Raises:
+            OSError: the disk refuses, or there is still no room for another file.
+        """
+        for step in steps:
+            step(self)
+        self.settle()
+        missing = set()
+        for name, data in self._put_off.items():
+            try:
+                self._put(name, data)
+            except OSError as error:
+                if not (lacking and name.endswith(lacking) and io.is_full(error)):
+                    raise
+                missing.add(name)
+        self._put_off.clear()
+        return frozenset(missing)
+
+    def remove(self, name: str, keep: bool | None) -> None:
+        """Remove a file with the next `settle`; None keeps it if what is derived is kept."""
         self._put_off.pop(name, None)
-        self._doomed[name] = keep
+        self._doomed[name] = self.derived if keep is None else keep
 
     def spare(self, name: str) -> None:
         """A file is not to be removed after all."""
@@ -175,56 +208,34 @@ class Applier:
             file.flush()
         self.freed_bytes += freed
 
-    def put(self, name: str, data: bytes) -> bool:
-        """Give a file these bytes; lasting.
+    def put(self, name: str, data: bytes | Callable[[], bytes]) -> None:
+        """Give a file these bytes, unless it has them; lasting.
 
-        Returns:
-            Whether that is done. On a full disk it is put off until `finish`: what goes comes
-            first. What follows from the log is missed by nobody meanwhile.
+        On a full disk that is put off until the last step is taken: what goes comes first. What
+        follows from the log is missed by nobody meanwhile.
+
+        Args:
+            name: the file.
+            data: all of it, or what works it out.
         """
-        self.mended = True
+        wanted = data if isinstance(data, bytes) else data()
         self.spare(name)
         self._put_off.pop(name, None)
+        if _has(self.directory / name, wanted):
+            self.assure(name)
+            return
+        self.mended = True
         try:
-            self._put(name, data)
+            self._put(name, wanted)
         except OSError as error:
             if not io.is_full(error):
                 raise
-            self._put_off[name] = data
-            return False
-        return True
+            self._put_off[name] = wanted
 
     def _put(self, name: str, data: bytes) -> None:
-        self.keep_derived(name)
-        replace_file(self.directory / name, data)
-
-    def finish(self, *, lacking: str = "") -> frozenset[str]:
-        """Write what was put off; all that goes is gone.
-
-        Args:
-            lacking: how the names of files end without which the caller can do.
-
-        Returns:
-            The names of such files, if there is still no room for them.
-
-        Raises:
-            OSError: there is still no room for another one.
-        """
-        missing = set()
-        for name, data in self._put_off.items():
-            try:
-                self._put(name, data)
-            except OSError as error:
-                if not (lacking and name.endswith(lacking) and io.is_full(error)):
-                    raise
-                missing.add(name)
-        self._put_off.clear()
-        return frozenset(missing)
-
-    def keep_derived(self, name: str) -> None:
-        """Keep a file that will be replaced, if such are kept."""
         if self.derived and self.keeper is not None:
             self.keeper.keep_file(self.directory / name)
+        replace_file(self.directory / name, data)
 
     def create(self, name: str) -> None:
         """Make an empty file; lasting with the next `settle`."""
@@ -240,6 +251,22 @@ class Applier:
         with io.WriteFile.open(self.directory / name) as file:
             file.flush()
 
+    def run(self, change: Callable[[Path], object]) -> None:
+        """Change the directory in another way."""
+        self.mended = True
+        change(self.directory)
+
+
+#: One step of an overlay, as an `Applier` takes it.
+Step = Callable[[Applier], Any]
+
+
+def _has(path: io.StrPath, data: bytes) -> bool:
+    """Whether a file has just these bytes."""
+    with suppress(FileNotFoundError, LimitExceededError):
+        return io.read_file(path, bytes_max=len(data)) == data
+    return False
+
 
 class Overlay:
     """The files of one partition directory, by name; not for several threads at once.
@@ -248,41 +275,42 @@ class Overlay:
         directory: the partition.
         seen: the files as they were at the first look.
         files: those that are there now; files that are no regular ones are left out.
-        applier: what makes changes on the disk; None to imagine them.
+        steps: what was done, in its order.
         mapping: how logs are opened; not mapped, lest a bad sector ends the process.
     """
 
     __slots__ = (
         "_before",
+        "_held_bytes",
         "_prefix",
         "_reasons",
-        "applier",
+        "_touched",
         "directory",
         "files",
         "mapping",
         "seen",
+        "steps",
     )
 
-    def __init__(
-        self, directory: io.StrPath, *, applier: Applier | None = None, mapping: Mapping = "never"
-    ) -> None:
+    def __init__(self, directory: io.StrPath, *, mapping: Mapping = "never") -> None:
         """Look at a directory.
 
         Raises:
             OSError: it cannot be listed.
         """
         self.directory: Final = Path(directory)
-        self.applier: Final = applier
         self.mapping: Final[Mapping] = mapping
         self._prefix: Final = os.path.join(os.fspath(directory), "")
         self.seen: Final = look_at(self.directory)
-        self.files = self._as_seen(self.seen)
+        self.files = {
+            file.name: OverlayFile(self._prefix + file.name, file.size) for file in self.seen
+        }
         self._before: Final = {file.name: file.size for file in self.seen}
         self._reasons: dict[str, str] = {}
-
-    def _as_seen(self, seen: Iterable[FileSeen]) -> dict[str, OverlayFile]:
-        prefix = self._prefix
-        return {file.name: OverlayFile(prefix + file.name, file.size) for file in seen}
+        self.steps: list[Step] = []
+        #: Names that are not what they were at the first look, or were not meanwhile.
+        self._touched: set[str] = set()
+        self._held_bytes = 0
 
     # ---- looking ---------------------------------------------------------------------------------
 
@@ -326,21 +354,23 @@ class Overlay:
 
     # ---- changing --------------------------------------------------------------------------------
 
-    def remove(self, name: str, why: str, *, keep: bool) -> None:
-        """Let a file go; on the disk with the next `settle`, the last names first."""
+    def _step(self, what: str, *arguments: Any) -> None:
+        self.steps.append(methodcaller(what, *arguments))
+
+    def remove(self, name: str, why: str, *, keep: bool | None) -> None:
+        """Let a file go, with the next `settle`, the last names first; see `Applier.remove`."""
         del self.files[name]
         self._reasons[name] = why
-        if self.applier is not None:
-            self.applier.remove(name, keep=keep)
+        self._touched.add(name)
+        self._step("remove", name, keep)
 
     def rename(self, name: str, target: str, why: str) -> None:
         """Give a file another name, in place of one that has it."""
         file = self.files.pop(name)
         self.files[target] = file
         file.why = self._reasons[name] = why
-        if self.applier is not None:
-            self.applier.rename(name, target)
-            file.source = self.path(target)
+        self._touched |= {name, target}
+        self._step("rename", name, target)
 
     def cut(self, name: str, size: int, why: str) -> None:
         """Cut a file's end off."""
@@ -348,10 +378,18 @@ class Overlay:
         if size >= file.size:
             return
         file.size, file.why = size, why
-        if self.applier is not None:
-            self.applier.cut(name, size)
+        self._touched.add(name)
+        self._step("cut", name, size)
 
-    def put(self, name: str, data: bytes, why: str, *, held: bool = True) -> None:
+    def put(
+        self,
+        name: str,
+        data: bytes,
+        why: str,
+        *,
+        held: bool = True,
+        again: Callable[[], bytes] | None = None,
+    ) -> None:
         """Give a file these bytes, unless it has them; one that went with them comes back.
 
         Args:
@@ -359,41 +397,33 @@ class Overlay:
             data: all of it.
             why: it changes.
             held: whether anybody will ask for the bytes.
+            again: works the bytes out once more, when the steps are taken, where there are too
+                many to be held until then.
         """
-        path = self.path(name)
-        if self._before.get(name) == len(data) and self._is_as_before(name):
-            # Another one may have taken its name since: a `.swap` whose index is longer.
-            with suppress(FileNotFoundError, LimitExceededError):
-                if io.read_file(path, bytes_max=len(data)) == data:
-                    self.files[name] = OverlayFile(path, len(data))
-                    if self.applier is not None:
-                        self.applier.assure(name)
-                    return
-        self.files[name] = OverlayFile(path, len(data), data if held else b"", why)
-        if self.applier is not None:
-            if self.applier.put(name, data):
-                self.files[name].data = None
-            else:
-                self.files[name].data = data
-
-    def _is_as_before(self, name: str) -> bool:
-        """Whether the disk still has this file as it was at the first look."""
-        file = self.files.get(name)
-        if file is None or self.applier is not None:
-            return True
-        return file.source == self.path(name)
+        path, file = self.path(name), self.files.get(name)
+        # Another one may have taken its name since: a `.swap` whose index is longer.
+        is_as_before = file is None or file.source == path
+        if self._before.get(name) == len(data) and is_as_before and _has(path, data):
+            self.files[name] = OverlayFile(path, len(data))
+            if name not in self._touched:
+                self._step("assure", name)
+                return
+        else:
+            self.files[name] = OverlayFile(path, len(data), data if held else b"", why)
+        self._touched.add(name)
+        self._held_bytes += len(data)
+        too_many = again is not None and self._held_bytes > _HELD_BYTES_MAX
+        self._step("put", name, again if too_many else data)
 
     def create(self, name: str, why: str) -> None:
         """Make an empty file."""
         self.files[name] = OverlayFile(self.path(name), 0, b"", why)
-        if self.applier is not None:
-            self.applier.create(name)
-            self.files[name].data = None
+        self._touched.add(name)
+        self._step("create", name)
 
     def assure(self, name: str) -> None:
         """A file has the bytes that are wanted: they are to be lasting."""
-        if self.applier is not None:
-            self.applier.assure(name)
+        self._step("assure", name)
 
     def forget(self, name: str) -> None:
         """Nobody will ask for a file's bytes any more."""
@@ -401,29 +431,41 @@ class Overlay:
         if file is not None and file.data is not None:
             file.data = b""
 
-    def split(self, name: str, parts: Iterable[tuple[str, int, int]], why: str) -> None:
-        """Imagine a log split: the name, start and end of each part."""
-        source = self.files.pop(name).source
-        for part, start, end in parts:
-            self.files[part] = OverlayFile(source, end - start, None, why, start, part=True)
-
-    def look_again(self) -> None:
-        """Take the files as they are on the disk now, after someone else has changed them."""
-        self.files = self._as_seen(look_at(self.directory))
-
-    def settle(self, *, but: str = "") -> None:
-        """Make all removals and names lasting before anything that follows.
+    def split(
+        self,
+        name: str,
+        parts: dict[str, tuple[int, int]],
+        others: dict[str, bool],
+        why: str,
+        change: Callable[[Path], object],
+    ) -> None:
+        """Imagine a log split.
 
         Args:
-            but: a file that is about to come back.
+            name: the log.
+            parts: the start and end of each part, by its name.
+            others: files that change with that: whether each is made, or goes.
+            why: it is split.
+            change: does it to the directory on the disk.
         """
-        if self.applier is not None:
-            self.applier.spare(but)
-            self.applier.settle()
+        source = self.files.pop(name).source
+        for part, (start, end) in parts.items():
+            self.files[part] = OverlayFile(source, end - start, None, why, start, part=True)
+        for other, made in others.items():
+            if made:
+                self.files[other] = OverlayFile(self.path(other), 0, b"", why)
+            elif self.files.pop(other, None) is not None:
+                self._reasons[other] = "its segment is split"
+        self._touched |= {name, *parts, *others}
+        self._step("run", change)
 
-    def finish(self, *, lacking: str = "") -> frozenset[str]:
-        """Write what a full disk had no room for before; see `Applier.finish`."""
-        return frozenset() if self.applier is None else self.applier.finish(lacking=lacking)
+    def settle(self) -> None:
+        """Make all removals and names lasting before anything that follows."""
+        self._step("settle")
+
+    def spare(self, name: str) -> None:
+        """A file that was removed is about to come back."""
+        self._step("spare", name)
 
     # ---- what it came to -------------------------------------------------------------------------
 
@@ -488,15 +530,124 @@ class OverlaySnapshots:
         if self.aloof:
             return
         # One that is not sound is gone before there is another one to begin with.
-        self.overlay.settle(but=path.name)
+        self.overlay.spare(path.name)
+        self.overlay.settle()
         self.overlay.put(path.name, producer_snapshot.to_bytes(entries), "not what the log says")
 
     def unlink(self, path: Path) -> None:
         """Let a snapshot go."""
         if path.name in self.overlay.files and not self.aloof:
-            applier = self.overlay.applier
-            keep = applier is not None and applier.derived
-            self.overlay.remove(path.name, "of no use, or not sound", keep=keep)
+            self.overlay.remove(path.name, "of no use, or not sound", keep=None)
+
+
+# ---- segments that are not there yet -------------------------------------------------------------
+
+
+class SegmentPart(Segment):
+    """Some bytes of a log file as a log of their own; positions count from the first of them."""
+
+    __slots__ = ("_base", "_end", "_first")
+
+    def __init__(
+        self, log: LogFile, mapping: Mapping, base_offset: int, start: int, end: int
+    ) -> None:
+        """Take over an open log file; use `part` instead."""
+        super().__init__(log, mapping, size=end, is_last=True)
+        self._base: Final = base_offset
+        self._first: Final = start
+        self._end: Final = end
+
+    @classmethod
+    def part(cls, path: Path, name: str, start: int, end: int, mapping: Mapping) -> SegmentPart:
+        """Open the bytes from `start` to `end` of a log file.
+
+        Args:
+            path: the log file.
+            name: what the part will be called.
+            start, end: which bytes.
+            mapping: as for any segment.
+        """
+        base_offset = offset_from_file_name(name)
+        return cls(LogFile.open(path, mapping), mapping, base_offset, start, end)
+
+    @property
+    def base_offset(self) -> int:
+        """From the name that it will have."""
+        return self._base
+
+    @property
+    def size(self) -> int:
+        """Bytes of the part."""
+        return self._end - self._first
+
+    def walk(
+        self,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        on_bad_crc: str = "note",
+        policy: str = "strict",
+        on_unreadable: OnUnreadable | None = None,
+    ) -> Iterator[Tile]:
+        """As `Segment.walk`."""
+        first = self._first
+        for tile in self._log.walk(
+            start=first + start,
+            limit=None if limit is None else first + limit,
+            end=self._end,
+            on_bad_crc=on_bad_crc,
+            policy=policy,
+            on_unreadable=on_unreadable,
+        ):
+            rows = tile.table.rows.copy()
+            rows[:, COLUMN["position"]] -= first
+            rows.flags.writeable = False
+            end = tile.table.end_position - first
+            table = replace(tile.table, rows=rows, end_position=end)
+            yield Tile(tile.data, tile.base - first, table)
+
+    def start_for_offset(self, offset: int) -> IndexEntry:
+        """The start: there is no index yet."""
+        del offset
+        return IndexEntry(self.base_offset, 0)
+
+
+class EmptySegment(Segment):
+    """A log without a byte, that has no file."""
+
+    __slots__ = ("_base",)
+
+    def __init__(self, path: Path) -> None:
+        """It will have this name."""
+        self.path = path  # type: ignore[misc]
+        self._base: Final = offset_from_file_name(path.name)
+
+    @property
+    def base_offset(self) -> int:
+        """From the name that it will have."""
+        return self._base
+
+    @property
+    def kafka07(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def size(self) -> int:
+        """None at all."""
+        return 0
+
+    def walk(self, **_how: object) -> Iterator[Tile]:
+        """One tile without a batch."""
+        yield Tile(memoryview(b""), 0, scan(b""))
+
+    def start_for_offset(self, offset: int) -> IndexEntry:
+        """The start."""
+        del offset
+        return IndexEntry(self.base_offset, 0)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
@@ -517,4 +668,4 @@ def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
     return tuple(sorted(seen))
 
 
-__all__ = ["Action", "Applier", "FileSeen", "Overlay", "OverlayFile", "OverlaySnapshots", "look_at"]
+__all__ = ["Action", "Applier", "FileSeen", "Overlay", "OverlaySnapshots", "Step", "look_at"]

@@ -1,217 +1,255 @@
-"""What has to be done to a partition directory before its log can be appended to, as a plan.
+"""What a recovery comes to, as values to be printed, compared and carried out.
 
-A plan changes nothing, and takes no lock: it is what carrying it out would come to if no file
-changed in between. `kseg.log.recovery.recover` carries it out.
+Source: Kafka `LogLoader`.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from contextlib import suppress
-from dataclasses import dataclass
-from errno import EIO
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
-from kseg.errors import CorruptIndexError, KsegError, NotALogError, UnreadableError
-from kseg.files import checkpoints, metadata
-from kseg.files.checkpoints import TopicPartition
-from kseg.files.names import FileKind, parse_partition_dir
-from kseg.log.config import INT64_MAX, LogConfig
-from kseg.log.recovery import as_broker as broker_loader
-from kseg.log.recovery import load as loader
-from kseg.log.recovery.load_context import LoadContext, LoadedLog
-from kseg.log.recovery.overlay import Action, FileSeen, Overlay
-from kseg.log.recovery.plan_values import (
-    CutPlace,
-    RecoveryFinding,
-    RecoveryInputs,
-    RecoveryPlan,
-    SegmentOutcome,
-)
+from kseg.constants import StopReason
+from kseg.errors import KsegError
+from kseg.files.checkpoints import EpochEntry
+from kseg.format.header import stop_code
+from kseg.log.config import LogConfig
+from kseg.log.recovery.lost import Lost
 
 if TYPE_CHECKING:
-    from kseg.files.io import StrPath
-    from kseg.log.recovery.load_context import Progress
+    from kseg.log.recovery.overlay import Action, FileSeen
 
 
 @dataclass(frozen=True, slots=True)
-class LoadResult:
-    """What loading a log came to, in an overlay or on the disk.
+class RecoveryInputs:
+    """What a log is brought into order by.
 
     Attributes:
-        context: what was worked with.
-        log: what it came to; None where it cannot be loaded.
-        leftovers: names of what interrupted work had left.
-        error: why it cannot be loaded.
-        missing: names of snapshots for which a full disk had no room.
-    """
-
-    context: LoadContext
-    log: LoadedLog | None
-    leftovers: tuple[str, ...]
-    error: KsegError | None
-    missing: frozenset[str] = frozenset()
-
-    @property
-    def freed_bytes(self) -> int:
-        """What the disk got back; nothing in an overlay."""
-        applier = self.context.overlay.applier
-        return 0 if applier is None else applier.freed_bytes
-
-
-def load_partition(
-    overlay: Overlay, inputs: RecoveryInputs, *, progress: Progress | None = None
-) -> LoadResult:
-    """Take all the steps, in an overlay or, if that has an applier, on the disk.
-
-    Raises:
-        OSError: the disk refuses.
-    """
-    context = LoadContext(overlay, inputs, progress)
-    load = broker_loader.load if inputs.as_broker else loader.load
-    try:
-        log, leftovers = load(context)
-    except KsegError as error:
-        return LoadResult(context, None, (), error)
-    except OSError as error:
-        if error.errno != EIO or overlay.applier is not None:
-            raise
-        unreadable = UnreadableError(f"the disk does not give it: {error.strerror}")
-        unreadable.path = None if error.filename is None else os.fsdecode(error.filename)
-        return LoadResult(context, None, (), unreadable)
-    return LoadResult(context, log, leftovers, None)
-
-
-def plan_recovery(
-    path: StrPath,
-    *,
-    as_broker: bool = False,
-    clean: bool | None = None,
-    recovery_point: int | None = None,
-    log_start_offset: int | None = None,
-    config: LogConfig | None = None,
-    now_ms: int | None = None,
-    progress: Progress | None = None,
-) -> RecoveryPlan:
-    """Say what a start would do to a partition directory; changes nothing.
-
-    Args:
-        path: the directory.
-        as_broker: say just what Kafka 4.2.0 would do. Else look at more and throw less away; what
-            differs stands in `kseg.log.recovery.load`.
-        clean: whether the log was closed in good order; as the mark beside the directory says if
-            None.
-        recovery_point: what lies in front of it was flushed; as the checkpoint says if None.
-        log_start_offset: the first offset to be read; as the checkpoint says if None.
-        config: of the log; Kafka's defaults if None.
+        config: of the log.
+        clean: whether it was closed in good order.
+        recovery_point: what lies in front of it was flushed; 0 for not known.
+        log_start_offset: what the checkpoint says; 0 for nothing.
         now_ms: the clock.
-        progress: told how many bytes of log were walked, and how many there are to walk.
-
-    Raises:
-        ValueError: an offset has more than 64 bits.
-        NotALogError: not a partition directory.
-        OSError: it cannot be read.
+        as_broker: do what Kafka 4.2.0 does, its silence included.
+        thorough: look through the headers of segments without a transaction index for aborted
+            transactions. That takes time, so opening a log for appending does not.
     """
-    directory = Path(path)
-    if not directory.is_dir():
-        os.stat(directory)
-        raise NotALogError("not a partition directory", path=path)
-    told = told_by_data_directory(directory)
-    point = told.recovery_point if recovery_point is None else recovery_point
-    start = told.log_start_offset if log_start_offset is None else log_start_offset
-    if max(point, start) > INT64_MAX:
-        raise ValueError(f"an offset has 64 bits, unlike {max(point, start)}")
-    inputs = RecoveryInputs(
-        config=config or LogConfig(),
-        clean=told.clean if clean is None else clean,
-        recovery_point=max(point, 0),
-        log_start_offset=max(start, 0),
-        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
-        as_broker=as_broker,
-        thorough=not as_broker,
-    )
-    return plan_of(directory, inputs, progress=progress)
 
-
-def plan_of(
-    directory: Path, inputs: RecoveryInputs, *, progress: Progress | None = None
-) -> RecoveryPlan:
-    """`plan_recovery`, with everything given."""
-    overlay = Overlay(directory)
-    return as_plan(load_partition(overlay, inputs, progress=progress))
-
-
-def as_plan(ordered: LoadResult) -> RecoveryPlan:
-    """What was found out in an overlay."""
-    context, log = ordered.context, ordered.log
-    failed = log is None
-    return RecoveryPlan(
-        path=str(context.overlay.directory),
-        inputs=context.inputs,
-        log_start_offset=-1 if log is None else log.log_start_offset,
-        log_end_offset=-1 if log is None else log.log_end_offset,
-        recovery_point=-1 if log is None else log.recovery_point,
-        segments=tuple(context.outcomes[base] for base in sorted(context.outcomes)),
-        leftovers=ordered.leftovers,
-        actions=() if failed else context.overlay.changes(),
-        truncated_bytes=0 if failed else context.cut_bytes,
-        truncated_at=None if failed else context.cut,
-        lost=() if failed else context.lost(),
-        findings=tuple(context.findings),
-        epochs=() if log is None else log.epochs.entries,
-        snapshots=() if log is None else log.snapshots.offsets,
-        seen=context.overlay.seen,
-        error=ordered.error,
-    )
+    config: LogConfig
+    clean: bool
+    recovery_point: int
+    log_start_offset: int
+    now_ms: int
+    as_broker: bool = False
+    thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a data directory says about one of its partitions."""
+class RecoveryFinding:
+    """Something that is not as a good end leaves it.
 
-    clean: bool
-    recovery_point: int = 0
-    log_start_offset: int = 0
-    high_watermark: int = 0
+    Attributes:
+        code: a word of `kseg verify --codes`.
+        path: the file.
+        message: what is wrong, and what is done about it.
+        position: byte in the file, if known.
+        offset: logical offset, if known.
+    """
+
+    code: str
+    path: str
+    message: str
+    position: int | None = None
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        """As one line."""
+        place = self.path
+        if self.position is not None:
+            place += f" @ {self.position}"
+        if self.offset is not None:
+            place += f", offset {self.offset}"
+        return f"{self.code}: {place}: {self.message}"
 
 
-#: The checkpoints, in the order of `Told`.
-_TOLD: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
+@dataclass(frozen=True, slots=True)
+class CutPlace:
+    """Where the log is cut.
+
+    Attributes:
+        path: the log file.
+        position: byte in it.
+        offset: the next one to be given.
+    """
+
+    path: str
+    position: int
+    offset: int
 
 
-def told_by_data_directory(directory: Path) -> Told:
-    """The mark of a clean shutdown and the checkpoints; one that cannot be read says nothing."""
-    resolved = directory.resolve()
-    home = resolved.parent
-    clean = False
-    with suppress(OSError, KsegError):
-        clean = metadata.read_clean_shutdown(home) is not None
-    offsets = [0] * len(_TOLD)
-    with suppress(NotALogError):
-        name = parse_partition_dir(resolved.name)
-        partition = TopicPartition(name.topic, name.partition)
-        for number, kind in enumerate(_TOLD):
-            with suppress(OSError, CorruptIndexError):
-                read = checkpoints.read_offset_checkpoint(home / kind.value)
-                offsets[number] = read.offsets.get(partition, 0)
-    return Told(clean, *offsets)
+@dataclass(frozen=True, slots=True)
+class SegmentOutcome:
+    """What becomes of one segment.
+
+    Attributes:
+        base_offset: from the file's name.
+        size: bytes of log before.
+        keep_bytes: bytes of log afterwards; 0 too for a segment that goes.
+        index_entries, time_index_entries: entries of its indexes afterwards.
+        walked: whether the log is walked, and what follows from it put right.
+        goes: whether the whole segment goes.
+        why: it is walked, cut or goes.
+    """
+
+    base_offset: int
+    size: int
+    keep_bytes: int
+    index_entries: int
+    time_index_entries: int
+    walked: bool = False
+    goes: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What would be done to a partition directory, and what the log would be afterwards.
+
+    Attributes:
+        path: the partition.
+        inputs: by what that was found out.
+        log_start_offset: the first offset to be read.
+        log_end_offset: the next one to be given.
+        recovery_point: what lies in front of it is on the disk.
+        segments: those that are there, and those that go, by base offset.
+        leftovers: names of what interrupted work has left.
+        actions: what changes, by file.
+        truncated_bytes: bytes of log that go, those of whole segments included.
+        truncated_at: where the log is cut; None if it is not.
+        lost: what goes with that, for each place where a segment is cut and the segments that go
+            behind it. What was sound there counts, too.
+        findings: what is not as it should be.
+        epochs: leader epochs afterwards.
+        snapshots: offsets of the producer snapshots afterwards.
+        seen: the files that the plan was made for.
+        error: why the log cannot be loaded, instead of all the offsets; None if it can.
+    """
+
+    path: str
+    inputs: RecoveryInputs
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    segments: tuple[SegmentOutcome, ...]
+    leftovers: tuple[str, ...]
+    actions: tuple[Action, ...]
+    truncated_bytes: int
+    truncated_at: CutPlace | None
+    findings: tuple[RecoveryFinding, ...]
+    epochs: tuple[EpochEntry, ...]
+    snapshots: tuple[int, ...]
+    seen: tuple[FileSeen, ...]
+    error: KsegError | None = field(default=None, compare=False)
+    lost: tuple[Lost, ...] = ()
+
+    @property
+    def as_broker(self) -> bool:
+        """Whether it says what Kafka would do."""
+        return self.inputs.as_broker
+
+    @property
+    def clean(self) -> bool:
+        """Whether the log counts as closed in good order."""
+        return self.inputs.clean
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether no file would change."""
+        return not self.actions and self.error is None
+
+    def rows(self) -> Iterator[str]:
+        """The plan as lines of text."""
+        if self.error is not None:
+            yield f"cannot be loaded: {self.error}"
+            return
+        for finding in self.findings:
+            yield str(finding)
+        for action in self.actions:
+            target = f" to {Path(action.target).name}" if action.target else ""
+            size = f"{action.bytes} bytes"
+            yield f"{action.action} {Path(action.path).name}{target}, {size}: {action.why}"
+        if self.truncated_at is not None:
+            cut = self.truncated_at
+            yield (
+                f"the log is cut at offset {cut.offset}, {Path(cut.path).name} @ {cut.position}: "
+                f"{self.truncated_bytes} bytes go"
+            )
+        yield from map(_told, self.lost)
+        yield (
+            f"offsets {self.log_start_offset} to {self.log_end_offset}, recovery point "
+            f"{self.recovery_point}"
+        )
+
+    def __str__(self) -> str:
+        """The path and the lines."""
+        return "\n".join((f"{self.path}:", *(f"  {row}" for row in self.rows())))
+
+    def to_json(self, *, applied: bool = False) -> dict[str, Any]:
+        """As in `kseg recover --json`, but for its schema."""
+        segments = [
+            {
+                "base_offset": segment.base_offset,
+                "size": segment.size,
+                "keep_bytes": segment.keep_bytes,
+                "index_entries": segment.index_entries,
+                "time_index_entries": segment.time_index_entries,
+                "why": segment.why,
+            }
+            for segment in self.segments
+        ]
+        return {
+            "applied": applied,
+            "path": self.path,
+            "as_broker": self.as_broker,
+            "clean": self.clean,
+            "log_start_offset": self.log_start_offset,
+            "log_end_offset": self.log_end_offset,
+            "recovery_point": self.recovery_point,
+            "truncated_bytes": self.truncated_bytes,
+            "truncated_at": None if self.truncated_at is None else asdict(self.truncated_at),
+            "lost": [lost.to_dict() for lost in self.lost],
+            "segments": segments,
+            "leftovers": list(self.leftovers),
+            "actions": [asdict(action) for action in self.actions],
+            "findings": [asdict(finding) for finding in self.findings],
+            "epochs": [list(entry) for entry in self.epochs],
+            "snapshots": list(self.snapshots),
+            "error": None if self.error is None else str(self.error),
+        }
+
+
+def _told(lost: Lost) -> str:
+    text = f"{lost.extent} go with {Path(lost.path).name} @ {lost.position}"
+    if lost.sound_behind:
+        text += f"; {lost.sound_batches} behind the damage go, too"
+    return text
+
+
+def code_of(stop: StopReason, *, is_last: bool = True) -> str:
+    """The word for why a walk over a log ended, in its last segment or before that."""
+    if stop is StopReason.LIMIT:
+        return "offset-order"
+    if stop is StopReason.END:  # for Kafka's reader too few bytes for a batch are none
+        stop = StopReason.TORN_TAIL
+    return stop_code(stop, is_last=is_last)
 
 
 __all__ = [
-    "Action",
     "CutPlace",
-    "FileSeen",
-    "LoadResult",
     "RecoveryFinding",
     "RecoveryInputs",
     "RecoveryPlan",
     "SegmentOutcome",
-    "Told",
-    "as_plan",
-    "load_partition",
-    "plan_of",
-    "plan_recovery",
-    "told_by_data_directory",
+    "code_of",
 ]

@@ -1,33 +1,128 @@
-"""Carrying out what a recovery plan says, on the disk.
+"""What has to be done to a partition before it can be appended to: planned, and done on the disk.
 
-The files are looked at again first, and all of it is worked out anew on the way: a plan holds
-decisions, not bytes. At whichever call the process dies, another plan and another application come
-to the same bytes in the end; to those of a log without the mark of a clean stop, once that is gone.
+    plan_recovery    loads the log in an overlay, and tells what that comes to; takes no lock
+    apply_recovery   looks at the files again, loads anew, and takes the steps of that on the disk
+    recover          loads once under the lock, and takes the steps of that
+
+A plan holds decisions, not bytes. Nothing is written before the last segment is swept; then the
+steps follow in the order in which they were decided, segment by segment: the log is cut and
+flushed, its snapshot is written, then its indexes, the offset index last. At whichever call the
+process dies, another load comes to the same bytes in the end; to those of a log without the mark of
+a clean stop, once that is gone.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kseg.errors import StalePlanError
+from kseg.errors import NotALogError, StalePlanError
 from kseg.files import io, lock, metadata
 from kseg.files.names import list_partition
 from kseg.log import data_directory, disk_room
+from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.backup import Backup, Kept, kept_bytes
-from kseg.log.recovery.load_context import SNAPSHOT
-from kseg.log.recovery.overlay import Applier, Overlay, look_at
-from kseg.log.recovery.plan import LoadResult, load_partition, plan_recovery
-from kseg.log.recovery.plan_values import RecoveryInputs, RecoveryPlan
+from kseg.log.recovery.load import LoadResult, load_partition
+from kseg.log.recovery.overlay import Applier, look_at
+from kseg.log.recovery.plan import RecoveryInputs, RecoveryPlan
 from kseg.log.sub_directories import refuse_cluster_metadata
 
 if TYPE_CHECKING:
-    from kseg.log.config import LogConfig
     from kseg.log.recovery.load_context import Progress
+
+
+def plan_recovery(
+    path: io.StrPath,
+    *,
+    as_broker: bool = False,
+    clean: bool | None = None,
+    recovery_point: int | None = None,
+    log_start_offset: int | None = None,
+    config: LogConfig | None = None,
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+) -> RecoveryPlan:
+    """Say what a start would do to a partition directory; changes nothing.
+
+    Args:
+        path: the directory.
+        as_broker: say just what Kafka 4.2.0 would do. Else look at more and throw less away; what
+            differs stands in `kseg.log.recovery.load`.
+        clean: whether the log was closed in good order; as the mark beside the directory says if
+            None.
+        recovery_point: what lies in front of it was flushed; as the checkpoint says if None.
+        log_start_offset: the first offset to be read; as the checkpoint says if None.
+        config: of the log; Kafka's defaults if None.
+        now_ms: the clock.
+        progress: told how many bytes of log were walked, and how many there are to walk.
+
+    Raises:
+        ValueError: an offset has more than 64 bits.
+        NotALogError: not a partition directory.
+        OSError: it cannot be read.
+    """
+    directory = Path(path)
+    inputs = _inputs(directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms)
+    return _plan_of(load_partition(directory, inputs, progress=progress, is_plan=True))
+
+
+def _inputs(
+    directory: Path,
+    as_broker: bool,
+    clean: bool | None,
+    recovery_point: int | None,
+    log_start_offset: int | None,
+    config: LogConfig | None,
+    now_ms: int | None,
+) -> RecoveryInputs:
+    """What was told, and what the data directory says of the rest."""
+    if not directory.is_dir():
+        os.stat(directory)
+        raise NotALogError("not a partition directory", path=directory)
+    told = data_directory.told_of(directory)
+    point = told.recovery_point if recovery_point is None else recovery_point
+    start = told.log_start_offset if log_start_offset is None else log_start_offset
+    if max(point, start) > INT64_MAX:
+        raise ValueError(f"an offset has 64 bits, unlike {max(point, start)}")
+    return RecoveryInputs(
+        config=config or LogConfig(),
+        clean=told.clean if clean is None else clean,
+        recovery_point=max(point, 0),
+        log_start_offset=max(start, 0),
+        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+        as_broker=as_broker,
+        thorough=not as_broker,
+    )
+
+
+def _plan_of(loaded: LoadResult) -> RecoveryPlan:
+    """What was found out in an overlay."""
+    context, log = loaded.context, loaded.log
+    failed = log is None
+    return RecoveryPlan(
+        path=str(context.overlay.directory),
+        inputs=context.inputs,
+        log_start_offset=-1 if log is None else log.log_start_offset,
+        log_end_offset=-1 if log is None else log.log_end_offset,
+        recovery_point=-1 if log is None else log.recovery_point,
+        segments=tuple(context.outcomes[base] for base in sorted(context.outcomes)),
+        leftovers=loaded.leftovers,
+        actions=() if failed else context.overlay.changes(),
+        truncated_bytes=0 if failed else context.cut_bytes,
+        truncated_at=None if failed else context.cut,
+        lost=() if failed else context.lost(),
+        findings=tuple(context.findings),
+        epochs=() if log is None else log.epochs.entries,
+        snapshots=() if log is None else log.snapshots.offsets,
+        seen=context.overlay.seen,
+        error=loaded.error,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +191,21 @@ def apply_recovery(
         OSError: the disk refuses, or is too full to keep what is cut; or it is full, and what goes
             gives too little back for what is to be written. Nothing was done then.
     """
+
+    def load() -> LoadResult:
+        return load_partition(Path(plan.path), plan.inputs, progress=progress)
+
+    return _apply(plan, load, backup_directory, keep_cut=keep_cut)
+
+
+def _apply(
+    plan: RecoveryPlan,
+    load: Callable[[], LoadResult],
+    backup_directory: io.StrPath | None,
+    *,
+    keep_cut: bool,
+) -> RecoveryReport:
+    """`apply_recovery`; `load` answers the log, loaded now or since the lock is held."""
     if plan.error is not None:
         raise plan.error
     directory = Path(plan.path)
@@ -114,21 +224,21 @@ def apply_recovery(
         if not plan.is_noop:
             _check_room(plan)
         lease = data_directory.enter(home)
-        sound, freed = False, 0
+        applier = Applier(directory, keeper, derived=True)
+        sound = False
         try:
             lease.claim(directory.resolve().name)
             lease.mark_loaded()
             if not plan.is_noop:
                 lease.forget_broker_epoch()
                 io.flush_directory(home)  # checkpoints, on whose word files go
-                ordered = do(directory, plan.inputs, keeper, derived=True, progress=progress)
-                freed = ordered.freed_bytes
+                load().apply(applier)
             _flush(directory, plan.inputs.recovery_point)
             sound = True
         finally:
             lease.leave(clean=sound)
         kept = () if keeper is None else tuple(keeper.kept)
-        return RecoveryReport(plan, kept, freed_bytes=freed)
+        return RecoveryReport(plan, kept, freed_bytes=applier.freed_bytes)
 
 
 def _check_room(plan: RecoveryPlan) -> None:
@@ -171,39 +281,6 @@ def _flush(directory: Path, recovery_point: int) -> None:
     io.flush_directory(directory)
 
 
-def do(
-    directory: Path,
-    inputs: RecoveryInputs,
-    keeper: Backup | None,
-    *,
-    derived: bool,
-    progress: Progress | None = None,
-) -> LoadResult:
-    """Bring a partition into order on the disk; the caller holds the lock.
-
-    Args:
-        directory: the partition.
-        inputs: by what.
-        keeper: keeps what goes; None for nothing.
-        derived: whether files that can be had again from the log are kept, too.
-        progress: see `apply_recovery`.
-
-    Raises:
-        KsegError: the log cannot be loaded.
-        OSError: the disk refuses.
-    """
-    overlay = Overlay(directory, applier=Applier(directory, keeper, derived=derived))
-    ordered = load_partition(overlay, inputs, progress=progress)
-    if ordered.error is not None:
-        raise ordered.error
-    overlay.settle()
-    # Who appends to the log next has its producers in memory; the next snapshot has them, too.
-    missing = overlay.finish(lacking="" if derived else f".{SNAPSHOT}")
-    if not inputs.clean:
-        io.flush_directory(directory)  # names that nobody had flushed, before others follow them
-    return replace(ordered, missing=missing)
-
-
 def recover(
     path: io.StrPath,
     *,
@@ -217,21 +294,18 @@ def recover(
     keep_cut: bool = True,
     progress: Progress | None = None,
 ) -> RecoveryReport:
-    """`plan_recovery` and `apply_recovery` in one, under the lock of the data directory."""
+    """`plan_recovery` and `apply_recovery` in one, under the lock of the data directory.
+
+    Each segment is walked once.
+    """
     io.check_new_files(path)
-    with lock.acquire(Path(path).resolve().parent):
-        plan = plan_recovery(
-            path,
-            as_broker=as_broker,
-            clean=clean,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            config=config,
-            now_ms=now_ms,
+    directory = Path(path)
+    with lock.acquire(directory.resolve().parent):
+        inputs = _inputs(
+            directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms
         )
-        return apply_recovery(
-            plan, backup_directory=backup_directory, keep_cut=keep_cut, progress=progress
-        )
+        loaded = load_partition(directory, inputs, progress=progress, is_plan=True)
+        return _apply(_plan_of(loaded), lambda: loaded, backup_directory, keep_cut=keep_cut)
 
 
-__all__ = ["RecoveryReport", "apply_recovery", "do", "recover"]
+__all__ = ["RecoveryReport", "apply_recovery", "plan_recovery", "recover"]

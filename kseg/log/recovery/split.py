@@ -16,9 +16,11 @@ Source: Kafka `LocalLog.splitOverflowedSegment`, `LocalLog.replaceSegments`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -84,12 +86,11 @@ class SplitPlan:
         return f"split {self.path} ({self.size} bytes) into segments at {bases}"
 
 
-def plan_split(path: str | os.PathLike[str], *, as_broker: bool = False) -> SplitPlan:
+def plan_split(path: str | os.PathLike[str]) -> SplitPlan:
     """Say where a segment would be cut; changes nothing.
 
     Args:
         path: the log file.
-        as_broker: do not ask what lies in the way, as Kafka does not.
 
     Raises:
         ValueError: no offset of it overflows, so that a split would change nothing.
@@ -100,22 +101,28 @@ def plan_split(path: str | os.PathLike[str], *, as_broker: bool = False) -> Spli
 
     Source: Kafka LogSegment.hasOverflow, LocalLog.splitOverflowedSegment.
     """
+    plan, last_offset = _plan(Path(path))
+    _check_free(plan, last_offset)
+    return plan
+
+
+def _plan(path: Path, size: int | None = None) -> tuple[SplitPlan, int]:
+    """Where the first `size` bytes of a log would be cut, and its last offset."""
     before = os.stat(path)
-    with Segment.open(path, mapping="never", size=before.st_size, is_last=True) as segment:
+    size = before.st_size if size is None else size
+    with Segment.open(path, mapping="never", size=size, is_last=True) as segment:
         base_offset, truncations = segment.base_offset, _Cuts(segment)
         for tile in segment.walk(on_bad_crc="stop"):
             if not truncations.feed(tile.table):
                 break
         if truncations.last_offset - base_offset <= _INT32_MAX:
             raise ValueError(f"no offset of {segment.path} overflows")
-        ends = [*truncations.starts[1:], before.st_size]
         pieces = tuple(
             SplitPiece(_first_offset(segment, start), start, end)
-            for start, end in zip(truncations.starts, ends, strict=True)
+            for start, end in pairwise([*truncations.starts, size])
         )
-    if not as_broker:
-        _check_free(Path(path), base_offset, pieces, truncations.last_offset)
-    return SplitPlan(Path(path), base_offset, pieces, before.st_mtime_ns, before.st_ino)
+    plan = SplitPlan(path, base_offset, pieces, before.st_mtime_ns, before.st_ino)
+    return plan, truncations.last_offset
 
 
 class _Cuts:
@@ -175,19 +182,17 @@ def _first_offset(segment: Segment, position: int) -> int:
     return header.last_offset
 
 
-def _check_free(
-    path: Path, base_offset: int, pieces: Sequence[SplitPiece], last_offset: int
-) -> None:
+def _check_free(plan: SplitPlan, last_offset: int) -> None:
     """Refuse a split into what is there already, unless it is what an interrupted one left."""
-    sought = {piece.base_offset: piece for piece in pieces}
-    for files in list_partition(path.parent).segments:
+    sought = {piece.base_offset: piece for piece in plan.pieces}
+    for files in list_partition(plan.path.parent).segments:
         other = files.base_offset
-        if other == base_offset or not pieces[0].base_offset <= other <= last_offset:
+        if other == plan.base_offset or not min(sought) <= other <= last_offset:
             continue
-        if other not in sought or not _has_bytes(files.log, path, sought[other]):
+        if other not in sought or not _has_bytes(files.log, plan.path, sought[other]):
             raise OffsetOverflowError(
                 f"the segment reaches to {last_offset}, and another one begins at {other}",
-                path=path,
+                path=plan.path,
                 offset=other,
             )
 
@@ -362,11 +367,9 @@ def _split(context: LoadContext, error: OffsetOverflowError) -> None:
     if file is None or file.part or file.data is not None or not overflows(context, base):
         raise error
     try:
-        plan = plan_split(file.source, as_broker=context.inputs.as_broker)
+        plan, _ = _plan(Path(file.source), file.size)
     except ValueError:
         raise error from None
-    if plan.size != file.size:
-        raise error
     bases = [piece.base_offset for piece in plan.pieces]
     if bases == [base]:
         raise error
@@ -379,23 +382,24 @@ def _split(context: LoadContext, error: OffsetOverflowError) -> None:
 
 
 def _replace(context: LoadContext, plan: SplitPlan, base: int, bases: list[int]) -> None:
-    """Put the pieces into the segment's place."""
-    overlay = context.overlay
+    """Put the pieces into the segment's place; nothing else makes or removes their files."""
     context.known_snapshots = None
-    if overlay.applier is not None:
-        overlay.applier.mended = True
-        apply_split(plan, config=context.inputs.config)
-        overlay.look_again()
-        return
-    for kind in (INDEX, TIMEINDEX, TXNINDEX, *([] if base in bases else [SNAPSHOT])):
-        old = file_of(base, kind)
-        if old in overlay.files:
-            overlay.remove(old, "its segment is split", keep=True)
-    parts = [(file_of(p.base_offset, LOG), p.start, p.end) for p in plan.pieces]
-    overlay.split(file_of(base, LOG), parts, "offsets overflow")
-    for piece in bases:
-        for kind in (INDEX, TIMEINDEX):
-            overlay.put(file_of(piece, kind), b"", "offsets overflow", held=False)
+    gone = [INDEX, TIMEINDEX, TXNINDEX, *([] if base in bases else [SNAPSHOT])]
+    others = dict.fromkeys((file_of(base, kind) for kind in gone), False)
+    others |= dict.fromkeys((file_of(p, kind) for p in bases for kind in (INDEX, TIMEINDEX)), True)
+    context.overlay.split(
+        file_of(base, LOG),
+        {file_of(p.base_offset, LOG): (p.start, p.end) for p in plan.pieces},
+        others,
+        "offsets overflow",
+        partial(_split_on_disk, name=file_of(base, LOG), config=context.inputs.config),
+    )
+
+
+def _split_on_disk(directory: Path, *, name: str, config: LogConfig) -> None:
+    """Do what was planned for the log: it may have another name since, and an end less."""
+    plan, _ = _plan(directory / name)
+    apply_split(plan, config=config)
 
 
 def overflows(context: LoadContext, base: int) -> bool:

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Final
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
 from kseg.files.time_index import TimeIndex
+from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.reader.version import END, HighWatermark
-from kseg.log.recovery.plan import told_by_data_directory
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from
 from kseg.log.segment.writer import Latest
@@ -251,7 +251,7 @@ def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
 def _high_watermark(path: Path, start: int, end: int, told: HighWatermark | None) -> int:
     """Of a log that is open for reading, in its range."""
     if told is None and metadata.is_of_broker(path.resolve().parent):
-        told = told_by_data_directory(path).high_watermark
+        told = data_directory.told_of(path).high_watermark or 0
     return end if told is None or told == END else min(max(told, start), end)
 
 

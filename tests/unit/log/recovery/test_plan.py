@@ -13,9 +13,8 @@ import pytest
 
 from kseg.errors import NotALogError, OffsetsOutOfOrderError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.plan_values import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.plan import RecoveryPlan
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from tests.builders import batch, record
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, HARMS, NOW, content, logs

@@ -14,9 +14,8 @@ import pytest
 
 from kseg.errors import LogLockedError, OffsetsOutOfOrderError, StalePlanError
 from kseg.files import io
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.plan_values import RecoveryPlan
-from kseg.log.recovery.recover import RecoveryReport, apply_recovery, recover
+from kseg.log.recovery.plan import RecoveryPlan
+from kseg.log.recovery.recover import RecoveryReport, apply_recovery, plan_recovery, recover
 from tests.stopping import Stopped, stopping_at
 from tests.unit.files.foreign import holding
 from tests.unit.log import damaged

@@ -13,8 +13,7 @@ from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from kseg.log.recovery import recover
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.recover import apply_recovery
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.cli.conftest import kseg as kseg

@@ -11,7 +11,7 @@ import pytest
 
 from kseg.log.recovery.load_context import LoadContext
 from kseg.log.recovery.overlay import Overlay
-from kseg.log.recovery.plan_values import RecoveryInputs
+from kseg.log.recovery.plan import RecoveryInputs
 from kseg.log.recovery.sanity import IndexFault, end_of, index_fault_of
 from tests.builders import batch, message, record
 from tests.unit.log import damaged

@@ -28,12 +28,11 @@ def given(directory: Path, **files: bytes) -> Path:
 
 def cleared(directory: Path, *, as_broker: bool = False) -> list[str]:
     """What lies there afterwards, as imagined and as done; the same."""
-    imagined = Overlay(directory)
-    clear(imagined, as_broker=as_broker)
-    done = Overlay(directory, applier=Applier(directory, None, derived=False))
-    clear(done, as_broker=as_broker)
+    overlay = Overlay(directory)
+    clear(overlay, as_broker=as_broker)
+    Applier(directory, None, derived=False).take(overlay.steps)
     found = sorted(path.name for path in directory.iterdir())
-    assert found == imagined.names() == done.names()
+    assert found == overlay.names()
     return [name.lstrip("0") if name[:1] == "0" else name for name in found]
 
 
@@ -136,9 +135,10 @@ def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
         return run
 
     names = ("unlink", "rename", "fsync")
-    overlay = Overlay(tmp_path, applier=Applier(tmp_path, None, derived=False))
+    overlay = Overlay(tmp_path)
+    clear(overlay, as_broker=False)
     with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
-        clear(overlay, as_broker=False)
+        Applier(tmp_path, None, derived=False).take(overlay.steps)
     assert told == [
         "unlink 2.log",
         "unlink .log",

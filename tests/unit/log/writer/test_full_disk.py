@@ -20,8 +20,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import read_clean_shutdown, remove_clean_shutdown
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.recover import recover
+from kseg.log.recovery.recover import plan_recovery, recover
 from tests import full_disk
 from tests.unit.log.logs import NOW_MS, bases, offsets, one
 

@@ -21,8 +21,7 @@ from kseg.files.checkpoints import read_offset_checkpoint
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
 from kseg.log.log import Log
-from kseg.log.recovery.plan import plan_recovery
-from kseg.log.recovery.recover import apply_recovery, recover
+from kseg.log.recovery.recover import apply_recovery, plan_recovery, recover
 from kseg.log.recovery.reindex import plan_reindex
 from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.rules import AppendOrigin, AppendRules
