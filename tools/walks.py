@@ -11,7 +11,8 @@ of a directory.
     recover    sweeps for each segment of a log that was not closed, in `kseg.recover` and in an
                opening for appending
     read       listings of directories
-    verify     listings of directories
+    verify     listings of directories, and for each segment how often it is asked who holds the
+               lock of the data directory
 
 Statements are `ast.stmt` without docstrings over `kseg/log` and `kseg/files`, and lines of the
 kernels that hold code.
@@ -79,13 +80,15 @@ def listings(under: Path) -> Iterator[list[str]]:
 
 
 @contextmanager
-def sweeps() -> Iterator[list[str]]:
-    """Segments that are swept inside of the `with`, as often as they are."""
+def calls(function: str) -> Iterator[list[str]]:
+    """The first argument of a function's calls inside of the `with`, as often as it is called."""
     found: list[str] = []
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
-        if event == "call" and frame.f_code.co_name == "sweep_segment":
-            found.append(str(frame.f_locals["segment"].path))
+        code = frame.f_code
+        if event == "call" and code.co_name == function:
+            argument = frame.f_locals[code.co_varnames[0]]
+            found.append(str(getattr(argument, "path", argument)))
 
     sys.setprofile(note)
     try:
@@ -148,10 +151,10 @@ def walk_recover(data: Path) -> dict[str, float]:
     _write(log)
     count = len(list(log.glob("*.log")))
     _crash(data)
-    with sweeps() as recovered:
+    with calls("sweep_segment") as recovered:
         kseg.recover(log)
     _crash(data)
-    with sweeps() as opened, kseg.Log.open(log, mode="append", recover=True):
+    with calls("sweep_segment") as opened, kseg.Log.open(log, mode="append", recover=True):
         pass
     return {
         "sweeps_a_segment": len(recovered) / count,
@@ -171,16 +174,17 @@ def walk_read(data: Path) -> dict[str, int]:
     return {"listings": len(found)}
 
 
-def walk_verify(data: Path) -> dict[str, int]:
-    """Listings of one `verify` of a data directory with one partition."""
+def walk_verify(data: Path) -> dict[str, float]:
+    """Listings and questions for the lock of a `verify` of a data directory with one partition."""
     from kseg.analysis.verify import verify
 
     log = data / "verified-0"
     _write(log)
     for _ in range(2):
-        with listings(data) as found:
+        with listings(data) as found, calls("holder") as asked:
             verify([data])
-    return {"listings": len(found)}
+    count = len(list(log.glob("*.log")))
+    return {"listings": len(found), "lock_questions_a_segment": (len(asked) - 1) / count}
 
 
 # ---- statements ----------------------------------------------------------------------------------

@@ -21,11 +21,10 @@ from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALo
 from kseg.files import checkpoints, metadata, producer_snapshot
 from kseg.files.mapping import held_by_another
 from kseg.files.names import (
+    DataDirectory,
     FileKind,
     NamedFile,
     PartitionFiles,
-    list_data_directory,
-    list_partition,
     parse_name,
 )
 
@@ -34,10 +33,9 @@ OFFSET_CHECKPOINTS = frozenset(
 )
 
 
-def examine_partition(path: str) -> Examined:
+def examine_partition(files: PartitionFiles) -> Examined:
     """Examine everything in a partition directory but its segments."""
-    found = Findings()
-    files = list_partition(path)
+    found, path = Findings(), str(files.path)
     snapshots = [(str(s.path), s.name.base_offset or 0) for s in files.snapshots]
     for snapshot, offset in snapshots:
         check_snapshot(snapshot, offset, found)
@@ -56,7 +54,7 @@ def examine_partition(path: str) -> Examined:
         epochs=epochs,
         snapshots=tuple(snapshots),
         bare=not (snapshots or known),
-        live=held_by_another(os.path.join(path, ".")),
+        live=held_by_another(os.path.join(path, FileKind.LEADER_EPOCHS.value)),
     )
     paths = [*known, *(Path(snapshot) for snapshot, _ in snapshots)]
     return Examined(
@@ -64,10 +62,9 @@ def examine_partition(path: str) -> Examined:
     )
 
 
-def examine_data_directory(path: str) -> Examined:
+def examine_data_directory(listing: DataDirectory) -> Examined:
     """Examine the checkpoints and ids of a data directory, and names that are not Kafka's."""
-    found = Findings()
-    listing = list_data_directory(path)
+    found, path = Findings(), str(listing.path)
     kept: list[CheckpointSummary] = []
     for entry in listing.files:
         if entry.name.suffix is not None:

@@ -44,10 +44,13 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
     """
     found = Findings()
     lost: tuple[Lost, ...] = ()
+    live = held_by_another(unit.path)  # asked once for all files of the segment
+    if mapping == "auto":
+        mapping = "never" if live else "unheld"
     with LogFile.open(unit.path, mapping) as log:
         size = log.size
         checks = LogChecks(unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found)
-        indexes = _Indexes(unit, size, mapping, found)
+        indexes = _Indexes(unit, size, mapping, found, live=live)
         stop, kafka07 = StopReason.LIMIT, log.kafka07
         unreadable: list[UnreadableError] = []
         try:
@@ -152,13 +155,15 @@ def _join(tables: list[BatchTable]) -> BatchTable:
 class _Indexes:
     """The indexes of the segment that exist, and findings for those that are missing."""
 
-    def __init__(self, unit: Unit, log_bytes: int, mapping: Mapping, found: Findings) -> None:
+    def __init__(
+        self, unit: Unit, log_bytes: int, mapping: Mapping, found: Findings, *, live: bool
+    ) -> None:
         self.files = self.bytes = 0
         self._offset: OffsetIndexChecks | None = None
         self._time: TimeIndexChecks | None = None
         base = unit.base_offset or 0
         self._base, self._unit, self._mapping = base, unit, mapping
-        self._live = held_by_another(unit.path)
+        self._live = live
         log = IndexPlace(unit.path, base, unit.is_last, log_bytes, mapping, self._live)
         if unit.index is not None:
             with found.noting_unreadable():

@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from os import PathLike
 from pathlib import Path
 
 from kseg.files.names import (
+    DataDirectory,
     FileKind,
     NamedFile,
     PartitionFiles,
-    PathKind,
     SegmentFiles,
     Unreadable,
     classify_path,
-    list_data_directory,
     list_partition,
     readable_partitions,
 )
 
 _Listing = Callable[[Path], PartitionFiles]
+#: What directories hold, by their paths as units have them.
+Listings = dict[str, PartitionFiles | DataDirectory]
 
 
 class UnitKind(Enum):
@@ -79,12 +80,14 @@ class Unit:
 def plan(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     skipped: list[Unreadable] | None = None,
+    listings: Listings | None = None,
 ) -> list[Unit]:
     """The units under some paths: files, partition directories, data directories.
 
     Args:
         paths: one path or several; a file under two of them is one unit.
         skipped: takes partitions of data directories that cannot be read; None to raise the fault.
+        listings: takes what the directories hold, for those who examine them at once.
 
     Raises:
         NotALogError: a path is nothing of Kafka's.
@@ -93,35 +96,41 @@ def plan(
     units: dict[tuple[UnitKind, str], Unit] = {}
     list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
     for path in [paths] if isinstance(paths, (str, PathLike)) else paths:
-        for unit in _units_of(path, list_once, skipped):
+        for unit in _units_of(path, list_once, skipped, {} if listings is None else listings):
             units.setdefault((unit.kind, unit.path), unit)
     return list(units.values())
 
 
 def _units_of(
-    path: str | PathLike[str], listing: _Listing, skipped: list[Unreadable] | None
+    path: str | PathLike[str],
+    listing: _Listing,
+    skipped: list[Unreadable] | None,
+    listings: Listings,
 ) -> Iterator[Unit]:
-    known = classify_path(path)
-    if known.kind is PathKind.DATA_DIRECTORY:
-        yield from _of_data_directory(known.path, skipped)
-    elif known.kind is PathKind.PARTITION:
-        yield from _of_partition(list_partition(known.path))
+    known = classify_path(path, whole=True)
+    if known.data_directory is not None:
+        yield from _of_data_directory(known.data_directory, skipped, listings)
+    elif known.partition_files is not None:
+        yield from _of_partition(known.partition_files, listings)
     else:
         assert known.file is not None
         yield from _of_file(NamedFile(known.file, known.path), listing)
 
 
-def _of_data_directory(path: Path, skipped: list[Unreadable] | None) -> Iterator[Unit]:
-    listing = list_data_directory(path)
-    yield Unit(UnitKind.DATA_DIRECTORY, str(path))
+def _of_data_directory(
+    listing: DataDirectory, skipped: list[Unreadable] | None, listings: Listings
+) -> Iterator[Unit]:
+    listings[str(listing.path)] = replace(listing, partitions=())
+    yield Unit(UnitKind.DATA_DIRECTORY, str(listing.path))
     for partition in readable_partitions((*listing.partitions, *listing.lost), skipped):
-        yield from _of_partition(list_partition(partition.path))
+        yield from _of_partition(partition.files or list_partition(partition.path), listings)
     for entry in listing.files:
         if entry.name.kind.holds_batches and entry.name.suffix is None:
             yield Unit(UnitKind.BATCHES, str(entry.path), is_last=True)
 
 
-def _of_partition(files: PartitionFiles) -> Iterator[Unit]:
+def _of_partition(files: PartitionFiles, listings: Listings) -> Iterator[Unit]:
+    listings[str(files.path)] = files
     yield Unit(UnitKind.PARTITION, str(files.path))
     has_time_indexes = any(segment.time_index for segment in files.segments)
     for segment, following in _with_following(files.segments):

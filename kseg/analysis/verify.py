@@ -12,6 +12,7 @@ have a torn tail, which is a warning.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -26,9 +27,10 @@ from kseg.analysis.directory_checks import (
 )
 from kseg.analysis.findings import Finding, Findings
 from kseg.analysis.segment_checks import examine_segment
-from kseg.analysis.units import Unit, UnitKind, plan
+from kseg.analysis.units import Listings, Unit, UnitKind, plan
 from kseg.analysis.units_run import Progress, run_units, skipped_of
 from kseg.analysis.values import Examined, Report
+from kseg.files.names import DataDirectory, PartitionFiles, list_data_directory, list_partition
 
 if TYPE_CHECKING:
     from kseg.analysis.units_run import OnError
@@ -87,16 +89,22 @@ def verify(
     """
     chosen = options or VerifyOptions()
     chosen = VerifyOptions(deep or chosen.deep, chosen.inflated_max, chosen.mapping)
-    work = partial(examine, options=chosen)
+    listings: Listings | None = {} if jobs == 1 else None
+    work = partial(examine, options=chosen, listings=listings)
     skipped = skipped_of(on_error)
-    units = plan(paths, skipped)
+    units = plan(paths, skipped, listings)
     answers = run_units(units, work, jobs=jobs, progress=progress, skipped=skipped)
     found = report(merge_all(answers))
     return replace(found, skipped=tuple(skipped or ()))
 
 
-def examine(unit: Unit, options: VerifyOptions) -> Examined:
+def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None) -> Examined:
     """Examine one unit; the answer is small, whatever the unit's size.
+
+    Args:
+        unit: what to examine.
+        options: how.
+        listings: what `plan` saw of directories; each is taken out, and not listed again.
 
     Raises:
         OSError: a file is missing or cannot be read.
@@ -104,15 +112,13 @@ def examine(unit: Unit, options: VerifyOptions) -> Examined:
     found = Findings()
     answers: list[Examined] = []
     with found.noting_unreadable():
-        answers.append(_examine(unit, options, found))
+        answers.append(_examine(unit, options, found, {} if listings is None else listings))
     return answers[0] if answers else Examined(findings=found.taken())
 
 
-def _examine(unit: Unit, options: VerifyOptions, found: Findings) -> Examined:
-    if unit.kind is UnitKind.PARTITION:
-        return examine_partition(unit.path)
-    if unit.kind is UnitKind.DATA_DIRECTORY:
-        return examine_data_directory(unit.path)
+def _examine(unit: Unit, options: VerifyOptions, found: Findings, listings: Listings) -> Examined:
+    if unit.kind in (UnitKind.PARTITION, UnitKind.DATA_DIRECTORY):
+        return _examine_directory(unit, listings.pop(unit.path, None))
     if unit.kind is UnitKind.FILE:
         assert unit.file is not None
         return examine_file(unit.path, unit.file, unit.base_offset)
@@ -126,6 +132,21 @@ def _examine(unit: Unit, options: VerifyOptions, found: Findings) -> Examined:
         # It was there when the directory was listed: retention, most likely.
         found.add("changed", unit.path, "the file is gone")
         return Examined(findings=found.taken())
+
+
+def _examine_directory(unit: Unit, listing: PartitionFiles | DataDirectory | None) -> Examined:
+    if listing is not None:
+        with suppress(FileNotFoundError):  # retention was faster: look again
+            return _examine_listed(listing)
+    if unit.kind is UnitKind.PARTITION:
+        return _examine_listed(list_partition(unit.path))
+    return _examine_listed(list_data_directory(unit.path))
+
+
+def _examine_listed(listing: PartitionFiles | DataDirectory) -> Examined:
+    if isinstance(listing, PartitionFiles):
+        return examine_partition(listing)
+    return examine_data_directory(listing)
 
 
 def merge(first: Examined, second: Examined) -> Examined:

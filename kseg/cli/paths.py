@@ -20,7 +20,6 @@ from kseg.files.names import (
     PathKind,
     Unreadable,
     classify_path,
-    list_data_directory,
     list_partition,
     parse_name,
     parse_partition_dir,
@@ -155,8 +154,9 @@ def partitions(
 
 def _entries(known: KnownPath, *, strict: bool) -> list[PartitionDirectory]:
     if known.kind is PathKind.PARTITION:
-        return [PartitionDirectory(known.path, known.partition)]
-    listing = list_data_directory(known.path)
+        return [PartitionDirectory(known.path, known.partition, known.partition_files)]
+    listing = known.data_directory
+    assert listing is not None
     return [*listing.partitions, *(() if strict else listing.lost)]
 
 

@@ -30,9 +30,9 @@ from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import io, lock, record_locks
 from kseg.files.closing import Closing
 
-Mapping = Literal["auto", "always", "never"]
+Mapping = Literal["auto", "unheld", "always", "never"]
 
-_MODES: Final = ("auto", "always", "never")
+_MODES: Final = ("auto", "unheld", "always", "never")
 
 #: An index that is no larger is read sooner than it is mapped.
 INDEX_BYTES_READ: Final = 1 << 17
@@ -73,9 +73,10 @@ class MappedFile(Closing):
         Args:
             path: a file of a partition directory.
             mapping: `"auto"` maps where that is safe, see the module; the data directory, which
-                another process may hold, is the parent of the file's directory. `"always"` and
-                `"never"` do not ask. A file that this process has open for writing, or that another
-                is shortening just now, is not mapped.
+                another process may hold, is the parent of the file's directory. `"unheld"` is
+                that for a caller who has just asked who holds it. `"always"` and `"never"` do not
+                ask. A file that this process has open for writing, or that another is shortening
+                just now, is not mapped.
             index: the file is an index, of which a reader touches little.
 
         Raises:
@@ -91,7 +92,9 @@ class MappedFile(Closing):
         name = fspath(path)
         fd = io.open_read(name)
         opened = cls(name, fd, mapping, index=index)
-        opened._mapped = mapping == "always" or (mapping == "auto" and not held_by_another(name))
+        opened._mapped = mapping in ("always", "unheld") or (
+            mapping == "auto" and not held_by_another(name)
+        )
         opened.refresh()
         return opened
 
@@ -240,7 +243,7 @@ class MappedFile(Closing):
         status = os.fstat(self._fd)
         if io.is_written((status.st_dev, status.st_ino)):
             return False
-        if self._mapping == "auto" and self._is_to_be_read(status):
+        if self._mapping != "always" and self._is_to_be_read(status):
             return False
         try:
             record_locks.share(self._fd, size)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
 from pathlib import Path
@@ -55,7 +55,6 @@ __all__ = [
     "readable_partitions",
     "segment_name",
     "sort_partition",
-    "why_unreadable",
 ]
 
 
@@ -110,10 +109,17 @@ class PartitionFiles:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDirectory:
-    """A partition directory and what its name says; None for a copy under another name."""
+    """A partition directory.
+
+    Attributes:
+        path: the directory.
+        name: what its name says; None for a copy under another name.
+        files: what lies in it, where the listing that has found it looked at all; else None.
+    """
 
     path: Path
     name: PartitionName | None
+    files: PartitionFiles | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +170,31 @@ class PathKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnownPath:
-    """A path and its kind; `file` is set for files, `partition` for partition directories."""
+    """A path and its kind.
+
+    Attributes:
+        path: the path.
+        kind: what it is.
+        file: what the name of a file says; None for a directory.
+        partition: what the name of a partition directory says, if it is one of Kafka's.
+        listing: of a directory, as it was looked at to tell what it is; nobody need list it again.
+    """
 
     path: Path
     kind: PathKind
     file: FileName | None = None
     partition: PartitionName | None = None
+    listing: PartitionFiles | DataDirectory | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def partition_files(self) -> PartitionFiles | None:
+        """What lies in a partition directory; None for anything else."""
+        return self.listing if isinstance(self.listing, PartitionFiles) else None
+
+    @property
+    def data_directory(self) -> DataDirectory | None:
+        """What lies in a data directory; None for anything else."""
+        return self.listing if isinstance(self.listing, DataDirectory) else None
 
 
 def file_name(path: str | PathLike[str]) -> FileName:
@@ -230,22 +255,33 @@ def sort_partition(
     )
 
 
-def list_data_directory(path: str | PathLike[str]) -> DataDirectory:
+def list_data_directory(path: str | PathLike[str], *, whole: bool = False) -> DataDirectory:
     """List a data directory.
 
-    Each sub-directory is read once, up to the first file that decides whether it is a partition.
+    Each sub-directory is read once.
+
+    Args:
+        path: the directory.
+        whole: list each partition then; else it is read up to the first file that decides whether
+            it is a partition.
 
     Raises:
         OSError: the directory cannot be listed.
     """
     directory = Path(path)
-    known, others = _list_files(directory)
+    return _sort_data_directory(directory, *_list_files(directory), whole=whole)
+
+
+def _sort_data_directory(
+    directory: Path, known: Sequence[NamedFile], others: Sequence[Path], *, whole: bool
+) -> DataDirectory:
     files = [entry for entry in known if entry.name.kind in OF_DATA_DIRECTORIES]
     foreign = [entry.path for entry in known if entry.name.kind not in OF_DATA_DIRECTORIES]
     partitions, lost = [], []
     for other in others:
-        if other.is_dir() and _is_partition(other):
-            partitions.append(PartitionDirectory(other, _partition_name(other)))
+        partition = _partition_at(other, whole=whole) if other.is_dir() else None
+        if partition is not None:
+            partitions.append(partition)
             continue
         foreign.append(other)
         name = _partition_name(other)
@@ -280,7 +316,7 @@ def readable_partitions(
         OSError: one cannot be read, and `skipped` is None.
     """
     for entry in found:
-        error = why_unreadable(entry.path)
+        error = _why_unreadable(entry)
         if error is None:
             yield entry
         elif skipped is None:
@@ -289,16 +325,16 @@ def readable_partitions(
             skipped.append(Unreadable(entry.path, error))
 
 
-def why_unreadable(directory: Path) -> OSError | None:
+def _why_unreadable(entry: PartitionDirectory) -> OSError | None:
     """The error of reading a partition directory or one of its logs; None if there is none.
 
     A log that goes away meanwhile, by retention for example, counts as readable.
     """
     try:
-        logs = [segment.log for segment in list_partition(directory).segments]
+        files = entry.files or list_partition(entry.path)
     except OSError as error:
         return error
-    for log in logs:
+    for log in (segment.log for segment in files.segments):
         try:
             os.stat(log)
         except FileNotFoundError:
@@ -310,13 +346,17 @@ def why_unreadable(directory: Path) -> OSError | None:
     return None
 
 
-def classify_path(path: str | PathLike[str]) -> KnownPath:
+def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPath:
     """Whether a path is a file of Kafka's, a partition directory or a data directory.
 
     A directory that holds segments is a partition, whatever its name, and so is an empty one under
     a partition's name; one that holds partitions is a data directory. A file that ends in `.log`
     and the like is what its extension says, even if no offset precedes it: a copy made by hand can
     still be looked into.
+
+    Args:
+        path: of whatever it is.
+        whole: see `list_data_directory`.
 
     Raises:
         NotALogError: none of the three; the message says what was found instead.
@@ -327,13 +367,13 @@ def classify_path(path: str | PathLike[str]) -> KnownPath:
         place.stat()  # a missing path is an OSError, and says so best itself
         return KnownPath(place, PathKind.FILE, file=file_name(place))
     files, others = _list_files(place)
-    if not files and not others and _partition_name(place) is not None:
-        return KnownPath(place, PathKind.PARTITION, partition=_partition_name(place))
-    if any(entry.name.kind not in OF_DATA_DIRECTORIES for entry in files):
-        return KnownPath(place, PathKind.PARTITION, partition=_partition_name(place))
-    listing = list_data_directory(place)
+    is_empty = not files and not others and _partition_name(place) is not None
+    if is_empty or any(entry.name.kind not in OF_DATA_DIRECTORIES for entry in files):
+        found = sort_partition(place, files, others)
+        return KnownPath(place, PathKind.PARTITION, partition=found.name, listing=found)
+    listing = _sort_data_directory(place, files, others, whole=whole)
     if listing.partitions or listing.files or listing.lost:
-        return KnownPath(place, PathKind.DATA_DIRECTORY)
+        return KnownPath(place, PathKind.DATA_DIRECTORY, listing=listing)
     raise NotALogError(_nothing_here(listing), path=place)
 
 
@@ -409,19 +449,32 @@ def _of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...
     return tuple(sorted(chosen, key=lambda e: (e.name.base_offset or 0, e.name.epoch or 0)))
 
 
-def _is_partition(directory: Path) -> bool:
-    """Whether a sub-directory of a data directory is a partition."""
-    named = _partition_name(directory) is not None
-    empty = True
+def _partition_at(directory: Path, *, whole: bool) -> PartitionDirectory | None:
+    """A sub-directory of a data directory, if it is a partition; one scandir."""
+    name, files = _partition_name(directory), None
     try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                empty = False
-                known = _parse_leniently(entry.name)
-                if known is not None and _speaks_for_partition(known.kind, named=named):
-                    return True
+        if whole:
+            known, others = _list_files(directory)
+            files = sort_partition(directory, known, others)
+            names = [path.name for path in (*(entry.path for entry in known), *others)]
+            is_partition = _holds_partition(names, named=name is not None)
+        else:
+            with os.scandir(directory) as entries:
+                found = (entry.name for entry in entries)
+                is_partition = _holds_partition(found, named=name is not None)
     except PermissionError:  # as of `lost+found`, the root of a disk being a data directory
-        return named
+        is_partition = name is not None
+    return PartitionDirectory(directory, name, files) if is_partition else None
+
+
+def _holds_partition(names: Iterable[str], *, named: bool) -> bool:
+    """Whether a directory is a partition by what lies in it, and by its own name."""
+    empty = True
+    for name in names:
+        empty = False
+        known = _parse_leniently(name)
+        if known is not None and _speaks_for_partition(known.kind, named=named):
+            return True
     return named and empty
 
 

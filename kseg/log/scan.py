@@ -18,7 +18,6 @@ from kseg.files.names import (
     PathKind,
     Unreadable,
     classify_path,
-    list_data_directory,
     readable_partitions,
 )
 from kseg.format.header import BatchTable
@@ -271,9 +270,10 @@ def _sources(
             yield _source(path, is_file=True, name=name)
         return
     if known.kind is PathKind.PARTITION:
-        found = [PartitionDirectory(path, known.partition)]
+        found = [PartitionDirectory(path, known.partition, known.partition_files)]
     else:
-        listing = list_data_directory(path)
+        listing = known.data_directory
+        assert listing is not None
         found = [
             entry
             for entry in (*listing.partitions, *listing.lost)

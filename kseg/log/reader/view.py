@@ -22,7 +22,6 @@ from kseg.files.mapping import Mapping
 from kseg.files.names import (
     PartitionFiles,
     PartitionName,
-    PathKind,
     classify_path,
     list_partition,
     parse_partition_dir,
@@ -100,9 +99,10 @@ class LogView:
             NotALogError: there is no segment in it.
             OSError: it cannot be listed.
         """
-        if classify_path(path).kind is not PathKind.PARTITION:
+        known = classify_path(path).partition_files
+        if known is None:
             raise NotALogError("not a partition directory", path=path)
-        files, sizes = _list(path)
+        files, sizes = _sized(known)
         last = len(sizes) - 1
         infos = tuple(
             SegmentInfo(segment, size, index == last)
@@ -334,13 +334,12 @@ def _noting(reached: Reached, keep: Keep | None) -> Keep:
     return note
 
 
-def _list(path: str | PathLike[str]) -> tuple[PartitionFiles, list[int]]:
+def _sized(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:
     """The files and the sizes of the logs; listed again where retention renamed one meanwhile."""
     for _ in range(_LISTINGS_MAX - 1):
-        files = list_partition(path)
         with suppress(FileNotFoundError):
             return files, _sizes(files)
-    files = list_partition(path)
+        files = list_partition(files.path)
     return files, _sizes(files)
 
 
