@@ -10,6 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kseg.format.header import scan
+from kseg.log.config import LogConfig
+from kseg.log.producers.state import ProducerState
+from kseg.log.recovery.split import apply_split, plan_split
+from kseg.log.recovery.sweep import Swept
 from kseg.log.segment.writer import Placed, SegmentWriter
 from tests import reference
 from tests.builders import NONE, batch, record, records_of
@@ -73,3 +77,10 @@ def trimmed(entries: Iterable[tuple[int, int]], empty: tuple[int, int]) -> list[
     while kept and kept[-1] == empty:
         kept.pop()
     return kept
+
+
+def split_overflowed(
+    path: Path, *, config: LogConfig, producers: ProducerState | None = None
+) -> tuple[Swept, ...]:
+    """Plan a split of a segment, and do it."""
+    return apply_split(plan_split(path), config=config, producers=producers)

@@ -16,9 +16,10 @@ import pytest
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import apply_recovery, plan_recovery
-from kseg.log.recovery.split import plan_split, split_overflowed
+from kseg.log.recovery.split import plan_split
 from tests.conformance.logs import INT_MAX, NOW_MS, Logs, bases
 from tests.conformance.overflows import STRIDE, has_overflow, overflowing
+from tests.segments import split_overflowed
 
 CONFIG = LogConfig(retention_ms=-1)
 OLD, NEW = STRIDE, 2 * STRIDE

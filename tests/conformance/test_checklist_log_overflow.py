@@ -11,11 +11,12 @@ import pytest
 
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.split import plan_split, split_overflowed
+from kseg.log.recovery.split import plan_split
 from kseg.log.segment.reader import Segment
 from tests.builders import write_segment
 from tests.conformance.logs import INT_MAX, Logs, bases, one
 from tests.conformance.overflows import STRIDE, has_overflow, overflowing
+from tests.segments import split_overflowed
 
 
 def test_fix_01_the_directory_has_one_segment_that_overflows(logs: Logs) -> None:

@@ -190,9 +190,9 @@ def test_psm_18_snapshots_before_an_offset_are_deleted(
     for offset in range(3):
         append(state, data(offset, offset))
         files.take(state)
-    assert files.delete_before(3) == (1, 2)
+    assert files.delete_outside(2, 3) == (1, 2)
     assert left(files) == [3]
-    assert files.delete_before(4) == (3,)
+    assert files.delete_outside(3, 3) == (3,)
     assert left(files) == []
 
 

@@ -15,7 +15,8 @@ from kseg.errors import LimitExceededError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.log_writer import LogWriter
 from kseg.log.config import LogConfig
-from kseg.log.segment.writer import Placed, SegmentWriter, copy_batches
+from kseg.log.recovery.split import apply_split, plan_split
+from kseg.log.segment.writer import Placed, SegmentWriter
 from tests.builders import write_segment
 from tests.segments import append, batch_of, messages_at, placed
 
@@ -265,22 +266,15 @@ def test_seg_29_cutting_inside_a_gap_removes_what_follows_it(make: Make) -> None
     assert offsets_from(segment, 40) == [40]
 
 
-def test_seg_30_batches_are_copied_as_far_as_their_offsets_fit(make: Make, tmp_path: Path) -> None:
+def test_seg_30_batches_are_copied_as_far_as_their_offsets_fit(tmp_path: Path) -> None:
     near = batch_of(100, base_offset=0)
     large = batch_of(2**20 + 4096, base_offset=500)
     far = batch_of(120, base_offset=INT_MAX + 5)
-    source = SegmentWriter.open(
-        write_segment(tmp_path / "source-0", 0, near, large, far).parent, 0, CONFIG, now_ms=0
-    )
-    low, high = make(0), make(INT_MAX)
-    with source.reader() as reader:
-        copied = copy_batches(reader, low)
-        assert copied == len(near) + len(large)
-        assert copy_batches(reader, high, copied) == len(far)
-    assert low.path.read_bytes() == near + large
-    assert high.path.read_bytes() == far
-    assert (low.next_offset(), high.next_offset()) == (501, INT_MAX + 6)
-    source.close()
+    path = write_segment(tmp_path / "source-0", 0, near, large, far)
+    low, high = apply_split(plan_split(path), config=CONFIG)
+    assert path.read_bytes() == near + large
+    assert path.with_name(f"{INT_MAX + 5:020d}.log").read_bytes() == far
+    assert (low.next_offset, high.next_offset) == (501, INT_MAX + 6)
 
 
 def test_seg_31_the_first_batch_says_from_when_a_segment_ages(make: Make) -> None:

@@ -116,11 +116,6 @@ class SnapshotFiles:
         return tuple(self._offsets)
 
     @property
-    def oldest_offset(self) -> int | None:
-        """The smallest; None without any."""
-        return self._offsets[0] if self._offsets else None
-
-    @property
     def newest_offset(self) -> int | None:
         """The largest; None without any."""
         return self._offsets[-1] if self._offsets else None
@@ -214,10 +209,6 @@ class SnapshotFiles:
     def remove_stray(self, base_offsets: Collection[int]) -> tuple[int, ...]:
         """Delete `strays`; answers their offsets."""
         return self._delete_all_of(self.strays(base_offsets))
-
-    def delete_before(self, offset: int) -> tuple[int, ...]:
-        """Delete those of smaller offsets; answers which."""
-        return self._delete_all_of(self._offsets[: bisect_left(self._offsets, offset)])
 
     def delete_outside(self, log_start_offset: int, log_end_offset: int) -> tuple[int, ...]:
         """Delete those at the log's start, before it, and past its end; answers which."""

@@ -265,13 +265,6 @@ def apply_split(
     return swept
 
 
-def split_overflowed(
-    path: str | os.PathLike[str], *, config: LogConfig, producers: ProducerState | None = None
-) -> tuple[Swept, ...]:
-    """`plan_split` and `apply_split` in one."""
-    return apply_split(plan_split(path), config=config, producers=producers)
-
-
 def _write(
     plan: SplitPlan,
     piece: SplitPiece,
@@ -431,5 +424,4 @@ __all__ = [
     "overflows",
     "plan_split",
     "retried",
-    "split_overflowed",
 ]

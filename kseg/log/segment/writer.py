@@ -15,8 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from kseg.errors import OffsetOverflowError
 from kseg.files import io
 from kseg.files.closing import Closing
@@ -28,11 +26,9 @@ from kseg.log.segment.appender import SegmentAppender, index_placed, indexed_so_
 from kseg.log.segment.files import WrittenFiles, attempt
 from kseg.log.segment.index_entries import Latest, Packed, Placed, Placement
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import check_end, latest_from, next_offset, timestamp_of_first
+from kseg.log.segment.walks import latest_from, next_offset, timestamp_of_first
 
 _INT32_MAX: Final = 2**31 - 1
-#: Bytes that are copied at a time, unless one batch is larger.
-_COPIED_BYTES: Final = 2**20
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
 
@@ -446,10 +442,6 @@ class SegmentWriter(Closing):
         """
         self._files.flush()
 
-    def flush_log(self) -> None:
-        """Make the log lasting alone; enough for records, since indexes can be made anew."""
-        self._log.flush()
-
     def close(self, *, trim: bool = True) -> None:
         """Index the largest timestamp, trim, flush and release all files.
 
@@ -499,38 +491,4 @@ class SegmentWriter(Closing):
         return f"SegmentWriter({self._log.path!r}, size={self.size})"
 
 
-def copy_batches(source: Segment, target: SegmentWriter, position: int = 0) -> int:
-    """Append whole batches of another segment, from one at `position` on, as long as they fit.
-
-    Returns:
-        How many bytes that were; it ends where `source` does, or in front of the first batch whose
-        last offset has no 32-bit form relative to the base of `target`.
-
-    Raises:
-        FormatError: damage in `source`.
-        OSError: the disk refuses.
-
-    Source: Kafka `LogSegment.appendFromFile`.
-    """
-    start = position
-    for tile in source.walk(start=position, on_bad_crc="ignore"):
-        table = tile.table
-        above = table.last_offset - target.base_offset
-        misfits = np.flatnonzero((above < 0) | (above > _INT32_MAX))
-        fitting = table.take(slice(int(misfits[0]) if len(misfits) else len(table)))
-        done = 0
-        while done < len(fitting):
-            first = int(fitting.position[done])
-            ends = fitting.position[done:] + fitting.size[done:]
-            count = max(int(np.searchsorted(ends, first + _COPIED_BYTES)), 1)
-            end = int(ends[count - 1])
-            piece = fitting.take(slice(done, done + count))
-            target.append_table([tile.data[first - tile.base : end - tile.base]], piece)
-            position, done = end, done + count
-        if len(misfits):
-            return position - start
-    check_end(table, source)
-    return position - start
-
-
-__all__ = ["Latest", "Placed", "SegmentWriter", "copy_batches"]
+__all__ = ["Latest", "Placed", "SegmentWriter"]

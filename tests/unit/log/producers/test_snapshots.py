@@ -38,11 +38,11 @@ def test_a_scan_finds_snapshots_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "-3.snapshot").write_bytes(b"")
     (tmp_path / name(6)).mkdir()
     found = put(tmp_path, 9, 3, 12)
-    assert (found.offsets, found.oldest_offset, found.newest_offset) == ((3, 9, 12), 3, 12)
+    assert (found.offsets, found.newest_offset) == ((3, 9, 12), 12)
     assert found.path(9) == tmp_path / name(9)
     assert found.path(6) is None
     empty = SnapshotFiles(tmp_path)
-    assert (empty.offsets, empty.oldest_offset, empty.newest_offset) == ((), None, None)
+    assert (empty.offsets, empty.newest_offset) == ((), None)
 
 
 def test_of_two_names_for_an_offset_that_in_20_digits_counts(tmp_path: Path) -> None:

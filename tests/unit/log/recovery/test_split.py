@@ -12,11 +12,11 @@ from kseg.files.names import list_partition
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.log.config import LogConfig
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.split import SplitPiece, apply_split, plan_split, split_overflowed
+from kseg.log.recovery.split import SplitPiece, apply_split, plan_split
 from kseg.log.recovery.sweep import sweep_segment
 from kseg.log.segment.reader import Segment
 from tests.builders import ABORT, batch, control_batch, record, wrapper, write_segment
-from tests.segments import batch_of, offset_entries, time_entries
+from tests.segments import batch_of, offset_entries, split_overflowed, time_entries
 from tests.stopping import Stopped, stopping_at
 
 INT_MAX = 2**31 - 1

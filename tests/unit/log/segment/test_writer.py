@@ -23,7 +23,7 @@ from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import FIELDS, scan
 from kseg.log.config import LogConfig
 from kseg.log.segment.index_entries import Indexed, Latest, Packed, place, place_table
-from kseg.log.segment.writer import Placed, SegmentWriter, copy_batches
+from kseg.log.segment.writer import Placed, SegmentWriter
 from tests.builders import write_segment
 from tests.segments import (
     WAYS,
@@ -347,14 +347,11 @@ def test_the_next_offset_is_found_behind_a_torn_tail_but_not_behind_damage(tmp_p
     with SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0) as segment:
         assert segment.next_offset() == 2
     write_segment(tmp_path, 0, data, bytes(8), b"\xff" * 50)
-    with SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0) as segment:
-        with pytest.raises(FormatError, match=path.name):
-            segment.next_offset()
-        (tmp_path / "other").mkdir()
-        with segment.reader() as reader, new(tmp_path / "other") as target:
-            with pytest.raises(FormatError):
-                copy_batches(reader, target)
-            assert target.size == len(data)
+    with (
+        SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0) as segment,
+        pytest.raises(FormatError, match=path.name),
+    ):
+        segment.next_offset()
 
 
 def test_a_segment_without_times_is_as_old_as_its_file(tmp_path: Path) -> None:
@@ -381,9 +378,7 @@ def test_a_flush_is_of_every_file_and_a_second_of_none(tmp_path: Path) -> None:
             segment.flush()
             assert done == ["log", "index", "timeindex", "txnindex"]
             segment.flush()
-            append(segment, batch_of(100, base_offset=1, timestamp=1))
-            segment.flush_log()
-    assert done[4:] == ["log"]
+            assert done[4:] == []
 
 
 def test_a_closed_segment_ends_its_time_index_with_the_largest_time(tmp_path: Path) -> None:
