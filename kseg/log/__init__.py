@@ -33,6 +33,7 @@ The order of a recovery
        first batch that is not sound.
     4. Producers come from the newest sound snapshot and the log behind it.
     5. Epochs, log start and recovery point are brought in line with what is there.
-    `recovery.plan` does all of it in an overlay and answers a plan; `recovery.recover` does it on
-    the disk, and what it takes away lies in a backup first.
+    All of it happens in an overlay, which writes down the steps; each segment is swept once.
+    `recovery.recover` answers a plan of that, or takes the steps on the disk, where what goes lies
+    in a backup first. `recovery.load_result` takes them for a log that is opened.
 """
