@@ -127,7 +127,7 @@ class _Run:
             if not self.change.is_plan:
                 _raise_first(plans)
                 self._check_room(plans)
-                if self.change.apply:  # one life for all, so that the last one brings the mark
+                if self.change.apply:  # one lease for all, so that the last one brings the mark
                     for home in _homes_of(plans):
                         if not _in_order(home, plans):
                             stack.callback(data_directory.enter(home).leave)

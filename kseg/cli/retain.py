@@ -153,7 +153,7 @@ class _Run:
         place, rules = self.change.place_of(partition.path), self.rules[partition]
         high_watermark: HighWatermark | None = self.high_watermark
         if high_watermark is None and place != partition.path:
-            high_watermark = self.plans[partition].high_watermark  # a copy is in nobody's directory
+            high_watermark = self.plans[partition].high_watermark  # a copy has no checkpoint of it
         with Log.open(
             place,
             mode="append",

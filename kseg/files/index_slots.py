@@ -300,7 +300,7 @@ class IndexSlots(Closing):
         """Cut the file behind the used entries. Source: Kafka `trimToValidSize`."""
         self.resize(self.size)
 
-    # ---- life ------------------------------------------------------------------------------------
+    # ---- closing ---------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Make the entries lasting; makes the file if there is none yet.

@@ -278,7 +278,7 @@ class WriteFile(Closing):
 
     def __init__(self, path: str, fd: int) -> None:
         """Take over `fd`; use `open` instead."""
-        self.path = path  # for messages; whoever renames an open file says so here
+        self.path = path  # for messages; to be set where an open file is renamed
         self._fd = fd
         self._failure: OSError | None = None
 

@@ -149,7 +149,7 @@ def acquire(data_directory: str | PathLike[str]) -> DirectoryLock:
                 raise LogLockedError(
                     f"{who_holds(process)}: a running broker, or another kseg", path=path
                 ) from None
-            # Whoever held it may have deleted the file while we opened it.
+            # Its holder may have deleted the file while we opened it.
             status = os.fstat(file.fd)
             inode = (status.st_dev, status.st_ino)
             with suppress(FileNotFoundError):

@@ -28,7 +28,7 @@ from kseg.format.search import SoundRun, find_sound_batches
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.
 TILE_BYTES: Final = 2 << 20
-#: The same where the walk itself compares checksums: whoever asks for that looks at tables more
+#: The same where the walk itself compares checksums: a caller of that looks at tables more
 #: than at bytes, and each tile costs some microseconds.
 CHECKED_TILE_BYTES: Final = 8 << 20
 #: Batches of a tile at the most: a table is allocated for so many, and used again from the heap.

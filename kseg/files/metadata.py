@@ -105,7 +105,7 @@ def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
     if topic_id is None:
         raise CorruptIndexError(f"topic id {values[1][1]!r} is not 16 bytes in base64", path=path)
     if not any(_id_bytes(topic_id[1])):
-        raise CorruptIndexError("the topic id is zero, which is nobody's", path=path)
+        raise CorruptIndexError("the topic id is zero, which no topic has", path=path)
     return PartitionMetadata(version, topic_id[1])
 
 
@@ -170,7 +170,7 @@ def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
         OSError: the old file is still there.
     """
     if not topic_id.int:
-        raise ValueError("the topic id is zero, which is nobody's")
+        raise ValueError("the topic id is zero, which no topic has")
     text = _id_text(topic_id)
     atomic.replace_file(path, f"version: 0\ntopic_id: {text}".encode())
 

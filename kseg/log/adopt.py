@@ -3,12 +3,12 @@
 A staged segment is a log file with its two indexes under a base offset of its own, complete and
 nowhere near a log. Adopting it gives it offsets that follow the log's end, or keeps those that it
 has, and moves it in. At every moment the log is whole: a segment is in it once its `.log` has its
-name, which is the last step, and every step before can be done again. So who was interrupted does
-the same once more, with what is still staged.
+name, which is the last step, and every step before can be done again. After an
+interruption, do the same once more with what is still staged.
 
-    open and close the log         it is in good order; its end is known
+    open and close the log         it is loaded and sound; its end is known
     let a new log begin            where the first of the offsets that are kept is
-    patch offsets, flush           in the staged files, where nobody looks
+    patch offsets, flush           in the staged files, which no reader opens
     leader epoch                   lasting before the records that are of it, as in an append
     link indexes, rename the log   segment by segment
     open and close the log         flushed, its snapshot and checkpoints as a broker leaves them
@@ -139,7 +139,7 @@ def adopt(
     )
     io.check_new_files(directory)
     io.make_directories(directory.parent)
-    # One life around all of it: nobody gets in between, and no mark is left on the way.
+    # One lease around all of it: no other process gets in between, and no mark is left on the way.
     lease = data_directory.enter(directory.parent)
     clean = False
     try:
@@ -169,7 +169,7 @@ def adopt(
 
 
 def _visit(open_log: Callable[[], Log], begin: int = 0) -> int:
-    """Open and close the log, which brings it into order; its end.
+    """Open and close the log, which loads it; answers its end.
 
     Args:
         open_log: for appending.

@@ -1,4 +1,4 @@
-"""A copy of a partition in another data directory, for whoever wants to leave the first as it is.
+"""A copy of a partition in another data directory, so that the original stays as it is.
 
 Source: nothing of Kafka's; what is copied is what its loader looks at.
 """

@@ -105,8 +105,8 @@ class LogDirectory(Closing):
                 process.
             config: settings of every log, or a function that answers those of each; Kafka's
                 defaults if None.
-            recover: bring logs into order that were not shut down cleanly; those in the making and
-                astray too, which are not opened.
+            recover: recover logs that were not shut down cleanly; those in the making and astray
+                too, which are not opened.
             jobs: how many logs are loaded at a time; as many as there are processors if None.
             progress: called after each log.
             now_ms: the clock; the machine's if None.
@@ -390,7 +390,7 @@ class LogDirectory(Closing):
                 raise
 
     def _mend(self, path: Path, key: TopicPartition) -> None:
-        """Bring a copy in the making, or a log astray, into order; it is not opened.
+        """Recover a copy in the making, or a log astray; it is not opened.
 
         The checkpoints may speak of another directory of the same partition, so all of it is
         looked at.

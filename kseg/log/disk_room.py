@@ -1,6 +1,6 @@
 """How much room a change needs on a full disk, and how much the disk gets back for what goes.
 
-Nobody is helped by a file that has a second name, in a backup for example, so those do not count.
+A file that has a second name, in a backup for example, gives nothing back and does not count.
 """
 
 from __future__ import annotations

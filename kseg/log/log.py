@@ -407,7 +407,7 @@ class Log(LogReading):
 
         return truncate.increment_log_start(self.state, offset)
 
-    # ---- life ------------------------------------------------------------------------------------
+    # ---- closing ---------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Flush and release a log open for appending; a second call does nothing.

@@ -1,9 +1,9 @@
-"""Files that a log has given up: renamed to `.deleted`, and removed some time later.
+"""Files of deleted segments: renamed to `.deleted`, and removed some time later.
 
 Readers that have just looked where something lies open the file by its name, and those that have it
-open go on reading; so names change at once and bytes go after a delay. There is no thread that
-waits for the time: whoever changes the log next asks `remove_due`. What is left when a process ends
-is removed when the log is loaded.
+open go on reading; so names change at once and bytes go after a delay. No thread waits for
+the time: the next change of the log asks `remove_due`. Loading the log removes what is left when a
+process ends.
 
 Source: Kafka `LocalLog.deleteSegmentFiles`, `LogSegment.changeFileSuffixes`.
 """

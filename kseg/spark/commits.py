@@ -13,7 +13,7 @@ Everything lies in `<data-dir>.kseg-sink/`, beside the data directory and never 
                         have staged that have not written for a week: they were killed
 
 Before the intent a write leaves nothing behind that anybody reads. A driver that dies after it has
-begun something that whoever commits next brings to its end first. A commit whose record is there
+begun something that the next commit brings to its end first. A commit whose record is there
 changes nothing. Needs no pyspark.
 """
 
@@ -43,7 +43,7 @@ from kseg.spark.staging import StagedTask
 
 _VERSION: Final = 1
 _INTENT: Final = ".intent.json"
-#: No job goes on for so long without writing: what it has staged is nobody's any more.
+#: No job goes on for so long without writing: what it has staged belongs to no job any more.
 _ABANDONED_S: Final = 7 * 24 * 3600
 #: Of a stream, Spark repeats the last micro-batch at most.
 _RECORDS_KEPT: Final = 100

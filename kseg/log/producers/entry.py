@@ -437,8 +437,8 @@ def telling_batches(table: BatchTable, *, all_known: bool = False) -> list[Produ
     """The batches that leave a trace in what is known of their producers, in order.
 
     Left out are those without a producer id and, unless `all_known`, data batches that go on as the
-    one before of the same producer did and are pushed out by as many as are remembered: whoever
-    takes in the rest, asking no sequence, knows the same in the end.
+    one before of the same producer did and are pushed out by as many as are remembered: a state
+    that takes in the rest, asking no sequence, knows the same in the end.
     """
     rows = table.rows
     if len(rows) > _FEW:

@@ -58,7 +58,7 @@ class Publishing(ReadableLog, Protocol):
 
     @property
     def lock(self) -> threading.RLock:
-        """Held by whoever changes the log."""
+        """Held while the log is changed."""
 
     @property
     def changed(self) -> Changes:

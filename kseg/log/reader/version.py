@@ -152,7 +152,7 @@ class Published(NamedTuple):
 
 
 class Changes(threading.Condition):
-    """A condition that knows whether anybody waits, so that telling nobody costs nothing."""
+    """A condition that knows whether a thread waits, so that notifying none costs nothing."""
 
     def __init__(self, lock: threading.RLock) -> None:
         """Wait and tell under `lock`."""

@@ -28,13 +28,13 @@ from kseg.files import io
 
 _SUFFIX: Final = ".kseg-backup"
 _COPIED_BYTES: Final = 2**20
-#: A file of the same name was kept before; more than so many mean that nobody looks at them.
+#: A file of the same name was kept before; more than so many mean that no one looks at them.
 _NAMES_MAX: Final = 1_000
 #: What a file system answers that has no second names, or none over there.
 _NO_LINKS: Final = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 )
-#: What to do where there is no room, for who repairs and may do without.
+#: What to do where there is no room, for a repair that may do without.
 _OTHERWISE: Final = "keep them elsewhere (--backup-dir), or not at all (--no-backup)"
 #: Blocks for names and for the rounding of sizes; what a repair itself writes comes on top.
 _ROOM_BYTES: Final = 2**20
@@ -124,7 +124,7 @@ class Backup:
             kept = f"{size} bytes" if size else "files"
             raise OSError(
                 errno.ENOSPC,
-                f"no room to keep {kept} aside, {free} are free: nothing was changed; "
+                f"no room to back up {kept}, {free} are free: nothing was changed; "
                 + self._otherwise,
                 str(place),
             )
@@ -213,8 +213,7 @@ class Backup:
                 raise
             raise OSError(
                 error.errno,
-                f"no room to keep {size} bytes aside, so the file stays as it is: "
-                + self._otherwise,
+                f"no room to back up {size} bytes, so the file stays as it is: " + self._otherwise,
                 os.fspath(source),
             ) from error
 

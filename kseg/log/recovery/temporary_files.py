@@ -1,13 +1,13 @@
 """What an interrupted deletion, compaction or split has left in a partition, cleared away.
 
-    S.log.deleted   given up; to be removed                           any file may be called so
+    S.log.deleted   deleted; to be removed                            any file may be called so
     S.log.cleaned   not finished; the files it was made from are there
     S.log.swap      finished; takes the place of what it was made from, unless something of the same
                     piece of work is not finished: a `.cleaned` at its offset or in front of it
 
 A `.swap` takes the place of all files from its offset up to where its last batch ends. Names become
-lasting between the steps, and logs change their names before their indexes do, so that whoever is
-interrupted here and begins again comes to the same end.
+lasting between the steps, and logs change their names before their indexes do, so that a run
+that begins again after an interruption comes to the same end.
 
 Source: Kafka `LogLoader.removeTempFilesAndCollectSwapFiles`, `LogLoader.load`.
 """
@@ -29,13 +29,13 @@ _DELETED: Final = ".deleted"
 _CLEANED: Final = ".cleaned"
 _SWAP: Final = ".swap"
 _LOG: Final = ".log"
-#: A KRaft snapshot that is given up; whoever keeps those removes it.
+#: A KRaft snapshot that was deleted; the raft log removes it.
 _KRAFT_DELETED: Final = ".checkpoint.deleted"
 _OFFSET_END: Final = 2**63 - 1
 
 
 def clear(overlay: Overlay, *, as_broker: bool, index_bytes: int = 0) -> tuple[str, ...]:
-    """Clear leftovers away.
+    """Remove the temporary files, or let them take their places.
 
     Args:
         overlay: the partition; changed.

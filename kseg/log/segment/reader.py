@@ -475,7 +475,7 @@ class Segment(Closing):
 
         return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
 
-    # ---- life ------------------------------------------------------------------------------------
+    # ---- closing ---------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Release the files; a second call does nothing."""

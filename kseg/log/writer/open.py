@@ -60,7 +60,7 @@ def open_state(
     known: Known = Known(),
     high_watermark: HighWatermark | None = None,
 ) -> tuple[LogState, DataDirectoryLease]:
-    """Open a log for appending; whoever closes it leaves the lease.
+    """Open a log for appending; closing it leaves the lease.
 
     Args:
         path: the partition directory, under a name that Kafka takes.
@@ -101,12 +101,12 @@ def open_state(
         if create:
             io.make_directories(directory)
             if not _has_segments(directory):
-                # Whoever made it may have come no further.
+                # A process before may have made it and come no further.
                 io.flush_directory(directory.parent)
         clean = lease.is_clean(directory.name) if known.clean is None else known.clean
         if not clean and not recover and _has_segments(directory):
             error = UncleanShutdownError("the log was not closed in good order", path=directory)
-            # For whoever programs; the command line has other words for it.
+            # For programs; the command line has other words for it.
             error.add_note("open it with recover=True, or look first with plan_recovery")
             raise error
         if topic_id is not None:
@@ -120,7 +120,7 @@ def open_state(
         replicated = _replicated(high_watermark, lease, partition)
         state = _state_of(directory, loaded, config, now_ms, mapping, partition, lease, replicated)
     except BaseException:
-        # Who was refused has changed nothing, and does not spoil the mark of those who live here.
+        # A refusal has changed nothing: it must not take the mark from other holders of the lease.
         lease.leave(clean=untouched)
         raise
     return state, lease
@@ -210,7 +210,7 @@ def _state_of(
         )
         state.publish()
         # A log may have lost its end. Offsets in front of the old point are given once more then,
-        # and nobody is to take what comes there for flushed.
+        # and what comes there must not count as flushed.
         lease.take_back(partition, loaded.recovery_point)
     except BaseException:
         active.close(trim=False)

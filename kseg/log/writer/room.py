@@ -1,15 +1,15 @@
 """Room on a full disk: what a change needs before it begins, and whole segments that give it.
 
 Where a log starts, where it ends and up to where it is flushed is written down before segments go
-on the word of that. A disk without a block for it is full for those who want to free it, too. There
+on the word of that. A disk without a block for it is full for what would free it, too. There
 the order is turned round: whole segments go first, each by its names, and each lasting before the
 next; a row of segments tells by its own first and last name where the log starts and ends. What is
 written down follows as soon as there is room.
 
     from the start     the oldest first, until there is room      retention, deleting records
-    from the end       the newest first, all that go              truncation (`trim`)
+    from the end       the newest first, all that go              truncation
 
-Nobody is helped by a file that has a second name, in a backup for example, so those do not count.
+A file that has a second name, in a backup for example, gives nothing back and does not count.
 What cannot be done in this way is refused before anything has changed.
 """
 
@@ -94,7 +94,7 @@ def _free(state: LogState, info: SegmentInfo, start: int) -> None:
         unlink_segment(state, info)
     except BaseException:
         if info.path.exists():
-            # It is part of the log for whoever loads it.
+            # The next load takes it for part of the log.
             state.replace_segments((), (info,))
             state.publish()
         raise

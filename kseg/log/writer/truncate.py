@@ -168,8 +168,8 @@ def last_offset(published: Published) -> int:
 def cut_unfollowed(plan: TruncationPlan) -> int:
     """Cut off the batch behind which no log goes on; the log is to be recovered then.
 
-    The caller lives in the data directory before and afterwards (`lease.enter`), so that the
-    mark of a clean shutdown comes back when the log was opened and closed.
+    The caller holds a lease of the data directory before and afterwards, so that the mark of a
+    clean shutdown comes back when the log was opened and closed.
 
     Args:
         plan: from `plan_of`, of the last offset.
@@ -297,7 +297,7 @@ def _truncate(
     state.deletions.freed_bytes += given
     state.move_end(offset)
     if still_full:
-        # Whoever loads the log before this is done finds its end by walking the last segment.
+        # A load before this is done finds the end by walking the last segment.
         _write_end(state, offset)
     _reload_producers(state)
     state.flush_names()
