@@ -66,7 +66,7 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
                 checks.feed(behind)
             stop = StopReason.LIMIT if unreadable else table.stop
             checks.finish(table, size)
-            # What lies behind a damaged batch may be its own: nobody knows where it ends.
+            # What lies behind a damaged batch may be its own: its end is not known.
             missing = indexes.finish(StopReason.BAD_CRC if checks.bad_crc_count else stop)
             if missing and not unreadable:
                 _report_missing_aborts(log, missing, unit, found)

@@ -204,7 +204,7 @@ class Dump:
         return self.style.of(directory, source.path.name)
 
     def _log(self, source: InputFile, tiles: Iterator[Tile], last: bool) -> None:
-        """Dump one file of batches as far as batches can be told apart."""
+        """Dump one file of batches, up to bytes that are no batch."""
         style = self._style_of(source)
         if style.form == "csv" and not self._headed:
             self.out.write(csv_head(BATCH_FIELDS if self.asked.batches else RECORD_FIELDS, style))

@@ -2,7 +2,8 @@
 
 A control record's key says its type, its value what the type asks for. Transaction markers are
 fixed in layout; KRaft's values are flexible structures, in which arrays and strings carry their
-length plus one, and each structure ends with tagged fields (kept by nobody, so skipped here).
+length plus one, and each structure ends with tagged fields, which Kafka does not keep and this
+module skips.
 
 Example:
     >>> key = control_key(ControlType.COMMIT)

@@ -349,8 +349,7 @@ def scan(
         policy: "strict", or "file" for what Kafka's own file reader accepts: any magic, and an end
             of file that leaves 17 bytes or fewer.
         batches_max: end with LIMIT after so many batches.
-        kafka07: the bytes are messages of Kafka 0.7, which cannot be told from later ones by a
-            flag.
+        kafka07: the bytes are messages of Kafka 0.7, which no flag distinguishes from later ones.
         log_start: Kafka 0.7 only: the offset of the file's first byte, from its name.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Memory for columns that is used again once nobody holds it.
+"""Memory for columns that is used again once no column refers to it.
 
 A reader gives away megabytes with every piece. Fresh pages cost more than the copying that fills
 them, and the allocator hands such sizes back to the system as soon as a piece is dropped. So this

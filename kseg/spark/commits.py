@@ -1,4 +1,4 @@
-"""The second half of a write: what tasks have staged becomes part of the logs, once.
+"""The second half of a write: staged segments become part of the logs, once.
 
 Everything lies in `<data-dir>.kseg-sink/`, beside the data directory and never in it:
 
@@ -12,9 +12,8 @@ Everything lies in `<data-dir>.kseg-sink/`, beside the data directory and never 
     clean mark          as it was before; then what is staged goes, and the intent; and what jobs
                         have staged that have not written for a week: they were killed
 
-Before the intent a write leaves nothing behind that anybody reads. A driver that dies after it has
-begun something that the next commit brings to its end first. A commit whose record is there
-changes nothing. Needs no pyspark.
+Before the intent a write changes no log. If a driver dies after the intent, the next commit
+completes that write first. A commit whose record is there changes nothing. Needs no pyspark.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from kseg.spark.staging import StagedTask
 
 _VERSION: Final = 1
 _INTENT: Final = ".intent.json"
-#: No job goes on for so long without writing: what it has staged belongs to no job any more.
+#: No job goes on for so long without writing: what it has staged is nobody's any more.
 _ABANDONED_S: Final = 7 * 24 * 3600
 #: Of a stream, Spark repeats the last micro-batch at most.
 _RECORDS_KEPT: Final = 100
@@ -51,7 +50,7 @@ _RECORDS_KEPT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class SinkPaths:
-    """Where a sink keeps what is no log."""
+    """The directories of a sink beside the data directory."""
 
     data: Path
 
@@ -88,7 +87,7 @@ class SinkPaths:
 
 
 def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOptions) -> bool:
-    """Let what a job staged become part of the logs.
+    """Make the segments that a job staged part of the logs.
 
     Args:
         tasks: what its tasks wrote.
@@ -168,7 +167,7 @@ def sweep(job: str, options: SinkOptions) -> None:
 
 
 def _sweep_abandoned(paths: SinkPaths, since: float) -> None:
-    """Remove what jobs have staged that were killed: nothing of it was written after `since`."""
+    """Remove what killed jobs staged: trees with no write after `since`."""
     for job in sorted(paths.root.glob("jobs/*")):
         with suppress(FileNotFoundError):  # it lives: it has just removed something itself
             if _newest(job) < since:
@@ -186,7 +185,7 @@ def _newest(directory: Path) -> float:
 
 
 def _finish_begun(paths: SinkPaths) -> None:
-    """Bring what others have begun to its end: their driver died, and took the clean mark along."""
+    """Complete the commits of drivers that died, whose data directory lacks the clean mark."""
     begun = _intents(paths)
     if begun:
         LogDirectory.open(paths.data, mode="append", recover=True).close()
@@ -204,7 +203,7 @@ def _name_of(intent: Path) -> str:
 
 
 def _check(paths: SinkPaths, intent: dict[str, Any]) -> None:
-    """Refuse, before anything is begun, what could not be brought to its end."""
+    """Refuse a commit that could not be completed, before it begins."""
     for each in intent["partitions"]:
         directory = _directory(paths, each)
         end = 0
@@ -217,7 +216,7 @@ def _check(paths: SinkPaths, intent: dict[str, Any]) -> None:
 
 
 def _check_movable(paths: SinkPaths, directory: Path) -> None:
-    """Segments are moved by their names, which no move takes from one file system to another."""
+    """Refuse a log on another file system, to which no rename can move a segment."""
     home = directory if directory.is_dir() else paths.data
     if _device(paths.root) != _device(home):
         raise AppendError(
@@ -300,7 +299,7 @@ def _finish(paths: SinkPaths, name: str, intent: dict[str, Any]) -> None:
 
 
 def _clear(paths: SinkPaths, intent: Path) -> None:
-    """Remove what is needed no more, the intent last."""
+    """Remove what the commit no longer needs, the intent last."""
     _remove(paths.job(_load(intent)["job"]))
     for old in _outdated(paths, _name_of(intent)):
         io.unlink(old)

@@ -1,8 +1,8 @@
-"""What a task met that it could not read: a code, a place, and a line in a report.
+"""Damage that a task met: a code, a place, and a line in a report.
 
-Under `onCorrupt=skip` a task goes on behind the damage and says so: in the worker's log, and, with
-`reportPath`, in a file of JSON lines per task, which `spark.read.json` or `read_report` gather. A
-task that runs again replaces its own file, so nothing is counted twice.
+Under `onCorrupt=skip` a task goes on behind the damage and reports it: in the worker's log, and,
+with `reportPath`, in a file of JSON lines per task, which `spark.read.json` or `read_report`
+gather. A task that runs again replaces its own file, so nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _KIND_CODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One place that was passed over, in the words of `kseg verify`.
+    """One damaged place, with a code of `kseg verify`.
 
     Attributes:
         code: a stable word such as `batch-crc`.
         path: the log file.
-        position: of the batch, in bytes; None where the whole file is meant.
+        position: of the batch, in bytes; None for the whole file.
         offset: of the batch, where it is known.
         message: what is wrong.
     """
@@ -71,7 +71,7 @@ class Damage:
 
 
 def code_of(error: KsegError) -> str:
-    """The stable word for an error."""
+    """The stable code for an error."""
     if error.stop in STOP_CODES:
         return STOP_CODES[error.stop]
     for kind, code in _KIND_CODES.items():
@@ -89,7 +89,7 @@ def damage_of(error: KsegError, path: str) -> Damage:
 
 
 def named(error: KsegError, path: str) -> KsegError:
-    """The error with file and code in its message, as the driver is to show it."""
+    """The error with file and code in its message, for the driver to show."""
     error.reason = f"{error.reason} [{code_of(error)}]"
     return at_path(error, path)
 
@@ -97,7 +97,7 @@ def named(error: KsegError, path: str) -> KsegError:
 def passing_over(
     options: SourceOptions, split: Split, damages: list[Damage]
 ) -> Callable[[KsegError], None] | None:
-    """What takes a fault of a split and goes on; None where the first fault is to end the task."""
+    """A function that notes a fault of a split; None if the first fault ends the task."""
     if options.on_corrupt == "fail":
         return None
 
@@ -108,7 +108,7 @@ def passing_over(
 
 
 def fault(error: KsegError, on_error: Callable[[KsegError], None] | None) -> None:
-    """Pass a fault on, or raise it where nobody takes it."""
+    """Hand a fault to `on_error`, or raise it without one."""
     if on_error is None:
         raise error
     on_error(error)
@@ -117,10 +117,10 @@ def fault(error: KsegError, on_error: Callable[[KsegError], None] | None) -> Non
 def check_size(
     segment: Segment, split: Split, on_error: Callable[[KsegError], None] | None
 ) -> None:
-    """Make sure that the file still has what was planned for.
+    """Make sure that the file still has the bytes of the plan.
 
     Raises:
-        CorruptRecordError: it shrank, and nobody takes the fault.
+        CorruptRecordError: it shrank, and there is no `on_error`.
     """
     if segment.size < split.size:
         shrank = f"the file shrank to {segment.size} bytes from the {split.size} planned for"
@@ -128,7 +128,7 @@ def check_size(
 
 
 def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None) -> None:
-    """Say what one task passed over, in the log and in the report.
+    """Write the damage of one task to the log and to the report.
 
     Raises:
         OSError: the report cannot be written.
@@ -149,7 +149,7 @@ def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None
 
 
 def read_report(directory: str | PathLike[str]) -> list[Damage]:
-    """Everything that the tasks of a job passed over, by file and position.
+    """All damage that the tasks of a job met, by file and position.
 
     Raises:
         OSError: a report cannot be read.

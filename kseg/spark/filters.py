@@ -2,7 +2,7 @@
 
 Filters on partition, topic and offset are applied exactly and so need no second look; a filter on
 the timestamp only narrows (milliseconds below, microseconds above) and goes back to Spark, as does
-everything else. Filters are told apart by class name and attribute, so this needs no pyspark.
+everything else. It recognises filters by class name and attribute, so it needs no pyspark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What filters leave to be read: half-open ranges and sets, None where nothing is known.
+    """The records that filters leave: half-open ranges and sets, None for no bound.
 
     Timestamps are milliseconds. `partitions` and `topics` are what remains; an empty set is
     nothing at all.

@@ -1,7 +1,7 @@
 """Rows that are not records: one for each record batch, or one for each log file.
 
 Both come from headers alone, so nothing is inflated or decoded. A batch whose checksum is wrong is
-a row like others, with `crcOk` false; where no batch can be told apart, the log has a fault.
+a row like others, with `crcOk` false; where the bytes are no batch, the log has a fault.
 """
 
 from __future__ import annotations

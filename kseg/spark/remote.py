@@ -263,7 +263,7 @@ class RemoteFile(MappedFile):
             self._pool = None
 
     def __del__(self) -> None:
-        """Let go of what nobody closed, as an abandoned generator leaves it."""
+        """Close a file that its user left open, as an abandoned generator does."""
         if not getattr(self, "_closed", True):
             self.close()
 

@@ -8,7 +8,7 @@ _settled = False
 
 
 def settle() -> None:
-    """Put what was imported out of the collector's sight, once in a worker's life.
+    """Freeze the imported objects for the garbage collector, once in a worker process.
 
     Spark's worker collects garbage after every task, and most of a short task's time goes into
     looking at modules that will never be garbage.

@@ -16,7 +16,7 @@ def check_pyspark() -> None:
     """Make sure that a pyspark is there with which the source works.
 
     Raises:
-        MissingExtraError: there is none, or it is too old; the message is what to run.
+        MissingExtraError: there is none, or it is too old; the message has the command to run.
     """
     version: str = require("pyspark", extra="spark").__version__
     require("pyarrow", extra="spark")

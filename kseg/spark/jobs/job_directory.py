@@ -1,13 +1,13 @@
-"""What a job has done so far, in a directory that its caller gives, so that it can be gone on with.
+"""The finished pieces of a job, in a directory of the caller, so that a later run can go on.
 
     job.json                 which job, with which options, by which kseg
     <task>-<attempt>.done    one finished list of items: their marks, and the answer, pickled
     <task>-<attempt>.rows    the same, where the answer is rows: an Arrow file
 
-A file has its name only when it is whole. Items are known by their marks, which say what they are
-and what state their files are in, so that nothing is taken for done that has changed since. Two
-attempts of one task leave two files, of which one counts. The directory must be seen by every
-worker, and belong to whom is trusted: pickles are read from it. Needs no pyspark.
+A file gets its name when it is complete. An item's mark names it and the state of its files, so an
+item that has changed since is done again. Two attempts of one task leave two files, of which one
+counts. Every worker must see the directory, and only trusted users may write to it: its files are
+pickles. Needs no pyspark.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Item:
     Attributes:
         payload: what the work is given.
         cost: bytes to go through, roughly.
-        mark: which thing this is, and in what state; where nobody remembers anything, any text.
+        mark: the item's name and state; any text if the run has no job directory.
     """
 
     payload: Any
@@ -51,7 +51,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What was done in an earlier run.
+    """The answers of earlier runs, and the items left.
 
     Attributes:
         answers: one for each list of items.
@@ -107,7 +107,7 @@ def keep_answer(directory: Path, marks: Sequence[str], answer: object) -> None:
 def finished(
     directory: Path, items: Iterable[Item], usable: Callable[[Any], bool] = lambda answer: True
 ) -> Finished:
-    """What was answered of these items.
+    """The answers that earlier runs gave for these items.
 
     Args:
         directory: of the job.

@@ -47,7 +47,7 @@ _KEYS_LOOKED_AT: Final = 32 << 10
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How files are to look.
+    """The form of the files.
 
     Attributes:
         fields: names of `kseg.arrow`, in order.

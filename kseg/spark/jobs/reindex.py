@@ -1,7 +1,7 @@
 """Indexes and producer snapshots of a fleet, made anew from the logs by Spark's workers.
 
-Planned partition by partition, wherever a worker is free. What differs is done, if asked for, by
-one worker a data directory: only one process at a time can hold its lock.
+Any free worker plans a partition. With `apply` one worker changes each data directory, since only
+one process at a time can hold its lock.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _apply(
         for plan in plans:
             io.check_new_files(plan.path)
         keeper = Backup(home, options.backup_directory, now_ms=now_ms) if options.keep else None
-        held = data_directory.enter(home)  # nobody else comes in between two partitions
+        held = data_directory.enter(home)  # no other process comes in between two partitions
         try:
             for plan in plans:
                 apply_reindex(plan, keep=False, keeper=keeper)

@@ -7,10 +7,9 @@
     examine   the same for the units of an analysis
     rows_of   the same, where the answer is rows of a DataFrame
 
-Spark gets one row a task, which says no more than the task's number; the lists themselves travel
-with the function. A worker that fails at something of kseg's sends the error back as its answer,
-so that the driver raises the very error that one process would raise, once all other tasks are
-done. Nothing here imports pyspark.
+Spark gets one row a task, with just the task's number; the lists travel with the function. A worker
+returns an error of kseg as its answer. Once all other tasks are done, the driver raises that error,
+as one process would. Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ def run(
     pace: int = 1,
     progress: Progress | None = None,
 ) -> Ran:
-    """Have every item worked on once.
+    """Run the work on every item once.
 
     Args:
         spark: the session.
@@ -149,7 +148,7 @@ def run(
         progress: called now and then while Spark works.
 
     Raises:
-        KsegError, OSError: a task met it; all others were brought to their end.
+        KsegError, OSError: a task raised it; all others were completed.
     """
     before = finished(job, items, usable) if job is not None else None
     left = items if before is None else before.left
@@ -286,10 +285,10 @@ def _where(place: str) -> Any:
 
 @contextmanager
 def watched(spark: SparkSession, total: int, progress: Progress | None) -> Iterator[None]:
-    """Tell how far Spark's jobs of this block are, from a thread that asks now and then.
+    """Report the progress of Spark's jobs in this block, from a thread that asks now and then.
 
     Args:
-        spark: the session; through Spark Connect nothing is told.
+        spark: the session; Spark Connect reports no progress.
         total: tasks to expect.
         progress: what to call; None tells nothing.
     """
@@ -412,7 +411,7 @@ def splits_of(options: SourceOptions, *, marked: bool) -> tuple[tuple[LogEntry, 
 
 
 def error_of(lines: str) -> KsegError:
-    """What went wrong in a worker, out of the many lines that Spark makes of it.
+    """The error of a worker, out of the many lines that Spark makes of it.
 
     Args:
         lines: the message of Spark's exception, with the worker's traceback in it or not.
