@@ -1,7 +1,7 @@
 """The front door of a package: names that are loaded when they are first used (PEP 562).
 
 A package that has one names the modules behind it, and has a stub beside it, `__init__.pyi`, which
-says the types of the same names. Inside of the log nobody goes through the doors of its rooms.
+says the types of the same names. Modules of the log do not use the doors of its rooms.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def check_across(examined: Examined, found: Findings) -> None:
     by_partition: dict[str, list[SegmentSummary]] = defaultdict(list)
     for segment in examined.segments:
         by_partition[segment.partition].append(segment)
-    ends = {}  # nobody knows where a log ends whose last batches are damaged
+    ends = {}  # the end of a log is not known if its last batches are damaged
     for path, segments in by_partition.items():
         segments.sort(key=lambda segment: segment.base_offset)
         _check_segments(segments, found)

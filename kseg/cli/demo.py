@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kseg.spark.demo import Summary
 
 _DATA = "kafka-logs"
-#: The verbs that the tour runs, as anybody could.
+#: The verbs that the tour runs.
 _TOUR = (
     ("Verify every checksum, record, index, snapshot and checkpoint:", f"verify --deep {_DATA}"),
     ("Show what headers say:", f"info {_DATA}"),

@@ -38,7 +38,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-#: Somebody else has it now, or the disk does not give it.
+#: Another process has it now, or the disk cannot read it.
 _REFUSED = (NotALogError, LogLockedError, SegmentInUseError, UnreadableError, OSError)
 
 

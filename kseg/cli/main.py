@@ -45,7 +45,7 @@ class Verbs(click.Group):
         try:
             return failures.answer(ctx, super().invoke(ctx))
         except BrokenPipeError as error:
-            # Click takes any of these for an answer that nobody reads, and ends with 1.
+            # Click takes any of these for a pipe without a reader, and ends with 1.
             raise standard_streams.PipeError from error
 
     def resolve_command(

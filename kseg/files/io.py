@@ -58,7 +58,7 @@ class Elsewhere(Protocol):
         """Open the file for reading; OSError if it is missing or cannot be read."""
 
 
-#: What a system answers where a disk, or somebody's share of it, is full.
+#: The errors of a full disk, or of a full quota.
 _FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 
@@ -278,7 +278,7 @@ class WriteFile(Closing):
 
     def __init__(self, path: str, fd: int) -> None:
         """Take over `fd`; use `open` instead."""
-        self.path = path  # for messages; to be set where an open file is renamed
+        self.path = path  # for messages; a rename of an open file sets it
         self._fd = fd
         self._failure: OSError | None = None
 
@@ -441,7 +441,7 @@ class WriteFile(Closing):
             record_locks.exclude(self._fd, size)
         except BlockingIOError:
             self._begin_anew(size)
-        except OSError:  # there are no such locks here, so nobody maps unasked
+        except OSError:  # there are no such locks here, so no reader maps unasked
             _calls.ftruncate(self._fd, size)
         else:
             try:

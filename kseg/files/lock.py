@@ -103,7 +103,7 @@ class DirectoryLock:
                 return
             del _held[inode]
             if held.process == os.getpid():
-                # Deleted while it is still locked: nobody can lock a file that is about to go.
+                # Deleted while it is still locked: no process can lock a file that is about to go.
                 with suppress(OSError):
                     io.unlink(held.path)
             io.close_written(held.fd)

@@ -28,7 +28,7 @@ from kseg.format.search import SoundRun, find_sound_batches
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.
 TILE_BYTES: Final = 2 << 20
-#: The same where the walk itself compares checksums: a caller of that looks at tables more
+#: The same where the walk itself compares checksums: such a caller looks at tables more
 #: than at bytes, and each tile costs some microseconds.
 CHECKED_TILE_BYTES: Final = 8 << 20
 #: Batches of a tile at the most: a table is allocated for so many, and used again from the heap.
@@ -37,7 +37,7 @@ TILE_BATCHES: Final = 8_192
 WINDOW_BYTES: Final = 512 << 10
 #: A batch larger than this is checked in windows before it is taken into memory whole.
 BATCH_BYTES_TRUSTED: Final = 16 << 20
-#: Stands for bytes that nobody knows. Zeros, or one byte again and again, a batch may really have
+#: Stands for bytes that are not known. Zeros, or one byte again and again, a batch may really have
 #: there, and would seem sound.
 _NOT_GIVEN: Final = bytes(range(255, 127, -1))
 _INT32_MAX: Final = 2**31 - 1

@@ -24,7 +24,7 @@ from kseg.files.closing import Closing
 
 #: A log that is so large takes blocks for as much again.
 RESERVED_BYTES: Final = 4 * 2**20
-#: More of a file's blocks than that behind its end are somebody's who was killed.
+#: More of a file's blocks than that behind its end were left by a killed process.
 _LEFT_BYTES: Final = 2**16
 
 

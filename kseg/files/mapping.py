@@ -182,7 +182,7 @@ class MappedFile(Closing):
         if first < end:
             end = self._end_of_bad(first)
         else:
-            first = position  # it gives them now: nobody knows which it were
+            first = position  # the disk reads them now: which ones failed is not known
         error = UnreadableError(
             f"the disk does not give {end - first} bytes, up to {end}: {os.strerror(errno.EIO)}",
             path=self.path,

@@ -170,7 +170,7 @@ def write(
         with io.WriteFile.open(path, exclusive=True) as file:
             file.write_at(0, data)
     except OSError:
-        # Half of one would lie there until somebody looks.
+        # Half of one would lie there until a recovery.
         with suppress(OSError):
             io.unlink(path)
         raise

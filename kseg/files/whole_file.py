@@ -155,7 +155,7 @@ def _begin(target: Path) -> tuple[Path, FileSink]:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.lstat(path), os.fstat(sink.fd)):
                 return path, sink
-        sink.close()  # somebody removed it just before it was locked
+        sink.close()  # it was removed just before it was locked
 
 
 def _remove_leftovers(target: Path) -> None:

@@ -89,7 +89,7 @@ class _Plan:
         self.wants_headers = "headers" in fields
         #: All that `RecordColumns.records` needs but for the type, which is cheap to know.
         self.wants_types = set(RECORD_FIELDS) - fields == {"timestamp_type"}
-        #: Checksums that are not refused are noted where somebody asks for them.
+        #: Wrong checksums that are not refused are noted, if the request has a field for them.
         self.notes_valid = "valid" in fields and not request.verify_crc
         self.binary = tuple(name for name in ("key", "value") if name in fields)
 

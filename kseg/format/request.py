@@ -38,7 +38,7 @@ _RECORD_LEVEL = (
 )
 #: Every field that can be asked for.
 FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
-#: What is decoded if nobody says otherwise.
+#: The fields decoded by default.
 FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
 
 

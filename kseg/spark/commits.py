@@ -42,7 +42,7 @@ from kseg.spark.staging import StagedTask
 
 _VERSION: Final = 1
 _INTENT: Final = ".intent.json"
-#: No job goes on for so long without writing: what it has staged is nobody's any more.
+#: No live job goes so long without writing: its staged files are left over.
 _ABANDONED_S: Final = 7 * 24 * 3600
 #: Of a stream, Spark repeats the last micro-batch at most.
 _RECORDS_KEPT: Final = 100

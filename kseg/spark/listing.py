@@ -213,7 +213,7 @@ def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[L
     others = [child for child in children if child not in asked]
     readable = (
         *names.readable_partitions(asked, skipped),
-        *names.readable_partitions(others, []),  # nobody asks for them, whatever they are
+        *names.readable_partitions(others, []),  # no option asks for them
     )
     logs = [_log(names.list_partition(child.path)) for child in readable]
     logs += map(_unreadable, skipped or ())
@@ -255,7 +255,7 @@ def _log(
     directory: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> LogEntry:
-    """A log from a listing; the sizes are asked for where nobody knows them."""
+    """A log from a listing; asks for sizes that are not known."""
     segments = partition.segments
     following: list[int | None] = [segment.base_offset for segment in segments]
     directory = directory or os.path.realpath(partition.path)

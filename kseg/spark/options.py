@@ -150,7 +150,7 @@ class SourceOptions:
 
         Raises:
             ValueError: reading is to end somewhere, or to give no records; or a path is in a store,
-                which tells nobody what is new.
+                which does not say what is new.
         """
         ends = self.ending_offsets
         for name, given in (

@@ -96,7 +96,7 @@ class Plan:
     Attributes:
         tasks: what each Spark partition reads, in order.
         segment_count: segments that were listed.
-        pruned_count: those of them that nobody reads, empty ones among them.
+        pruned_count: those of them that no task reads, empty ones among them.
     """
 
     tasks: tuple[tuple[Split, ...], ...]

@@ -86,8 +86,8 @@ class Store:
         """The store of a URL.
 
         Raises:
-            MissingExtraError: nothing here speaks with it.
-            ValueError: nobody does.
+            MissingExtraError: the package for this store is not installed.
+            ValueError: no package knows such a store.
         """
         require("fsspec", extra="cloud")
         from fsspec.core import url_to_fs
@@ -248,7 +248,7 @@ class RemoteFile(MappedFile):
         ahead, self._ahead = self._ahead, None
         if ahead is not None and not ahead.cancel():
             with suppress(OSError, CorruptRecordError):
-                ahead.result()  # under way: nobody wants it, and nobody wants its error
+                ahead.result()  # under way: its bytes and its error are not needed
         self._data = memoryview(b"")
 
     def close(self) -> None:
