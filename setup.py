@@ -65,6 +65,7 @@ KERNELS = [
     extension("_kernels.keymap"),
     extension("_kernels.legacy"),
     extension("_kernels.lines"),
+    extension("_kernels.offset_map"),
     extension("_kernels.placement"),
     extension("_kernels.search"),
     extension("_kernels.text"),

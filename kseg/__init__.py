@@ -84,6 +84,8 @@ _HOMES: Final = {
     "kseg.format.options": ("BatchOptions",),
     "kseg.format.ratio": ("RatioEstimator",),
     "kseg.format.values": ("BinaryColumn", "HeadersColumn", "Record", "RecordColumns"),
+    "kseg.log.cleaner.values": ("CompactionPlan", "CompactionReport"),
+    "kseg.log.compact": ("apply_compaction", "plan_compaction"),
     "kseg.log.config": ("LogConfig",),
     "kseg.log.directory": ("LogDirectory",),
     "kseg.log.log": ("Log",),

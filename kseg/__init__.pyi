@@ -73,6 +73,10 @@ from kseg.format.values import BinaryColumn as BinaryColumn
 from kseg.format.values import HeadersColumn as HeadersColumn
 from kseg.format.values import Record as Record
 from kseg.format.values import RecordColumns as RecordColumns
+from kseg.log.cleaner.values import CompactionPlan as CompactionPlan
+from kseg.log.cleaner.values import CompactionReport as CompactionReport
+from kseg.log.compact import apply_compaction as apply_compaction
+from kseg.log.compact import plan_compaction as plan_compaction
 from kseg.log.config import LogConfig as LogConfig
 from kseg.log.directory import LogDirectory as LogDirectory
 from kseg.log.log import Log as Log

@@ -21,7 +21,7 @@ checksums and codecs are in `tests/reference_codecs.py`. Numbers in brackets are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from struct import unpack_from
 
@@ -563,3 +563,46 @@ def _read_bytes01(data: bytes, at: int) -> tuple[bytes | None, int]:
     if length > len(data) - at - 4:
         raise RefusedError("invalid", f"{length} bytes announced, {len(data) - at - 4} left")
     return data[at + 4 : at + 4 + length], at + 4 + length
+
+
+# Compaction
+
+
+def compacted(
+    batches: Iterable[Batch], *, end_offset: int, start_offset: int = 0
+) -> list[tuple[int, bytes | None, bytes | None]]:
+    """What one compaction leaves of records: offset, key and value of each.
+
+    Of aborted transactions nothing is left, of the records from `start_offset` below `end_offset`
+    the last of each key, of those in front of it none that has a later one, and of all behind it
+    those that have a key, as far as a pass goes. Tombstones stay: they wait for their horizon.
+    """
+    listed = list(batches)
+    aborted = _aborted(listed)
+    rows = [
+        (record.offset, record.key, record.value)
+        for number, batch in enumerate(listed)
+        if not batch.is_control and number not in aborted
+        for record in records(batch)
+    ]
+    last = {key: offset for offset, key, _ in rows if start_offset <= offset < end_offset}
+    return [
+        row
+        for row in rows
+        if row[0] >= end_offset or (row[1] is not None and last.get(row[1], -1) <= row[0])
+    ]
+
+
+def _aborted(batches: list[Batch]) -> set[int]:
+    """Which batches hold data of aborted transactions, by their number."""
+    opened: dict[int, list[int]] = {}
+    found: set[int] = set()
+    for number, batch in enumerate(batches):
+        if batch.is_control:
+            marker = next(iter(records(batch)), None)
+            data = opened.pop(batch.producer_id, [])
+            if marker is not None and control_type(marker.key) == "ABORT":
+                found.update(data)
+        elif batch.is_transactional:
+            opened.setdefault(batch.producer_id, []).append(number)
+    return found

@@ -9,6 +9,7 @@ index       bisection of offset, time and transaction indexes
 keymap      keys by their hashes: a column hashed, different ones counted, sums by key
 legacy      messages of magic 0 and 1 and of Kafka 0.7, read and written
 lines       lines of JSON as columns
+offset_map  the last offset of each key, in a bounded number of slots, for compaction
 placement   which batch gets an index entry
 search      sound batches where no length leads: behind damage
 text        rows of columns as JSON lines, CSV or text

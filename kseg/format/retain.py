@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Decide = Callable[[BatchTable], "Verdict"]
     Keep = Callable[[RecordColumns], Bools]
+    KeepWhole = Callable[[WholeBatches], Bools]
 
 #: Releases whose compaction differs: until 3.9 a batch keeps its magic, since 4.0 all become 2.
 RULES = ("3.9", "4.0")
@@ -87,6 +88,7 @@ class Filtered:
     Attributes:
         bytes_read: of the input, whole batches; where to go on from if there was no room.
         bytes_retained: of the output.
+        bytes_copied: of it, those of batches that are there byte for byte.
         messages_read: records of batches that were not deleted unread.
         messages_retained: records in the output.
         max_offset: the last offset of a batch copied or kept empty, and the last record's of one
@@ -99,6 +101,7 @@ class Filtered:
     parts: list[bytes | memoryview] = field(default_factory=list, repr=False)
     bytes_read: int = 0
     bytes_retained: int = 0
+    bytes_copied: int = 0
     messages_read: int = 0
     messages_retained: int = 0
     max_offset: int = -1
@@ -160,34 +163,80 @@ def filter_batches(
 
     Source: Kafka MemoryRecords.filterTo.
     """
-    if rules not in RULES:
-        raise ValueError(f"rules are those of {' or '.join(RULES)}, not {rules!r}")
     view = memoryview(data)
     table = scan_all(view, on_bad_crc="note" if verify_crc else "ignore")
     check_walk(table)
-    verdict = decide(table)
+    return filter_walked(
+        view,
+        table,
+        decide(table),
+        lambda whole: keep(whole.columns),
+        horizon_ms=now_ms + delete_retention_ms,
+        rules=rules,
+        output_bytes=output_bytes,
+        fields=fields,
+        verify_crc=verify_crc,
+        inflated_max=inflated_max,
+    )
+
+
+def filter_walked(
+    data: memoryview,
+    table: BatchTable,
+    verdict: Verdict,
+    keep: KeepWhole,
+    *,
+    base: int = 0,
+    horizon_ms: int,
+    rules: str,
+    output_bytes: int | None = None,
+    fields: tuple[str, ...] = (),
+    verify_crc: bool = False,
+    inflated_max: int = INFLATED_BYTES_MAX,
+    workspace: Workspace | None = None,
+) -> Filtered:
+    """As `filter_batches`, for batches that were walked already.
+
+    Args:
+        data: bytes of the file from `base` on, all batches of `table` inside.
+        table: headers of whole batches that lie one behind the other.
+        verdict: what becomes of each.
+        keep: as for `filter_batches`, told of the batches that the records come from, too.
+        base: file position of `data[0]`.
+        horizon_ms: the time until which tombstones and markers stay that have none yet.
+        rules, output_bytes, fields, inflated_max: as for `filter_batches`.
+        verify_crc: compare checksums, where the walk has not done that.
+        workspace: memory to use again.
+
+    Raises:
+        ValueError, BuilderStateError, FormatError, LimitExceededError: as `filter_batches`.
+    """
+    if rules not in RULES:
+        raise ValueError(f"rules are those of {' or '.join(RULES)}, not {rules!r}")
     if len(verdict.retention) != len(table):
         raise ValueError(f"{len(verdict.retention)} answers for {len(table)} batches")
     rewrite = _Rewrite(
-        view,
+        data,
         table,
         verdict,
-        horizon_ms=now_ms + delete_retention_ms,
+        base=base,
+        horizon_ms=horizon_ms,
         magic_2_only=rules == "4.0",
         room=NO_CEILING if output_bytes is None else output_bytes,
         verify_crc=verify_crc,
         inflated_max=inflated_max,
+        workspace=workspace or Workspace(),
     )
     asked = (*FIELDS_DEFAULT, *(name for name in fields if name not in FIELDS_DEFAULT))
     pieces = rewrite.pieces(tuple(name for name in asked if name != "position"))
     for whole in pieces:
-        mask = keep(whole.columns)
+        mask = keep(whole)
         if len(mask) != len(whole.columns):
             raise ValueError(f"{len(mask)} answers for {len(whole.columns)} records")
         rewrite.take(whole, np.asarray(mask, np.bool_))
         if not rewrite.result.complete:
             if rewrite.at > whole.batches[-1]:
-                _raise_damage(pieces, rewrite.result.bytes_read)
+                _raise_damage(pieces, base + rewrite.result.bytes_read)
             return rewrite.result
     rewrite.finish()
     return rewrite.result
@@ -246,11 +295,13 @@ class _Rewrite:
     data: memoryview
     table: BatchTable
     verdict: Verdict
+    base: int
     horizon_ms: int
     magic_2_only: bool
     room: int
     verify_crc: bool
     inflated_max: int
+    workspace: Workspace
     result: Filtered = field(default_factory=Filtered)
     at: int = 0
     alike: tuple[int, ...] = ()
@@ -262,10 +313,11 @@ class _Rewrite:
         pieces = decode_whole(
             self.data,
             self.table.take(read),
+            base=self.base,
             fields=fields,
             verify_crc=self.verify_crc,
             inflated_max=self.inflated_max,
-            workspace=Workspace(),
+            workspace=self.workspace,
         )
         for whole in pieces:
             yield replace(whole, batches=read[whole.batches])
@@ -345,7 +397,7 @@ class _Rewrite:
         (bodies,) = each_bodies(
             self.data,
             one,
-            base=0,
+            base=self.base,
             arena=arena,
             inflated_max=self.inflated_max,
             refuse_bad_crc=False,
@@ -373,11 +425,12 @@ class _Rewrite:
     def _copied(self, rows: slice, copied: Bools, messages: int) -> None:
         """The bytes of the batches copied, and what they say of offsets and times."""
         table, result = self.table, self.result
-        positions = table.position[rows].tolist()
-        positions.append(int(table.position[rows.stop - 1] + table.size[rows.stop - 1]))
+        positions = (table.position[rows] - self.base).tolist()
+        positions.append(positions[-1] + int(table.size[rows.stop - 1]))
         for first, end in runs(copied):
             if copied[first]:
                 result._add(self.data[positions[first] : positions[end]])
+                result.bytes_copied += positions[end] - positions[first]
         last_offsets = table.last_offset[rows][copied]
         times = table.max_timestamp[rows][copied]
         latest = int(np.argmax(times))
@@ -491,4 +544,4 @@ def _with_header(options: BatchOptions, header: BatchHeader) -> BatchOptions:
     )
 
 
-__all__ = ["RULES", "Filtered", "Retention", "Verdict", "filter_batches"]
+__all__ = ["RULES", "Filtered", "Retention", "Verdict", "filter_batches", "filter_walked"]

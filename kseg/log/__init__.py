@@ -2,10 +2,11 @@
 
 Callers hold a `Log` (`log.py`), many of them together (`directory.py`), or a stream over files,
 partitions and directories (`scan.py`). `adopt.py` takes over whole segments that were written
-elsewhere, `retain.py` and `truncate.py` plan and apply what their names say to a log as a whole.
+elsewhere; `retain.py`, `truncate.py` and `compact.py` plan and apply what they say to a whole log.
 Programs come in by these, or by what the package of a room offers. Below lie the rooms; each has a
 guide of its own, and imports point down this list only:
 
+    cleaner     the last record of each key stays: bounds, offset map, rewrite, swap
     writer      a log under its one writer: open, append, roll, flush, truncate, retain, close
     recovery    what a start after a crash has to do, planned and applied; indexes made anew
     reader      a log as readers see it: versions, views, fetches, followers, aborted transactions

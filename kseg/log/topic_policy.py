@@ -32,6 +32,8 @@ from kseg.log.data_directory import CLUSTER_METADATA
 #: Why retention leaves a log alone.
 POLICY_UNKNOWN: Final = "policy-unknown"
 KRAFT: Final = "cluster-metadata"
+#: Why compaction does.
+NOT_COMPACTED: Final = "not-compacted"
 
 _COMPACTED: Final = frozenset({COMPACT})
 _DELETED: Final = frozenset({DELETE})
@@ -130,6 +132,30 @@ def retention_rules(
     return RetentionRules(config.with_changes(**(_NOTHING | values)), why=why)
 
 
+def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -> RetentionRules:
+    """Find what compaction goes by.
+
+    Args:
+        known: of the data directory.
+        topic: of the log; None for a directory under another name.
+        config: what was given; of what is not named but for the policy Kafka's defaults count.
+    """
+    if topic == CLUSTER_METADATA:
+        return RetentionRules(config, KRAFT, "the log of KRaft")
+    policy, why = _known_policy(known, topic)
+    named = config.named if policy is None else config.named_for_topic
+    if _POLICY in named or not (why or known.of_broker):
+        policy, why = config.cleanup_policy, ""
+    if policy is None:
+        of = "" if topic is None else f"{topic}:"
+        what = why or "its cleanup.policy is not known here"
+        return _unknown(config, f"{what}; --config {of}cleanup.policy=compact names it")
+    settings = config.with_changes(cleanup_policy=policy)
+    if settings.compacted:
+        return RetentionRules(settings, why=why)
+    return RetentionRules(settings, NOT_COMPACTED, why or "its cleanup.policy is not compact")
+
+
 def _known_policy(known: KnownTopics, topic: str | None) -> tuple[frozenset[str] | None, str]:
     """What is known of a topic whatever the settings, and whence; nothing for nothing."""
     policy = _INTERNAL.get(topic or "")
@@ -160,9 +186,11 @@ def _unknown(config: LogConfig, why: str) -> RetentionRules:
 
 __all__ = [
     "KRAFT",
+    "NOT_COMPACTED",
     "POLICY_UNKNOWN",
     "KnownTopics",
     "RetentionRules",
+    "compaction_rules",
     "known_topics",
     "retention_rules",
 ]

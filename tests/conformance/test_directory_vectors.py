@@ -18,6 +18,7 @@ import pytest
 from kseg.errors import UncleanShutdownError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.files.metadata import write_clean_shutdown
+from kseg.log.compact import apply_compaction, plan_compaction
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.producers.entry import ProducerEntry
@@ -35,8 +36,8 @@ Contents = dict[str, str]
 
 @cache
 def load(path: Path) -> list[Vector]:
-    vectors = json.loads(path.read_text())["directories"]
-    return [vector for vector in vectors if vector["op"] != "clean"]
+    found: list[Vector] = json.loads(path.read_text())["directories"]
+    return found
 
 
 def is_load(vector: Vector) -> bool:
@@ -202,11 +203,17 @@ def deleted(log: Log, _step: dict[str, Any]) -> dict[str, Any]:
     return {"deleted": before - len(bases(log))}
 
 
+def cleaned(log: Log, _step: dict[str, Any]) -> dict[str, Any]:
+    plan = plan_compaction(log, from_start=True, force=True)
+    return {"end_offset": apply_compaction(log, plan).end_offset, "cleaned": not plan.skipped}
+
+
 STEPS = {
     "append": appended,
     "truncate": truncated,
     "increment_log_start": incremented,
     "delete_old_segments": deleted,
+    "clean": cleaned,
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.log.writer.open import Known
 from tests.interop.contents import contents, different
@@ -103,10 +104,10 @@ def compared(kafka: Kafka, story: Story, home: Path, *, begun_by: str = "nobody"
         begun, rest = story.steps[:half], story.steps[half:]
         if begun_by == "kafka":
             first = by_kafka(kafka, story, theirs, steps=begun)
-            shutil.copytree(theirs, ours, dirs_exist_ok=True)
+            _hand_on(theirs, ours)
         else:
             first = by_kseg(story, ours, steps=begun)
-            shutil.copytree(ours, theirs, dirs_exist_ok=True)
+            _hand_on(ours, theirs)
         known = Known(
             clean=story.close == "clean",
             recovery_point=first.told["recovery_point"],
@@ -128,6 +129,14 @@ def compared(kafka: Kafka, story: Story, home: Path, *, begun_by: str = "nobody"
     if story.close == "clean":
         found += opened(kafka, story, their, our)
     return found
+
+
+def _hand_on(begun: Path, other: Path) -> None:
+    """Let both go on with the same log, compacted up to the same offset."""
+    shutil.copytree(begun, other, dirs_exist_ok=True)
+    checkpoint = begun.parent / FileKind.CLEANER.value
+    if checkpoint.exists():
+        shutil.copy(checkpoint, other.parent)
 
 
 def _answers_differ(

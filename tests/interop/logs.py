@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.interop import damaged, lives
+from tests.interop import compacted, damaged, lives
 from tests.interop.damaged import Outcome
 from tests.interop.kafka import Kafka
 from tests.interop.stories import story
@@ -72,11 +72,22 @@ def _damaged(
     return case, damaged.compared(kafka, case, home, made_by=made_by)
 
 
+def _compacted(
+    begun_by: str, kafka: Kafka, seed: str, number: int, home: Path
+) -> tuple[object, Outcome]:
+    told = compacted.story(seed, number)
+    case = f"{told.close}, {told.config}"
+    return case, Outcome([], False, compacted.compared(kafka, told, home, begun_by=begun_by))
+
+
 #: Logs that both write from the first step on, or that one goes on with; and damaged ones of both.
 KINDS: dict[str, Callable[[Kafka, str, int, Path], tuple[object, Outcome]]] = {
     "both": partial(_lived, "nobody"),
     "kafka-first": partial(_lived, "kafka"),
     "kseg-first": partial(_lived, "kseg"),
+    "compacted": partial(_compacted, "nobody"),
+    "kafka-compacted": partial(_compacted, "kafka"),
+    "kseg-compacted": partial(_compacted, "kseg"),
     "damaged": partial(_damaged, "kafka"),
     "kseg-damaged": partial(_damaged, "kseg"),
 }

@@ -10,6 +10,9 @@ from unittest import mock
 
 from kseg.errors import KsegError, ProducerError, RecordBatchTooLargeError
 from kseg.files.txn_index import TxnIndex
+from kseg.log.cleaner.apply import apply_state
+from kseg.log.cleaner.inputs import CleanerInputs
+from kseg.log.cleaner.plan import CompactionOptions, plan_inputs
 from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerEntry
 from kseg.log.reader import fetch, offsets
@@ -192,6 +195,19 @@ def _retain(state: LogState, step: Answer) -> Answer:
     return {"deleted": report.segments_count}
 
 
+def _clean(state: LogState, step: Answer) -> Answer:
+    options = CompactionOptions(
+        from_start=step["all"], map_bytes=step["map_bytes"], measure=step["measure"]
+    )
+    plan = plan_inputs(CleanerInputs.of_state(state), None, options)
+    report = apply_state(state, plan)
+    return {
+        "cleanable_bytes": plan.cleanable_bytes,
+        "passes": report.passes,
+        "end_offset": report.end_offset,
+    }
+
+
 def _epoch(state: LogState, step: Answer) -> Answer:
     state.epochs.assign(step["epoch"], state.log_end_offset)
     return {}
@@ -239,6 +255,7 @@ _STEPS: dict[str, Callable[[LogState, Answer], Answer]] = {
     "start_over": _start_over,
     "start_at": _start_at,
     "retain": _retain,
+    "clean": _clean,
     "epoch": _epoch,
     "settle": _settle,
     "find": _find,

@@ -6,6 +6,7 @@ that they ought to leave the same directory. Steps that both refuse belong to it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from struct import pack
@@ -17,6 +18,7 @@ from tests.interop.made import NOW, often
 Step = dict[str, Any]
 
 CODECS = (NONE, NONE, NONE, GZIP, SNAPPY, LZ4, ZSTD)
+_OLD_CODECS = (NONE, GZIP, SNAPPY)
 _FAR = 2**31 + 7
 
 
@@ -46,7 +48,7 @@ def story(seed: str, number: int) -> Story:
     config = _config(chance)
     # Of several batches in one append Kafka writes no entry beyond the last slot: it fails.
     several = int(config["segment.index.bytes"]) >= 1000
-    teller = _Teller(chance, follower=often(chance, 0.4), several=several)
+    teller = Teller(chance, follower=often(chance, 0.4), several=several)
     for _ in range(chance.choice((1, 4, 12, 30, 30))):
         teller.tell()
     close = "crash" if often(chance, 0.5) else "clean"
@@ -81,7 +83,7 @@ class _Producer:
 
 
 @dataclass(slots=True)
-class _Teller:
+class Teller:
     """Goes along with the log as far as it can know it."""
 
     chance: Random
@@ -94,11 +96,18 @@ class _Teller:
     steps: list[Step] = field(default_factory=list)
     producers: dict[int, _Producer] = field(default_factory=dict)
     last: bytes = b""
+    codecs: tuple[int, ...] = CODECS
 
     def tell(self) -> None:
         """One more step, with time gone by."""
         self.now_ms += self.chance.choice((0, 1, 500, 20_000))
-        weights = {
+        weights = self.weights()
+        (kind,) = self.chance.choices(list(weights), list(weights.values()))
+        kind()
+
+    def weights(self) -> dict[Callable[[], None], float]:
+        """How often each step is taken."""
+        return {
             self._plain: 8,
             self._sequenced: 5,
             self._transaction: 6,
@@ -114,8 +123,6 @@ class _Teller:
             self._read: 2,
             self._find: 1.5,
         }
-        (kind,) = self.chance.choices(list(weights), list(weights.values()))
-        kind()
 
     def _step(self, do: str, **fields: object) -> None:
         self.steps.append({"do": do, "now_ms": self.now_ms, **fields})
@@ -154,7 +161,7 @@ class _Teller:
         several = chance.choice((1, 1, 2, 6)) if self.follower and self.several else 1
         if self.follower and often(chance, 0.06):
             self.end += chance.choice((1, 10, _FAR))
-        codec = chance.choice(CODECS)
+        codec = chance.choice(self.codecs)
         self._send(
             *(self._append(count=chance.choice((1, 1, 3, 8)), codec=codec) for _ in range(several))
         )
@@ -170,7 +177,7 @@ class _Teller:
         count = chance.choice((1, 2, 5))
         data = self._append(
             count=count,
-            codec=chance.choice(CODECS),
+            codec=chance.choice(self.codecs),
             producer_id=key,
             producer_epoch=one.epoch,
             base_sequence=one.sequence,
@@ -208,7 +215,8 @@ class _Teller:
         if not (self.follower and self.several):
             self._plain()
             return
-        count, codec = self.chance.choice((1, 3)), self.chance.choice((NONE, GZIP, SNAPPY))
+        count = self.chance.choice((1, 3))
+        codec = self.chance.choice([one for one in _OLD_CODECS if one in self.codecs])
         magic = self.chance.choice((0, 1))
         data = records_of(self._records(count), magic=magic, codec=codec, base_offset=self.end)
         self.end += count

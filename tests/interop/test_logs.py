@@ -66,6 +66,13 @@ def test_both_lead_the_same_lives(kafka: Kafka, tmp_path: Path, kind: str) -> No
     assert [str(difference) for difference in figures.differences] == []
 
 
+@pytest.mark.parametrize("kind", ["compacted", "kafka-compacted", "kseg-compacted"])
+def test_both_compact_the_same(kafka: Kafka, tmp_path: Path, kind: str) -> None:
+    figures = logs.run(kafka, kind, SEED, range(LIVES), tmp_path)
+    assert figures.cases[kind] == LIVES
+    assert [str(difference) for difference in figures.differences] == []
+
+
 @pytest.mark.parametrize("begun_by", ["nobody", "kafka", "kseg"])
 def test_segments_and_batches_of_usual_sizes(kafka: Kafka, tmp_path: Path, begun_by: str) -> None:
     values = [bytes([number]) * 1500 for number in range(40)]

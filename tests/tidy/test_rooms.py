@@ -17,8 +17,9 @@ from tests.tidy import tree
 
 #: The rooms of the log from the top down; those in one row may know each other, without a circle.
 FLOORS = (
-    ("directory", "scan", "adopt", "retain", "truncate"),
+    ("directory", "scan", "adopt", "retain", "truncate", "compact"),
     ("log",),
+    ("cleaner",),
     ("writer",),
     ("recovery",),
     ("disk_room",),

@@ -61,10 +61,15 @@ class AbortedRanges:
 
     def drop(self, table: BatchTable) -> BatchTable:
         """The table without the data batches of aborted transactions."""
+        inside = self.within(table)
+        return table.take(~inside) if inside.any() else table
+
+    def within(self, table: BatchTable) -> npt.NDArray[np.bool_]:
+        """bool[n]: which batches are data of aborted transactions."""
+        found = np.zeros(len(table), np.bool_)
         if not self.ranges or not table.attributes_seen & 0x10:
-            return table
+            return found
         suspects = table.is_transactional & ~table.is_control
-        keep = np.ones(len(table), np.bool_)
         producers = np.unique(table.producer_id[suspects]).tolist()
         for producer_id in producers:
             pairs = self.ranges.get(producer_id)
@@ -74,8 +79,8 @@ class AbortedRanges:
             offsets = table.base_offset[rows]
             at = np.searchsorted(pairs[:, 0], offsets, side="right") - 1
             inside = (at >= 0) & (offsets <= pairs[np.maximum(at, 0), 1])
-            keep[rows[inside]] = False
-        return table if keep.all() else table.take(keep)
+            found[rows[inside]] = True
+        return found
 
 
 class TransactionWalk:
@@ -107,9 +112,14 @@ class TransactionWalk:
                 continue
             if kind not in (ControlType.ABORT, ControlType.COMMIT):
                 continue  # emptied by compaction, or a marker of another sort
-            first = self.open.pop(producer_id, None)
-            if first is not None and kind == ControlType.ABORT:
-                self.aborted.append((producer_id, first, offset))
+            self.decide(producer_id, offset, aborts=kind == ControlType.ABORT)
+
+    def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
+        """Take a marker; answers the first offset of what it decides, None for nothing."""
+        first = self.open.pop(producer_id, None)
+        if first is not None and aborts:
+            self.aborted.append((producer_id, first, offset))
+        return first
 
 
 def last_stable_offset(log: LogSegments) -> int:

@@ -233,10 +233,10 @@ def plan_view(
     if any(info.files.kafka07 for info in view.segments):
         raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=path)
     start, end = view.log_start_offset, view.log_end_offset
-    bounds = LogBounds(start, end, _high_watermark(path, start, end, high_watermark))
+    bounds = LogBounds(start, end, high_watermark_of(path, start, end, high_watermark))
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     rules = _rules(path, config or LogConfig())
-    return _plan(path, view.segments, bounds, rules, now, _largest_timestamp)
+    return _plan(path, view.segments, bounds, rules, now, largest_timestamp_of)
 
 
 def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
@@ -248,7 +248,7 @@ def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
     return retention_rules(known_topics(directory.parent), topic, config, of_one_log=True)
 
 
-def _high_watermark(path: Path, start: int, end: int, told: HighWatermark | None) -> int:
+def high_watermark_of(path: Path, start: int, end: int, told: HighWatermark | None) -> int:
     """Of a log that is open for reading, in its range."""
     if told is None and metadata.is_of_broker(path.resolve().parent):
         told = data_directory.told_of(path).high_watermark or 0
@@ -265,7 +265,7 @@ def plan_state(
             if info.base_offset == state.active.base_offset:
                 return state.active.largest_timestamp
             writer = state.unflushed.get(info.base_offset)
-            return _largest_timestamp(info) if writer is None else writer.largest_timestamp
+            return largest_timestamp_of(info) if writer is None else writer.largest_timestamp
 
         bounds = LogBounds(state.log_start_offset, state.log_end_offset, state.replicated_offset)
         now = state.now_ms() if now_ms is None else now_ms
@@ -314,7 +314,7 @@ def _plan(
     )
 
 
-def _largest_timestamp(info: SegmentInfo) -> int:
+def largest_timestamp_of(info: SegmentInfo) -> int:
     """The newest record's time in ms by the time index, or else the file's.
 
     Of a segment that may still be written to, what its index does not know yet is looked at.

@@ -71,6 +71,7 @@ class LogState:
         config: the settings; `update_config` replaces them.
         roll_ms: what they say of the age of a segment.
         lock: held by whoever changes anything; may be taken again by who has it.
+        cleaning: held by whoever compacts it; never waited for with `lock` held.
         changed: notified at each `publish`; for those who wait for records.
         now_ms: the clock.
         mapping: how readers of this log open files.
@@ -107,6 +108,7 @@ class LogState:
         "_rules",
         "active",
         "changed",
+        "cleaning",
         "config",
         "deletions",
         "epochs",
@@ -159,6 +161,7 @@ class LogState:
         self.path: Final = path
         self.config = config
         self.lock: Final = threading.RLock()
+        self.cleaning: Final = threading.Lock()
         self.changed: Final = Changes(self.lock)
         self.now_ms: Final = now_ms
         self.mapping: Final[Mapping] = mapping

@@ -38,6 +38,7 @@ final class Steps {
                 step.get("to").asLong(), LogStartOffsetIncrementReason.ClientRecordDeletion));
             case "retain" -> done.put("deleted", log.deleteOldSegments());
             case "epoch" -> log.assignEpochStartOffset(epoch(step), log.logEndOffset());
+            case "clean" -> Cleaning.run(opened, step, done);
             case "settle" -> opened.tasks.runDelayed();
             case "epoch_end" -> log.endOffsetForEpoch(epoch(step)).ifPresent(
                 end -> done.put("epoch", end.epoch()).put("offset", end.offset()));

@@ -1,0 +1,122 @@
+"""What became of each transaction, as far as compaction must know it.
+
+Data of aborted transactions goes. A marker goes when no batch of its transaction is left, but only
+after a time: until then it stands behind a horizon. Both are read from the log itself, in one walk
+over its headers: a transaction index carries no checksum, and one that lost an entry would keep
+what was aborted for committed. Of the old index entries are taken over where they agree with the
+log, since they know where a transaction began whose first batches went with an earlier pass.
+
+Source: Kafka `CleanedTransactionMetadata`, `Cleaner.shouldDiscardBatch`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files.txn_index import AbortedTxn, TxnIndex
+from kseg.log.cleaner.inputs import CleanerInputs
+from kseg.log.reader.aborted import AbortedRanges, TransactionWalk
+from kseg.log.segment.walks import check_end
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.format.header import BatchTable
+    from kseg.log.reader.version import SegmentInfo
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """What became of the transactions of a log.
+
+    Attributes:
+        aborted: which data batches are of aborted ones.
+        bare: int64[n], rising: offsets of the markers of transactions without a batch of data.
+        entries: aborted ones of which a batch is there, by their markers' offsets, rising.
+    """
+
+    aborted: AbortedRanges
+    bare: npt.NDArray[np.int64]
+    entries: tuple[AbortedTxn, ...]
+
+    def discardable(self, table: BatchTable) -> npt.NDArray[np.bool_]:
+        """bool[n]: batches of aborted data, and markers that have nothing left to decide."""
+        found = self.aborted.within(table)
+        control = table.is_control
+        if control.any():
+            # A marker that was emptied is none any more.
+            found |= control & (table.record_count == 0)
+            found |= control & np.isin(table.base_offset, self.bare)
+        return found
+
+    def entries_within(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """What the transaction index of a segment with these offsets must have."""
+        return [one for one in self.entries if start_offset <= one.last_offset < end_offset]
+
+
+class _Walk(TransactionWalk):
+    """A walk that also notes markers without data, and what an index has of the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bare: list[int] = []
+        self.entries: list[AbortedTxn] = []
+
+    def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
+        first = super().decide(producer_id, offset, aborts=aborts)
+        if first is None:
+            self.bare.append(offset)
+        elif aborts:
+            stable = min(self.open.values(), default=offset + 1)
+            self.entries.append(AbortedTxn(producer_id, first, offset, stable))
+        return first
+
+
+def read_decisions(inputs: CleanerInputs, end_offset: int) -> Decisions:
+    """Follow the transactions of a log until all are decided that have data below an offset.
+
+    Raises:
+        FormatError: a segment is damaged.
+        OSError: a file cannot be read.
+    """
+    walk = _Walk()
+    for info in inputs.segments:
+        if info.base_offset >= end_offset and all(o >= end_offset for o in walk.open.values()):
+            break
+        with inputs.open_segment(info) as segment:
+            for tile in segment.walk(on_bad_crc="ignore"):
+                walk.feed(tile.table)
+            check_end(tile.table, segment)
+    stored = {
+        (one.producer_id, one.last_offset): one
+        for info in inputs.segments
+        if walk.entries and info.base_offset < end_offset
+        for one in _stored(info)
+    }
+    entries = tuple(
+        _agreed(one, stored.get((one.producer_id, one.last_offset))) for one in walk.entries
+    )
+    return Decisions(AbortedRanges.of(walk.aborted), np.array(walk.bare, np.int64), entries)
+
+
+def _stored(info: SegmentInfo) -> tuple[AbortedTxn, ...]:
+    """The entries that a segment's index has; none where it cannot be read."""
+    path = info.files.txn_index
+    with suppress(CorruptIndexError, LimitExceededError):
+        return () if path is None else TxnIndex.open(path).entries()
+    return ()
+
+
+def _agreed(derived: AbortedTxn, stored: AbortedTxn | None) -> AbortedTxn:
+    """The entry as it was stored, if it names the same transaction and no less of it."""
+    if stored is None or stored.version or stored.first_offset > derived.first_offset:
+        return derived
+    return stored
+
+
+__all__ = ["Decisions", "read_decisions"]

@@ -1,0 +1,238 @@
+"""What a plan of compaction says, and what was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kseg.log.config import LogConfig
+
+#: Memory of the offset map in bytes; Kafka's `log.cleaner.dedupe.buffer.size`.
+MAP_BYTES: Final = 128 << 20
+
+#: Why a log is left alone, besides what `kseg.log.topic_policy` says.
+NOTHING_DIRTY: Final = "nothing-dirty"
+NOT_DUE: Final = "not-dirty-enough"
+
+#: Why a segment stays as it is.
+ACTIVE: Final = "active"
+HIGH_WATERMARK: Final = "high-watermark"
+LAST_STABLE: Final = "last-stable-offset"
+MIN_LAG: Final = "min-compaction-lag"
+BEYOND_MAP: Final = "map-full"
+UNCHANGED: Final = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedSegment:
+    """A segment that is written anew.
+
+    Attributes:
+        base_offset: from the file's name.
+        path: the log file.
+        bytes: of the log file.
+        kept_bytes: of these, what will be left; None where nobody has looked.
+    """
+
+    base_offset: int
+    path: Path
+    bytes: int
+    kept_bytes: int | None = None
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """What goes; below 0 where tombstones need more room for the time they may go at."""
+        return None if self.kept_bytes is None else self.bytes - self.kept_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanedSegment:
+    """A segment that stays as it is, and why: one of the words of this module."""
+
+    base_offset: int
+    path: Path
+    bytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedGroup:
+    """Segments that become one.
+
+    Attributes:
+        segments: rising; the new one has the base offset of the first.
+        records: that were looked at; None where nobody has looked, as in the next two.
+        kept_records: of these, what is left.
+        removes_tombstones: whether tombstones go, which older values of their keys must not
+            outlive.
+    """
+
+    segments: tuple[CompactedSegment, ...]
+    records: int | None = None
+    kept_records: int | None = None
+    removes_tombstones: bool | None = None
+
+    @property
+    def base_offset(self) -> int:
+        """Of the new segment."""
+        return self.segments[0].base_offset
+
+    @property
+    def bytes(self) -> int:
+        """Of the log files."""
+        return sum(segment.bytes for segment in self.segments)
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """Of the new log file; None where nobody has looked."""
+        kept = [segment.kept_bytes for segment in self.segments]
+        return None if None in kept else sum(size or 0 for size in kept)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What one pass of compaction would do to a log.
+
+    Attributes:
+        path: the partition directory.
+        config: the settings.
+        now_ms: the time that counts.
+        log_start_offset, log_end_offset: of the log.
+        high_watermark, last_stable_offset: nothing at or above them is touched.
+        first_dirty_offset: what lies below was compacted before.
+        first_uncleanable_offset: what lies at or above it is not touched: a segment's base.
+        clean_bytes, cleanable_bytes: of the logs of segments below the first, and from there on.
+        end_offset: where the pass ends, and the checkpoint then; below `first_uncleanable_offset`
+            where the map has no room for all keys, so that further passes follow.
+        groups: the segments that are written anew, rising.
+        staying: the others.
+        skipped: why the log is left alone, in a word of this module or of `topic_policy`; None if
+            it is not.
+        why: what is known of that, in words.
+        rules: of which release; see `kseg.format.retain`.
+        map_bytes: memory of the offset map.
+    """
+
+    path: Path
+    config: LogConfig
+    now_ms: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    end_offset: int
+    groups: tuple[CompactedGroup, ...] = ()
+    staying: tuple[UncleanedSegment, ...] = ()
+    skipped: str | None = None
+    why: str = ""
+    rules: str = "4.0"
+    map_bytes: int = MAP_BYTES
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether no file changes, but for the checkpoint."""
+        return not self.groups
+
+    @property
+    def advances(self) -> bool:
+        """Whether something is compacted that was not before, if no more than the checkpoint."""
+        return self.skipped is None and self.end_offset > self.first_dirty_offset
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Which part of what can be compacted was not compacted before; 0 for an empty log."""
+        return self.cleanable_bytes / max(self.clean_bytes + self.cleanable_bytes, 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether one pass does all of it."""
+        return self.end_offset >= self.first_uncleanable_offset
+
+    @property
+    def bytes(self) -> int:
+        """Of the logs that are written anew."""
+        return sum(group.bytes for group in self.groups)
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """Of the new logs; None where nobody has looked."""
+        kept = [group.kept_bytes for group in self.groups]
+        return None if None in kept else sum(size or 0 for size in kept)
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """What the log gets smaller by; None where nobody has looked."""
+        kept = self.kept_bytes
+        return None if kept is None else self.bytes - kept
+
+    @property
+    def room_bytes(self) -> int:
+        """Free room that the largest group asks of the disk, while old and new lie there both."""
+        sizes = (
+            group.bytes if group.kept_bytes is None else group.kept_bytes for group in self.groups
+        )
+        return max(sizes, default=0)
+
+    def __str__(self) -> str:
+        """A line a group."""
+        if self.skipped is not None or self.is_noop:
+            return f"{self.path}: nothing to compact{f': {self.why}' if self.why else ''}"
+        lines = [
+            f"{self.path}: compact from {self.first_dirty_offset} to {self.end_offset}, "
+            f"{self.bytes} bytes"
+        ]
+        for group in self.groups:
+            kept = "" if group.kept_bytes is None else f", of which {group.kept_bytes} stay"
+            bases = ", ".join(str(segment.base_offset) for segment in group.segments)
+            lines.append(f"segments {bases} become one ({group.bytes} bytes{kept})")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """What compaction did.
+
+    Attributes:
+        passes: how many; more than one where the map had no room for all keys.
+        end_offset: the checkpoint now.
+        segments_before, segments_after: how many were written anew, and what they became.
+        bytes_before, bytes_after: of their logs.
+        records, kept_records: in them.
+        unkeyed_records: records without a key, which have no place in such a log and went.
+        freed_bytes: what the disk gets back, once files under `.deleted` are removed.
+    """
+
+    passes: int
+    end_offset: int
+    segments_before: int = 0
+    segments_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records: int = 0
+    kept_records: int = 0
+    unkeyed_records: int = 0
+    freed_bytes: int = 0
+
+
+__all__ = [
+    "ACTIVE",
+    "BEYOND_MAP",
+    "HIGH_WATERMARK",
+    "LAST_STABLE",
+    "MAP_BYTES",
+    "MIN_LAG",
+    "NOTHING_DIRTY",
+    "NOT_DUE",
+    "UNCHANGED",
+    "CompactedGroup",
+    "CompactedSegment",
+    "CompactionPlan",
+    "CompactionReport",
+    "UncleanedSegment",
+]

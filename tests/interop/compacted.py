@@ -1,0 +1,137 @@
+"""Logs that are compacted, by Kafka's cleaner and by kseg: what happens to them, by chance.
+
+Keys are few, so that most records are superseded; some are tombstones. Producers write the same
+keys in and out of transactions, some of which are aborted. Every now and then the cleaner comes,
+with a map that is often too small for one pass.
+
+Plain logs must be the same, byte for byte, and the rest of the directory too. Where something is
+compressed, libraries differ in the bytes, and so do sizes and index entries: then all that the
+batches say must be the same, and the indexes must fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from random import Random
+
+from kseg.files.names import FileKind
+from kseg.log.config import LogConfig
+from kseg.log.recovery.reindex import plan_reindex
+from tests import reference
+from tests.builders import NONE, Record
+from tests.interop import lives, stories
+from tests.interop.kafka import Kafka
+from tests.interop.lives import Found
+from tests.interop.made import NOW, often
+from tests.interop.stories import Story, Teller
+
+#: What compressed bytes have of their own.
+_OWN = ("position", "size", "crc", "data")
+
+
+def story(seed: str, number: int) -> Story:
+    """The story of that number; every other one has no codec, so that its bytes can be compared."""
+    chance = Random(f"compacted {seed}:{number}")
+    config: dict[str, object] = {
+        "cleanup.policy": "compact",
+        "segment.bytes": chance.choice((400, 1000, 3000)),
+        # Where an index is full, Kafka's cleaner fails.
+        "segment.index.bytes": chance.choice((1000, 4096)),
+        "index.interval.bytes": chance.choice((0, 100, 300)),
+        "retention.ms": -1,
+        "delete.retention.ms": chance.choice((0, 1000, 60_000)),
+        "min.cleanable.dirty.ratio": 0,
+    }
+    if often(chance, 0.2):
+        config["message.timestamp.type"] = "LogAppendTime"
+    if often(chance, 0.2):
+        config["min.compaction.lag.ms"] = 1000
+    codecs = stories.CODECS if number % 2 else (NONE,)
+    teller = _Teller(chance, follower=often(chance, 0.5), several=True, codecs=codecs)
+    for _ in range(chance.choice((8, 20, 40, 60))):
+        teller.tell()
+    teller.clean()
+    close = "crash" if often(chance, 0.3) else "clean"
+    settings = {name: str(value) for name, value in config.items()}
+    return Story(settings, tuple(teller.steps), NOW, teller.now_ms, teller.end, close)
+
+
+@dataclass(slots=True)
+class _Teller(Teller):
+    """Tells of few keys, of tombstones, and of the cleaner."""
+
+    def weights(self) -> dict[Callable[[], None], float]:
+        return {
+            self._plain: 8,
+            self._sequenced: 5,
+            self._transaction: 8,
+            self._legacy: 1,
+            self._roll: 2,
+            self._epoch: 0.5,
+            self._start_at: 0.2,
+            self._settle: 0.3,
+            self.clean: 3,
+        }
+
+    def clean(self) -> None:
+        """The cleaner, later or much later."""
+        self.now_ms += self.chance.choice((0, 1000, 1000, 100_000))
+        self._step(
+            "clean",
+            all=often(self.chance, 0.1),
+            map_bytes=self.chance.choice((80, 200, 1 << 16, 1 << 16)),
+            measure=often(self.chance, 0.5),
+        )
+
+    def _records(self, count: int) -> list[Record]:
+        given = Teller._records(self, count)
+        keyless = self.follower and often(self.chance, 0.1)
+        return [
+            replace(
+                one,
+                key=None if keyless and often(self.chance, 0.5) else one.key,
+                value=None if often(self.chance, 0.2) else one.value,
+            )
+            for one in given
+        ]
+
+
+def compared(kafka: Kafka, told: Story, home: Path, *, begun_by: str = "nobody") -> list[Found]:
+    """Where kseg did not answer, tell or leave what Kafka did; see `lives.compared`."""
+    found = lives.compared(kafka, told, home, begun_by=begun_by)
+    if not _compresses(told):
+        return found
+    theirs, ours = home / "theirs" / "t-0", home / "ours" / "t-0"
+    found = [one for one in found if not one[0].endswith(_SIZES)]
+    their, our = _batches(theirs), _batches(ours)
+    if their != our:
+        row = next(n for n, pair in enumerate(zip_longest(their, our)) if pair[0] != pair[1])
+        found.append((f"batch {row}", their[row : row + 1], our[row : row + 1]))
+    config = LogConfig.from_kafka(told.config)
+    kinds = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.SNAPSHOT)
+    plan = plan_reindex(ours, config=config, kinds=kinds, now_ms=told.now_ms)
+    if told.close == "clean" and plan.files:
+        found.append(("an index does not fit", None, str(plan)))
+    return found
+
+
+#: What is another where compressed bytes are.
+_SIZES = (".log", "index", "segments", "answer to clean", "answer to read", "loaded: segments")
+
+
+def _compresses(told: Story) -> bool:
+    given = (step["data"] for step in told.steps if "data" in step)
+    return any(one.codec for data in given for one in reference.walk(data).batches)
+
+
+def _batches(directory: Path) -> list[object]:
+    """All that the logs say, batch by batch; which file one lies in is a matter of sizes."""
+    said: list[object] = []
+    data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+    for batch in reference.walk(data).batches:
+        fields = {name: value for name, value in asdict(batch).items() if name not in _OWN}
+        said.append((fields, list(reference.records(batch))))
+    return said

@@ -1,0 +1,445 @@
+"""Compaction of one log, planned and applied: what stays, what goes, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kseg
+from kseg.errors import CorruptIndexError, CorruptRecordError, StalePlanError
+from kseg.files import io
+from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
+from kseg.log.cleaner import apply as applying
+from kseg.log.log import Log
+from kseg.log.recovery.backup import Backup
+from tests import reference
+from tests.builders import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, record
+from tests.unit.log.logs import NOW_MS, Clock, marker, open_log
+
+DAY_MS = 86_400_000
+HERE = TopicPartition("t", 0)
+COMPACT = frozenset({"compact"})
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Log]]:
+    """Opens the log of the test; closed in the end."""
+    logs: list[Log] = []
+
+    def opening(**how: Any) -> Log:
+        given = {"cleanup_policy": COMPACT, "min_cleanable_dirty_ratio": 0.0, **how}
+        log = open_log(tmp_path / "t-0", clock, **given)
+        logs.append(log)
+        return log
+
+    yield opening
+    for log in logs:
+        log.close()
+
+
+def keyed(key: bytes | None, value: bytes | None = b"v", *more: bytes, **fields: Any) -> bytes:
+    """A batch of a record, or of one for each of more keys."""
+    given = [record(value, key=one, timestamp=NOW_MS) for one in (key, *more)]
+    return batch(given, **{"leader_epoch": -1, **fields})
+
+
+def fill(log: Log, *batches: bytes, roll: bool = True) -> Log:
+    for data in batches:
+        log.append(data)
+    if roll:
+        log.roll()
+    return log
+
+
+def compact(log: Log, **how: Any) -> kseg.CompactionReport:
+    return kseg.apply_compaction(log, kseg.plan_compaction(log, **how))
+
+
+def kept(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    return [(one.offset, one.key, one.value) for one in log.records()]
+
+
+def batches_of(log: Log) -> list[reference.Batch]:
+    return [one for info in log.segments for one in reference.walk(info.path.read_bytes()).batches]
+
+
+def bases(log: Log) -> list[int]:
+    return [info.base_offset for info in log.segments]
+
+
+def names(log: Log) -> list[str]:
+    return sorted(path.name for path in log.path.iterdir())
+
+
+# What stays
+
+
+@pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
+def test_cln_02_the_last_record_of_each_key_stays(opened: Callable[..., Log], codec: int) -> None:
+    log = opened()
+    for number in range(10):
+        fill(log, keyed(b"%d" % (number % 3), b"%d" % number, b"once", codec=codec), roll=False)
+    log.roll()
+    wanted = reference.compacted(batches_of(log), end_offset=20)
+    plan = kseg.plan_compaction(log)
+    report = kseg.apply_compaction(log, plan)
+    assert kept(log) == wanted
+    assert [row[0] for row in wanted] == [14, 16, 18, 19]
+    assert (report.records, report.kept_records, report.passes) == (20, 4, 1)
+    assert report.bytes_after == plan.kept_bytes == log.segments[0].size
+    assert report.bytes_before == plan.bytes
+    assert read_offset_checkpoint(log.path.parent / "cleaner-offset-checkpoint").offsets == {
+        HERE: 20
+    }
+
+
+def test_cln_25_records_without_a_key_go_and_are_counted(opened: Callable[..., Log]) -> None:
+    log = opened(cleanup_policy=frozenset({"delete"}))
+    fill(log, keyed(None), keyed(b"a"), keyed(None), keyed(b"b"))
+    log.update_config(log.config.with_changes(cleanup_policy=COMPACT))
+    assert compact(log).unkeyed_records == 2
+    assert [row[0] for row in kept(log)] == [1, 3]
+
+
+def test_cln_27_where_everything_is_superseded_the_end_of_the_range_is_seen(
+    opened: Callable[..., Log], clock: Clock
+) -> None:
+    log = fill(opened(delete_retention_ms=0), keyed(b"a"), keyed(b"a", None))
+    compact(log)
+    compact(log, from_start=True)
+    assert kept(log) == []
+    assert [(one.last_offset, one.record_count) for one in batches_of(log)] == [(1, 0)]
+    compact(log, from_start=True)
+    assert log.log_end_offset == 2
+
+
+def test_cln_18_a_tombstone_gets_a_horizon_first_and_goes_at_it(
+    opened: Callable[..., Log], clock: Clock
+) -> None:
+    log = fill(opened(delete_retention_ms=1000), keyed(b"a"), keyed(b"a", None), keyed(b"b"))
+    compact(log)
+    assert kept(log) == [(1, b"a", None), (2, b"b", b"v")]
+    assert batches_of(log)[0].delete_horizon_ms == NOW_MS + 1000
+    clock.ms += 999
+    compact(log, from_start=True)
+    assert kept(log) == [(1, b"a", None), (2, b"b", b"v")]
+    clock.ms += 1
+    compact(log, from_start=True)
+    assert kept(log) == [(2, b"b", b"v")]
+
+
+def sent(key: bytes, sequence: int, producer: int = 9) -> bytes:
+    fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+    return keyed(key, transactional=True, **fields)
+
+
+def test_cln_14_aborted_data_goes_and_its_marker_later(
+    opened: Callable[..., Log], clock: Clock
+) -> None:
+    log = opened(delete_retention_ms=1000)
+    fill(log, sent(b"a", 0), sent(b"b", 1), roll=False)
+    log.append(marker(ABORT), origin=kseg.AppendOrigin.COORDINATOR)
+    fill(log, keyed(b"c"))
+    compact(log)
+    assert [row[0] for row in kept(log)] == [3]
+    left = [(one.base_offset, one.record_count, one.is_control) for one in batches_of(log)]
+    assert left == [(1, 0, False), (2, 1, True), (3, 1, False)]  # the producer's last batch
+    log.append(sent(b"d", 2))
+    log.append(marker(COMMIT), origin=kseg.AppendOrigin.COORDINATOR)
+    fill(log)
+    compact(log)
+    assert [one.base_offset for one in batches_of(log)] == [2, 3, 4, 5]
+    compact(log, from_start=True)
+    clock.ms += 1000
+    compact(log, from_start=True)
+    assert [one.base_offset for one in batches_of(log)] == [3, 4, 5]
+
+
+@pytest.mark.parametrize("map_bytes", [48, 72, 120, 4096])
+def test_cln_22_a_full_map_makes_further_passes_and_leaves_the_same(
+    opened: Callable[..., Log], map_bytes: int
+) -> None:
+    log = opened(segment_bytes=300)
+    for number in range(40):
+        fill(log, keyed(b"%d" % (number * 7 % 11), b"%d" % number), roll=number == 39)
+    wanted = reference.compacted(batches_of(log), end_offset=40)
+    report = compact(log, map_bytes=map_bytes)
+    assert kept(log) == wanted
+    assert (report.passes == 1) is (map_bytes == 4096)
+    assert report.end_offset == 40
+
+
+def test_the_active_segment_and_what_is_behind_the_bounds_stays(
+    opened: Callable[..., Log],
+) -> None:
+    log = opened()
+    fill(log, keyed(b"a"), keyed(b"a"))
+    fill(log, keyed(b"a"), sent(b"x", 0))
+    fill(log, keyed(b"a"), roll=False)
+    plan = kseg.plan_compaction(log, force=True)
+    assert (plan.first_uncleanable_offset, plan.last_stable_offset) == (2, 3)
+    assert [(one.base_offset, one.why) for one in plan.staying] == [
+        (2, "last-stable-offset"),
+        (4, "active"),
+    ]
+    kseg.apply_compaction(log, plan)
+    assert [row[0] for row in kept(log)] == [1, 2, 3, 4]
+
+
+def test_nothing_at_or_above_the_high_watermark_goes(opened: Callable[..., Log]) -> None:
+    log = opened()
+    fill(log, keyed(b"a"), keyed(b"a"))
+    fill(log, keyed(b"a"), keyed(b"a"))
+    log.close()
+    log = opened(high_watermark=3)
+    plan = kseg.plan_compaction(log, force=True)
+    assert (plan.first_uncleanable_offset, plan.staying[0].why) == (2, "high-watermark")
+
+
+# When it is time
+
+
+def test_the_dirty_ratio_is_asked_for_unless_forced(opened: Callable[..., Log]) -> None:
+    log = opened(min_cleanable_dirty_ratio=0.5)
+    fill(log, *(keyed(b"%d" % number) for number in range(9)))
+    compact(log)
+    fill(log, keyed(b"0"))
+    plan = kseg.plan_compaction(log)
+    assert (plan.skipped, plan.is_noop) == ("not-dirty-enough", True)
+    assert plan.dirty_ratio == pytest.approx(0.1)
+    assert kseg.plan_compaction(log, force=True).skipped is None
+    aged = log.config.with_changes(max_compaction_lag_ms=1000)
+    assert kseg.plan_compaction(log, config=aged, now_ms=NOW_MS + 999).skipped is not None
+    assert kseg.plan_compaction(log, config=aged, now_ms=NOW_MS + 1001).skipped is None
+
+
+def test_young_records_are_left_alone_unless_forced(opened: Callable[..., Log]) -> None:
+    log = fill(opened(min_compaction_lag_ms=1000), keyed(b"a"), keyed(b"a"))
+    plan = kseg.plan_compaction(log, now_ms=NOW_MS + 999)
+    assert (plan.skipped, "min-compaction-lag" in plan.why) == ("nothing-dirty", True)
+    assert kseg.plan_compaction(log, now_ms=NOW_MS + 1000).skipped is None
+    assert kseg.plan_compaction(log, now_ms=NOW_MS, force=True).skipped is None
+
+
+def test_what_the_checkpoint_says_is_clean_supersedes_nothing_by_itself(
+    opened: Callable[..., Log],
+) -> None:
+    log = opened()
+    fill(log, keyed(b"a"), keyed(b"a"))
+    fill(log, keyed(b"b"), keyed(b"b"))
+    path = log.path.parent / "cleaner-offset-checkpoint"
+    write_offset_checkpoint(path, {HERE: 2, TopicPartition("u", 1): 7})
+    compact(log)
+    assert [row[0] for row in kept(log)] == [0, 1, 3]
+    assert read_offset_checkpoint(path).offsets == {HERE: 4, TopicPartition("u", 1): 7}
+    assert kseg.plan_compaction(log).skipped == "nothing-dirty"
+    compact(log, from_start=True)
+    assert [row[0] for row in kept(log)] == [1, 3]
+
+
+@pytest.mark.parametrize("outside", [-1, 99])
+def test_clm_03_a_checkpoint_outside_of_the_log_counts_for_nothing(
+    opened: Callable[..., Log], outside: int
+) -> None:
+    log = fill(opened(), keyed(b"a"), keyed(b"a"))
+    write_offset_checkpoint(log.path.parent / "cleaner-offset-checkpoint", {HERE: outside})
+    assert kseg.plan_compaction(log).first_dirty_offset == 0
+
+
+def test_a_log_that_is_not_compacted_is_left_alone(opened: Callable[..., Log]) -> None:
+    log = fill(opened(cleanup_policy=frozenset({"delete"})), keyed(b"a"), keyed(b"a"))
+    plan = kseg.plan_compaction(log, force=True)
+    assert (plan.skipped, plan.is_noop) == ("not-compacted", True)
+    assert kseg.apply_compaction(log, plan).passes == 0
+
+
+def test_a_log_open_for_reading_is_planned_the_same(opened: Callable[..., Log]) -> None:
+    log = fill(opened(), keyed(b"a"), keyed(b"a"), sent(b"b", 0), keyed(b"c"))
+    log.append(marker(COMMIT), origin=kseg.AppendOrigin.COORDINATOR)
+    fill(log)
+    ours = kseg.plan_compaction(log, now_ms=NOW_MS)
+    with Log.open(log.path) as other:
+        theirs = kseg.plan_compaction(other, config=log.config, now_ms=NOW_MS)
+    assert theirs == ours
+
+
+# Files
+
+
+def test_segments_become_one_and_the_snapshots_of_those_that_went_go(
+    opened: Callable[..., Log],
+) -> None:
+    log = opened(segment_bytes=10_000)
+    for number in range(4):
+        fill(log, keyed(b"a", b"%d" % number))
+    assert bases(log) == [0, 1, 2, 3, 4]
+    compact(log)
+    assert bases(log) == [0, 4]
+    stems = {name.partition(".")[0].lstrip("0") for name in names(log) if name[0] == "0"}
+    assert stems == {"", "4"}
+    assert kept(log) == [(3, b"a", b"3")]
+    log.close()
+    assert kseg.plan_reindex(log.path, config=log.config, now_ms=NOW_MS).files == ()
+
+
+def test_a_segment_that_does_not_change_is_not_written(opened: Callable[..., Log]) -> None:
+    log = opened(segment_bytes=80)
+    fill(log, keyed(b"a"))
+    fill(log, keyed(b"b"), keyed(b"c"))
+    plan = kseg.plan_compaction(log)
+    before = {path: path.stat().st_ino for path in log.path.glob("*.log")}
+    assert {one.why for one in plan.staying} == {"unchanged", "active"}
+    assert kseg.apply_compaction(log, plan).segments_before == 0
+    assert {path: path.stat().st_ino for path in log.path.glob("*.log")} == before
+    unmeasured = kseg.plan_compaction(log, from_start=True, measure=False)
+    assert unmeasured.kept_bytes is None
+    assert kseg.apply_compaction(log, unmeasured).segments_before == 0
+    assert not [name for name in names(log) if name.endswith(".cleaned")]
+
+
+def test_time_and_owner_of_the_old_files_stay(opened: Callable[..., Log]) -> None:
+    log = fill(opened(), keyed(b"a"), keyed(b"a"))
+    path = log.segments[0].path
+    os.utime(path, ns=(1, 1_600_000_000_123_456_789))
+    path.chmod(0o640)
+    compact(log)
+    assert path.stat().st_mtime_ns == 1_600_000_000_123_456_789
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_keeper_keeps_what_goes_and_without_one_nothing_is(
+    opened: Callable[..., Log], tmp_path: Path
+) -> None:
+    log = fill(opened(), keyed(b"a"), keyed(b"a"))
+    old = log.segments[0].path.read_bytes()
+    keeper = Backup(tmp_path, tmp_path.parent / "kept", now_ms=NOW_MS)
+    kseg.apply_compaction(log, kseg.plan_compaction(log), keeper=keeper)
+    assert old in {one.kept.read_bytes() for one in keeper.kept if one.path.suffix == ".log"}
+    assert not list(tmp_path.parent.glob(f"{tmp_path.name}.kseg-backup*"))
+
+
+def test_readers_go_on_with_what_they_have(opened: Callable[..., Log]) -> None:
+    log = fill(opened(), keyed(b"a", b"1"), keyed(b"a", b"2"))
+    with log.view.open_segment(log.segments[0]) as segment:
+        compact(log)
+        assert [one.value for one in segment.records()] == [b"1", b"2"]
+    assert [row[2] for row in kept(log)] == [b"2"]
+    log.append(keyed(b"a", b"3"))
+    assert [row[2] for row in kept(log)] == [b"2", b"3"]
+
+
+# What is refused
+
+
+def test_damage_stops_the_log_and_changes_nothing(opened: Callable[..., Log]) -> None:
+    log = opened(segment_bytes=10_000)
+    fill(log, keyed(b"a"), keyed(b"b"))
+    plan = kseg.plan_compaction(fill(log, keyed(b"a"), keyed(b"b")))
+    path = log.segments[1].path
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    before = {one.name: one.read_bytes() for one in log.path.glob("*.log")}
+    for act in (lambda: kseg.plan_compaction(log), lambda: kseg.apply_compaction(log, plan)):
+        with pytest.raises(CorruptRecordError) as caught:
+            act()
+        assert (str(caught.value.path), caught.value.position) == (str(path), 70)
+    assert {one.name: one.read_bytes() for one in log.path.glob("*.log")} == before
+    assert not log.state.failed
+
+
+def test_a_plan_for_another_state_is_refused(opened: Callable[..., Log], tmp_path: Path) -> None:
+    log = fill(opened(), keyed(b"a"), keyed(b"a"))
+    plan = kseg.plan_compaction(log)
+    log.truncate_to(1)
+    with pytest.raises(StalePlanError):
+        kseg.apply_compaction(log, plan)
+
+
+def test_segments_that_go_meanwhile_are_noticed(
+    opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = fill(opened(), keyed(b"a"), keyed(b"a"))
+    plan = kseg.plan_compaction(log)
+    swap = applying.swap_in
+
+    def late(*given: Any) -> int:
+        log.truncate_fully_and_start_at(9)
+        return swap(*given)
+
+    monkeypatch.setattr(applying, "swap_in", late)
+    with pytest.raises(StalePlanError):
+        kseg.apply_compaction(log, plan)
+    assert not [name for name in names(log) if "cleaned" in name or "swap" in name]
+    assert (log.log_end_offset, log.state.failed) == (9, False)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_told(opened: Callable[..., Log]) -> None:
+    log = fill(opened(), keyed(b"a"), keyed(b"a"))
+    plan = kseg.plan_compaction(log)
+    (log.path.parent / "cleaner-offset-checkpoint").write_bytes(b"noise")
+    with pytest.raises(CorruptIndexError):
+        kseg.plan_compaction(log, config=log.config)
+    with pytest.raises(CorruptIndexError):
+        kseg.apply_compaction(log, plan)
+    assert [row[0] for row in kept(log)] == [0, 1]
+
+
+def test_a_disk_that_is_full_leaves_the_log_as_it_was(
+    opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = fill(opened(), keyed(b"a"), keyed(b"a"))
+    plan = kseg.plan_compaction(log)
+    before = names(log)
+    with monkeypatch.context() as patched:
+        patched.setattr(io, "has_room", lambda *_: False)
+        with pytest.raises(OSError, match="no room on the disk") as caught:
+            kseg.apply_compaction(log, plan)
+        assert caught.value.errno == errno.ENOSPC
+    calls = io.Calls()
+
+    def full(fd: int, parts: Any, position: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    replaced = io.Calls(pwritev=full, unlink=calls.unlink)
+    with io.calls_replaced(replaced), pytest.raises(OSError, match="No space"):
+        kseg.apply_compaction(log, plan)
+    assert names(log) == before
+    assert [row[0] for row in kept(log)] == [0, 1]
+    assert not log.state.failed
+    kseg.apply_compaction(log, plan)
+    assert [row[0] for row in kept(log)] == [1]
+
+
+def test_the_group_that_needs_least_room_goes_first_but_no_tombstone_does(
+    opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened(segment_bytes=220, delete_retention_ms=0)
+    fill(log, keyed(b"a", b"x" * 90), keyed(b"b", b"x" * 20))
+    fill(log, keyed(b"a"), keyed(b"c", b"y"))
+    fill(log, keyed(b"c"), keyed(b"d"), keyed(b"b", None))
+    plan = kseg.plan_compaction(log)
+    assert len(plan.groups) > 1
+    order: list[int] = []
+    write = applying._replace
+
+    def noted(state: Any, one: Any, group: Any) -> Any:
+        order.append(group[0].base_offset)
+        return write(state, one, group)
+
+    room = min(group.kept_bytes or 0 for group in plan.groups)
+    monkeypatch.setattr(applying, "_replace", noted)
+    monkeypatch.setattr(io, "has_room", lambda _path, size: size <= room or len(order) > 0)
+    kseg.apply_compaction(log, plan)
+    least = min(plan.groups, key=lambda group: group.kept_bytes or 0)
+    assert order[0] == least.base_offset
