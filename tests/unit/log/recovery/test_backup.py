@@ -166,7 +166,7 @@ def test_a_copy_that_fails_leaves_nothing_half(partition: Path) -> None:
     keeper = aside(partition)
     with (
         io.calls_replaced(refusing("pwritev", errno.ENOSPC)),
-        pytest.raises(OSError, match=r"no room to keep 4 bytes aside.*--no-backup") as full,
+        pytest.raises(OSError, match=r"no room to back up 4 bytes.*--no-backup") as full,
     ):
         keeper.keep_tail(log, 6)
     assert (full.value.errno, full.value.filename) == (errno.ENOSPC, str(log))

@@ -239,7 +239,7 @@ def test_an_opening_that_has_no_room_to_keep_a_torn_end_says_what_mends_the_log(
     torn(disk)
     with disk.full():
         before = disk.holds()
-        with pytest.raises(OSError, match="no room to keep 30000 bytes aside") as refused:
+        with pytest.raises(OSError, match="no room to back up 30000 bytes") as refused:
             disk.open(recover=True)
         assert "kseg recover --apply --no-backup" in str(refused.value)
         assert refused.value.errno == errno.ENOSPC
