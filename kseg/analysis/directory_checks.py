@@ -158,7 +158,7 @@ def check_offset_checkpoint(
 
 
 def _check_names(files: PartitionFiles, found: Findings) -> None:
-    for entry in files.leftovers:
+    for entry in files.temporary_files:
         found.add("leftover", str(entry.path), f"a file in transit: .{entry.name.suffix}")
     for entry in files.orphans:
         found.add("orphan-index", str(entry.path), "there is no log of this base offset")

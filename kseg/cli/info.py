@@ -96,7 +96,7 @@ def _partition(path: Path, faults: list[KsegError]) -> dict[str, Any]:
             "bytes": sum(document["bytes"] for document in documents),
             **total.document(),
             "leader_epochs": _leader_epochs(log, faults),
-            "leftovers": [leftover.path.name for leftover in log.files.leftovers],
+            "leftovers": [each.path.name for each in log.files.temporary_files],
             "segment_files": documents,
         }
 

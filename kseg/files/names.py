@@ -91,7 +91,7 @@ class PartitionFiles:
         leader_epochs: the epoch checkpoint, if there is one.
         metadata: `partition.metadata`, if there is one.
         orphans: indexes without a log.
-        leftovers: transient forms: cleaned, swap, deleted, tmp, part.
+        temporary_files: of interrupted work: cleaned, swap, deleted, tmp, part.
         foreign: names that are none of Kafka's, sub-directories among them.
     """
 
@@ -103,7 +103,7 @@ class PartitionFiles:
     leader_epochs: Path | None = None
     metadata: Path | None = None
     orphans: tuple[NamedFile, ...] = ()
-    leftovers: tuple[NamedFile, ...] = ()
+    temporary_files: tuple[NamedFile, ...] = ()
     foreign: tuple[Path, ...] = ()
 
 
@@ -236,7 +236,7 @@ def sort_partition(
 ) -> PartitionFiles:
     """Sort out what a listing of a partition directory showed, as `list_partition` does."""
     known = list(known)
-    leftovers = [entry for entry in known if entry.name.suffix is not None]
+    temporary = [entry for entry in known if entry.name.suffix is not None]
     current = [entry for entry in known if entry.name.suffix is None]
     alone = {entry.name.kind: entry.path for entry in current}
     segments, orphans, doubles = _group_segments(current)
@@ -250,7 +250,7 @@ def sort_partition(
         leader_epochs=alone.get(FileKind.LEADER_EPOCHS),
         metadata=alone.get(FileKind.PARTITION_METADATA),
         orphans=tuple(orphans),
-        leftovers=tuple(leftovers),
+        temporary_files=tuple(temporary),
         foreign=tuple(sorted([*foreign, *doubles, *misplaced])),
     )
 

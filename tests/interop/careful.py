@@ -40,7 +40,7 @@ def check(before: Logs, plan: RecoveryPlan, directory: Path, kept: Path) -> None
         AssertionError: something is lost, or wrong still.
     """
     after = logs_in(directory)
-    if not any(name.endswith(_REPLACED) for name in plan.leftovers):
+    if not any(name.endswith(_REPLACED) for name in plan.temporary_files):
         segments = {_name_of(name, before): data for name, data in before.items()}
         for name, data in segments.items():
             if not _overflows(name, data):

@@ -5,6 +5,7 @@ Source: Kafka `LogLoader`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryInputs:
-    """What a log is brought into order by.
+    """What a log is loaded by.
 
     Attributes:
         config: of the log.
@@ -123,7 +124,7 @@ class RecoveryPlan:
         log_end_offset: the next one to be given.
         recovery_point: what lies in front of it is on the disk.
         segments: those that are there, and those that go, by base offset.
-        leftovers: names of what interrupted work has left.
+        temporary_files: names of what interrupted work has left.
         actions: what changes, by file.
         truncated_bytes: bytes of log that go, those of whole segments included.
         truncated_at: where the log is cut; None if it is not.
@@ -142,7 +143,7 @@ class RecoveryPlan:
     log_end_offset: int
     recovery_point: int
     segments: tuple[SegmentOutcome, ...]
-    leftovers: tuple[str, ...]
+    temporary_files: tuple[str, ...]
     actions: tuple[Action, ...]
     truncated_bytes: int
     truncated_at: CutPlace | None
@@ -152,6 +153,12 @@ class RecoveryPlan:
     seen: tuple[FileSeen, ...]
     error: KsegError | None = field(default=None, compare=False)
     lost: tuple[Lost, ...] = ()
+
+    @property
+    def leftovers(self) -> tuple[str, ...]:
+        """The former name of `temporary_files`."""
+        warnings.warn("RecoveryPlan.leftovers is temporary_files", DeprecationWarning, stacklevel=2)
+        return self.temporary_files
 
     @property
     def as_broker(self) -> bool:
@@ -220,7 +227,7 @@ class RecoveryPlan:
             "truncated_at": None if self.truncated_at is None else asdict(self.truncated_at),
             "lost": [lost.to_dict() for lost in self.lost],
             "segments": segments,
-            "leftovers": list(self.leftovers),
+            "leftovers": list(self.temporary_files),
             "actions": [asdict(action) for action in self.actions],
             "findings": [asdict(finding) for finding in self.findings],
             "epochs": [list(entry) for entry in self.epochs],

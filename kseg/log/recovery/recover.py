@@ -112,7 +112,7 @@ def _plan_of(loaded: LoadResult) -> RecoveryPlan:
         log_end_offset=-1 if log is None else log.log_end_offset,
         recovery_point=-1 if log is None else log.recovery_point,
         segments=tuple(context.outcomes[base] for base in sorted(context.outcomes)),
-        leftovers=loaded.leftovers,
+        temporary_files=loaded.leftovers,
         actions=() if failed else context.overlay.changes(),
         truncated_bytes=0 if failed else context.cut_bytes,
         truncated_at=None if failed else context.cut,

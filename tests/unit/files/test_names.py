@@ -213,7 +213,7 @@ def test_one_listing_sorts_a_partition_out(tmp_path: Path) -> None:
     )
     assert [s.name.base_offset for s in listed.snapshots] == [9, 100]
     assert [o.path.name for o in listed.orphans] == ["00000000000000000200.index"]
-    assert [o.name.suffix for o in listed.leftovers] == ["deleted", "tmp"]
+    assert [o.name.suffix for o in listed.temporary_files] == ["deleted", "tmp"]
     assert listed.leader_epochs == directory / "leader-epoch-checkpoint"
     assert listed.metadata == directory / "partition.metadata"
     assert [p.name for p in listed.foreign] == ["00000000000000000300.log", "abc.log", "notes.txt"]

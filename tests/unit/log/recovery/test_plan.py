@@ -68,7 +68,7 @@ def test_a_log_that_was_closed_in_good_order_needs_nothing(partition: Path) -> N
     for as_broker in (False, True):
         made = plan(partition, as_broker=as_broker)
         assert made.is_noop
-        assert made.findings == made.leftovers == ()
+        assert made.findings == made.temporary_files == ()
         assert (made.log_start_offset, made.log_end_offset, made.recovery_point) == (0, 25, 25)
         assert [segment.base_offset for segment in made.segments][:3] == [0, 3, 6]
         assert not any(segment.walked for segment in made.segments)
