@@ -102,6 +102,8 @@ _HOMES: Final = {
     "kseg.log.retain": ("apply_retention", "plan_retention"),
     "kseg.log.scan": ("Scan", "scan"),
     "kseg.log.segment.reader": ("Segment",),
+    "kseg.log.settings.broker_names": ("SettingValue",),
+    "kseg.log.settings.joined": ("PartitionSettings", "Settings", "settings"),
     "kseg.log.truncate": ("TruncationReport", "apply_truncation", "plan_truncation"),
     "kseg.log.validate.append": ("validate_append", "validate_replica"),
     "kseg.log.validate.kafka_0_10": ("validate_append_010",),

@@ -3,6 +3,7 @@ from typing import Final
 
 from kseg import analysis as analysis
 from kseg import arrow as arrow
+from kseg import internal as internal
 from kseg import spark as spark
 from kseg.constants import Compression as Compression
 from kseg.constants import ControlType as ControlType
@@ -95,6 +96,10 @@ from kseg.log.retain import plan_retention as plan_retention
 from kseg.log.scan import Scan as Scan
 from kseg.log.scan import scan as scan
 from kseg.log.segment.reader import Segment as Segment
+from kseg.log.settings.broker_names import SettingValue as SettingValue
+from kseg.log.settings.joined import PartitionSettings as PartitionSettings
+from kseg.log.settings.joined import Settings as Settings
+from kseg.log.settings.joined import settings as settings
 from kseg.log.truncate import TruncationReport as TruncationReport
 from kseg.log.truncate import apply_truncation as apply_truncation
 from kseg.log.truncate import plan_truncation as plan_truncation

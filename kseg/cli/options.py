@@ -153,13 +153,21 @@ def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfi
     Raises:
         UsageError: a name is not known, or a value is out of its range.
     """
-    plain = {each.name: each.value for each in settings if each.topic is None}
-    named = () if topic is None else settings
-    own = {each.name: each.value for each in named if each.topic == topic}
+    plain, own = by_topic(settings)
     try:
-        return LogConfig.from_kafka(plain, of_topic=own)
+        return LogConfig.from_kafka(plain, of_topic=own.get(topic or "", {}))
     except ValueError as error:
         raise click.UsageError(f"--config: {error}.") from None
+
+
+def by_topic(settings: Sequence[Setting]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Those for every topic, and those of each topic that has any; the last of a name counts."""
+    plain: dict[str, str] = {}
+    own: dict[str, dict[str, str]] = {}
+    for each in settings:
+        found = plain if each.topic is None else own.setdefault(each.topic, {})
+        found[each.name] = each.value
+    return plain, own
 
 
 def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) -> None:
@@ -407,6 +415,23 @@ def config_options(function: _F) -> _F:
         multiple=True,
         help="A topic setting in Kafka's spelling, such as retention.ms=86400000; with TOPIC: for"
         " that topic alone, which goes before the others. Repeatable.",
+    )(function)
+
+
+def broker_options(function: _F) -> _F:
+    """`--broker-config` and `--metadata-dir`, for `kseg.settings`."""
+    function = click.option(
+        "--metadata-dir",
+        metavar="DIR",
+        type=click.Path(path_type=str),
+        help="The data directory with __cluster_metadata-0, if it is another one.",
+    )(function)
+    return click.option(
+        "--broker-config",
+        metavar="FILE",
+        type=click.Path(path_type=str),
+        help="The broker's server.properties: goes before --config NAME=VALUE, behind what the"
+        " cluster has. Only its settings of topics are read.",
     )(function)
 
 

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kseg import RetentionPlan
+import kseg
+from kseg import KsegError, PartitionSettings, RetentionPlan
 from kseg.cli import changing, output
 from kseg.cli.changing import Action, Change
+from kseg.cli.escapes import printable
+from kseg.cli.failures import complain
 from kseg.cli.options import (
     Selection,
     Setting,
+    broker_options,
+    by_topic,
     check_settings,
     clock_of,
     config_of,
@@ -32,10 +37,10 @@ from kseg.log.log import Log
 from kseg.log.recovery import Backup
 from kseg.log.retain import LOG_START, SIZE, RetiredSegment, apply_retention, plan_retention
 from kseg.log.sub_directories import EntryKind, entry_of
-from kseg.log.topic_policy import RetentionRules, known_topics, retention_rules
 
 if TYPE_CHECKING:
     from kseg.log.reader import HighWatermark
+    from kseg.log.topic_policy import RetentionRules
 
 
 @click.command()
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 @selection_options
 @changing.change_options
 @config_options
+@broker_options
 @click.option(
     "--high-watermark",
     type=click.Choice(["end"]),
@@ -55,6 +61,8 @@ def retain(
     partitions: tuple[tuple[int, int], ...],
     settings: tuple[Setting, ...],
     now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
     high_watermark: Literal["end"] | None,
     as_json: bool,
     **how: Any,
@@ -62,17 +70,23 @@ def retain(
     """Show which segments of DIR are too old, too many, or before the log's start.
 
     DIR is a partition directory, or a data directory with all its partitions. The settings
-    retention.ms, retention.bytes and cleanup.policy decide; they are Kafka's defaults unless you
-    give them with --config.
+    retention.ms, retention.bytes and cleanup.policy decide. Each comes from the first of these that
+    has it: --config TOPIC:NAME=VALUE; the topic's own configuration in the metadata log
+    (__cluster_metadata-0); the broker's dynamic configuration, then the cluster's; --broker-config;
+    --config NAME=VALUE.
 
-    A broker's data directory (one with meta.properties) does not hold its topics' settings, so
-    there are no defaults: a topic without a policy and a limit stays as it is. A limit for one
-    topic (--config TOPIC:retention.ms=MS), or for a DIR that is one partition, implies the policy
-    delete. Nothing at or above the high watermark of replication-offset-checkpoint goes.
+    A broker's data directory (one with meta.properties) gets no defaults: a topic without a policy
+    and a limit stays as it is. A limit for one topic (--config TOPIC:retention.ms=MS), or for a DIR
+    that is one partition, implies the policy delete. Nothing at or above the high watermark of
+    replication-offset-checkpoint goes. Elsewhere Kafka's defaults count.
+
+    Directories whose topic was removed, or made again with another id, stay as they are, and so do
+    topics with remote.storage.enable=true and settings that kseg does not understand. Directories
+    of ZooKeeper's era have no metadata log: there only --config decides.
 
     Kafka's internal topics, and those in cleaner-offset-checkpoint, keep the policy that Kafka gave
-    them; only --config TOPIC:NAME=VALUE changes that. The log of KRaft always stays. Deletes
-    nothing without --apply.
+    them; only their own configuration and --config TOPIC:NAME=VALUE change that. The log of KRaft
+    always stays. Deletes nothing without --apply.
     """
     change = changing.change_of(**how)
     found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
@@ -81,10 +95,19 @@ def retain(
     chosen = [each for each in found if _has_retention(each.path)] if len(found) > 1 else found
     of_one_log = known_path(directory).kind is PathKind.PARTITION
     run = _Run(change, clock_of(now_ms), high_watermark)
-    homes = {home: known_topics(home) for home in {each.path.resolve().parent for each in chosen}}
+    for topic in {each.topic for each in found}:
+        config_of(settings, topic)
+    plain, own = by_topic(settings)
+    known = kseg.settings(
+        sorted({each.path.resolve().parent for each in found}),
+        metadata_directory=metadata_dir,
+        broker_config=broker_config,
+        config=plain,
+        topic_config=own,
+    )
+    run.findings.extend(known.findings)
     for each in chosen:
-        known, config = homes[each.path.resolve().parent], config_of(settings, each.topic)
-        run.look(each, retention_rules(known, each.topic, config, of_one_log=of_one_log))
+        run.look(each, known.of(each.path), of_one_log=of_one_log)
     if not change.is_plan:
         run.change_all()
     return run.report(directory, as_json=as_json)
@@ -108,6 +131,8 @@ class _Run:
         self.clock = clock
         self.high_watermark = high_watermark
         self.now_ms = clock()
+        self.settings: dict[Partition, PartitionSettings] = {}
+        self.findings: list[KsegError] = []
         self.rules: dict[Partition, RetentionRules] = {}
         self.plans: dict[Partition, RetentionPlan] = {}
         #: Where each is changed: as it was given, or its copy.
@@ -115,9 +140,11 @@ class _Run:
         self.kept: dict[Path, Backup | None] = {}
         self.freed_bytes = 0
 
-    def look(self, partition: Partition, rules: RetentionRules) -> None:
+    def look(self, partition: Partition, settings: PartitionSettings, *, of_one_log: bool) -> None:
         """Plan, and change nothing."""
-        self.rules[partition] = rules
+        rules = settings.retention_rules(of_one_log=of_one_log)
+        self.settings[partition], self.rules[partition] = settings, rules
+        self.findings.extend(settings.findings)
         with Log.open(partition.path) as log:
             self.plans[partition] = plan_retention(
                 log,
@@ -197,6 +224,7 @@ class _Run:
             freed_bytes=self.freed_bytes,
             as_json=as_json,
             deleted_bytes=sum(plan.deleted_bytes for plan in plans),
+            findings=[str(each) for each in self.findings],
             partitions=[
                 {
                     "path": str(partition.path),
@@ -212,13 +240,20 @@ class _Run:
                     "held_bytes": plan.held_bytes,
                     "skipped": plan.skipped,
                     "why": plan.why or None,
+                    "settings": self.settings[partition].to_json(),
+                    "notes": list(self.settings[partition].notes),
                 }
                 for partition, plan in self.plans.items()
             ],
         )
 
     def _say_what_stays(self) -> None:
-        """Print which topics stay as they are, and what the high watermark holds back."""
+        """What is left alone, topic by topic, and what the high watermark holds; what is odd."""
+        for finding in self.findings:
+            complain(f"kseg: {printable(str(finding))}")
+        said = {(each.topic, note) for each in self.plans for note in self.settings[each].notes}
+        for topic, note in sorted(said, key=str):
+            output.write_line(f"{topic}: {note}")
         left = Counter(
             (each.topic or each.path.name, plan.why)
             for each, plan in self.plans.items()

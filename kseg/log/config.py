@@ -302,6 +302,16 @@ _DEFAULTS: Final = {each.name: each.default for each in fields(LogConfig) if eac
 #: Kafka's name -> field.
 _FIELDS: Final = {name.replace("_", "."): name for name in _DEFAULTS if name != _FORMAT}
 
+#: Kafka's names of the settings that a topic has by them.
+TOPIC_SETTINGS: Final = frozenset(
+    name for name, attribute in _FIELDS.items() if attribute not in _OF_BROKERS
+)
+
+
+def default_settings() -> dict[str, str]:
+    """Kafka's default of each setting of a topic, as Kafka spells it."""
+    return {name: _spelt(_DEFAULTS[_FIELDS[name]]) for name in sorted(TOPIC_SETTINGS)}
+
 
 def _check_range(name: str, value: object, least: int, greatest: int) -> None:
     kinds = (int, float) if name == _RATIO else (int,)

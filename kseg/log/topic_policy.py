@@ -34,6 +34,14 @@ POLICY_UNKNOWN: Final = "policy-unknown"
 KRAFT: Final = "cluster-metadata"
 #: Why compaction does.
 NOT_COMPACTED: Final = "not-compacted"
+#: The directory is not that of the topic of its name, by their ids.
+STRAY: Final = "stray"
+#: Its records are kept in a remote store too: what was uploaded is not known here.
+REMOTE: Final = "remote-storage"
+#: A setting that is not understood.
+INVALID: Final = "invalid-setting"
+#: Where nothing goes at all, not even what lies in front of the log's start.
+UNTOUCHED: Final = frozenset({KRAFT, STRAY, REMOTE, INVALID})
 
 _COMPACTED: Final = frozenset({COMPACT})
 _DELETED: Final = frozenset({DELETE})
@@ -70,8 +78,8 @@ class RetentionRules:
 
     Attributes:
         config: its cleanup policy and limits count.
-        skipped: POLICY_UNKNOWN where nothing goes by time or size, since nobody knows; KRAFT where
-            nothing goes at all; None else.
+        skipped: POLICY_UNKNOWN where nothing goes by time or size, since nobody knows; one of
+            UNTOUCHED where nothing goes at all; None else.
         why: what is known, in words; nothing where the settings were given.
     """
 
@@ -111,8 +119,8 @@ def retention_rules(
             the policy "delete". So it does for a topic by its name.
     """
     if topic == CLUSTER_METADATA:
-        return RetentionRules(config.with_changes(**_NOTHING), KRAFT, "the log of KRaft")
-    policy, why = _known_policy(known, topic)
+        return left_alone(config, KRAFT, "the log of KRaft")
+    policy, why = known_policy(known, topic)
     if not why and not known.of_broker:
         return RetentionRules(config)
     own = config.named_for_topic
@@ -132,6 +140,11 @@ def retention_rules(
     return RetentionRules(config.with_changes(**(_NOTHING | values)), why=why)
 
 
+def left_alone(config: LogConfig, skipped: str, why: str) -> RetentionRules:
+    """What retention goes by in a log from which nothing goes by time or size."""
+    return RetentionRules(config.with_changes(**_NOTHING), skipped, why)
+
+
 def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -> RetentionRules:
     """Find what compaction goes by.
 
@@ -142,7 +155,7 @@ def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -
     """
     if topic == CLUSTER_METADATA:
         return RetentionRules(config, KRAFT, "the log of KRaft")
-    policy, why = _known_policy(known, topic)
+    policy, why = known_policy(known, topic)
     named = config.named if policy is None else config.named_for_topic
     if _POLICY in named or not (why or known.of_broker):
         policy, why = config.cleanup_policy, ""
@@ -156,8 +169,8 @@ def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -
     return RetentionRules(settings, NOT_COMPACTED, why or "its cleanup.policy is not compact")
 
 
-def _known_policy(known: KnownTopics, topic: str | None) -> tuple[frozenset[str] | None, str]:
-    """What is known of a topic whatever the settings, and whence; nothing for nothing."""
+def known_policy(known: KnownTopics, topic: str | None) -> tuple[frozenset[str] | None, str]:
+    """What is known of a topic whatever the settings, and why; nothing for nothing."""
     policy = _INTERNAL.get(topic or "")
     if policy is not None:
         how = "compacted" if policy == _COMPACTED else "deleted by no time and no size"
@@ -181,16 +194,22 @@ def _what_to_name(topic: str | None, missing: Literal["policy", "limit", "both"]
 
 
 def _unknown(config: LogConfig, why: str) -> RetentionRules:
-    return RetentionRules(config.with_changes(**_NOTHING), POLICY_UNKNOWN, why)
+    return left_alone(config, POLICY_UNKNOWN, why)
 
 
 __all__ = [
+    "INVALID",
     "KRAFT",
     "NOT_COMPACTED",
     "POLICY_UNKNOWN",
+    "REMOTE",
+    "STRAY",
+    "UNTOUCHED",
     "KnownTopics",
     "RetentionRules",
     "compaction_rules",
+    "known_policy",
     "known_topics",
+    "left_alone",
     "retention_rules",
 ]

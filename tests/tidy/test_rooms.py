@@ -25,6 +25,7 @@ FLOORS = (
     ("disk_room",),
     ("reader",),
     ("producers",),
+    ("settings",),
     ("segment",),
     ("copy", "topic_policy", "sub_directories", "data_directory", "pending_deletes"),
     ("clock", "config", "epochs", "locations"),

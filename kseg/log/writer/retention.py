@@ -40,7 +40,7 @@ from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from
 from kseg.log.segment.writer import Latest
 from kseg.log.sub_directories import entry_of
-from kseg.log.topic_policy import KRAFT, RetentionRules, known_topics, retention_rules
+from kseg.log.topic_policy import UNTOUCHED, RetentionRules, known_topics, retention_rules
 from kseg.log.writer import flush, room
 from kseg.log.writer.segment_deletion import delete_segments
 from kseg.log.writer.truncate import increment_log_start
@@ -283,7 +283,7 @@ def _plan(
 ) -> RetentionPlan:
     retired: tuple[RetiredSegment, ...] = ()
     held: tuple[RetiredSegment, ...] = ()
-    if rules.skipped != KRAFT:
+    if rules.skipped not in UNTOUCHED:
         chosen = partial(
             choose,
             segments,

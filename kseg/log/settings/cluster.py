@@ -1,0 +1,220 @@
+"""What the records of `__cluster_metadata` come to: topics, configurations and features.
+
+Records between a BeginTransactionRecord and its end are applied with an EndTransactionRecord; those
+of a transaction that was aborted, or has no end, are not.
+
+What cannot be understood makes a finding. If it may bear on a topic or a configuration, the image
+is no longer `trusted`, and nothing is to be decided on it.
+
+Source: Kafka `MetadataBatchLoader`, `TopicsDelta`, `ConfigurationsDelta`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from kseg.errors import InvalidRecordError, KsegError, UnsupportedFormatError, at_path
+from kseg.internal import InternalRecord, InternalTopic, decode
+
+#: `ConfigRecord.resourceType`.
+TOPIC: Final = 2
+BROKER: Final = 4
+
+POLICY: Final = "cleanup.policy"
+_LIMITS: Final = ("retention.ms", "retention.bytes")
+#: By these segments go: none has a default that is taken for granted.
+DELETING: Final = frozenset({POLICY, *_LIMITS})
+#: What a broker calls them.
+_LEVELS: Final = {"log." + name: name for name in DELETING}
+
+_BEGIN: Final = "BEGIN_TRANSACTION_RECORD"
+_END: Final = "END_TRANSACTION_RECORD"
+_ABORT: Final = "ABORT_TRANSACTION_RECORD"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record lies: its file, its batch's position there, its offset."""
+
+    path: str
+    position: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change towards deletion in records that no snapshot has yet.
+
+    Attributes:
+        resource: the kind and the name of what is configured: a topic, or a broker.
+        name: of the setting.
+        before, after: its value; None for none.
+        offset: of the record.
+    """
+
+    resource: tuple[int, str]
+    name: str
+    before: str | None
+    after: str | None
+    offset: int
+
+    @property
+    def text(self) -> str:
+        """The change in words."""
+        return (
+            f"{self.name} was changed from {self.before or 'nothing'} to {self.after or 'nothing'}"
+            f" at offset {self.offset} of the metadata log, which may not be committed"
+        )
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Topics and configurations, as far as the records went that were applied.
+
+    Attributes:
+        topics: names by id.
+        ids: ids by name.
+        configs: settings by the kind and the name of what they are for; "" for all brokers.
+        features: levels by name.
+        changes: towards deletion, in records behind `snapshot_end`.
+        findings: what could not be understood.
+        trusted: whether all that bears on topics and configurations was.
+        snapshot_end: the offset at which the snapshot ends that the records began with.
+    """
+
+    topics: dict[UUID, str] = field(default_factory=dict)
+    ids: dict[str, UUID] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    findings: list[KsegError] = field(default_factory=list)
+    trusted: bool = True
+    snapshot_end: int = 0
+    #: The batch in which a topic was made, by its name: its first settings are no change.
+    _made: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: Records of the transaction under way; None outside of one.
+    _pending: list[tuple[InternalRecord, Place]] | None = None
+
+    def doubt(self, error: KsegError) -> None:
+        """Keep a finding, because of which nothing is to be decided."""
+        self.findings.append(error)
+        self.trusted = False
+
+    def add(self, value: bytes | None, place: Place) -> None:
+        """Apply a record of the metadata log, or keep it until its transaction ends."""
+        try:
+            record = decode(InternalTopic.METADATA, None, value)
+        except InvalidRecordError as error:
+            said = InvalidRecordError(error.reason, position=place.position, offset=place.offset)
+            self.doubt(at_path(said, place.path))
+            return
+        if record.reason is not None:
+            self._note_unknown(record, place)
+        elif record.name in (_BEGIN, _END, _ABORT):
+            self._turn(record, place)
+        elif self._pending is not None:
+            self._pending.append((record, place))
+        else:
+            self._apply(record, place)
+
+    def _note_unknown(self, record: InternalRecord, place: Place) -> None:
+        """A type or version that is not known; other known types bear on nothing here."""
+        error = UnsupportedFormatError(
+            str(record.reason), path=place.path, position=place.position, offset=place.offset
+        )
+        if record.name is None or record.name in (*_APPLIED, _BEGIN, _END, _ABORT):
+            self.doubt(error)
+        else:
+            self.findings.append(error)
+
+    def _turn(self, record: InternalRecord, place: Place) -> None:
+        """Begin or end a transaction."""
+        pending, self._pending = self._pending, None
+        if (record.name == _BEGIN) is not (pending is None):
+            reason = f"{record.name} {'inside' if pending is not None else 'outside'} a transaction"
+            self.doubt(InvalidRecordError(reason, path=place.path, offset=place.offset))
+        if record.name == _BEGIN:
+            self._pending = []
+        elif record.name == _END:
+            for each, its_place in pending or ():
+                self._apply(each, its_place)
+
+    def _apply(self, record: InternalRecord, place: Place) -> None:
+        applied = _APPLIED.get(record.name or "")
+        if applied is not None:
+            assert isinstance(record.value, dict)
+            applied(self, record.value, place)
+
+    # ---- types of records ------------------------------------------------------------------------
+
+    def _add_topic(self, value: dict[str, Any], place: Place) -> None:
+        name: str = value["name"]
+        self._forget(self.ids.get(name))
+        self.topics[value["topicId"]] = name
+        self.ids[name] = value["topicId"]
+        self._made[name] = (place.path, place.position)
+
+    def _remove_topic(self, value: dict[str, Any], place: Place) -> None:
+        self._forget(value["topicId"])
+
+    def _forget(self, topic_id: UUID | None) -> None:
+        name = None if topic_id is None else self.topics.pop(topic_id, None)
+        if name is not None:
+            self.ids.pop(name, None)
+            self.configs.pop((TOPIC, name), None)
+            self._made.pop(name, None)
+
+    def _configure(self, value: dict[str, Any], place: Place) -> None:
+        resource = (value["resourceType"], value["resourceName"])
+        if resource[0] not in (TOPIC, BROKER):
+            return
+        found = self.configs.setdefault(resource, {})
+        name, after = value["name"], value["value"]
+        before = found.get(name)
+        self._note_change(Change(resource, name, before, after, place.offset), place)
+        if after is None:
+            found.pop(name, None)
+        else:
+            found[name] = after
+
+    def _note_change(self, change: Change, place: Place) -> None:
+        kind, resource = change.resource
+        is_first = kind == TOPIC and self._made.get(resource) == (place.path, place.position)
+        if place.offset >= self.snapshot_end and not is_first and _deletes_more(change):
+            self.changes.append(change)
+
+    def _set_feature(self, value: dict[str, Any], place: Place) -> None:
+        self.features[value["name"]] = value["featureLevel"]
+
+
+_APPLIED: Final[dict[str, Callable[[Cluster, dict[str, Any], Place], None]]] = {
+    "TOPIC_RECORD": Cluster._add_topic,
+    "REMOVE_TOPIC_RECORD": Cluster._remove_topic,
+    "CONFIG_RECORD": Cluster._configure,
+    "FEATURE_LEVEL_RECORD": Cluster._set_feature,
+}
+
+
+def _deletes_more(change: Change) -> bool:
+    """Whether more may be deleted after a change than before it; of what is no number, too."""
+    name = _LEVELS.get(change.name, change.name)
+    if name == POLICY:
+        deletes = (each is None or "delete" in each for each in (change.before, change.after))
+        return list(deletes) == [False, True]
+    if name not in _LIMITS or change.after is None:
+        # A limit that is taken away leaves the broker's, which may be lower.
+        return name in _LIMITS and change.before is not None
+    after, before = _limit(change.after), _limit(change.before)
+    return after is not None and (before is None or after < before)
+
+
+def _limit(text: str | None) -> int | None:
+    """A limit as a number; None where nothing is limited."""
+    try:
+        number = -1 if text is None else int(text)
+    except ValueError:
+        number = 0
+    return number if number >= 0 else None

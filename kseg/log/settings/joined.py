@@ -1,0 +1,434 @@
+"""The settings of partitions: each from the strongest source that has it, with that source.
+
+The order of the sources stands in the guide of this room.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from uuid import UUID
+
+from kseg.errors import CorruptIndexError, KsegError, NotALogError
+from kseg.files import io, metadata
+from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
+from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
+from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.settings.broker_names import BROKER_NAMES, SettingValue, topic_settings
+from kseg.log.settings.cluster import BROKER, DELETING, POLICY, TOPIC, Cluster
+from kseg.log.settings.metadata_log import read_cluster
+from kseg.log.topic_policy import (
+    INVALID,
+    POLICY_UNKNOWN,
+    REMOTE,
+    STRAY,
+    KnownTopics,
+    RetentionRules,
+    known_policy,
+    known_topics,
+    left_alone,
+    retention_rules,
+)
+
+#: Where a setting comes from, the strongest first; `kafka` is what is known of the topic anyway.
+GIVEN_FOR_TOPIC: Final = "config-topic"
+FROM_TOPIC: Final = "topic"
+FROM_KAFKA: Final = "kafka"
+FROM_BROKER: Final = "broker"
+FROM_CLUSTER: Final = "cluster"
+FROM_FILE: Final = "broker-config"
+GIVEN: Final = "config"
+DEFAULT: Final = "default"
+
+_REMOTE_STORAGE: Final = "remote.storage.enable"
+#: Goes before `segment.bytes`, for tests of Kafka 4.2 and later.
+_INTERNAL_BYTES: Final = "internal.segment.bytes"
+_SEGMENT_BYTES: Final = "segment.bytes"
+#: All that is read of a topic's configuration.
+_READ: Final = TOPIC_SETTINGS | {_REMOTE_STORAGE, _INTERNAL_BYTES}
+_LIMITS: Final = DELETING - {POLICY}
+_PROPERTIES_BYTES_MAX: Final = 2**24
+_NO_LOG: Final = (
+    "no __cluster_metadata-0 is here: ZooKeeper has the settings of topics, or another directory"
+)
+
+Values = dict[str, SettingValue]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """The settings of one partition.
+
+    Attributes:
+        path: its directory.
+        topic: by the name of the directory; None for another name.
+        topic_id: of the topic that it belongs to; None where that is not known.
+        values: every setting that is known, by Kafka's name, with its source. Without one there is
+            no word of the settings by which segments are deleted.
+        config: the same as a configuration; what is not known has Kafka's default in it, and is
+            not among its `named`.
+        skipped: why nothing is to be deleted here, in a word of `topic_policy`; None else.
+        why: that in words.
+        notes: changes towards deletion that may not be committed, in words.
+        findings: values, records and files that could not be understood.
+    """
+
+    path: Path
+    topic: str | None
+    topic_id: UUID | None
+    values: Mapping[str, SettingValue]
+    config: LogConfig
+    skipped: str | None
+    why: str
+    notes: tuple[str, ...]
+    findings: tuple[KsegError, ...]
+    _known: KnownTopics = field(default_factory=KnownTopics, repr=False)
+
+    def retention_rules(self, *, of_one_log: bool = False) -> RetentionRules:
+        """What retention goes by here.
+
+        Args:
+            of_one_log: what was given for all topics was given for this log alone, so that a limit
+                among it names the policy "delete".
+        """
+        if self.topic != CLUSTER_METADATA and self.skipped not in (None, POLICY_UNKNOWN):
+            assert self.skipped is not None
+            return left_alone(self.config, self.skipped, self.why)
+        given = any(self.values[each].source == GIVEN for each in _LIMITS & self.values.keys())
+        rules = retention_rules(
+            self._known, self.topic, self.config, of_one_log=of_one_log and given
+        )
+        if rules.skipped == POLICY_UNKNOWN and self.why:
+            return left_alone(self.config, POLICY_UNKNOWN, f"{rules.why}; {self.why}")
+        return rules
+
+    def to_json(self) -> dict[str, dict[str, str]]:
+        """Each setting by its name: value and source."""
+        return {name: each._asdict() for name, each in sorted(self.values.items())}
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """What one data directory says beside its partitions."""
+
+    known: KnownTopics
+    cluster: Cluster | None
+    node_id: int | None
+    why: str = ""
+
+
+class Settings:
+    """The settings of the partitions of some data directories, as `settings` has found them.
+
+    Attributes:
+        cluster: what the metadata log says; None where there is none.
+        findings: what could not be understood in it, or beside the partitions.
+    """
+
+    def __init__(
+        self,
+        homes: Mapping[Path, _Home],
+        properties: Mapping[str, str],
+        given: Mapping[str, str],
+        given_for_topics: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        """Hold what was read; use `settings` instead."""
+        self._homes: Final = homes
+        self._properties: Final = properties
+        self._given: Final = given
+        self._given_for_topics: Final = given_for_topics
+        self.cluster: Final = next((each.cluster for each in homes.values() if each.cluster), None)
+        self.findings: Final = tuple(self.cluster.findings) if self.cluster else ()
+
+    def __iter__(self) -> Iterator[PartitionSettings]:
+        """Those of every partition, in the order of the directories."""
+        for home in self._homes:
+            for each in list_data_directory(home).partitions:
+                yield self.of(each.path)
+
+    def of(self, path: str | PathLike[str]) -> PartitionSettings:
+        """Those of one partition.
+
+        Args:
+            path: its directory, in one of the data directories.
+
+        Raises:
+            ValueError: it is in another, or what was given is no setting.
+            OSError: its `partition.metadata` cannot be read.
+        """
+        place = Path(path)
+        home = self._homes.get(place.resolve().parent)
+        if home is None:
+            raise ValueError(f"{place} is in none of the data directories")
+        return _Joined(place, home, self).result()
+
+    def given_to(self, topic: str | None) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """What was given for a topic, and for all."""
+        return self._given_for_topics.get(topic or "", {}), self._given
+
+    def broker_values(self, cluster: Cluster | None, node_id: int | None) -> Values:
+        """What a broker's own configuration says of the settings of topics."""
+        joined = {name: SettingValue(text, FROM_FILE) for name, text in self._properties.items()}
+        if cluster is not None and cluster.trusted:
+            for resource, source in (("", FROM_CLUSTER), (str(node_id), FROM_BROKER)):
+                found = cluster.configs.get((BROKER, resource), {})
+                joined |= {name: SettingValue(text, source) for name, text in found.items()}
+        return topic_settings(joined)
+
+
+def settings(
+    data_directories: str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    metadata_directory: str | PathLike[str] | None = None,
+    broker_config: str | PathLike[str] | None = None,
+    config: Mapping[str, str] | None = None,
+    topic_config: Mapping[str, Mapping[str, str]] | None = None,
+) -> Settings:
+    """Read the settings of partitions from where a broker has them.
+
+    Args:
+        data_directories: of one broker, or one of them.
+        metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
+        broker_config: the broker's `server.properties`; what is not of topics is not kept.
+        config: settings for every topic, weaker than what the broker has.
+        topic_config: settings by topic, stronger than that.
+
+    Returns:
+        The settings; what could not be understood is among `Settings.findings`.
+
+    Raises:
+        ValueError: two of the directories have a metadata log, or `broker_config` is malformed.
+        OSError: a file cannot be read.
+
+    Example:
+        >>> known = settings(".", topic_config={"orders": {"retention.ms": "1000"}})
+        >>> known.of("orders-0").values["retention.ms"]
+        SettingValue(value='1000', source='config-topic')
+    """
+    if isinstance(data_directories, str | PathLike):
+        data_directories = (data_directories,)
+    places = [Path(each).resolve() for each in data_directories]
+    origin = _metadata_home(places, metadata_directory)
+    cluster = None if origin is None else read_cluster(origin / f"{CLUSTER_METADATA}-0")
+    homes = {each: _home_of(each, origin, cluster) for each in places}
+    properties = {} if broker_config is None else _read_properties(broker_config)
+    return Settings(homes, properties, config or {}, topic_config or {})
+
+
+def _metadata_home(places: Sequence[Path], given: str | PathLike[str] | None) -> Path | None:
+    """The data directory that has the metadata log; None where none has."""
+    if given is not None:
+        place = Path(given).resolve()
+        return place.parent if place.name == f"{CLUSTER_METADATA}-0" else place
+    found = [each for each in places if os.path.isdir(each / f"{CLUSTER_METADATA}-0")]
+    if len(found) > 1:
+        raise ValueError(f"{found[0]} and {found[1]} have a metadata log each; name one of them")
+    return found[0] if found else None
+
+
+def _home_of(place: Path, origin: Path | None, cluster: Cluster | None) -> _Home:
+    known, meta = known_topics(place), _meta_of(place)
+    node_id = None if meta is None else meta.node_id
+    if origin is None or cluster is None:
+        return _Home(known, None, node_id, _NO_LOG if known.of_broker else "")
+    other = _meta_of(origin)
+    if meta is not None and other is not None and meta.cluster_id != other.cluster_id:
+        return _Home(known, None, node_id, "the metadata log is that of another cluster")
+    return _Home(known, cluster, node_id)
+
+
+def _meta_of(place: Path) -> metadata.MetaProperties | None:
+    with suppress(FileNotFoundError, CorruptIndexError):
+        return metadata.read_meta_properties(place / FileKind.META_PROPERTIES.value)
+    return None
+
+
+def _read_properties(path: str | PathLike[str]) -> dict[str, str]:
+    """What a `server.properties` says of the settings of topics, and nothing else of it."""
+    text = io.read_file(path, bytes_max=_PROPERTIES_BYTES_MAX).decode("latin-1")
+    found = metadata.parse_properties(text)
+    return {name: text for name, text in found.items() if name in BROKER_NAMES}
+
+
+class _Joined:
+    """The sources of one partition, joined."""
+
+    def __init__(self, path: Path, home: _Home, found: Settings) -> None:
+        self.path = path
+        self.home = home
+        self.sources = found
+        self.topic = _topic_of(path)
+        self.findings: list[KsegError] = []
+        self.topic_id: UUID | None = None
+        self.skipped: str | None = None
+        self.why = home.why
+        #: Whether the topic's own configuration is known.
+        self.is_joined = False
+
+    def result(self) -> PartitionSettings:
+        """What they come to."""
+        self._join()
+        own, given = (dict(each) for each in self.sources.given_to(self.topic))
+        strong = {name: SettingValue(text, GIVEN_FOR_TOPIC) for name, text in own.items()}
+        record = self._record() if self.is_joined else {}
+        known, _ = known_policy(self.home.known, self.topic)
+        if known is not None and POLICY not in record:
+            record[POLICY] = SettingValue(",".join(sorted(known)), FROM_KAFKA)
+        weak = self._weak(given)
+        self._check_remote(record)
+        if self.is_joined and POLICY not in strong.keys() | record.keys() and _LIMITS & own.keys():
+            strong[POLICY] = SettingValue(DELETE, GIVEN_FOR_TOPIC)  # a limit of a topic names it
+        values = weak | record | strong
+        config = self._config(given, own, record, weak)
+        return PartitionSettings(
+            self.path,
+            self.topic,
+            self.topic_id,
+            MappingProxyType(self._defaults() | values),
+            config,
+            self.skipped,
+            self.why,
+            self._notes(values),
+            tuple(self.findings),
+            self.home.known,
+        )
+
+    # ---- which topic it is -----------------------------------------------------------------------
+
+    def _join(self) -> None:
+        """Find the topic by its id."""
+        cluster = self.home.cluster
+        if cluster is None or self.topic is None or self.topic == CLUSTER_METADATA:
+            return
+        if not cluster.trusted:
+            self._do_not_know(f"the metadata log is not understood: {cluster.findings[-1].reason}")
+            return
+        try:
+            path = self.path / FileKind.PARTITION_METADATA.value
+            self.topic_id = metadata.read_partition_metadata(path).uuid
+        except FileNotFoundError:
+            self._do_not_know("there is no partition.metadata, so nobody knows its topic's id")
+            return
+        except CorruptIndexError as error:
+            self.findings.append(error)
+            self._do_not_know("its partition.metadata is malformed")
+            return
+        if cluster.topics.get(self.topic_id) == self.topic:
+            self.is_joined = True
+            return
+        is_other = self.topic in cluster.ids
+        how = "now has another id" if is_other else "is none of the cluster's any more"
+        self.skipped, self.why = STRAY, f"stray: its topic {how}"
+
+    def _do_not_know(self, why: str) -> None:
+        self.skipped, self.why = POLICY_UNKNOWN, why
+
+    # ---- sources ---------------------------------------------------------------------------------
+
+    def _record(self) -> Values:
+        """What the topic's own configuration says."""
+        cluster = self.home.cluster
+        assert cluster is not None
+        found = dict(cluster.configs.get((TOPIC, self.topic or ""), {}))
+        if _INTERNAL_BYTES in found:
+            found[_SEGMENT_BYTES] = found.pop(_INTERNAL_BYTES)
+        read = {name: SettingValue(text, FROM_TOPIC) for name, text in found.items()}
+        return self._sound({name: each for name, each in read.items() if name in _READ})
+
+    def _weak(self, given: Mapping[str, str]) -> Values:
+        """What goes behind the topic's own; where that is not known, it deletes nothing."""
+        cluster = self.home.cluster
+        broker = self._sound(self.sources.broker_values(cluster, self.home.node_id))
+        plain = {name: SettingValue(text, GIVEN) for name, text in given.items()}
+        if self.home.known.of_broker and not self.is_joined:
+            _drop_deleting(broker)
+        if cluster is not None and not self.is_joined:
+            _drop_deleting(plain)
+        return plain | broker
+
+    def _defaults(self) -> Values:
+        found = {name: SettingValue(text, DEFAULT) for name, text in default_settings().items()}
+        if self.home.known.of_broker:
+            _drop_deleting(found)
+        return found
+
+    def _sound(self, values: Values) -> Values:
+        """The values that Kafka would take; another is a finding, and nothing is deleted then."""
+        sound = {}
+        for name, each in values.items():
+            try:
+                if name != _REMOTE_STORAGE:
+                    LogConfig.from_kafka({name: each.value})
+            except ValueError as error:
+                self._refuse(f"{error}, as the {each.source} says")
+            else:
+                sound[name] = each
+        return sound
+
+    def _refuse(self, reason: str) -> None:
+        self.findings.append(CorruptIndexError(reason, path=self.path))
+        if self.skipped is None:
+            self.skipped, self.why = INVALID, reason
+
+    def _check_remote(self, record: Values) -> None:
+        remote = record.pop(_REMOTE_STORAGE, None)
+        if remote is not None and remote.value.strip().lower() != "false" and self.skipped is None:
+            self.skipped = REMOTE
+            self.why = "its records are in a remote store too; what was uploaded is not known here"
+
+    # ---- what they come to -----------------------------------------------------------------------
+
+    def _config(
+        self, given: Mapping[str, str], own: Mapping[str, str], record: Values, weak: Values
+    ) -> LogConfig:
+        """One configuration of all.
+
+        A limit in the topic's record counts as named for the topic only beside a policy there: it
+        names none itself, as the broker's policy may be another.
+        """
+        LogConfig.from_kafka(given, of_topic=own)  # what is no setting is refused
+        recorded = {name: each.value for name, each in record.items() if each.source == FROM_TOPIC}
+        behind = {name: each.value for name, each in weak.items()}
+        behind |= {name: each.value for name, each in record.items() if name not in recorded}
+        strong = recorded | dict(own)
+        if POLICY not in strong:
+            behind |= {name: strong.pop(name) for name in _LIMITS & recorded.keys() - own.keys()}
+        try:
+            return LogConfig.from_kafka(behind, of_topic=strong)
+        except ValueError as error:  # two that exclude each other
+            self._refuse(str(error))
+            return LogConfig.from_kafka({})
+
+    def _notes(self, values: Values) -> tuple[str, ...]:
+        """Changes that may not be committed, of settings that count here."""
+        cluster = self.home.cluster
+        if cluster is None or not self.is_joined:
+            return ()
+        resources = ((TOPIC, self.topic), (BROKER, ""), (BROKER, str(self.home.node_id)))
+        return tuple(
+            each.text
+            for each in cluster.changes
+            if each.resource in resources
+            and not self._is_given(values.get(each.name.removeprefix("log.")))
+        )
+
+    @staticmethod
+    def _is_given(value: SettingValue | None) -> bool:
+        return value is not None and value.source == GIVEN_FOR_TOPIC
+
+
+def _topic_of(path: Path) -> str | None:
+    with suppress(NotALogError):
+        return parse_partition_dir(path.resolve().name).topic
+    return None
+
+
+def _drop_deleting(values: Values) -> None:
+    for name in DELETING:
+        values.pop(name, None)

@@ -1,0 +1,108 @@
+"""Metadata logs made record by record, in a broker's data directory."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from kseg.format.control import SnapshotFooter, SnapshotHeader, control_key
+from kseg.log.settings.broker_names import SettingValue
+from tests.builders import batch, record
+from tests.internal_schemas import SCHEMAS, encode_message, uvarint
+
+FIRST, SECOND = UUID(int=1), UUID(int=2)
+TYPES = {each["name"]: each for each in SCHEMAS["topics"]["__cluster_metadata"]["records"]}
+#: A kind of record, and its fields.
+Said = tuple[str, dict[str, Any]]
+
+
+def topic(name: str, topic_id: UUID = FIRST) -> Said:
+    return "TOPIC_RECORD", {"name": name, "topicId": topic_id}
+
+
+def removed(topic_id: UUID) -> Said:
+    return "REMOVE_TOPIC_RECORD", {"topicId": topic_id}
+
+
+def setting(name: str, value: str | None, of: str = "orders", kind: int = 2) -> Said:
+    fields = {"resourceType": kind, "resourceName": of, "name": name, "value": value}
+    return "CONFIG_RECORD", fields
+
+
+def turn(which: str) -> Said:
+    fields = {"BEGIN": {"name": "t"}, "ABORT": {"reason": "why"}, "END": {}}[which]
+    return f"{which}_TRANSACTION_RECORD", fields
+
+
+NO_OP: Said = ("NO_OP_RECORD", {})
+
+
+def encoded(said: Said) -> bytes:
+    kind = TYPES[said[0]]
+    version = kind["value_versions"][1]
+    body = encode_message(kind["value"], version, said[1])
+    return uvarint(1) + uvarint(kind["type"]) + uvarint(version) + body
+
+
+def batches(told: Sequence[Sequence[Said | bytes]], base_offset: int = 0) -> bytes:
+    """One batch for each list; a record may be bytes as they are."""
+    data = b""
+    for each in told:
+        values = [said if isinstance(said, bytes) else encoded(said) for said in each]
+        data += batch([record(value) for value in values], base_offset=base_offset)
+        base_offset += len(each)
+    return data
+
+
+def snapshot(told: Sequence[Sequence[Said]], *, footer: bool = True) -> bytes:
+    """The bytes of a `.checkpoint` file."""
+    count = sum(map(len, told))
+    data = _control(SnapshotHeader(0), 0) + batches(told, 1)
+    return data + (_control(SnapshotFooter(), count + 1) if footer else b"")
+
+
+def _control(value: SnapshotHeader | SnapshotFooter, offset: int) -> bytes:
+    given = record(value.to_bytes(), key=control_key(value.TYPE))
+    return batch([given], base_offset=offset, control=True)
+
+
+class Broker:
+    """A broker's data directory that is about to be filled."""
+
+    def __init__(self, path: Path, *, cluster: str = "c1", node_id: int = 7) -> None:
+        self.path = path
+        path.mkdir()
+        text = f"version=1\ncluster.id={cluster}\nnode.id={node_id}\n"
+        (path / "meta.properties").write_text(text)
+
+    def says(self, *told: Sequence[Said | bytes], base_offset: int = 0) -> Broker:
+        """The metadata log from an offset on, a batch for each list."""
+        self.log.mkdir(exist_ok=True)
+        path = self.log / f"{base_offset:020d}.log"
+        path.write_bytes(batches(told, base_offset))
+        return self
+
+    def has_snapshot(self, end: int, data: bytes) -> Broker:
+        self.log.mkdir(exist_ok=True)
+        (self.log / f"{end:020d}-0000000001.checkpoint").write_bytes(data)
+        return self
+
+    def has(self, name: str = "orders-0", topic_id: UUID | None = FIRST) -> Path:
+        """A partition's directory, empty but for its topic's id."""
+        path = self.path / name
+        path.mkdir()
+        if topic_id is not None:
+            text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+            (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {text}")
+        return path
+
+    @property
+    def log(self) -> Path:
+        return self.path / "__cluster_metadata-0"
+
+
+def value(text: str, source: str) -> SettingValue:
+    return SettingValue(text, source)
