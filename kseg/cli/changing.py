@@ -153,17 +153,21 @@ def backup_options(function: _F) -> _F:
     )(function)
 
 
-def change_options(function: _F) -> _F:
-    """`--apply`, `-o`, `--backup-dir`, `--no-backup`, for `change_of`."""
-    function = click.option(
+def output_option(function: _F) -> _F:
+    """`-o`."""
+    return click.option(
         "-o",
         "--output",
         "output_dir",
         metavar="DIR",
         type=click.Path(path_type=str),
         help="Change a copy in this directory, and leave the original alone.",
-    )(backup_options(function))
-    return apply_option(function)
+    )(function)
+
+
+def change_options(function: _F) -> _F:
+    """`--apply`, `-o`, `--backup-dir`, `--no-backup`, for `change_of`."""
+    return apply_option(output_option(backup_options(function)))
 
 
 def change_of(
@@ -171,6 +175,34 @@ def change_of(
 ) -> Change:
     """The values of `change_options` as one."""
     return Change(apply, output_dir, backup_dir, not no_backup)
+
+
+_T = TypeVar("_T")
+
+
+def in_turn(items: Iterable[_T], change: Callable[[_T], None], *, in_place: bool) -> None:
+    """Change one after the other; those for which a disk is too full once more, in the end.
+
+    The others may have given the room that one of them has not itself.
+
+    Args:
+        items: in order.
+        change: of one of them.
+        in_place: whether a change can give room.
+
+    Raises:
+        OSError: the disk is still too full for one, or refuses for another reason.
+    """
+    refused = []
+    for item in items:
+        try:
+            change(item)
+        except OSError as error:
+            if not (io.is_full(error) and in_place):
+                raise
+            refused.append(item)
+    for item in refused:
+        change(item)
 
 
 def changeable(found: Sequence[Partition]) -> list[Partition]:

@@ -29,6 +29,7 @@ VERBS = {
     "reindex": "Which indexes and snapshots do not fit the log; --apply makes them anew.",
     "truncate": "Cut a log back to an offset; a plan unless --apply.",
     "retain": "Which old segments retention would delete, and why; --apply deletes them.",
+    "compact": "What compaction would leave of logs; --apply runs it.",
     "stats": "What fills the disk: counts, bytes, times, codecs, record sizes, top keys.",
     "spark": "Jobs over many logs through Spark: verify, export, stats, compaction, reindex.",
     "bench": "This machine's rates on a file of yours.",

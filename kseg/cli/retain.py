@@ -30,7 +30,6 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
-from kseg.files import io
 from kseg.files.names import FileKind, PathKind, list_partition, segment_name
 from kseg.log import data_directory
 from kseg.log.log import Log
@@ -162,19 +161,7 @@ class _Run:
             if self.change.apply:
                 for home in sorted({each.path.resolve().parent for each in going}):
                     stack.callback(data_directory.enter(home).leave)
-            refused = [partition for partition in going if not self._has_changed(partition)]
-            for partition in refused:  # others may have given the room that it has not itself
-                self._change(partition)
-
-    def _has_changed(self, partition: Partition) -> bool:
-        """Whether a partition could be changed; a full disk may allow it after others."""
-        try:
-            self._change(partition)
-        except OSError as error:
-            if not (io.is_full(error) and self.change.apply):
-                raise
-            return False
-        return True
+            changing.in_turn(going, self._change, in_place=self.change.apply)
 
     def _change(self, partition: Partition) -> None:
         place, rules = self.change.place_of(partition.path), self.rules[partition]
@@ -203,7 +190,7 @@ class _Run:
             self.kept[home] = backup
         kept = self.kept[home]
         if kept is not None:
-            for path in _files(plan):
+            for path in files_of(plan):
                 kept.keep_file(path)
 
     def report(self, directory: str, *, as_json: bool) -> int:
@@ -218,7 +205,7 @@ class _Run:
             [
                 action
                 for partition, plan in self.plans.items()
-                for action in _actions(plan, self.places[partition])
+                for action in actions_of(plan, self.places[partition])
             ],
             changing.all_kept(self.kept.values()),
             freed_bytes=self.freed_bytes,
@@ -268,7 +255,7 @@ class _Run:
                 output.write_line(f"{partition.path}: {plan.why_held}; {how}")
 
 
-def _files(plan: RetentionPlan) -> Iterator[Path]:
+def files_of(plan: RetentionPlan) -> Iterator[Path]:
     """The files that go, whether they are there or not."""
     for segment in plan.segments:
         for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
@@ -276,7 +263,8 @@ def _files(plan: RetentionPlan) -> Iterator[Path]:
         yield plan.path / segment_name(segment.base_offset, FileKind.SNAPSHOT)
 
 
-def _actions(plan: RetentionPlan, place: Path) -> Iterator[Action]:
+def actions_of(plan: RetentionPlan, place: Path) -> Iterator[Action]:
+    """What a plan does, or would do, to the partition at a place."""
     if plan.rolls:
         why = "every segment goes, and a log has one to append to"
         yield Action("roll", str(place), 0, why)

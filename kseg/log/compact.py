@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kseg.format.retain import RULES
 from kseg.log.cleaner import apply as applying
 from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.cleaner.plan import CompactionOptions, plan_inputs
@@ -81,19 +82,19 @@ def apply_compaction(
     log: Log,
     plan: CompactionPlan,
     *,
-    keeper: Backup | None = None,
+    backup: Backup | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
     """Do what a plan says to a log that is open for appending.
 
     Appends and reads go on meanwhile: the log's lock is held for each swap of files alone. Nothing
-    is kept of what goes, unless there is a `keeper`: the old files go as soon as the new ones are
+    is kept of what goes, unless there is a `backup`: the old files go as soon as the new ones are
     lasting. Killed on the way, the log is as before or compacted, segment by segment.
 
     Args:
         log: the log.
         plan: from `plan_compaction`.
-        keeper: keeps the old files.
+        backup: keeps the old files.
         progress: called after each segment with bytes of log that were dealt with, and in all.
 
     Raises:
@@ -102,7 +103,7 @@ def apply_compaction(
         KsegError: the log is open for reading only, or has failed.
         OSError: the disk refuses, or is full; the segment that was written is as it was.
     """
-    return applying.apply_state(log.state, plan, keeper=keeper, progress=progress)
+    return applying.apply_state(log.state, plan, backup=backup, progress=progress)
 
 
-__all__ = ["apply_compaction", "plan_compaction"]
+__all__ = ["MAP_BYTES", "RULES", "apply_compaction", "plan_compaction"]

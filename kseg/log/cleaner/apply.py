@@ -45,7 +45,7 @@ def apply_state(
     state: LogState,
     plan: CompactionPlan,
     *,
-    keeper: Backup | None = None,
+    backup: Backup | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
     """As `kseg.log.compact.apply_compaction`, for what a log open for appending consists of."""
@@ -66,7 +66,7 @@ def apply_state(
                 rules=plan.rules,
                 map_bytes=plan.map_bytes,
             )
-            report = _pass(state, one, known, keeper, progress, report)
+            report = _pass(state, one, known, backup, progress, report)
             write_clean_offset(state.path, state.partition, one.end_offset)
             known = {}
         return report
@@ -103,7 +103,7 @@ def _pass(
     state: LogState,
     one: Pass,
     known: dict[tuple[int, ...], _Known],
-    keeper: Backup | None,
+    backup: Backup | None,
     progress: Progress | None,
     report: CompactionReport,
 ) -> CompactionReport:
@@ -114,8 +114,8 @@ def _pass(
     while pending:
         group, what = pending.pop(_next(state, pending))
         if what.changes:
-            if keeper is not None:
-                keep_group(state, group, keeper)
+            if backup is not None:
+                keep_group(state, group, backup)
             written, freed = _replace(state, one, group)
             report = _added(report, group, written, freed)
         done += sum(info.size for info in group)

@@ -86,7 +86,7 @@ def _rename(directory: Path, base: int, old: str, new: str) -> int:
     return taken
 
 
-def keep_group(state: LogState, group: Sequence[SegmentInfo], keeper: Backup) -> None:
+def keep_group(state: LogState, group: Sequence[SegmentInfo], backup: Backup) -> None:
     """Keep the files of a group, and the snapshots that go with it.
 
     Raises:
@@ -94,11 +94,11 @@ def keep_group(state: LogState, group: Sequence[SegmentInfo], keeper: Backup) ->
     """
     for info in group:
         for path in files_of_segment(info.files):
-            keeper.keep_file(path)
+            backup.keep_file(path)
     for info in group[1:]:
         snapshot = state.snapshots.path(info.base_offset)
         if snapshot is not None:
-            keeper.keep_file(snapshot)
+            backup.keep_file(snapshot)
 
 
 __all__ = ["keep_group", "swap_in"]

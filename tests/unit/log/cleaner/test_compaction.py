@@ -317,14 +317,14 @@ def test_time_and_owner_of_the_old_files_stay(opened: Callable[..., Log]) -> Non
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_keeper_keeps_what_goes_and_without_one_nothing_is(
+def test_a_backup_keeps_what_goes_and_without_one_nothing_is(
     opened: Callable[..., Log], tmp_path: Path
 ) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
     old = log.segments[0].path.read_bytes()
-    keeper = Backup(tmp_path, tmp_path.parent / "kept", now_ms=NOW_MS)
-    kseg.apply_compaction(log, kseg.plan_compaction(log), keeper=keeper)
-    assert old in {one.kept.read_bytes() for one in keeper.kept if one.path.suffix == ".log"}
+    backup = Backup(tmp_path, tmp_path.parent / "kept", now_ms=NOW_MS)
+    kseg.apply_compaction(log, kseg.plan_compaction(log), backup=backup)
+    assert old in {one.kept.read_bytes() for one in backup.kept if one.path.suffix == ".log"}
     assert not list(tmp_path.parent.glob(f"{tmp_path.name}.kseg-backup*"))
 
 

@@ -1,0 +1,218 @@
+"""`kseg compact`: what is planned, what is done, and what is left alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
+from kseg.log.config import LogConfig
+from kseg.log.directory import LogDirectory
+from kseg.log.log import Log
+from tests.builders import batch, record
+from tests.unit.cli.conftest import Kseg
+from tests.unit.files.foreign import holding
+
+NOW_MS = 1_760_000_000_000
+NOW = "2025-10-09T08:53:20Z"
+CONFIG = LogConfig(
+    segment_bytes=1000, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0
+)
+COMPACT = ("--config", "cleanup.policy=compact", "--config", "segment.bytes=1000")
+
+
+def fill(log: Log, count: int, keys: int) -> None:
+    for number in range(count):
+        key = b"%d" % (number % keys)
+        log.append(batch([record(b"%d" % number, key=key, timestamp=NOW_MS)], leader_epoch=-1))
+    log.roll()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """`users-0`, of which three records of forty are the last of a key, and `users-1`."""
+    path = tmp_path / "data"
+    path.mkdir()
+    with LogDirectory.open(path, mode="append", config=CONFIG, now_ms=lambda: NOW_MS) as directory:
+        fill(directory.create("users", 0), 40, 3)
+        fill(directory.create("users", 1), 4, 4)
+    return path
+
+
+def logs(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*.log")
+    }
+
+
+def keys_of(path: Path) -> dict[bytes | None, bytes | None]:
+    with Log.open(path) as log:
+        return {one.key: one.value for one in log.records()}
+
+
+def offsets_of(path: Path) -> list[int]:
+    with Log.open(path) as log:
+        return [one.offset for one in log.records()]
+
+
+def test_a_plan_says_what_each_segment_would_save_and_changes_nothing(
+    kseg: Kseg, data: Path
+) -> None:
+    before = logs(data)
+    ran = kseg("compact", data, *COMPACT, "--now", NOW, "--json")
+    assert ran.code == 1
+    document = ran.document
+    assert (document["schema"], document["applied"]) == ("kseg.compact/1", False)
+    first, second = document["partitions"]
+    assert [each["base_offset"] for each in first["segments"]] == [0, 14, 28]
+    assert sum(each["saved_bytes"] for each in first["segments"]) == first["saved_bytes"]
+    assert first["saved_bytes"] == first["bytes"] - first["kept_bytes"] == document["saved_bytes"]
+    assert (first["end_offset"], first["complete"], first["skipped"]) == (40, True, None)
+    assert first["staying"] == [{"base_offset": 40, "bytes": 0, "why": "active"}]
+    assert [each["why"] for each in second["staying"]] == ["unchanged", "active"]
+    assert document["room_bytes"] == first["room_bytes"] > 0
+    assert {each["action"] for each in document["actions"]} == {"compact", "checkpoint"}
+    assert logs(data) == before
+    text = kseg("compact", data, *COMPACT, "--now", NOW)
+    assert "free room are needed" in text.text
+    assert "stays: " in text.text
+    assert "nothing was changed" in text.err
+
+
+def test_apply_compacts_and_a_second_run_finds_nothing(kseg: Kseg, data: Path) -> None:
+    before = keys_of(data / "users-0")
+    ran = kseg("compact", data, *COMPACT, "--apply", "--json")
+    assert ran.code == 0
+    document = ran.document
+    assert (document["applied"], document["backups"]) == (True, [])
+    assert document["freed_bytes"] > 0
+    assert offsets_of(data / "users-0") == [37, 38, 39]
+    assert keys_of(data / "users-0") == before
+    checkpoint = read_offset_checkpoint(data / "cleaner-offset-checkpoint").offsets
+    assert checkpoint == {TopicPartition("users", 0): 40, TopicPartition("users", 1): 4}
+    assert not list(data.parent.glob("*.kseg-backup"))
+    again = kseg("compact", data, "--apply", "--json")
+    assert (again.code, again.document["actions"]) == (0, [])
+    assert {each["skipped"] for each in again.document["partitions"]} == {"nothing-dirty"}
+    assert kseg("verify", data).code == 0
+
+
+def test_a_copy_is_compacted_and_the_original_left_alone(
+    kseg: Kseg, data: Path, tmp_path: Path
+) -> None:
+    before = logs(data)
+    assert kseg("compact", data / "users-0", *COMPACT, "-o", tmp_path / "copy").code == 0
+    assert logs(data) == before
+    assert offsets_of(tmp_path / "copy" / "users-0") == [37, 38, 39]
+
+
+def test_a_backup_is_made_where_one_is_asked_for(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    old = (data / "users-0" / f"{0:020d}.log").read_bytes()
+    ran = kseg("compact", data, *COMPACT, "--apply", "--backup-dir", tmp_path / "kept", "--json")
+    assert ran.code == 0
+    (backup,) = ran.document["backups"]
+    assert old in logs(Path(backup)).values()
+    assert ran.document["kept_in_backup_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "skipped"),
+    [
+        ((), "not-compacted"),
+        (("--config", "cleanup.policy=delete"), "not-compacted"),
+        (
+            ("--config", "cleanup.policy=compact", "--config", "min.cleanable.dirty.ratio=1"),
+            "not-dirty-enough",
+        ),
+        (
+            (
+                "--config",
+                "cleanup.policy=compact",
+                "--config",
+                "min.compaction.lag.ms=9",
+                "--now",
+                NOW,
+            ),
+            "nothing-dirty",
+        ),
+    ],
+)
+def test_what_is_left_alone_and_why(
+    kseg: Kseg, data: Path, words: tuple[str, ...], skipped: str
+) -> None:
+    ran = kseg("compact", data, *words, "--apply", "--json")
+    assert (ran.code, ran.document["actions"]) == (0, [])
+    assert {each["skipped"] for each in ran.document["partitions"]} == {skipped}
+    assert all(each["why"] for each in ran.document["partitions"])
+    text = kseg("compact", data, *words)
+    assert "left alone: users (2 partitions): " in text.text
+    forced = kseg("compact", data, *words, "--force", "--json")
+    assert (forced.code == 1) is (skipped != "not-compacted")
+
+
+def test_a_broker_s_topic_of_unknown_policy_is_left_alone(kseg: Kseg, data: Path) -> None:
+    (data / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
+    document = kseg("compact", data, "--force", "--json").document
+    assert {each["skipped"] for each in document["partitions"]} == {"policy-unknown"}
+    named = kseg("compact", data, "--config", "users:cleanup.policy=compact", "--json").document
+    assert {each["skipped"] for each in named["partitions"]} <= {None, "nothing-dirty"}
+
+
+def test_damage_stops_one_partition_and_the_others_go_on(kseg: Kseg, data: Path) -> None:
+    path = data / "users-0" / f"{14:020d}.log"
+    noise = bytearray(path.read_bytes())
+    noise[-1] ^= 1
+    path.write_bytes(noise)
+    before = logs(data / "users-0")
+    words = ("--config", "cleanup.policy=compact", "--apply", "--json")
+    ran = kseg("compact", data, *words)
+    assert ran.code == 1
+    (finding,) = ran.document["findings"]
+    assert finding["path"] == str(path)
+    assert "not compacted: " in ran.err
+    assert logs(data / "users-0") == before
+    checkpoint = read_offset_checkpoint(data / "cleaner-offset-checkpoint").offsets
+    assert checkpoint == {TopicPartition("users", 1): 4}
+
+
+def test_old_segments_go_too_where_both_policies_are_named(kseg: Kseg, data: Path) -> None:
+    both = ("--config", "cleanup.policy=compact,delete", "--config", "retention.ms=1000")
+    later = ("--now", "2099-10-10T08:53:20Z")
+    plan = kseg("compact", data / "users-0", *both, *COMPACT[2:], *later, "--json").document
+    assert "delete" in {each["action"] for each in plan["actions"]}
+    assert kseg("compact", data / "users-0", *both, *COMPACT[2:], *later, "--apply").code == 0
+    assert offsets_of(data / "users-0") == []
+
+
+def test_a_directory_that_another_process_holds_is_refused(kseg: Kseg, data: Path) -> None:
+    with holding(data):
+        assert kseg("compact", data, *COMPACT, "--apply").code == 3
+
+
+def test_a_small_map_makes_further_passes(kseg: Kseg, data: Path) -> None:
+    document = kseg("compact", data / "users-0", *COMPACT, "--map-bytes", "64", "--json").document
+    assert document["partitions"][0]["complete"] is False
+    ran = kseg("compact", data / "users-0", *COMPACT, "--map-bytes", "64", "--apply", "--json")
+    assert ran.document["partitions"][0]["report"]["passes"] > 1
+    assert offsets_of(data / "users-0") == [37, 38, 39]
+
+
+def test_a_year_later_a_broker_s_directory_keeps_the_last_value_of_every_key(
+    kseg: Kseg, tmp_path: Path
+) -> None:
+    """Of the data directory of the demonstration, which a broker wrote."""
+    import kseg as package
+
+    root = tmp_path / "demo"
+    shutil.copytree(Path(package.__file__).parent / "demo_data", root)
+    before = {path: keys_of(path) for path in sorted(root.iterdir()) if path.is_dir()}
+    words = ("--now", "2027-10-09T08:53:20Z", "--force", "--apply", "--json")
+    ran = kseg("compact", root, *words)
+    assert ran.code in (0, 1), ran.err
+    for path, found in before.items():
+        live = {key: value for key, value in keys_of(path).items() if key is not None}
+        assert live == {key: found[key] for key in live}
+        gone = found.keys() - live.keys() - {None}
+        assert all(found[key] is None for key in gone)
