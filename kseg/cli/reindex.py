@@ -111,7 +111,7 @@ class _Run:
         if home not in self.kept:
             self.kept[home] = self.change.backup_of(home, self.now_ms)
         with output.progress(place.name, 1) as bar:
-            apply_reindex(plan, keep=False, keeper=self.kept[home], progress=bar.to)
+            apply_reindex(plan, keep=False, backup=self.kept[home], progress=bar.to)
 
     def report(self, directory: str, *, as_json: bool) -> int:
         """Print the results; returns the exit code."""

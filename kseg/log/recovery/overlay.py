@@ -105,7 +105,7 @@ class Applier:
 
     Attributes:
         directory: the partition.
-        keeper: keeps what is cut or removed; None for nothing.
+        backup: of what is cut or removed; None for none.
         derived: whether indexes, snapshots and checkpoints are kept, too, that can be had again
             from the log.
         freed_bytes: what the disk has got back by now.
@@ -117,17 +117,17 @@ class Applier:
         "_doomed",
         "_put_off",
         "_unflushed",
+        "backup",
         "derived",
         "directory",
         "freed_bytes",
-        "keeper",
         "mended",
     )
 
-    def __init__(self, directory: Path, keeper: Backup | None, *, derived: bool) -> None:
+    def __init__(self, directory: Path, backup: Backup | None, *, derived: bool) -> None:
         """Nothing is done yet."""
         self.directory: Final = directory
-        self.keeper: Final = keeper
+        self.backup: Final = backup
         self.derived: Final = derived
         self.freed_bytes = 0
         self.mended = False
@@ -178,8 +178,8 @@ class Applier:
             keep = self._doomed.pop(name)
             freed = io.bytes_given_back(self.directory / name)
             with suppress(FileNotFoundError):
-                if keep and self.keeper is not None:
-                    self.keeper.move_file(self.directory / name)
+                if keep and self.backup is not None:
+                    self.backup.move_file(self.directory / name)
                 else:
                     io.unlink(self.directory / name)
                     self.freed_bytes += freed
@@ -200,8 +200,8 @@ class Applier:
         """Keep a file's end and cut it off; lasting."""
         path = self.directory / name
         self.mended = True
-        if self.keeper is not None:
-            self.keeper.keep_tail(path, size)
+        if self.backup is not None:
+            self.backup.keep_tail(path, size)
         freed = io.bytes_given_back(path, cut_at=size)
         with io.WriteFile.open(path) as file:
             file.truncate(size)
@@ -233,8 +233,8 @@ class Applier:
             self._put_off[name] = wanted
 
     def _put(self, name: str, data: bytes) -> None:
-        if self.derived and self.keeper is not None:
-            self.keeper.keep_file(self.directory / name)
+        if self.derived and self.backup is not None:
+            self.backup.keep_file(self.directory / name)
         replace_file(self.directory / name, data)
 
     def create(self, name: str) -> None:

@@ -21,6 +21,7 @@ Source: Kafka `LogSegment.recover`, `UnifiedLog.rebuildProducerState`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -133,8 +134,9 @@ def apply_reindex(
     *,
     backup_directory: io.StrPath | None = None,
     keep: bool = True,
-    keeper: Backup | None = None,
+    backup: Backup | None = None,
     progress: Progress | None = None,
+    keeper: Backup | None = None,
 ) -> ReindexReport:
     """Do what a plan says. Killed on the way, it can be planned and done again.
 
@@ -144,8 +146,9 @@ def apply_reindex(
         plan: from `plan_reindex`.
         backup_directory: where to keep the old files; beside the data directory if None.
         keep: whether to keep them.
-        keeper: what keeps them, instead of these two.
+        backup: what keeps them, instead of these two.
         progress: called after each segment.
+        keeper: the former name of `backup`.
 
     Raises:
         StalePlanError: a file has changed since; nothing was done.
@@ -156,22 +159,25 @@ def apply_reindex(
     directory = plan.path
     refuse_cluster_metadata(directory)
     home = directory.resolve()
-    if keeper is None and keep:
+    if keeper is not None:
+        warnings.warn("keeper is backup", DeprecationWarning, stacklevel=2)
+        backup = keeper
+    if backup is None and keep:
         now_ms = time_ns() // 1_000_000 if plan.now_ms is None else plan.now_ms
-        keeper = Backup(home.parent, backup_directory, now_ms=now_ms)
+        backup = Backup(home.parent, backup_directory, now_ms=now_ms)
     with _alone_in(home) as lease:
         if look_at(directory) != plan.seen:
             raise StalePlanError("files have changed since the plan was made", path=directory)
-        if keeper is not None:
-            keeper.check_room(sum(file.bytes for file in plan.files))
-        before = 0 if keeper is None else len(keeper.kept)
+        if backup is not None:
+            backup.check_room(sum(file.bytes for file in plan.files))
+        before = 0 if backup is None else len(backup.kept)
         if plan.files:
             lease.forget_broker_epoch()
         how = (plan.config, plan.kinds, plan.now_ms)
         run = _Run(directory, *how, exact=plan.exact, progress=progress)
-        run.applier = _Applier(directory, keeper)
+        run.applier = _Applier(directory, backup)
         done = run.plan(plan.seen) if plan.files else plan
-    kept = () if keeper is None else tuple(keeper.kept[before:])
+    kept = () if backup is None else tuple(backup.kept[before:])
     return ReindexReport(done.files, done.findings, kept)
 
 
@@ -195,19 +201,19 @@ def _alone_in(home: Path) -> Iterator[DataDirectoryLease]:
 class _Applier:
     """Makes changes on the disk."""
 
-    def __init__(self, directory: Path, keeper: Backup | None) -> None:
-        self._directory, self._keeper = directory, keeper
+    def __init__(self, directory: Path, backup: Backup | None) -> None:
+        self._directory, self._backup = directory, backup
 
     def put(self, path: Path, data: bytes) -> None:
         """Give a file these bytes, lasting but for its name."""
-        if self._keeper is not None:
-            self._keeper.keep_file(path)
+        if self._backup is not None:
+            self._backup.keep_file(path)
         replace_file(path, data, keep_modified=True, flush_directory=False)
 
     def remove(self, path: Path) -> None:
         """Remove a file."""
-        if self._keeper is not None:
-            self._keeper.move_file(path)
+        if self._backup is not None:
+            self._backup.move_file(path)
         else:
             io.unlink(path)
 

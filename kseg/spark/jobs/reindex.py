@@ -193,15 +193,15 @@ def _apply(
     for home, plans in homes:
         for plan in plans:
             io.check_new_files(plan.path)
-        keeper = Backup(home, options.backup_directory, now_ms=now_ms) if options.keep else None
+        backup = Backup(home, options.backup_directory, now_ms=now_ms) if options.keep else None
         held = data_directory.enter(home)  # no other process comes in between two partitions
         try:
             for plan in plans:
-                apply_reindex(plan, keep=False, keeper=keeper)
+                apply_reindex(plan, keep=False, backup=backup)
         finally:
             held.leave()
-        if keeper is not None and keeper.kept:
-            kept.append(str(keeper.directory))
+        if backup is not None and backup.kept:
+            kept.append(str(backup.directory))
     return tuple(kept)
 
 
