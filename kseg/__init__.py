@@ -113,7 +113,7 @@ _HOMES: Final = {
         "ValidatedBatch",
         "ValidationMetrics",
     ),
-    "kseg.log.writer.append_result": ("AppendResult",),
+    "kseg.log.writer.append": ("AppendResult",),
     "kseg.log.writer.retention": ("RetentionPlan", "RetentionReport"),
     "kseg.log.writer.truncate": ("TruncationPlan",),
 }

@@ -110,7 +110,7 @@ from kseg.log.validate.rules import AppendOrigin as AppendOrigin
 from kseg.log.validate.rules import AppendRules as AppendRules
 from kseg.log.validate.rules import ValidatedBatch as ValidatedBatch
 from kseg.log.validate.rules import ValidationMetrics as ValidationMetrics
-from kseg.log.writer.append_result import AppendResult as AppendResult
+from kseg.log.writer.append import AppendResult as AppendResult
 from kseg.log.writer.retention import RetentionPlan as RetentionPlan
 from kseg.log.writer.retention import RetentionReport as RetentionReport
 from kseg.log.writer.truncate import TruncationPlan as TruncationPlan

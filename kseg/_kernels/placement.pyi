@@ -1,12 +1,16 @@
 """What Python sees of the placement kernel; what it does is said in `placement.pyx`."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, disjoint_base
 
+from kseg._kernels.validate import Judged
+
 _Int64 = npt.NDArray[np.int64]
+Told = tuple[int, int, int, int, int, int, int]
 
 def place_rows(
     rows: _Int64, base: int, interval: int, state: _Int64, offsets: bytearray, times: bytearray
@@ -41,10 +45,18 @@ class Places:
     def indexed(self) -> int: ...
     @property
     def indexed_time(self) -> tuple[int, int]: ...
-    def keep(
-        self, data: Buffer, next_offset: int, leader_epoch: int
-    ) -> tuple[int, int, int, int, int] | None: ...
-    def place(self, size: int, last: int, latest: int) -> bool: ...
+    def lead(
+        self,
+        data: memoryview,
+        rules: object,
+        next_offset: int,
+        now: int,
+        producers: dict[int, Any] | None,
+        inflate: Callable[[int, memoryview, int], Buffer | None],
+    ) -> tuple[Judged, list[Told] | None] | None: ...
+    def follow(
+        self, data: Buffer, next_offset: int, leader_epoch: int, producers: dict[int, Any] | None
+    ) -> tuple[int, int, int, int, int, list[Told] | None] | None: ...
     def settle(self) -> None: ...
 
 def survey_rows(

@@ -12,17 +12,21 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kseg._core cimport *
+from kseg._kernels.validate cimport (CODEC_MAX, INT32_MAX, NEAR_OFFSET_MAX, NO_TIMESTAMP, Sound,
+                                          judge, told_of)
 
 cdef enum:
     STATES = 9
     SURVEYED = 5
-    INT32_MAX = 0x7fffffff
-    CODEC_MAX = 4
-    NO_TIMESTAMP = -1
+    CLIENT = 2  # kseg.log.validate.rules.AppendOrigin
+    TOLD_MAX = 5  # kseg.log.producers.entry.BATCHES_KEPT
 
-# No append lies as far as what is left from here on.
-cdef int64_t OFFSET_MAX = INT64_MAX - 0x1ffffffff
-
+# What is read of kseg.log.producers.entry.ProducerEntry, and of the batches in it.
+cdef enum:
+    ENTRY_EPOCH = 1
+    ENTRY_TRANSACTION = 4
+    ENTRY_BATCHES = 5
+    BATCH_LAST_SEQUENCE = 0
 
 cdef inline void _store(uint8_t *to, uint64_t value, int size) noexcept nogil:
     cdef int i
@@ -129,6 +133,7 @@ cdef struct Kept:
     int64_t records
     int64_t latest
     int64_t latest_offset
+    bint producers
 
 
 cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t leader_epoch,
@@ -137,7 +142,7 @@ cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t lea
     cdef int64_t body, offset, last, timestamp
     cdef int32_t delta, count
     kept.batches, kept.records, kept.latest, kept.latest_offset = 0, 0, NO_TIMESTAMP, -1
-    kept.first_offset, kept.last_offset = -1, -1
+    kept.first_offset, kept.last_offset, kept.producers = -1, -1, False
     while size:
         if size < HEADER_BYTES:
             return False
@@ -146,10 +151,11 @@ cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t lea
             return False
         if p[22] & ATTRIBUTE_CONTROL or p[22] & ATTRIBUTE_CODEC > CODEC_MAX:
             return False
-        if load_i32(p + 12) != leader_epoch or load_i64(p + 43) >= 0:
+        if load_i32(p + 12) != leader_epoch:
             return False
+        kept.producers |= load_i64(p + 43) >= 0
         offset, delta, count = load_i64(p), load_i32(p + 23), load_i32(p + 57)
-        if not next_offset <= offset <= OFFSET_MAX or delta < 0:
+        if not next_offset <= offset <= <int64_t>NEAR_OFFSET_MAX or delta < 0:
             return False
         body += LOG_OVERHEAD
         if crc32c_of(p + CRC_COVERS_FROM, body - CRC_COVERS_FROM) != load_u32(p + 17):
@@ -169,12 +175,75 @@ cdef bint _keep(const uint8_t *p, int64_t size, int64_t next_offset, int32_t lea
     return kept.batches > 0
 
 
+# ---- producers -----------------------------------------------------------------------------------
+
+cdef bint _follows(dict producers, const uint8_t *p, bint leads) except -1:
+    """Whether a batch of data goes on as its producer did, as far as is usual.
+
+    A leader asks for the sequence, and for none that came before. Source: Kafka
+    ProducerAppendInfo.appendDataBatch, ProducerStateEntry.findDuplicateBatch.
+    """
+    cdef int64_t first = load_i32(p + 53), last = first + load_i32(p + 23), before = -1
+    if first < 0 or last > INT32_MAX or load_i16(p + 51) < 0:
+        return False
+    entry = producers.get(load_i64(p + 43))
+    if entry is None:
+        return True
+    if <int>entry[ENTRY_EPOCH] != load_i16(p + 51):
+        return False
+    if entry[ENTRY_TRANSACTION] is not None and not p[22] & ATTRIBUTE_TRANSACTIONAL:
+        return False
+    if not leads:
+        return True
+    for known in entry[ENTRY_BATCHES]:
+        before = known[BATCH_LAST_SEQUENCE]
+        if before == last:
+            return False
+    return first == before + 1
+
+
+cdef tuple _told(const uint8_t *p, int64_t last_offset, int64_t latest, int64_t position):
+    """One batch as `kseg.log.producers.state.ProducerState.take` takes it."""
+    cdef int32_t delta = load_i32(p + 23)
+    return (load_i64(p + 43), load_i16(p + 51),
+            position if p[22] & ATTRIBUTE_TRANSACTIONAL else -1,
+            load_i32(p + 53) + delta, last_offset, delta, latest)
+
+
+cdef list _told_of(dict producers, const uint8_t *p, int64_t size, int64_t position):
+    """Batches with a producer, of a row of one's the first and the last ones; None for unusual.
+
+    In bounds: `_keep` has walked here.
+    """
+    cdef const uint8_t *end = p + size
+    cdef const uint8_t *before = NULL
+    cdef list told = []
+    cdef dict seen = {}
+    cdef Py_ssize_t run = 0
+    while p < end:
+        if load_i64(p + 43) >= 0:
+            if not _follows(producers, p, False):
+                return None
+            if before == NULL or load_i64(before + 43) != load_i64(p + 43):
+                run = len(told)
+            kind = load_i16(p + 51), p[22] & ATTRIBUTE_TRANSACTIONAL
+            if seen.setdefault(load_i64(p + 43), kind) != kind:
+                return None
+            if len(told) - run > TOLD_MAX:
+                del told[run + 1]
+            told.append(_told(p, load_i64(p) + load_i32(p + 23), load_i64(p + 35), position))
+            before = p
+        position += load_i32(p + 8) + LOG_OVERHEAD
+        p += load_i32(p + 8) + LOG_OVERHEAD
+    return told
+
+
 @cython.auto_pickle(False)
 cdef class Places:
     """Where a segment and its indexes stand, for appends that are sound and need no roll.
 
-    `keep` and `place` look at what is to follow and change nothing; once that is written, `settle`
-    goes on behind it. Not for several threads at once.
+    `lead` and `follow` look at what is to be appended and change nothing; once that is written,
+    `settle` goes on behind it. Not for several threads at once.
 
     Attributes:
         offsets, times: entries of both indexes for what was looked at last.
@@ -239,48 +308,85 @@ cdef class Places:
         """Timestamp and offset of the last entry of the time index, with what was looked at."""
         return self._next.indexed_time, self._next.indexed_time_at
 
-    def keep(self, data, int64_t next_offset, int64_t leader_epoch):
-        """All that a follower asks of batches of magic 2 that no producer has a part in.
+    def lead(self, data, rules, int64_t next_offset, int64_t now, dict producers, inflate):
+        """All that a leader asks of one batch, and where it goes.
+
+        Args:
+            data, rules, next_offset, now, inflate: as for `kseg._kernels.validate.judge_batch`.
+            producers: their entries by id; None where no batch with one is usual.
+
+        Returns:
+            (what `judge_batch` answers, what its producer has to know as a list or None), or None
+            where anything is refused or unusual, or the segment has to roll. Who needs to know why
+            asks step by step.
+
+        Source: Kafka UnifiedLog.append.
+        """
+        cdef Sound sound
+        cdef Py_buffer buffer
+        cdef const uint8_t *p
+        cdef list told = None
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+        try:
+            p = <const uint8_t *>buffer.buf
+            if buffer.len < HEADER_BYTES or not self._begin(buffer.len):
+                return None
+            if load_i64(p + 43) >= 0:
+                # Cheaper than the records, and refused for more: so it is asked first.
+                if producers is None or rules.origin != CLIENT or not _follows(producers, p, True):
+                    return None
+            if not judge(data, p, buffer.len, rules, next_offset, now, inflate, &sound):
+                return None
+            if load_i64(p + 43) >= 0:
+                told = [_told(p, sound.last_offset, sound.latest, self._here.position)]
+            if _place_one(&self._next, sound.last_offset, sound.latest, buffer.len):
+                return None
+        finally:
+            PyBuffer_Release(&buffer)
+        if not self._end_at(sound.last_offset, sound.latest):
+            return None
+        return told_of(&sound), told
+
+    def follow(self, data, int64_t next_offset, int64_t leader_epoch, dict producers):
+        """All that a follower asks of batches of magic 2, and where they go.
 
         Args:
             data: whole batches; read only.
             next_offset: none may begin before it.
             leader_epoch: of each of them.
+            producers: as for `lead`.
 
         Returns:
             (first offset, last offset, records or -1, largest timestamp, the last offset of the
-            first batch that has it), or None where anything is refused or unusual, or the segment
-            has to roll. Who needs to know why asks step by step.
+            first batch that has it, what their producers have to know as a list, or None), or None
+            where anything is refused or unusual, or the segment has to roll.
 
         Source: Kafka UnifiedLog.analyzeAndValidateRecords.
         """
         cdef Kept kept
         cdef Py_buffer buffer
+        cdef const uint8_t *p
         cdef bint sound = False
+        cdef list told = None
         if not 0 <= leader_epoch <= INT32_MAX or next_offset < 0:
             return None
         PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)  # a typed view takes longer to make
         try:
+            p = <const uint8_t *>buffer.buf
             if self._begin(buffer.len):
                 with nogil:
-                    sound = _keep(<const uint8_t *>buffer.buf, buffer.len, next_offset,
-                                  <int32_t>leader_epoch, &kept, &self._next)
+                    sound = _keep(p, buffer.len, next_offset, <int32_t>leader_epoch, &kept,
+                                  &self._next)
+            if sound and kept.producers:
+                if producers is not None:
+                    told = _told_of(producers, p, buffer.len, self._here.position)
+                sound = told is not None
         finally:
             PyBuffer_Release(&buffer)
         if not sound or not self._end_at(kept.last_offset, kept.latest):
             return None
         return (kept.first_offset, kept.last_offset, kept.records, kept.latest,
-                kept.latest_offset)
-
-    def place(self, int64_t size, int64_t last, int64_t latest):
-        """Place one batch; false where the segment has to roll, or entries are out of order.
-
-        Args:
-            size, last, latest: its bytes, last offset, and largest timestamp.
-        """
-        if not self._begin(size) or _place_one(&self._next, last, latest, size):
-            return False
-        return self._end_at(last, latest)
+                kept.latest_offset, told)
 
     def settle(self):
         """Go on behind what was looked at last, now that it is written, and its entries."""

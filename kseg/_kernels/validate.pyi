@@ -1,10 +1,13 @@
 """What Python sees of the kernels for appends; what they do is said in `validate.pyx`."""
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
 _Int64 = npt.NDArray[np.int64]
+Judged = tuple[bytes, int, int, int, int, int, int]
 _Answer = tuple[int, int, int, int, int, bool, int, int, int, int]
 
 def examine_records(
@@ -23,18 +26,13 @@ def examine_records(
     after_max: int,
     faults: _Int64,
 ) -> _Answer: ...
-def append_in_place(
-    data: Buffer,
+def judge_batch(
+    data: memoryview,
+    rules: object,
     next_offset: int,
-    leader_epoch: int,
-    client: bool,
-    bytes_max: int,
-    compacted: bool,
-    create_time: bool,
     now: int,
-    before_max: int,
-    after_max: int,
-) -> tuple[bytes, int, int, int] | None: ...
+    inflate: Callable[[int, memoryview, int], Buffer | None],
+) -> Judged | None: ...
 def examine_messages(
     data: Buffer,
     *,

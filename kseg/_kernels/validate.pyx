@@ -6,6 +6,7 @@ array of the caller's and counted beyond it, so that a sound append costs one ca
 two. Source: Kafka LogValidator.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -31,9 +32,8 @@ cdef extern from "encode.h" nogil:
     uint8_t *put_u64 "kseg_put_u64"(uint8_t *p, uint64_t value) noexcept
 
 cdef enum:
-    NO_TIMESTAMP = -1
+    CLIENT = 2  # kseg.log.validate.rules.AppendOrigin
     HEAD_BYTES = 21  # what no checksum of a batch covers, the checksum among it
-    HEAD_TIMED_BYTES = 43  # the same, and on to the end of the largest timestamp
     KNOWN_ATTRIBUTES = 0x77  # codec, transactional, control, delete horizon
     MESSAGE_TIMED_BYTES = 26  # an entry of magic 1, up to the end of its timestamp
 
@@ -367,50 +367,41 @@ def examine_records(const uint8_t[::1] data, *, int64_t count, int64_t base_offs
     return _answer(&seen)
 
 
-# ---- one plain batch of magic 2, all at once -----------------------------------------------------
+# ---- one batch of magic 2, all at once -----------------------------------------------------------
 
-cdef inline uint32_t _times(uint32_t a, uint32_t b) noexcept nogil:
-    """Product of two polynomials modulo Castagnoli's, highest power in the lowest bit."""
-    cdef uint32_t product = 0
-    while a:
-        if a & 0x80000000u:
-            product ^= b
-        a <<= 1
-        b = (b >> 1) ^ (0x82F63B78u & (0u - (b & 1)))
-    return product
-
-
-cdef uint32_t _shifted(uint32_t change, uint64_t zeros) noexcept nogil:
-    """What a change of the sum becomes behind so many bytes: `change` times x to 8 `zeros`."""
-    cdef uint32_t power = 0x80000000u
-    cdef int bit = 63
-    while bit >= 0:
-        power = _times(power, power)
-        if zeros >> bit & 1:
-            power = _times(power, 0x00800000u)
-        bit -= 1
-    return _times(change, power)
-
-
-cdef bint _header_is_plain(const uint8_t *p, int64_t size, bint client,
-                           int64_t bytes_max) noexcept nogil:
-    """Whether `size` bytes are one plain batch of records whose header gives no cause to refuse."""
-    cdef int32_t attributes, count, delta
-    if size < HEADER_BYTES or size > bytes_max or load_i32(p + 8) != size - LOG_OVERHEAD:
+cdef bint _header_is_usual(const uint8_t *p, int64_t size, bint client) noexcept nogil:
+    """Whether `size` bytes are one batch of records whose header gives no cause to refuse it."""
+    cdef int32_t count, delta
+    if size < HEADER_BYTES or load_i32(p + 8) != size - LOG_OVERHEAD or p[16] != 2:
         return False
-    attributes, delta, count = p[22], load_i32(p + 23), load_i32(p + 57)
     # In its log it would begin in front of the last batch's end, or end before it begins.
-    if p[16] != 2 or attributes & ATTRIBUTE_CODEC or count <= 0 or not 0 <= delta < count:
+    delta, count = load_i32(p + 23), load_i32(p + 57)
+    if count <= 0 or not 0 <= delta < count:
+        return False
+    if p[22] & ATTRIBUTE_CODEC > CODEC_MAX or p[22] & ATTRIBUTE_CODEC and p[22] & ATTRIBUTE_CONTROL:
         return False
     if not client:
         return True
-    if load_i64(p) != 0 or attributes & ATTRIBUTE_CONTROL or delta != count - 1:
+    if load_i64(p) != 0 or p[22] & ATTRIBUTE_CONTROL or delta != count - 1:
         return False
     return load_i64(p + 43) < 0 or load_i32(p + 53) >= 0
 
 
-cdef int _new_head(const uint8_t *p, int64_t size, int64_t base_offset, int32_t leader_epoch,
-                   bint log_append, int64_t max_timestamp, uint8_t *head) noexcept nogil:
+cdef bint _form_is_kept(rules, int codec, int64_t size) except -1:
+    """Whether a log of these rules stores a batch of that codec and size as it is."""
+    wanted = rules.compression
+    if rules.magic != 2 or not (wanted is None or <int>wanted == codec):
+        return False
+    if codec == CODEC_ZSTD and not rules.zstd_allowed:
+        return False
+    for limit in (rules.batch_bytes_max, rules.append_bytes_max):
+        if limit is not None and size > <int64_t>limit:
+            return False
+    return True
+
+
+cdef Py_ssize_t _new_head(const uint8_t *p, int64_t size, int64_t base_offset, int32_t leader_epoch,
+                          bint log_append, int64_t max_timestamp, uint8_t *head) noexcept nogil:
     """The head of a sound batch in its log; how many bytes of it differ from what was given.
 
     The rest is summed up already, so a change in front of it does not ask for it again.
@@ -424,61 +415,111 @@ cdef int _new_head(const uint8_t *p, int64_t size, int64_t base_offset, int32_t 
     put_u16(head + 21, <uint16_t>(p[22] & KNOWN_ATTRIBUTES
                                   | (ATTRIBUTE_LOG_APPEND if log_append else 0)))
     put_u64(head + 35, <uint64_t>max_timestamp)
-    crc ^= _shifted(crc32c_of(p + 21, 22) ^ crc32c_of(head + 21, 22), size - HEAD_TIMED_BYTES)
+    crc ^= crc_shifted(True, crc32c_of(p + 21, 22) ^ crc32c_of(head + 21, 22),
+                       <uint32_t>(size - HEAD_TIMED_BYTES))
     put_u32(head + 17, crc)
     return HEAD_TIMED_BYTES
 
 
-def append_in_place(const uint8_t[::1] data, int64_t next_offset, int32_t leader_epoch, bint client,
-                    int64_t bytes_max, bint compacted, bint create_time, int64_t now,
-                    int64_t before_max, int64_t after_max):
-    """All that is asked of one plain batch of magic 2, and the head that it gets.
+cdef bint _records_are_sound(const uint8_t *p, const uint8_t *records, int64_t size, bint inflated,
+                             const Rules *asked, Seen *seen) noexcept nogil:
+    """Whether no record of a batch is refused, and nothing about it is unusual."""
+    cdef Body body
+    cdef int reason
+    body.start, body.end, body.count = records, records + size, load_i32(p + 57)
+    body.base_offset, body.base_timestamp = load_i64(p), load_i64(p + 27)
+    body.max_timestamp, body.skip = load_i64(p + 35), inflated
+    body.log_append = (p[22] & ATTRIBUTE_LOG_APPEND) != 0
+    _examine(&body, asked, seen)
+    for reason in range(FAULT_REASONS):
+        if seen.counts[reason]:
+            return False
+    return seen.status == RECORD_OK and (seen.sequential or not inflated)
+
+
+cdef bint judge(data, const uint8_t *p, int64_t size, rules, int64_t next_offset, int64_t now,
+                inflate, Sound *sound) except -1:
+    """All that a leader asks of one batch that stays as it is, and the head that it gets.
+
+    `p` and `size` are those of `data`; the others are as for `judge_batch`.
+    """
+    cdef bint create_time = rules.timestamp_type == 0, sound_records = False
+    cdef Rules asked = rules_of(rules.compacted, create_time, now, rules.timestamp_before_max_ms,
+                                rules.timestamp_after_max_ms)
+    cdef Seen seen = nothing_seen()
+    cdef Py_buffer body
+    cdef int codec
+    if next_offset > <int64_t>NEAR_OFFSET_MAX:
+        return False
+    if not _header_is_usual(p, size, rules.origin == CLIENT):
+        return False
+    codec = p[22] & ATTRIBUTE_CODEC
+    if not _form_is_kept(rules, codec, size):
+        return False
+    with nogil:
+        if crc32c_of(p + CRC_COVERS_FROM, size - CRC_COVERS_FROM) != load_u32(p + 17):
+            seen.status = BATCH_CRC
+        elif not codec:
+            sound_records = _records_are_sound(p, p + HEADER_BYTES, size - HEADER_BYTES, False,
+                                               &asked, &seen)
+    if codec and seen.status == RECORD_OK:
+        records = inflate(codec, data[HEADER_BYTES:], rules.inflated_bytes_max)
+        if records is None:
+            return False
+        PyObject_GetBuffer(records, &body, PyBUF_SIMPLE)
+        try:
+            with nogil:
+                sound_records = _records_are_sound(p, <const uint8_t *>body.buf, body.len, True,
+                                                   &asked, &seen)
+        finally:
+            PyBuffer_Release(&body)
+    if not sound_records:
+        return False
+    sound.records, sound.inflated = seen.records, seen.bytes + HEADER_BYTES if codec else 0
+    sound.last_offset = next_offset + seen.records - 1
+    sound.latest = seen.max_timestamp if create_time else now
+    sound.appended = <int64_t>NO_TIMESTAMP if create_time else now
+    # Of a compressed batch without any timestamp it is told all the same, as Kafka does.
+    sound.latest_offset = sound.last_offset if codec or sound.latest > NO_TIMESTAMP else -1
+    sound.head_bytes = _new_head(p, size, sound.last_offset - load_i32(p + 23), rules.leader_epoch,
+                                 not create_time, sound.latest, sound.head)
+    return True
+
+
+cdef tuple told_of(const Sound *sound):
+    """What `judge_batch` answers of a batch that is sound."""
+    return (PyBytes_FromStringAndSize(<const char *>sound.head, sound.head_bytes), sound.records,
+            sound.last_offset, sound.latest, sound.latest_offset, sound.appended, sound.inflated)
+
+
+def judge_batch(data, rules, int64_t next_offset, int64_t now, inflate):
+    """All that a leader asks of one batch of magic 2, plain or compressed, and its new head.
 
     Args:
-        data: the batch, and nothing else; read only.
+        data: a view of the batch, and nothing else; read only.
+        rules: `kseg.log.validate.rules.AppendRules`, not of a Raft leader.
         next_offset: offset of its first record.
-        leader_epoch: what its header shall say.
-        client: a producer sent it.
-        bytes_max: no batch may be larger.
-
-        The others are as for `examine_records`.
+        now: the time of the append, in ms.
+        inflate: asked for the records of a compressed batch, with codec, bytes and limit; a buffer,
+            or None where they are none.
 
     Returns:
-        (head, records, last offset, largest timestamp), or None where anything is refused or
-        unusual. Who needs to know why asks step by step.
+        (head, records, last offset, largest timestamp, its offset, the log's time if that is stored
+        or -1, what a compressed batch took inflated), or None where anything is refused or unusual.
+        Who needs to know why asks step by step.
 
     Source: Kafka LogValidator.assignOffsetsNonCompressed, DefaultRecordBatch.setMaxTimestamp.
     """
-    cdef Rules rules = rules_of(compacted, create_time, now, before_max, after_max)
-    cdef Seen seen = nothing_seen()
-    cdef Body body
-    cdef int64_t size = data.shape[0], last_offset
-    cdef const uint8_t *p = pointer_to(data)
-    cdef uint8_t head[HEAD_TIMED_BYTES]
-    cdef int reason, head_bytes
-    if not _header_is_plain(p, size, client, bytes_max):
-        return None
-    with nogil:
-        if crc32c_of(p + 21, size - 21) != load_u32(p + 17):
-            seen.status = BATCH_CRC
-        else:
-            body.start, body.end = p + HEADER_BYTES, p + size
-            body.count, body.base_offset = load_i32(p + 57), 0
-            body.base_timestamp, body.max_timestamp = load_i64(p + 27), load_i64(p + 35)
-            body.log_append, body.skip = (p[22] & ATTRIBUTE_LOG_APPEND) != 0, False
-            _examine(&body, &rules, &seen)
-    if seen.status != RECORD_OK:
-        return None
-    for reason in range(FAULT_REASONS):
-        if seen.counts[reason]:
+    cdef Sound sound
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)  # a typed view takes longer to make
+    try:
+        if not judge(data, <const uint8_t *>buffer.buf, buffer.len, rules, next_offset, now,
+                     inflate, &sound):
             return None
-    if not create_time:
-        seen.max_timestamp = now
-    last_offset = add64(next_offset, seen.records - 1)
-    head_bytes = _new_head(p, size, sub64(last_offset, load_i32(p + 23)), leader_epoch,
-                           not create_time, seen.max_timestamp, head)
-    return (PyBytes_FromStringAndSize(<char *>head, head_bytes), seen.records, last_offset,
-            seen.max_timestamp)
+    finally:
+        PyBuffer_Release(&buffer)
+    return told_of(&sound)
 
 
 # ---- messages of magic 0 and 1 -------------------------------------------------------------------

@@ -16,7 +16,7 @@ _NOTHING = memoryview(b"")
 
 _CAPACITY_FIRST = 1 << 16
 #: A larger buffer is given back on `clear`, so that one huge batch does not hold memory for good.
-_CAPACITY_KEPT_MAX = 64 << 20
+CAPACITY_KEPT_MAX = 64 << 20
 
 
 class Arena:
@@ -108,7 +108,7 @@ class Arena:
     def clear(self) -> None:
         """Forget the bytes; ordinary amounts of memory are kept for the next piece."""
         self.used = 0
-        if len(self._bytes) > _CAPACITY_KEPT_MAX:
+        if len(self._bytes) > CAPACITY_KEPT_MAX:
             self._adopt(np.empty(0, np.uint8))
 
     def _adopt(self, array: npt.NDArray[np.uint8]) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kseg.log.reader.find import ReadableLog
     from kseg.log.reader.follow import Followed
     from kseg.log.reader.tail import SeenLog
-    from kseg.log.writer.append_result import AppendResult
+    from kseg.log.writer.append import AppendResult
     from kseg.log.writer.open import Known
     from kseg.log.writer.retention import RetentionReport
     from kseg.log.writer.state import LogState

@@ -21,6 +21,7 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, BatchHeader, BatchTable
 from kseg.log.producers.entry import (
+    BATCHES_KEPT,
     BatchDescriptor,
     CompletedTxn,
     OffsetMetadata,
@@ -37,6 +38,8 @@ from kseg.log.validate.rules import AppendOrigin
 if TYPE_CHECKING:
     OnError = Callable[[KsegError], None]
 
+#: Makes a named tuple in half the time that its own call takes.
+_tuple: Final = tuple.__new__
 _DAY_MS: Final = 86_400_000
 #: How much longer than any transaction may take is waited before one is called late.
 _LATE_BUFFER_MS: Final = 5 * 60 * 1000
@@ -64,6 +67,10 @@ class ProducerUpdate:
     verified: Collection[int] = ()
 
 
+#: A batch of data that goes on as its producer did, as `kseg._kernels.placement` tells it: producer
+#: id, epoch, position in its segment (-1 if it is of no transaction), last sequence, last offset,
+#: offset delta, largest timestamp.
+Told = tuple[int, int, int, int, int, int, int]
 #: What nearly every append without producer ids comes to.
 NOTHING: Final = ProducerUpdate()
 
@@ -120,6 +127,12 @@ class ProducerState:
     def entries(self) -> Mapping[int, ProducerEntry]:
         """The producers by id, as a view that follows what happens."""
         return MappingProxyType(self._entries)
+
+    @property
+    def unguarded(self) -> dict[int, ProducerEntry] | None:
+        """The producers by id, for who looks only; None where a guard may have to be shown."""
+        guarded = self.verification_enabled or self._verifications.entries
+        return None if guarded else self._entries
 
     @property
     def is_empty(self) -> bool:
@@ -240,6 +253,34 @@ class ProducerState:
             completed=tuple(completed),
             verified=self._served_by(chosen),
         )
+
+    def take(self, told: Iterable[Told], segment_base_offset: int) -> bool:
+        """Take in batches that a kernel has found to follow, now that they are written.
+
+        The same as `commit` of what `prepare` would make of them.
+
+        Args:
+            told: in the log's order; of many in a row of one producer the first and the last ones.
+            segment_base_offset: of the segment that they are in.
+
+        Returns:
+            Whether one of them is part of a transaction.
+        """
+        entries, undecided = self._entries, False
+        for producer_id, epoch, position, *batch in told:
+            known = entries.get(producer_id) or ProducerEntry(producer_id)
+            descriptor = _tuple(BatchDescriptor, batch)
+            transaction = known.current_txn_first_offset
+            if position >= 0:
+                undecided = True
+                if transaction is None:
+                    transaction = descriptor.first_offset
+                    place = OffsetMetadata(transaction, segment_base_offset, position)
+                    self._ongoing.put(producer_id, place)
+            batches = (*known.batches, descriptor)[-BATCHES_KEPT:]
+            entry = producer_id, epoch, known.coordinator_epoch, batch[3], transaction, batches
+            entries[producer_id] = _tuple(ProducerEntry, entry)
+        return undecided
 
     def _served_by(self, batches: Iterable[ProducerBatch]) -> Collection[int]:
         """Producers whose guards these batches make an end of."""
@@ -448,4 +489,5 @@ __all__ = [
     "ProducerEntry",
     "ProducerState",
     "ProducerUpdate",
+    "Told",
 ]

@@ -42,17 +42,21 @@ class VerificationEntry:
 
 
 class Verifications:
-    """The guards of one log, by producer. Not for several threads at once."""
+    """The guards of one log, by producer. Not for several threads at once.
 
-    __slots__ = ("_entries",)
+    Attributes:
+        entries: what is waited for, by producer id.
+    """
+
+    __slots__ = ("entries",)
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._entries: dict[int, VerificationEntry] = {}
+        self.entries: dict[int, VerificationEntry] = {}
 
     def __len__(self) -> int:
         """How many producers are waited for."""
-        return len(self._entries)
+        return len(self.entries)
 
     def start(
         self, producer_id: int, sequence: int, producer_epoch: int, now_ms: int
@@ -61,25 +65,25 @@ class Verifications:
 
         Source: Kafka `ProducerStateManager.maybeCreateVerificationStateEntry`.
         """
-        entry = self._entries.get(producer_id)
+        entry = self.entries.get(producer_id)
         if entry is None:
             entry = VerificationEntry(now_ms, sequence, producer_epoch)
-            self._entries[producer_id] = entry
+            self.entries[producer_id] = entry
         entry.announce(sequence, producer_epoch)
         return entry
 
     def get(self, producer_id: int) -> VerificationEntry | None:
         """The producer's entry, if there is one."""
-        return self._entries.get(producer_id)
+        return self.entries.get(producer_id)
 
     def clear(self, producer_id: int) -> None:
         """Forget a producer's: its transaction has begun, or ended."""
-        self._entries.pop(producer_id, None)
+        self.entries.pop(producer_id, None)
 
     def expire(self, now_ms: int, after_ms: int) -> None:
         """Forget those that were made `after_ms` ago or earlier."""
-        kept = {k: e for k, e in self._entries.items() if now_ms - e.created_ms < after_ms}
-        self._entries = kept
+        kept = {k: e for k, e in self.entries.items() if now_ms - e.created_ms < after_ms}
+        self.entries = kept
 
 
 __all__ = ["VerificationEntry", "VerificationGuard", "Verifications"]

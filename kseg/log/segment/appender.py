@@ -84,14 +84,14 @@ class SegmentAppender:
             OSError: the disk refuses.
         """
         places, index = self.places, self._index
-        offsets, times, count = places.offsets, places.times, index.count
-        last = _tuple(TimeIndexEntry, places.indexed_time)
+        offsets, times = places.offsets, places.times
+        count = index.count if offsets else -1
         try:
             self._log.append_parts(parts, size)
             if offsets:
                 index.append_packed(offsets, places.indexed)
                 if times:
-                    self._times.append_packed(times, last)
+                    self._times.append_packed(times, _tuple(TimeIndexEntry, places.indexed_time))
         except BaseException as error:
             undo(self._log, index, places.position, count, error)
             raise

@@ -24,7 +24,6 @@ from kseg._kernels import validate as _validate
 from kseg.constants import (
     NO_TIMESTAMP,
     Compression,
-    TimestampType,
 )
 from kseg.errors import (
     InvalidRecordError,
@@ -58,13 +57,12 @@ from kseg.log.validate.rewrite import (
     Inflated,
     batch_head,
     entry_head,
-    forget_inflated,
     inflate,
+    inflate_records,
     plain_entries,
     rebuild,
 )
 from kseg.log.validate.rules import (
-    NEAR_OFFSET_MAX,
     NOTHING_CONVERTED,
     AppendOrigin,
     AppendRules,
@@ -90,7 +88,6 @@ __all__ = [
     "validate_replica",
 ]
 
-_BYTES_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 
 
@@ -134,7 +131,7 @@ def validate_append(
     view = _flat(data.data if isinstance(data, EncodedBatch) else data)
     if rules.origin == AppendOrigin.RAFT_LEADER:
         return validate_replica(view, rules, next_offset=next_offset, metrics=metrics)
-    taken = _take_plain(view, rules, next_offset, now_ms)
+    taken = _as_usual(view, rules, next_offset, now_ms)
     if taken is not None:
         return taken
     info = analyze(view, rules, metrics=metrics)
@@ -278,47 +275,14 @@ def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
     return taken
 
 
-def plain_in_place(
-    view: memoryview, rules: AppendRules, next_offset: int, now_ms: int
-) -> tuple[bytes, int, int, int] | None:
-    """Judge one plain batch, and make its head, in one call.
-
-    Args:
-        view: the batch, and nothing else.
-        rules, next_offset, now_ms: as for `validate_append`; not of a Raft leader.
-
-    Returns:
-        (head, records, last offset, largest timestamp); None if anything is refused or unusual.
-    """
-    if rules.compression or rules.magic != 2 or next_offset > NEAR_OFFSET_MAX:
-        return None
-    limit = rules.batch_bytes_max
-    if limit is None:
-        limit = _BYTES_MAX
-    if rules.append_bytes_max is not None and rules.append_bytes_max < limit:
-        limit = rules.append_bytes_max
-    return _validate.append_in_place(
-        view,
-        next_offset,
-        rules.leader_epoch,
-        rules.origin is AppendOrigin.CLIENT,
-        limit,
-        rules.compacted,
-        rules.timestamp_type is TimestampType.CREATE_TIME,
-        now_ms,
-        rules.timestamp_before_max_ms,
-        rules.timestamp_after_max_ms,
-    )
-
-
-def _take_plain(
+def _as_usual(
     view: memoryview, rules: AppendRules, next_offset: int, now_ms: int
 ) -> ValidatedBatch | None:
-    found = plain_in_place(view, rules, next_offset, now_ms)
+    """One batch that stays as it is, judged in one call; None if anything is refused or unusual."""
+    found = _validate.judge_batch(view, rules, next_offset, now_ms, inflate_records)
     if found is None:
         return None
-    head, count, last_offset, max_timestamp = found
-    create_time = not rules.is_log_append
+    head, count, last_offset, max_timestamp, offset, log_append_time, inflated_bytes = found
     return ValidatedBatch(
         head,
         view[len(head) :],
@@ -327,10 +291,10 @@ def _take_plain(
         last_offset + 1,
         count,
         max_timestamp,
-        last_offset if not create_time or max_timestamp > NO_TIMESTAMP else -1,
+        offset,
         False,
-        NO_TIMESTAMP if create_time else now_ms,
-        NOTHING_CONVERTED,
+        log_append_time,
+        ConversionStats(inflated_bytes) if inflated_bytes else NOTHING_CONVERTED,
         True,
     )
 
@@ -361,12 +325,9 @@ def _choose(append: _Append, source: Compression) -> ValidatedBatch:
         raise UnsupportedFormatError("zstd needs brokers of Kafka 2.1 or later")
     if len(table) > 1 and (first.magic >= 2 or source != Compression.NONE):
         raise at_batch(InvalidRecordError(f"{len(table)} batches, where one is allowed"), table[1])
-    try:
-        if source == target == Compression.NONE:
-            return _validate_plain(append, first)
-        return _validate_compressed(append, first, source, target)
-    finally:
-        forget_inflated()
+    if source == target == Compression.NONE:
+        return _validate_plain(append, first)
+    return _validate_compressed(append, first, source, target)
 
 
 def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:

@@ -28,7 +28,7 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.format import codec
-from kseg.format.arena import Arena
+from kseg.format.arena import CAPACITY_KEPT_MAX, Arena
 from kseg.format.bodies import at_batch, wrapper_value
 from kseg.format.columns import decode
 from kseg.format.down_convert import ConversionStats
@@ -79,26 +79,21 @@ class Inflated:
 _kept = threading.local()
 
 
-def _arena() -> Arena:
-    """This thread's arena, empty: its pages are warm from the append before."""
-    arena: Arena | None = getattr(_kept, "arena", None)
-    if arena is None:
-        arena = _kept.arena = Arena()
-    arena.clear()
-    return arena
+def inflate_records(codec_id: int, data: memoryview, limit: int) -> memoryview | None:
+    """The records of a compressed batch, for the kernel that judges it; None if they are none.
 
-
-def forget_inflated() -> None:
-    """Give back what a very large batch was inflated to; no `Inflated` is of use then."""
-    arena: Arena | None = getattr(_kept, "arena", None)
-    if arena is not None:
-        arena.clear()
+    Valid until this thread inflates another one.
+    """
+    try:
+        return _inflated(codec_id, data, magic=2, limit=limit, free=0)
+    except (FormatError, LimitExceededError):
+        return None
 
 
 def inflate(
     view: memoryview, table: BatchTable, header: BatchHeader, inflated_max: int
 ) -> Inflated:
-    """The only batch of an append, inflated; valid until this thread inflates another or forgets.
+    """The only batch of an append, inflated; valid until this thread inflates another one.
 
     Raises:
         DecompressionError, LimitExceededError, InvalidRecordError: it cannot be.
@@ -106,16 +101,35 @@ def inflate(
     start = BATCH_HEADER_BYTES if header.magic >= 2 else 0
     if not header.codec or (header.magic >= 2 and header.record_count <= 0):
         return Inflated(view, view[start:], table)
-    arena = _arena()
-    arena.append(bytes(start))
     try:
         packed = view[start:] if header.magic >= 2 else wrapper_value(view, header.codec)
-        codec.decompress_into(header.codec, packed, arena, magic=header.magic, limit=inflated_max)
+        data = _inflated(header.codec, packed, magic=header.magic, limit=inflated_max, free=start)
     except (FormatError, LimitExceededError) as error:
         at_batch(error, header)
         raise
-    data = arena.view()
     return Inflated(data, data[start:], table)
+
+
+def _inflated(
+    codec_id: int, packed: memoryview, *, magic: int, limit: int, free: int
+) -> memoryview:
+    """What a codec makes of some bytes, behind so many free ones.
+
+    It lies in this thread's arena, whose pages are warm from the append before; that of a very
+    large batch is not held on to.
+    """
+    arena: Arena | None = getattr(_kept, "arena", None)
+    if arena is None:
+        arena = _kept.arena = Arena()
+    arena.clear()
+    try:
+        if free:
+            arena.append(bytes(free))
+        codec.decompress_into(codec_id, packed, arena, magic=magic, limit=limit)
+        return arena.view()
+    finally:
+        if arena.capacity > CAPACITY_KEPT_MAX:
+            _kept.arena = Arena()
 
 
 def rebuild(

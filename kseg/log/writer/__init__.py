@@ -2,10 +2,8 @@
 
     state             what the log consists of, and what its readers see of it
     open              the lock, the claim on the directory, loading, the active segment
-    append            one append: judged whole, then epochs, roll, bytes, producers, readers
-    plain_append      the same in few steps, for sound batches of no producer
-    one_batch, replicas   the header of one batch; what a follower asks of its leader's batches
-    append_result     what an append answers
+    append            one append: judged and placed by a kernel, or step by step where it is
+                      unusual; then epochs, roll, bytes, producers, readers
     flush             rolls, flushes and the good end: what is relied on before what relies on it
     truncate          the end cut back, the start moved forward, all of it begun anew
     retention         which old segments go, and why

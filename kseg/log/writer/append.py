@@ -1,9 +1,15 @@
 """Appending to a log, as a leader who gives offsets or as a follower who keeps them.
 
-Each step hands one value to the next: what is given is validated and producers are asked, before
-anything changes. Then its epochs are on the disk before it, the log rolls if it has to, and the
-segment takes the bytes whole or not at all. Only then does anything in memory change, and readers
-see it last.
+There is one lane. A kernel judges what is given and says where its bytes and index entries go, and
+nothing is left but to write, to tell the producer's entry, and to let readers see it. Sound batches
+of data go that way, plain and compressed, with and without a producer, as long as the segment need
+not roll. Of anything else the kernel answers None, and no byte has been written: then each step of
+Kafka's is taken by itself, and what is refused is said in words.
+
+These steps hand one value on: what is given is validated and producers are asked, before anything
+changes. Then its epochs are on the disk before it, the log rolls if it has to, and the segment
+takes the bytes whole or not at all. Only then does anything in memory change, and readers see it
+last.
 
 What is refused leaves no trace, where Kafka has taken the epoch and rolled before it asks the
 producers. An append that a producer repeats is not refused: as in Kafka, it may bring a new epoch
@@ -14,14 +20,13 @@ Source: Kafka `UnifiedLog.append`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import LOG_OVERHEAD
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
@@ -30,34 +35,83 @@ from kseg.errors import (
 )
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.txn_index import AbortedTxn
+from kseg.format.down_convert import ConversionStats
 from kseg.format.encoded import EncodedBatch
-from kseg.format.header import CONTROL, BatchHeader, BatchTable, scan
+from kseg.format.header import BatchTable, scan
 from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata
-from kseg.log.producers.state import NOTHING, ProducerUpdate
+from kseg.log.producers.state import NOTHING, ProducerUpdate, Told
 from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.batches import check_end, check_rising, walk
-from kseg.log.validate.rules import AppendOrigin, ValidatedBatch
-from kseg.log.writer.append_result import AppendResult, merged
-from kseg.log.writer.flush import base_after, roll
-from kseg.log.writer.one_batch import OneBatch, one_batch
-from kseg.log.writer.plain_append import flush_if_due, follow_plain, give_up, lead_plain
-from kseg.log.writer.replicas import take_replica, take_replicas
+from kseg.log.validate.rewrite import inflate_records
+from kseg.log.validate.rules import NOTHING_CONVERTED, AppendOrigin, AppendRules, ValidatedBatch
+from kseg.log.writer.flush import base_after, flush, roll
 
 if TYPE_CHECKING:
+    from kseg.files import io
     from kseg.log.producers.verification import VerificationGuard
-    from kseg.log.segment.writer import SegmentWriter
+    from kseg.log.segment.appender import SegmentAppender
     from kseg.log.validate.rules import ValidationMetrics
     from kseg.log.writer.state import LogState
 
     Buffer = bytes | bytearray | memoryview
 
 _INT32_MAX: Final = 2**31 - 1
-#: Where things lie in a batch: the size behind the offset, the magic, the producer id.
-_SIZE, _MAGIC, _PRODUCER_ID = slice(8, 12), 16, 43
-
-
+#: Where things lie in a batch: the size behind the offset, the magic.
+_SIZE, _MAGIC = slice(8, 12), 16
+#: Makes a named tuple in half the time that its own call takes.
+_tuple: Final = tuple.__new__
 #: Who brings offsets and epochs.
 _KEEPING_OFFSETS: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
+
+
+class AppendResult(NamedTuple):
+    """What became of an append; -1 stands where there is nothing to say. Made for each, so a tuple.
+
+    Attributes:
+        first_offset, last_offset: of its records; of those written before, if it is a duplicate.
+        record_count: how many; -1 where only inflating would tell it.
+        valid_bytes: bytes that were written, or were there already.
+        max_timestamp: the largest timestamp in ms.
+        offset_of_max_timestamp: the last offset of the earliest batch that has it.
+        log_append_time: the time of the append in ms, if records have that instead of their own;
+            also the largest timestamp of the batch that a duplicate repeats, as in Kafka.
+        log_start_offset: the first offset of the log that may be read.
+        last_leader_epoch: of the last batch, where it was brought and not given.
+        duplicate: whether the producer had sent it before, so that nothing was written.
+        stats: what validating cost.
+        trimmed_bytes: what a follower's append left out behind the batches that were written: an
+            incomplete one, or those of a later epoch. A leader's leaves nothing out.
+    """
+
+    first_offset: int = -1
+    last_offset: int = -1
+    record_count: int = 0
+    valid_bytes: int = 0
+    max_timestamp: int = NO_TIMESTAMP
+    offset_of_max_timestamp: int = -1
+    log_append_time: int = NO_TIMESTAMP
+    log_start_offset: int = 0
+    last_leader_epoch: int = -1
+    duplicate: bool = False
+    stats: ConversionStats = NOTHING_CONVERTED
+    trimmed_bytes: int = 0
+
+
+def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
+    """The answer for two appends, one behind the other; a duplicate only if both are."""
+    later = next_one.max_timestamp > one.max_timestamp
+    counts = one.record_count, next_one.record_count
+    return next_one._replace(
+        first_offset=one.first_offset if one.first_offset >= 0 else next_one.first_offset,
+        last_offset=next_one.last_offset if next_one.last_offset >= 0 else one.last_offset,
+        record_count=-1 if min(counts) < 0 else sum(counts),
+        valid_bytes=one.valid_bytes + next_one.valid_bytes,
+        max_timestamp=next_one.max_timestamp if later else one.max_timestamp,
+        offset_of_max_timestamp=(next_one if later else one).offset_of_max_timestamp,
+        duplicate=one.duplicate and next_one.duplicate,
+        stats=one.stats + next_one.stats,
+        trimmed_bytes=one.trimmed_bytes + next_one.trimmed_bytes,
+    )
 
 
 class Accepted(NamedTuple):
@@ -65,13 +119,13 @@ class Accepted(NamedTuple):
 
     Attributes:
         batch: its bytes and offsets.
-        table: its headers, positions counted from wherever; None for one batch without a producer.
+        table: the headers that it has in the log, positions counted from wherever.
         first_offset: -1 where messages would have to be inflated to tell.
         leader_epoch: of the last batch; -1 for a message of magic 0 or 1.
     """
 
     batch: ValidatedBatch
-    table: BatchTable | BatchHeader | None
+    table: BatchTable
     first_offset: int
     leader_epoch: int
 
@@ -114,20 +168,19 @@ def append_as_leader(
     view = _given(data, origin)
     with state.lock:
         state.check()
-        done = lead_plain(state, view, leader_epoch, origin)
-        if done is not None:
-            return done
-        if leader_epoch is None:
-            latest = state.epochs.latest
-            leader_epoch = 0 if latest is None else latest.epoch
         if not len(view):
             return nothing_appended(state)
-        rules = state.rules_for(origin, leader_epoch)
-        now_ms = state.now_ms()
+        if leader_epoch is None:
+            entries = state.epochs.entries
+            leader_epoch = entries[-1].epoch if entries else 0
+        rules, now_ms = state.rules_for(origin, leader_epoch), state.now_ms()
+        done = _lead_as_usual(state, view, rules, now_ms)
+        if done is not None:
+            return done
         batch = validate_append(
             view, rules, next_offset=state.log_end.offset, now_ms=now_ms, metrics=metrics
         )
-        accepted = _accepted(batch, view, leader_epoch)
+        accepted = _accepted(batch, leader_epoch)
         return _append(state, accepted, origin, now_ms, guard, transaction_version)
 
 
@@ -184,16 +237,17 @@ def append_as_follower(
     given_bytes = len(view)
     with state.lock:
         state.check()
-        done = follow_plain(state, view, leader_epoch)
+        done = _follow_as_usual(state, view, leader_epoch)
         if done is not None:
             return done
         if leader_epoch is not None:
             view = _up_to_epoch(view, leader_epoch)
-        accepted = _replica(state, view)
-        if accepted is None:
+        if _is_nothing(view):
             return nothing_appended(state, given_bytes)
+        rules = state.rules_for(AppendOrigin.REPLICATION, 0)
+        batch = validate_replica(view, rules, next_offset=state.log_end.offset)
         now_ms = state.now_ms()
-        done = _append(state, accepted, AppendOrigin.REPLICATION, now_ms, None, 0)
+        done = _append(state, _accepted(batch, -1), rules.origin, now_ms, None, 0)
         left_out = given_bytes - done.valid_bytes
         return done._replace(trimmed_bytes=left_out) if left_out else done
 
@@ -201,6 +255,83 @@ def append_as_follower(
 def nothing_appended(state: LogState, trimmed_bytes: int = 0) -> AppendResult:
     """The answer where there was nothing to append, but maybe the beginning of something."""
     return AppendResult(log_start_offset=state.log_start_offset, trimmed_bytes=trimmed_bytes)
+
+
+# ---- the lane ------------------------------------------------------------------------------------
+
+
+def _lead_as_usual(
+    state: LogState, view: memoryview, rules: AppendRules, now_ms: int
+) -> AppendResult | None:
+    """Append one sound batch that gets its offsets; see `append_as_leader`."""
+    entries, first = state.epochs.entries, state.log_end.offset
+    if not entries or entries[-1].epoch != rules.leader_epoch:
+        return None
+    if rules.origin is AppendOrigin.RAFT_LEADER:
+        return None
+    appender, producers = state.active.appender(state.roll_ms), state.producers.unguarded
+    if appender is None:
+        return None
+    found = appender.places.lead(view, rules, first, now_ms, producers, inflate_records)
+    if found is None:
+        return None
+    (head, records, last, latest, latest_at, appended_ms, inflated_bytes), told = found
+    size, start = len(view), state.log_start_offset
+    cost = ConversionStats(inflated_bytes) if inflated_bytes else NOTHING_CONVERTED
+    answer = first, last, records, size, latest, latest_at, appended_ms, start, -1, False, cost, 0
+    _write(state, appender, (head, view[len(head) :]), size, last + 1, told, now_ms)
+    return _tuple(AppendResult, answer)
+
+
+def _follow_as_usual(
+    state: LogState, view: memoryview, leader_epoch: int | None
+) -> AppendResult | None:
+    """Append sound batches that keep their offsets; see `append_as_follower`."""
+    entries = state.epochs.entries
+    if not entries:
+        return None
+    epoch = entries[-1].epoch
+    if leader_epoch is not None and leader_epoch < epoch:
+        return None
+    appender, producers = state.active.appender(state.roll_ms), state.producers.unguarded
+    if appender is None:
+        return None
+    found = appender.places.follow(view, state.log_end.offset, epoch, producers)
+    if found is None:
+        return None
+    first, last, records, latest, latest_at, told = found
+    size, start, none, cost = len(view), state.log_start_offset, NO_TIMESTAMP, NOTHING_CONVERTED
+    answer = first, last, records, size, latest, latest_at, none, start, epoch, False, cost, 0
+    _write(state, appender, (view,), size, last + 1, told, None)
+    return _tuple(AppendResult, answer)
+
+
+def _write(
+    state: LogState,
+    appender: SegmentAppender,
+    parts: Sequence[io.Bytes],
+    size: int,
+    end: int,
+    told: list[Told] | None,
+    now_ms: int | None,
+) -> None:
+    """Write, tell the producers, let readers see it, and flush if that is due.
+
+    What can be done in front of the write is: behind it, little is left in the processor's caches.
+    """
+    _offset, base, position = state.log_end
+    place = _tuple(OffsetMetadata, (end, base, position + size))
+    foreseen, due = state.foresee(place), state.is_flush_due(end, now_ms)
+    try:
+        appender.write(parts, size)
+        if told is not None and state.producers.take(told, base):
+            foreseen = None
+        state.advance(place, foreseen)
+    except BaseException as error:
+        _give_up(state, error)
+        raise
+    if due:
+        flush(state)
 
 
 # ---- what is given -------------------------------------------------------------------------------
@@ -241,69 +372,16 @@ def _up_to_epoch(view: memoryview, leader_epoch: int) -> memoryview:
     return view[: int(table.position[later[0]])] if len(later) else view
 
 
-def _replica(state: LogState, view: memoryview) -> Accepted | None:
-    """An append as follower; None for nothing."""
-    one = one_batch(view)
-    if one is not None and one.leader_epoch >= 0 and not one.attributes & CONTROL:
-        taken = take_replica(view, one, state.log_end.offset)
-        if taken is not None:
-            epoch = one.leader_epoch
-            header = None if one.producer_id < 0 else _header_of(one, taken, epoch)
-            return Accepted(taken, header, one.base_offset, epoch)
-    if _is_nothing(view):
-        return None
-    end = state.log_end.offset
-    batch = take_replicas(view, end)
-    if batch is None:
-        rules = state.rules_for(AppendOrigin.REPLICATION, 0)
-        batch = validate_replica(view, rules, next_offset=end)
-        assert batch.table is not None
-        check_rising(batch.table, batch.first_offset - 1)
-    return _with_table(batch)
-
-
-def _with_table(batch: ValidatedBatch) -> Accepted:
-    """Batches that keep their offsets, and whose headers were looked at."""
+def _accepted(batch: ValidatedBatch, leader_epoch: int) -> Accepted:
+    """An append with its headers; refuses one that keeps its offsets where a recovery would cut."""
     table = batch.table
-    assert table is not None
+    if table is None:
+        table = walk(batch.to_bytes(), verify=False)
+        told = int(table.magic[0]) >= 2
+        return Accepted(batch, table, batch.first_offset, leader_epoch if told else -1)
+    check_rising(table, batch.first_offset - 1)
     told = int(table.magic[0]) >= 2
     return Accepted(batch, table, batch.first_offset if told else -1, int(table.leader_epoch[-1]))
-
-
-def _header_of(one: OneBatch, taken: ValidatedBatch, leader_epoch: int) -> BatchHeader:
-    """The header that a batch of a producer has in the log."""
-    return one.header(
-        base_offset=taken.first_offset,
-        last_offset=taken.last_offset,
-        max_timestamp=taken.max_timestamp,
-        leader_epoch=leader_epoch,
-        log_append=taken.log_append_time >= 0,
-    )
-
-
-def _accepted(batch: ValidatedBatch, view: memoryview, leader_epoch: int) -> Accepted:
-    """An append as leader, with its headers as far as they are needed."""
-    if batch.table is not None:  # a Raft leader's
-        check_rising(batch.table, batch.first_offset - 1)
-        return _with_table(batch)
-    head, tail = batch.head, batch.tail
-    if not tail:
-        table = scan(head, on_bad_crc="ignore")
-        return Accepted(batch, table, batch.first_offset, int(table.leader_epoch[-1]))
-    if head[_MAGIC] < 2:
-        return Accepted(batch, None, batch.first_offset, -1)
-    if tail[_PRODUCER_ID - len(head)] & 0x80:  # none; what nearly every append has
-        return Accepted(batch, None, batch.first_offset, leader_epoch)
-    one = one_batch(view[: len(batch)])
-    assert one is not None
-    header = _header_of(one, batch, leader_epoch)
-    if one.attributes & CONTROL:
-        # What a marker says is read from the bytes as they were given.
-        given = scan(view[: len(batch)], on_bad_crc="ignore")[0]
-        header = replace(
-            header, control_type=given.control_type, coordinator_epoch=given.coordinator_epoch
-        )
-    return Accepted(batch, header, batch.first_offset, leader_epoch)
 
 
 # ---- judging -------------------------------------------------------------------------------------
@@ -318,7 +396,7 @@ def epochs_with(state: LogState, accepted: Accepted) -> tuple[EpochEntry, ...]:
     Source: Kafka `UnifiedLog.assignEpochStartOffset`.
     """
     table, entries = accepted.table, state.epochs.entries
-    if not isinstance(table, BatchTable):
+    if accepted.batch.table is None:  # a leader's
         return _with_epoch(entries, accepted.leader_epoch, accepted.batch.first_offset)
     epochs = table.leader_epoch
     if table.magics_seen & 0b11:
@@ -384,12 +462,18 @@ def _append(
     if size > state.config.segment_bytes:
         reason = f"an append of {size} bytes, a segment holds {state.config.segment_bytes}"
         raise RecordBatchTooLargeError(reason)
-    ask = partial(_ask, state, table, origin, guard, transaction_version)
-    update = ask(state.active.base_offset, state.active.size)
+    ask = partial(
+        state.producers.prepare,
+        table,
+        origin=origin,
+        guard=guard,
+        transaction_version=transaction_version,
+    )
+    update = ask(segment_base_offset=state.active.base_offset, position=state.active.size)
     _check_extent(state, accepted)
     base = new_base(state, accepted, size, now_ms)
     if base is not None:
-        update = ask(base, 0)
+        update = ask(segment_base_offset=base, position=0)
     # Nothing is refused any more.
     try:
         if epochs != before:
@@ -401,15 +485,15 @@ def _append(
         raise
     if update.duplicate is not None:
         return _repeated(state, batch, size, update.duplicate)
-    segment = state.active
     try:
-        _write(segment, accepted, size)
-        _commit(state, segment, update, batch.next_offset)
+        state.active.append_table(batch.parts(), table)
+        _commit(state, update, batch.next_offset)
     except BaseException as error:
-        give_up(state, error)
+        _give_up(state, error)
         _take_back(state, before)
         raise
-    flush_if_due(state, batch.next_offset, now_ms)
+    if state.is_flush_due(batch.next_offset, now_ms):
+        flush(state)
     return AppendResult(
         batch.first_offset,
         batch.last_offset,
@@ -422,28 +506,6 @@ def _append(
         accepted.leader_epoch if origin in _KEEPING_OFFSETS else -1,
         False,
         batch.stats,
-    )
-
-
-def _ask(
-    state: LogState,
-    table: BatchTable | BatchHeader | None,
-    origin: AppendOrigin,
-    guard: VerificationGuard | None,
-    transaction_version: int,
-    base_offset: int,
-    position: int,
-) -> ProducerUpdate:
-    """What the producers make of an append that lies at `position` of a segment, if told."""
-    if table is None:
-        return NOTHING
-    return state.producers.prepare(
-        table if isinstance(table, BatchTable) else (table,),
-        origin=origin,
-        segment_base_offset=base_offset,
-        position=position,
-        guard=guard,
-        transaction_version=transaction_version,
     )
 
 
@@ -471,34 +533,30 @@ def _repeated(
     )
 
 
-def _write(segment: SegmentWriter, accepted: Accepted, size: int) -> None:
-    batch, table = accepted.batch, accepted.table
-    if isinstance(table, BatchTable):
-        segment.append_table(batch.parts(), table)
-    else:
-        parts = batch.parts() if batch.head else (batch.tail,)
-        segment.append_one(parts, size, batch.last_offset, batch.max_timestamp)
-
-
-def _commit(state: LogState, segment: SegmentWriter, update: ProducerUpdate, end: int) -> None:
+def _commit(state: LogState, update: ProducerUpdate, end: int) -> None:
     """What follows from bytes that are written: the log's end, producers, transactions.
 
     Source: Kafka `UnifiedLog.updateLogEndOffset`, `ProducerStateManager.update`.
     """
-    producers = state.producers
+    producers, segment = state.producers, state.active
     place = OffsetMetadata(end, segment.base_offset, segment.size)
-    if update is NOTHING:
-        producers.map_end_offset = end
-        state.advance(place, state.foresee(place))
-        return
-    state.log_end = place
     for decided in producers.commit(update):
         if decided.aborted:
             stable = producers.last_stable_offset(decided)
             segment.txn_index.append(AbortedTxn(*decided[:3], stable))
         producers.complete(decided)
-    producers.map_end_offset = end
-    state.publish()
+    state.advance(place, state.foresee(place) if update is NOTHING else None)
+
+
+def _give_up(state: LogState, error: BaseException) -> None:
+    """Let the log fail, because of `error`, if it is not as it was before the append.
+
+    Bytes that are there and were not told of are not taken back: loading finds them, and what is
+    missing beside them. An interrupt may come when nobody knows how much is there.
+    """
+    segment, told = state.active, state.published.log_end.position
+    if segment.poisoned or segment.size != told or not isinstance(error, Exception):
+        state.fail(error)
 
 
 __all__ = ["AppendResult", "append_all", "append_as_follower", "append_as_leader", "merged"]

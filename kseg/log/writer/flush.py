@@ -249,4 +249,11 @@ def _release(state: LogState) -> None:
     attempt(*(lambda writer=writer: writer.close(trim=False) for writer in writers))
 
 
-__all__ = ["CHECKPOINT_INTERVAL_MS", "UNFLUSHED_MAX", "base_after", "close", "flush", "roll"]
+__all__ = [
+    "CHECKPOINT_INTERVAL_MS",
+    "UNFLUSHED_MAX",
+    "base_after",
+    "close",
+    "flush",
+    "roll",
+]

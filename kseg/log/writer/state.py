@@ -25,7 +25,7 @@ from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, SegmentFiles, segment_name
-from kseg.log.config import LogConfig
+from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import Deletions
 from kseg.log.producers.entry import OffsetMetadata
@@ -386,8 +386,12 @@ class LogState:
         return _tuple(Published, all_of_it)
 
     def advance(self, end: OffsetMetadata, foreseen: Published | None) -> None:
-        """Move the end and publish what was foreseen for it; under the lock."""
+        """Move the end, behind what producers were told of, and publish what was foreseen for it.
+
+        Under the lock.
+        """
         self.log_end = end
+        self.producers.map_end_offset = end.offset
         if foreseen is None:
             self.publish()
             return
@@ -417,6 +421,16 @@ class LogState:
         )
         if write:
             self.keeper.write_checkpoints()
+
+    def is_flush_due(self, end: int, now_ms: int | None) -> bool:
+        """Whether the settings ask for a flush once the log ends there; None asks the clock."""
+        config = self.config
+        if end - self.recovery_point >= config.flush_messages:
+            return True
+        if config.flush_ms == INT64_MAX:
+            return False
+        now_ms = self.now_ms() if now_ms is None else now_ms
+        return now_ms - self.last_flush_ms >= config.flush_ms
 
     # ---- segments --------------------------------------------------------------------------------
 

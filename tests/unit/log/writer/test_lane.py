@@ -1,4 +1,4 @@
-"""The usual appends in few steps leave what the ways for all batches leave, and answer the same."""
+"""The lane of usual appends leaves what Kafka's steps leave, one by one, and answers the same."""
 
 from __future__ import annotations
 
@@ -16,28 +16,55 @@ from kseg.files.time_index import TimeIndexEntry
 from kseg.format.header import scan
 from kseg.log.log import Log
 from kseg.log.segment.index_entries import Indexed, Latest, Packed, place_table
-from kseg.log.validate.rules import AppendOrigin
+from kseg.log.validate import append as validate_append
+from kseg.log.validate.rewrite import inflate_records
+from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.log.writer import append
 from kseg.log.writer.append import append_as_follower, append_as_leader
+from tests.builders import GZIP, LZ4, SNAPPY, ZSTD
 from tests.reference_codecs import crc32c
 from tests.unit.log.logs import NOW_MS, Clock, failing, marker, one, open_log, stored
 
-GZIP = 1
+TRANSACTIONAL = 0x10
 HEADER, COVERED = 61, 21
 SMALL = {"segment_bytes": 2000, "index_interval_bytes": 100, "segment_index_bytes": 120}
 Step = Callable[[Log], object]
 
 
-def _random_batch(source: random.Random, offset: int) -> tuple[bytes, int]:
+class Producers:
+    """Idempotent producers that mostly go on where they stopped."""
+
+    def __init__(self, source: random.Random) -> None:
+        self._source = source
+        self._at: dict[int, list[int]] = {}
+
+    def fields(self, count: int) -> dict[str, Any]:
+        """The header of the next batch of one of them."""
+        source = self._source
+        producer_id = source.choice((7, 7, 7, 8, 9))
+        at = self._at.setdefault(producer_id, [0, source.choice((0, 0, 3, 2**31 - 4)), 0])
+        draw = source.random()
+        if draw < 0.04:
+            at[:2] = at[0] + 1, 0
+        elif draw < 0.08:
+            at[2] ^= TRANSACTIONAL
+        epoch, first, kind = at
+        first = max(first + source.choice((*[0] * 12, -count, 1)), 0)
+        at[1] = (first + count) % 2**31
+        given = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": first}
+        return given | ({"attributes": kind} if kind else {})
+
+
+def _random_batch(source: random.Random, producers: Producers, offset: int) -> tuple[bytes, int]:
     """A batch, mostly a sound one, and where the next one may begin."""
     count = source.choice((1, 1, 2, 5))
     fields: dict[str, Any] = {"time": NOW_MS + source.randint(-50, 50)}
     if source.random() < 0.05:
         fields["epoch"] = source.choice((0, 1, 2))
-    if source.random() < 0.05:
-        fields |= {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
-    if source.random() < 0.1:
-        fields["codec"] = GZIP
+    if source.random() < 0.6:
+        fields |= producers.fields(count)
+    if source.random() < 0.5:
+        fields["codec"] = source.choice((GZIP, SNAPPY, LZ4, ZSTD))
     if source.random() < 0.05:
         fields["time"] = -1
     batch = stored(offset, value=b"v" * source.choice((1, 30, 200)), count=count, **fields)
@@ -54,10 +81,10 @@ def _changed(source: random.Random, batch: bytes) -> bytes:
     return bytes(data)
 
 
-def _follower_step(source: random.Random, end: int) -> Step:
+def _follower_step(source: random.Random, producers: Producers, end: int) -> Step:
     batches, offset = [], end + source.choice((0, 0, 0, 0, 0, -1, 4))
     for _ in range(source.choice((1, 1, 1, 3, 12))):
-        batch, offset = _random_batch(source, max(offset, 0))
+        batch, offset = _random_batch(source, producers, max(offset, 0))
         batches.append(batch)
     data, epoch = b"".join(batches), source.choice((None, None, 0, 1))
     if source.random() < 0.05:
@@ -65,10 +92,10 @@ def _follower_step(source: random.Random, end: int) -> Step:
     return lambda log: append_as_follower(log.state, data, epoch)
 
 
-def _leader_step(source: random.Random) -> Step:
-    data, _ = _random_batch(source, 0)
+def _leader_step(source: random.Random, producers: Producers) -> Step:
+    data, _ = _random_batch(source, producers, 0)
     if source.random() < 0.1:
-        data = marker(1)
+        data = marker(source.choice((0, 1)), producer=source.choice((7, 8)))
     epoch = source.choice((None, None, None, 0, 1))
     origin = source.choice((AppendOrigin.CLIENT, AppendOrigin.CLIENT, AppendOrigin.COORDINATOR))
     return lambda log: append_as_leader(log.state, data, epoch, origin)
@@ -96,6 +123,8 @@ def _places(log: Log) -> tuple[object, ...]:
         state.producers.map_end_offset,
         state.epochs.entries,
         state.active.latest,
+        dict(state.producers.entries),
+        state.producers.ongoing,
     )
 
 
@@ -127,6 +156,12 @@ def places(
     )
 
 
+def led(there: Places, data: bytes, offset: int, **rules: Any) -> Any:
+    """What the kernel makes of a batch that gets that offset, without producers."""
+    how = AppendRules(**rules)
+    return there.lead(memoryview(data), how, offset, NOW_MS, {}, inflate_records)
+
+
 def _nothing(*_given: object) -> None:
     return None
 
@@ -139,8 +174,9 @@ def test_random_appends_leave_the_same_bytes_and_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, settings: dict[str, Any]
 ) -> None:
     source = random.Random(seed)
-    short = {name: getattr(append, name) for name in ("follow_plain", "lead_plain")}
+    short = {name: getattr(append, name) for name in ("_follow_as_usual", "_lead_as_usual")}
     taken = 0
+    producers = Producers(source)
 
     def counted(name: str) -> Callable[..., object]:
         def ask(*given: Any) -> object:
@@ -157,7 +193,10 @@ def test_random_appends_leave_the_same_bytes_and_answers(
     ):
         for _ in range(60):
             end = slow.log_end_offset
-            step = _leader_step(source) if source.random() < 0.5 else _follower_step(source, end)
+            leads = source.random() < 0.5
+            step = (
+                _leader_step(source, producers) if leads else _follower_step(source, producers, end)
+            )
             with monkeypatch.context() as patch:
                 for name in short:
                     patch.setattr(append, name, counted(name))
@@ -165,6 +204,7 @@ def test_random_appends_leave_the_same_bytes_and_answers(
             with monkeypatch.context() as patch:
                 for name in short:
                     patch.setattr(append, name, _nothing)
+                patch.setattr(validate_append, "_as_usual", _nothing)
                 assert answer == _done(slow, step)
             assert _places(quick) == _places(slow)
     assert taken > 15
@@ -181,7 +221,11 @@ def test_random_appends_leave_the_same_bytes_and_answers(
         stored(5) + stored(5),
         stored(5) + stored(6, epoch=1),
         stored(5, epoch=-1),
-        stored(5, producer_id=4, producer_epoch=0, base_sequence=9),
+        stored(5, producer_id=4, producer_epoch=-1, base_sequence=9),
+        stored(5, producer_id=4, producer_epoch=0, base_sequence=-1),
+        stored(5, count=2, producer_id=4, producer_epoch=0, base_sequence=2**31 - 1),
+        stored(5, producer_id=4, producer_epoch=0, base_sequence=9)
+        + stored(6, producer_id=4, producer_epoch=1, base_sequence=10),
         stored(5, attributes=6),
         stored(5, attributes=0x20),
         stored(2**63 - 5),
@@ -190,23 +234,23 @@ def test_random_appends_leave_the_same_bytes_and_answers(
     ],
 )
 def test_whatever_is_unusual_is_not_kept_in_one_pass(data: bytes) -> None:
-    assert places().keep(data, 5, 0) is None
+    assert places().follow(data, 5, 0, {}) is None
 
 
 @pytest.mark.parametrize("at", range(HEADER + 5))
 def test_a_wrong_bit_anywhere_is_not_kept(at: int) -> None:
     data = bytearray(stored(5) + stored(6))
     data[len(stored(5)) + at] ^= 0x10
-    found = places().keep(data, 5, 0)
+    found = places().follow(data, 5, 0, {})
     # What lies in front of the checksum is not covered by it: here the offset alone is free, as
     # far as it has a 32-bit form.
     assert (found is None) == (at not in range(4, 8))
 
 
 def test_no_epoch_or_offset_is_outside_of_its_range() -> None:
-    assert places().keep(stored(5), 5, 2**31) is None
-    assert places().keep(stored(5), 5, -1) is None
-    assert places().keep(stored(5), -1, 0) is None
+    assert places().follow(stored(5), 5, 2**31, {}) is None
+    assert places().follow(stored(5), 5, -1, {}) is None
+    assert places().follow(stored(5), -1, 0, {}) is None
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -224,7 +268,7 @@ def test_batches_are_placed_by_their_bytes_as_by_a_table(seed: int) -> None:
     wanted = place_table(scan(data), *where, base_offset=50, indexed=indexed)
     there = places(indexed, since=where[1], interval=where[2], latest=where[3], base=50)
     if isinstance(wanted, Packed):
-        assert there.keep(data, 100, 0) is not None
+        assert there.follow(data, 100, 0, {}) is not None
         assert (there.position, there.since, there.latest) == (0, *where[1::2])
         there.settle()
         behind = Indexed(there.indexed, TimeIndexEntry(*there.indexed_time), *wanted.indexed[2:])
@@ -240,23 +284,26 @@ def test_batches_are_placed_by_their_bytes_as_by_a_table(seed: int) -> None:
             == wanted
         )
     else:
-        assert there.keep(data, 100, 0) is None
+        assert there.follow(data, 100, 0, {}) is None
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_batches_are_placed_one_by_one_as_all_at_once(seed: int) -> None:
     source, indexed = random.Random(seed), Indexed(-1, TimeIndexEntry(-1, 0), 30, 30)
-    batches = [
-        stored(at, value=b"v" * source.randint(0, 99), time=NOW_MS + source.randint(0, 20))
-        for at in range(20)
+    given = [
+        {"value": b"v" * source.randint(0, 99), "time": NOW_MS + source.randint(0, 20)}
+        for _ in range(20)
     ]
+    batches = [stored(at, **fields) for at, fields in enumerate(given)]
     one, all_of_them = places(indexed, interval=150), places(indexed, interval=150)
     offsets = times = b""
-    for at, batch in enumerate(batches):
-        assert one.place(len(batch), at, int.from_bytes(batch[35:43], "big"))
+    for at, fields in enumerate(given):
+        found = led(one, stored(0, **fields), at)
+        assert found is not None
+        assert found[0][0] == batches[at][:21]
         offsets, times = offsets + one.offsets, times + one.times
         one.settle()
-    assert all_of_them.keep(b"".join(batches), 0, 0) is not None
+    assert all_of_them.follow(b"".join(batches), 0, 0, {}) is not None
     assert (all_of_them.offsets, all_of_them.times) == (offsets, times)
     all_of_them.settle()
     names = ("position", "since", "latest", "indexed", "indexed_time")
@@ -273,24 +320,24 @@ def test_what_has_no_place_is_looked_at_by_others() -> None:
         ({"rooms": (1, 1)}, {"rooms": (0, 1)}),
         ({"rooms": (1, 1)}, {"rooms": (1, 0)}),
     ):
-        assert places(**fitting).keep(data, 5, 0)
-        assert places(**fitting).place(size, 5, NOW_MS)
-        assert places(**too_tight).keep(data, 5, 0) is None
-        assert not places(**too_tight).place(size, 5, NOW_MS)
-    assert places().place(size, 2**31 - 1, NOW_MS)
-    assert not places().place(size, 2**31, NOW_MS)
+        assert places(**fitting).follow(data, 5, 0, {})
+        assert led(places(**fitting), stored(0), 5)
+        assert places(**too_tight).follow(data, 5, 0, {}) is None
+        assert led(places(**too_tight), stored(0), 5) is None
+    assert led(places(), stored(0), 2**31 - 1)
+    assert led(places(), stored(0), 2**31) is None
 
 
 def test_what_was_only_looked_at_leaves_no_trace() -> None:
     there, data = places(interval=0, since=1), stored(5)
-    assert there.keep(data, 5, 0) == (5, 5, 1, NOW_MS, 5)
+    assert there.follow(data, 5, 0, {}) == (5, 5, 1, NOW_MS, 5, None)
     assert (len(there.offsets), len(there.times)) == (8, 12)
     assert (there.position, there.since, there.latest) == (0, 1, (-1, 0))
-    assert there.keep(data[:-1], 5, 0) is None
-    assert there.keep(data, 5, 0) == (5, 5, 1, NOW_MS, 5)
+    assert there.follow(data[:-1], 5, 0, {}) is None
+    assert there.follow(data, 5, 0, {}) == (5, 5, 1, NOW_MS, 5, None)
     there.settle()
     assert (there.position, there.since, there.latest) == (len(data), len(data), (NOW_MS, 5))
-    assert there.keep(data, 5, 0) is None  # its entry would not be above the last
+    assert there.follow(data, 5, 0, {}) is None  # its entry would not be above the last
 
 
 @pytest.mark.parametrize("ends", [".log", ".index", ".timeindex"])
