@@ -10,11 +10,11 @@ keymap      keys by their hashes: a column hashed, different ones counted, sums 
 legacy      messages of magic 0 and 1 and of Kafka 0.7, read and written
 lines       lines of JSON as columns
 offset_map  the last offset of each key, in a bounded number of slots, for compaction
-placement   which batch gets an index entry
+placement   appends that are judged and placed at once; which batch gets an index entry
 search      sound batches where no length leads: behind damage
 text        rows of columns as JSON lines, CSV or text
-validate    what a log asks of each record of an append, in one pass
+validate    what a log asks of a batch and of each record of it, in one pass
 
-A kernel imports nothing above it; two may be shared among kernels (`cimport`): `kseg._core`, which
-holds checksums, headers and varints, and `kseg._kernels.encode`.
+A kernel imports nothing above it; three may be shared among kernels (`cimport`): `kseg._core`,
+which holds checksums, headers and varints, `kseg._kernels.encode` and `kseg._kernels.validate`.
 """

@@ -1,6 +1,7 @@
-"""Which batches get index entries: the rule of `kseg.log.segment.index_entries`.
+"""Which batches get index entries, by the rule of `kseg.log.segment.index_entries`.
 
-It is asked over a table of headers, or over the batches of an append that is sound.
+It is asked over a table of headers, or over the batches of an append, which `Places` judges too:
+one call says that an append is sound, and where its bytes and entries go.
 
 The contract is that of `_core`. Every batch is looked at once, in order. Entries come out as they
 lie in the index files: big-endian, 8 bytes and 12.

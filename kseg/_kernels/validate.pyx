@@ -1,5 +1,5 @@
-"""Kernels for what a log asks of an append: each record's structure, key and time in one pass, and
-the offsets that old messages get.
+"""Kernels for what a log asks of an append: one usual batch as a whole, each record's structure, key
+and time in one pass, and the offsets that old messages get.
 
 The contract is that of `_core`; status codes too. What is refused record by record is noted in an
 array of the caller's and counted beyond it, so that a sound append costs one call and a refused one

@@ -20,11 +20,14 @@ what), `data_directory.py` (the lock, the checkpoints and the mark of a clean sh
 back), `copy.py` (a copy of a partition elsewhere).
 
 The life of a batch
-    1. `validate` judges it, and gives it offsets where the log leads.
-    2. `producers` compares its sequence with what came before. Nothing has changed up to here.
-    3. `writer.append` writes down a new leader epoch, rolls where the batch has no place in the
-       active segment, and hands the bytes to `segment.writer`, with their index entries.
-    4. The log's end moves, and `LogState.publish` lets readers see it.
+    1. `writer.append` has a kernel judge it: header, checksum, records, offsets, the sequence of
+       its producer. The kernel says what its head becomes, and where bytes and index entries go.
+    2. Where it is unusual, or is to be refused, `validate` judges it step by step and gives it
+       offsets where the log leads; `producers` compares its sequence with what came before. Nothing
+       has changed up to here. Then `writer.append` writes down a new leader epoch, and rolls where
+       the batch has no place in the active segment.
+    3. `segment` writes the bytes with their index entries, or neither.
+    4. `producers` notes it, the log's end moves, and `LogState.advance` lets readers see it.
     5. `writer.flush` makes it lasting; retention, or a cut, takes it away again.
 
 The order of a recovery

@@ -1,4 +1,4 @@
-"""Runway: the short way that sound appends take into a segment, as long as it need not roll.
+"""The end of the lane of usual appends: into a segment that need not roll.
 
 Owns that such an append is written whole, with its index entries, or not at all. Where its entries
 go is known before, from `Places`; nothing is asked of the files. Whoever changes the segment in any
@@ -28,7 +28,7 @@ class SegmentAppender:
 
     Attributes:
         config: of the log; by another one another appender is needed.
-        places: asked before each append; see `Places.keep` and `Places.place`.
+        places: judges each append, and says where it goes; see `Places.lead` and `Places.follow`.
     """
 
     __slots__ = ("_index", "_log", "_times", "config", "places")

@@ -211,7 +211,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.append`.
         """
-        self._leave_runway()
+        self._leave_lane()
         position, since = self._log.size, self._bytes_since_entry
         if batches:
             placed = index_entries.place(
@@ -225,7 +225,7 @@ class SegmentWriter(Closing):
         self, parts: Sequence[io.Bytes], size: int, last_offset: int, max_timestamp: int
     ) -> None:
         """As `append`, for one batch of `size` bytes, which is what the parts are."""
-        self._leave_runway()
+        self._leave_lane()
         log, latest, since = self._log, self._latest or self.latest, self._bytes_since_entry
         if not 0 <= last_offset - self.base_offset <= _INT32_MAX:
             self._refuse_offset(last_offset)
@@ -248,7 +248,7 @@ class SegmentWriter(Closing):
 
     def append_table(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
         """As `append`, for batches whose headers are a table; of use for many."""
-        self._leave_runway()
+        self._leave_lane()
         position = self._log.size
         if len(table):
             where = position, self._bytes_since_entry, self.config.index_interval_bytes, self.latest
@@ -260,7 +260,7 @@ class SegmentWriter(Closing):
         return position
 
     def appender(self, segment_ms: int) -> SegmentAppender | None:
-        """The short way of sound appends; None where the segment has to be looked at first.
+        """The end of the lane of usual appends; None where the segment has to be looked at first.
 
         Args:
             segment_ms: `LogConfig.roll_ms`.
@@ -268,7 +268,7 @@ class SegmentWriter(Closing):
         appender, config = self._appender, self.config
         if appender is not None and appender.config is config:
             return appender
-        self._leave_runway()
+        self._leave_lane()
         latest, first = self._latest, self._rolling
         if latest is None or first is None or first < 0:
             return None
@@ -276,7 +276,7 @@ class SegmentWriter(Closing):
         self._appender = SegmentAppender(self._files, config, self._log.size, since, latest, newest)
         return self._appender
 
-    def _leave_runway(self) -> None:
+    def _leave_lane(self) -> None:
         """Know again what the appender knew; something else is going to change."""
         appender, self._appender = self._appender, None
         if appender is not None:
@@ -360,7 +360,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.onBecomeInactiveSegment`.
         """
-        self._leave_runway()
+        self._leave_lane()
         self._index_latest(self.latest)
         self.offset_index.trim()
         self.time_index.trim()
@@ -368,7 +368,7 @@ class SegmentWriter(Closing):
 
     def resize_indexes(self, size: int) -> None:
         """Give both indexes `size` bytes: the segment is to be appended to."""
-        self._leave_runway()
+        self._leave_lane()
         self.offset_index.resize(size)
         self.time_index.resize(size)
 
@@ -409,7 +409,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.truncateTo`.
         """
-        self._leave_runway()
+        self._leave_lane()
         with self.reader(mapping="never") as reader:
             found = reader.lookup(offset)
         latest = self.latest
@@ -455,7 +455,7 @@ class SegmentWriter(Closing):
 
         Source: Kafka `LogSegment.close`, `closeHandlers`.
         """
-        self._leave_runway()
+        self._leave_lane()
         known = self._latest
         if not trim or known is None or self._log.file.fd < 0:
             self._files.close(trim=trim)

@@ -64,11 +64,7 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
             active.resize_indexes(state.config.segment_index_bytes)
             return base
         _seal_and_follow(state, base)
-        producers = state.producers
-        producers.map_end_offset = base
-        path = state.snapshots.take(producers, sync=False)
-        if path is not None:
-            state.unflushed_snapshots.append(path)
+        state.take_snapshot(base)
         if len(state.unflushed) > UNFLUSHED_MAX:
             flush(state, sorted(state.unflushed)[1])
         return base
@@ -99,8 +95,7 @@ def _seal_and_follow(state: LogState, base: int) -> None:
     with state.all_or_poison():
         active.flush()
         if state.names_changed:
-            state.flush_names()
-            state.names_changed = False
+            state.flush_names(complete=True)
     writer = _begin(state, base)
     with state.all_or_poison():
         state.set_active(writer, seal=True)
@@ -110,7 +105,7 @@ def _seal_and_follow(state: LogState, base: int) -> None:
 
 def _begin(state: LogState, base: int) -> SegmentWriter:
     """The files of a new segment, or none of them: loading would take one for the log's end."""
-    state.names_changed = True
+    state.note_new_names()
     try:
         return SegmentWriter.open(
             state.path, base, state.config, create=True, now_ms=state.now_ms()
@@ -148,12 +143,9 @@ def flush(state: LogState, offset: int | None = None, *, whole: bool = False) ->
             _flush_below(state, target, whole=whole)
             now_ms = state.now_ms()
             if target > state.recovery_point:
-                state.recovery_point = target
-                state.last_flush_ms = now_ms
-                state.publish()
+                state.move_recovery_point(target, now_ms)
         state.note_offsets()
-        if now_ms - state.last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
-            state.last_checkpoint_ms = now_ms
+        if state.is_checkpoint_due(now_ms, CHECKPOINT_INTERVAL_MS):
             _write_checkpoints(state)
         return state.recovery_point
 
@@ -172,21 +164,19 @@ def _write_checkpoints(state: LogState) -> None:
 
 def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
     """Flush snapshots, then segments that begin below `target`, then the directory."""
-    for path in state.unflushed_snapshots:
+    for path in state.pop_unflushed_snapshots():
         with suppress(FileNotFoundError):  # given up since
             producer_snapshot.flush(path)
-    state.unflushed_snapshots.clear()
     names_changed = state.names_changed or state.gone_in_doubt
     for base in _to_flush(state, target, whole=whole):
         with state.segment_writer(base) as segment:
             segment.flush()
-        done = state.unflushed.pop(base, None)
+        done = state.pop_unflushed(base)
         if done is not None:
             done.close()
         names_changed |= base >= state.recovery_point
     if names_changed:
-        state.flush_names()
-        state.names_changed = False
+        state.flush_names(complete=True)
 
 
 def _to_flush(state: LogState, target: int, *, whole: bool) -> list[int]:
@@ -236,17 +226,14 @@ def _finish(state: LogState) -> None:
     state.snapshots.take(state.producers)
     state.active.close()
     state.flush_names()
-    state.recovery_point = state.log_end.offset
-    state.publish()
+    state.move_recovery_point(state.log_end.offset)
     state.note_offsets()
     state.deletions.remove_due(2**63)
 
 
 def _release(state: LogState) -> None:
     """Close what is open as it is; nothing if it was closed well."""
-    writers = [*state.unflushed.values(), state.active]
-    state.unflushed.clear()
-    attempt(*(lambda writer=writer: writer.close(trim=False) for writer in writers))
+    attempt(*(lambda writer=writer: writer.close(trim=False) for writer in state.pop_writers()))
 
 
 __all__ = [

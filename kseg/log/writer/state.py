@@ -400,6 +400,54 @@ class LogState:
         if self.changed.waiting:
             self.changed.notify_all()
 
+    def move_recovery_point(self, offset: int, now_ms: int | None = None) -> None:
+        """What lies below is flushed, at that time in ms if it is told, and readers see it."""
+        self.recovery_point = offset
+        if now_ms is not None:
+            self.last_flush_ms = now_ms
+        self.publish()
+
+    def show_end(
+        self,
+        sealed: tuple[SegmentInfo, ...],
+        last: SegmentInfo,
+        end: OffsetMetadata,
+        log_start_offset: int,
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Let readers see where the log will end, and no offset of it reach past that.
+
+        What is committed is not told before the producers are known again.
+
+        Args:
+            sealed, last: the segments there will be.
+            end: where the last one will end.
+            log_start_offset: where the log will start.
+            anew: it begins there too, maybe behind all that was.
+        """
+        offset = end.offset
+        if self.keeper is not None and self.log_end.offset > min(offset, self.log_start_offset):
+            self.keeper.forget_broker_epoch()
+        self.truncations = self.truncations.cut_at(offset)
+        self.log_end = end
+        self.log_start_offset = log_start_offset
+        self.recovery_point = min(self.recovery_point, offset)
+        if anew or self.high_watermark.offset >= offset:
+            self.high_watermark = end
+        if self.replicated is not None:
+            self.replicated = offset if anew else min(self.replicated, offset)
+        self.published = Published(
+            sealed,
+            last.files,
+            log_start_offset,
+            end,
+            self.high_watermark,
+            OffsetMetadata(log_start_offset),
+            self.recovery_point,
+            self.truncations,
+        )
+
     def note_offsets(self, *, write: bool = False, all_go: bool = False) -> None:
         """Tell the keeper recovery point, log start and high watermark.
 
@@ -422,6 +470,16 @@ class LogState:
         if write:
             self.keeper.write_checkpoints()
 
+    def is_checkpoint_due(self, now_ms: int, interval_ms: int) -> bool:
+        """Whether a flush is to have the checkpoints written; the time of the next counts from now.
+
+        A disk that is full has to wait for that, too.
+        """
+        due = now_ms - self.last_checkpoint_ms >= interval_ms
+        if due:
+            self.last_checkpoint_ms = now_ms
+        return due
+
     def is_flush_due(self, end: int, now_ms: int | None) -> bool:
         """Whether the settings ask for a flush once the log ends there; None asks the clock."""
         config = self.config
@@ -434,16 +492,26 @@ class LogState:
 
     # ---- segments --------------------------------------------------------------------------------
 
-    def flush_names(self) -> None:
+    def note_new_names(self) -> None:
+        """The directory is about to have names that do not last before it is flushed."""
+        self.names_changed = True
+
+    def note_names_gone(self) -> None:
+        """Segments are given up, whose names a power cut may bring back until it is flushed."""
+        self.gone_in_doubt = True
+
+    def flush_names(self, *, complete: bool = False) -> None:
         """Let the directory have the names on the disk that it has now.
 
-        Others may be lacking still, so `names_changed` is for those to take back who know.
+        Args:
+            complete: no name is lacking that the log needs.
 
         Raises:
             OSError: the flush failed.
         """
         io.flush_directory(self.path)
         self.gone_in_doubt = False
+        self.names_changed = self.names_changed and not complete
 
     @property
     def segments(self) -> tuple[SegmentInfo, ...]:
@@ -512,6 +580,32 @@ class LogState:
         self.active = writer
         self._active_files = self.files_of(writer.base_offset)
 
+    def pop_unflushed(self, base_offset: int) -> SegmentWriter | None:
+        """The writer of a sealed segment that waited for its flush, which the caller has now."""
+        return self.unflushed.pop(base_offset, None)
+
+    def pop_writers(self) -> list[SegmentWriter]:
+        """All writers, which are the caller's to close; the log is not used any more."""
+        writers = [*self.unflushed.values(), self.active]
+        self.unflushed.clear()
+        return writers
+
+    def take_snapshot(self, offset: int) -> None:
+        """Have a snapshot of the producers at `offset`, to be flushed some time.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        self.producers.map_end_offset = offset
+        path = self.snapshots.take(self.producers, sync=False)
+        if path is not None:
+            self.unflushed_snapshots.append(path)
+
+    def pop_unflushed_snapshots(self) -> list[Path]:
+        """Snapshots that were taken since the last flush, which are the caller's to flush."""
+        paths, self.unflushed_snapshots = self.unflushed_snapshots, []
+        return paths
+
     def replace_segments(
         self, removed: Collection[int], added: Iterable[SegmentInfo] = ()
     ) -> tuple[SegmentInfo, ...]:
@@ -530,7 +624,7 @@ class LogState:
         kept = [info for info in self.sealed if info.base_offset not in removed]
         for info in gone:
             self._created.pop(info.base_offset, None)
-            writer = self.unflushed.pop(info.base_offset, None)
+            writer = self.pop_unflushed(info.base_offset)
             if writer is not None:
                 writer.close(trim=False)
         self.sealed = tuple(sorted([*kept, *added], key=lambda info: info.base_offset))

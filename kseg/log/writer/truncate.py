@@ -279,7 +279,7 @@ def _truncate(
     offset = plan.log_end_offset
     sealed = tuple(info for info in state.sealed if info.base_offset < last.base_offset)
     end = OffsetMetadata(offset, last.base_offset, plan.position)
-    _show_end(state, sealed, last, end, plan.log_start_offset)
+    state.show_end(sealed, last, end, plan.log_start_offset)
     if not full:
         _write_end(state, offset)
     elif state.keeper is not None and state.partition is not None:
@@ -294,7 +294,7 @@ def _truncate(
     given = io.bytes_given_back(last.path, cut_at=plan.position)
     state.active.truncate_to(offset, now_ms=state.now_ms())
     state.active.flush()
-    state.deletions.freed_bytes += given
+    state.deletions.add_freed(given)
     state.move_end(offset)
     if still_full:
         # A load before this is done finds the end by walking the last segment.
@@ -312,43 +312,9 @@ def _write_end(state: LogState, offset: int) -> None:
     state.epochs.flush()
 
 
-def _show_end(
-    state: LogState,
-    sealed: tuple[SegmentInfo, ...],
-    last: SegmentInfo,
-    end: OffsetMetadata,
-    log_start_offset: int,
-) -> None:
-    """Let readers see where the log will end, and no offset of it reach past that.
-
-    What is committed is not told before the producers are known again.
-    """
-    offset = end.offset
-    if state.keeper is not None and state.log_end.offset > min(offset, state.log_start_offset):
-        state.keeper.forget_broker_epoch()
-    state.truncations = state.truncations.cut_at(offset)
-    state.log_end = end
-    state.log_start_offset = log_start_offset
-    state.recovery_point = min(state.recovery_point, offset)
-    if state.high_watermark.offset >= offset:
-        state.high_watermark = end
-    if state.replicated is not None:
-        state.replicated = min(state.replicated, offset)
-    state.published = Published(
-        sealed,
-        last.files,
-        log_start_offset,
-        end,
-        state.high_watermark,
-        OffsetMetadata(log_start_offset),
-        state.recovery_point,
-        state.truncations,
-    )
-
-
 def _make_last(state: LogState, last: SegmentInfo) -> None:
     """Append to a sealed segment from now on, and have none open that lies above it."""
-    writer = state.unflushed.pop(last.base_offset, None)
+    writer = state.pop_unflushed(last.base_offset)
     if writer is None:
         created_ms = state.created_ms(last.base_offset)
         writer = SegmentWriter.open(state.path, last.base_offset, state.config, now_ms=created_ms)
@@ -426,9 +392,7 @@ def _begin_anew(state: LogState, offset: int, start: int) -> None:
     with state.all_or_poison():
         last = SegmentInfo(state.files_of(offset), 0, is_last=True)
         end = OffsetMetadata(offset, offset, 0)
-        state.high_watermark = end
-        state.replicated = None if state.replicated is None else offset
-        _show_end(state, (), last, end, start)
+        state.show_end((), last, end, start, anew=True)
         # Should all segments be gone after a crash, the log begins where this says.
         state.note_offsets(write=True, all_go=True)
         state.epochs.clear()
