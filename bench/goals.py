@@ -61,6 +61,7 @@ GOALS = {
     ("follower 1 MiB pieces", "bare pwrite"): Goal(final=0.83),
     ("follower 64 KiB batch", "pwrite + 15 us"): Goal(final=1.0),
     ("leader 64 KiB batch", "pwrite, check + 25 us"): Goal(final=1.0),
+    ("leader, none, idempotent", "the same without a producer"): Goal(0.667, 0.667),
     ("sweep 16 KB batches", "verify"): Goal(0.85, 0.85),
     ("sweep 1 KB values", "verify"): Goal(0.85, 0.85),
     ("sweep 1 MB batches", "verify"): Goal(0.85, 0.85),

@@ -247,11 +247,20 @@ def follow(
     return append
 
 
-def lead(stack: ExitStack, path: Path, data: Sequence[bytearray], work: int) -> Callable[[], int]:
-    """Append what a producer sends; answers `work`."""
+def lead(
+    stack: ExitStack,
+    path: Path,
+    data: Sequence[bytearray],
+    work: int,
+    *,
+    unknown: bool = False,
+) -> Callable[[], int]:
+    """Append what a producer sends, who may be one that the log does not know; answers `work`."""
     log = _log_for(stack, path)
 
     def append() -> int:
+        if unknown:
+            log.expire_producers(now_ms=2 * NOW_MS)
         for batch in data:
             log.append(batch)
         return work
