@@ -13,8 +13,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kseg._core cimport *
-from kseg._kernels.validate cimport (CODEC_MAX, INT32_MAX, NEAR_OFFSET_MAX, NO_TIMESTAMP, Sound,
-                                          judge, told_of)
+from kseg._kernels.validate cimport CODEC_MAX, INT32_MAX, NEAR_OFFSET_MAX, NO_TIMESTAMP
+from kseg._kernels.validate cimport Sound, judge, told_of
 
 cdef enum:
     STATES = 9

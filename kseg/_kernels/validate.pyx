@@ -1,4 +1,4 @@
-"""Kernels for what a log asks of an append: one usual batch as a whole, each record's structure, key
+"""Kernels for what a log asks of an append: a usual batch as a whole, each record's structure, key
 and time in one pass, and the offsets that old messages get.
 
 The contract is that of `_core`; status codes too. What is refused record by record is noted in an

@@ -25,7 +25,7 @@ from kseg.format.encoded import EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.log.adopt import StagedSegment
 from kseg.log.config import LogConfig
-from kseg.log.segment import SegmentWriter
+from kseg.log.segment import Placed, SegmentWriter
 from kseg.spark.sink_options import SinkOptions
 from kseg.spark.topics import PARTITION_MAX, check_topic_name
 
@@ -192,8 +192,8 @@ class _PartitionWriter:
             writer = self._writer = SegmentWriter.open(
                 self._directory, self._first, self._config, create=True, now_ms=0, preallocate=False
             )
-        size = len(batch.data)
-        writer.append_one([batch.data], size, batch.last_offset, batch.max_timestamp)
+        placed = Placed(batch.last_offset, batch.max_timestamp, len(batch.data))
+        writer.append([batch.data], [placed])
         self._next = batch.last_offset + 1
         self._records += batch.record_count
 

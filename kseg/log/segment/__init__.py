@@ -14,6 +14,7 @@ from kseg._door import door
 
 #: What programs may use of this room.
 _HOMES = {
+    "kseg.log.segment.index_entries": ("Placed",),
     "kseg.log.segment.reader": ("BatchLocation",),
     "kseg.log.segment.writer": ("SegmentWriter",),
 }

@@ -29,8 +29,6 @@ from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from, next_offset, timestamp_of_first
 
 _INT32_MAX: Final = 2**31 - 1
-#: Makes a named tuple in half the time that its own call takes.
-_tuple: Final = tuple.__new__
 
 
 class SegmentWriter(Closing):
@@ -221,31 +219,6 @@ class SegmentWriter(Closing):
             self._append(parts, placed, position, last.last_offset, first.max_timestamp)
         return position
 
-    def append_one(
-        self, parts: Sequence[io.Bytes], size: int, last_offset: int, max_timestamp: int
-    ) -> None:
-        """As `append`, for one batch of `size` bytes, which is what the parts are."""
-        self._leave_lane()
-        log, latest, since = self._log, self._latest or self.latest, self._bytes_since_entry
-        if not 0 <= last_offset - self.base_offset <= _INT32_MAX:
-            self._refuse_offset(last_offset)
-        if max_timestamp > latest.timestamp:
-            latest = _tuple(Latest, (max_timestamp, last_offset))
-        due = since > self.config.index_interval_bytes
-        position, indexed = log.size, self.offset_index.count if due else -1
-        try:
-            log.append(*parts)
-            if due:
-                self.offset_index.append_if_room(last_offset, position)
-                self.time_index.append_if_room(latest.timestamp, latest.offset)
-        except BaseException as error:
-            undo(self._log, self.offset_index, position, indexed, error)
-            raise
-        if position == 0:
-            self._rolling = max_timestamp
-        self._latest = latest
-        self._bytes_since_entry = size if due else since + size
-
     def append_table(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
         """As `append`, for batches whose headers are a table; of use for many."""
         self._leave_lane()
@@ -292,7 +265,8 @@ class SegmentWriter(Closing):
         first_timestamp: int,
     ) -> None:
         if not self.can_convert(largest_offset):
-            self._refuse_offset(largest_offset)
+            reason = f"it has no 32-bit form relative to {self.base_offset}"
+            raise OffsetOverflowError(reason, path=self._log.path, offset=largest_offset)
         if sum(map(len, parts)) != placed.end - position:
             raise ValueError(f"the parts have not the {placed.end - position} bytes of the batches")
         indexed = -1
@@ -308,10 +282,6 @@ class SegmentWriter(Closing):
             self._rolling = first_timestamp
         self._latest = placed.latest
         self._bytes_since_entry = placed.bytes_since_entry
-
-    def _refuse_offset(self, offset: int) -> None:
-        reason = f"it has no 32-bit form relative to {self.base_offset}"
-        raise OffsetOverflowError(reason, path=self._log.path, offset=offset)
 
     # ---- rolling ---------------------------------------------------------------------------------
 
