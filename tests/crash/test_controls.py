@@ -50,6 +50,19 @@ MADE = {"large": LARGE, "dying": DYING, "retiring": RETIRING}
 
 #: So many stories are tried until one shows the mistake.
 STORIES = 12
+TRIED = (*MADE, *(f"control {number}" for number in range(STORIES)))
+#: The story that is tried first, where many others show nothing.
+FIRST = {
+    "short_writes_are_taken_for_whole_ones": "control 2",
+    "a_flush_that_fails_is_tried_again": "retiring",
+    "a_flush_that_fails_is_passed_over": "retiring",
+    "a_cut_leaves_the_recovery_point_where_it_was": "retiring",
+    "the_mark_of_a_clean_stop_stays_when_the_log_is_opened": "control 0",
+    "old_segments_go_before_the_new_start_is_written": "retiring",
+    "a_cut_is_not_flushed": "control 0",
+    "what_is_cut_is_not_kept": "control 3",
+    "recovery_leaves_what_it_finds_unflushed": "dying",
+}
 
 
 def violations(run: str, root: Path, seed: str) -> list[str]:
@@ -72,7 +85,7 @@ def violations(run: str, root: Path, seed: str) -> list[str]:
 def test_the_crash_runs_see_that(name: str) -> None:
     run, control = CONTROLS[name]
     with scratch() as root, control():
-        for seed in (*MADE, *(f"control {number}" for number in range(STORIES))):
+        for seed in (FIRST.get(name, TRIED[0]), *TRIED):
             if violations(run, root, seed):
                 return
     pytest.fail(f"{name} is not seen")
@@ -86,4 +99,6 @@ def test_the_same_runs_see_nothing_in_kseg_as_it_is(run: str) -> None:
 
 def test_there_are_enough_of_them() -> None:
     assert len(CONTROLS) >= 10
+    assert FIRST.keys() <= CONTROLS.keys()
+    assert {*FIRST.values()} <= {*TRIED}
     assert {run for run, _ in CONTROLS.values()} == {"power", "kill", "fault"}
