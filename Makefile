@@ -4,8 +4,9 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 SOURCES := setup.py $(wildcard kseg/*.px[dy] kseg/_kernels/*.px[dy] kseg/csrc/*.[ch])
 KERNELS = $(subst /,.,$(patsubst %.pyx,%,$(wildcard kseg/*.pyx kseg/_kernels/*.pyx)))
-# By file, so that a process starts Spark once at most; three on two cores, since Spark waits a lot.
-PYTEST = $(PY) -m pytest -p no:benchmark -n 3 --dist loadfile
+# By file, and the files of Spark as one (tests/conftest.py), so that it is started once; that begins
+# first, since it takes longest. Three processes on two cores, since Spark waits a lot.
+PYTEST = $(PY) -m pytest -p no:benchmark -n 3 --dist loadfile --no-loadscope-reorder
 SECONDS ?= 60
 SEED ?= 1
 ARGS ?=
@@ -43,7 +44,7 @@ debug: $(VENV)/.with-test
 	KSEG_DEBUG=1 $(PY) setup.py -q build_ext --inplace -b build/debug/lib -t build/debug/temp
 	@echo 'The kernels carry checks now; "make build" puts the fast ones back.'
 
-.PHONY: lint fuzz asan soak bench dist clean
+.PHONY: lint fuzz asan soak bench sdist wheel dist clean
 lint: $(VENV)/.built $(VENV)/.with-test $(VENV)/.with-lint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
@@ -74,9 +75,15 @@ soak: $(VENV)/.built $(VENV)/.with-test
 bench: machine $(VENV)/.built $(VENV)/.with-test
 	$(PY) -m bench $(ARGS)
 
-dist: $(VENV)/.made
+sdist: $(VENV)/.made
 	rm -rf dist
-	$(PY) -m build --quiet --no-isolation
+	$(PY) -m build --quiet --no-isolation --sdist
+
+wheel: # of the sdist that lies there
+	$(PY) -m pip wheel -q --no-build-isolation --no-deps -w dist dist/*.tar.gz
+
+dist: sdist
+	$(MAKE) wheel
 	$(PY) tools/check_dist.py dist
 
 clean:

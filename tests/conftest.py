@@ -6,9 +6,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import places
 
 TESTS = Path(__file__).parent
 
@@ -24,6 +27,11 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("ci"), derandomize=False, max_examples=3000)
 settings.load_profile("ci")
+
+
+# pytest asks for this when the first test wants a directory, and tells its workers.
+if (memory := places.in_memory()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", memory)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,6 +51,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=TESTS / "data" / "fixtures",
         help="directory that holds old/<case> and new/<case>",
     )
+
+
+def _group(path: str) -> str:
+    """The tests that one process gets together: those of a file, and all that share a Spark."""
+    spark = path.startswith("tests/spark/") or path == "tests/unit/cli/test_spark.py"
+    return "spark" if spark else path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The largest group begins first, lest it be alone in the end."""
+    items.sort(key=lambda item: _group(item.nodeid.partition("::")[0]) != "spark")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile` by `_group`; clusters start a Spark of their own for each file."""
+    if config.getvalue("dist") != "loadfile" or config.getoption("markexpr") == "cluster":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByGroup(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(super()._split_scope(nodeid))
+
+    return ByGroup(config, log)
 
 
 def _directory(config: pytest.Config, option: str) -> Path:
@@ -89,6 +122,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         folders = case_folders(metafunc.config)
         names = [f"{path.parent.name}/{path.name}" for path in folders]
         metafunc.parametrize("fixture_case", folders, ids=names)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A directory of pytest's, in memory where there is room; on a disk for those marked so."""
+    if request.node.get_closest_marker("disk") is None:
+        yield tmp_path
+        return
+    with places.on_disk() as path:
+        yield Path(path)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ takes to see it again.
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import shutil
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from kseg.errors import KsegError
 from kseg.files import io
 from kseg.log import data_directory
+from tests import places
 from tests.crash.checks import MARK, Checker, differing
 from tests.crash.faults import Fault, Faulty, every_fault
 from tests.crash.history import History, ViolationError
@@ -58,8 +58,7 @@ class Tally:
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A directory in memory where there is such a place."""
-    where = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    with tempfile.TemporaryDirectory(prefix="kseg-crash-", dir=where) as name:
+    with tempfile.TemporaryDirectory(prefix="kseg-crash-", dir=places.in_memory()) as name:
         yield Path(name)
 
 

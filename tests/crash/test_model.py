@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kseg.errors import KsegError
 from kseg.files import io
+from tests import places
 from tests.builders import ABORT, COMMIT
 from tests.crash.checks import Checker, found_in
 from tests.crash.history import History, Ident, Version
@@ -44,8 +45,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        where = "/dev/shm" if Path("/dev/shm").is_dir() else None
-        self.root = Path(tempfile.mkdtemp(prefix="kseg-model-", dir=where))
+        self.root = Path(tempfile.mkdtemp(prefix="kseg-model-", dir=places.in_memory()))
         self.stack = ExitStack()
         self.number = 0
         self.generation = 0

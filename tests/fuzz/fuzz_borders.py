@@ -19,6 +19,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+from tests import places
 from tests.fuzz import borders
 from tests.fuzz.fuzz_read import FINDINGS_MAX, HANG_SECONDS, where
 
@@ -63,8 +64,7 @@ def main() -> int:
     if options.case is not None:
         first, end = options.case, options.case + 1
     faulthandler.enable()
-    shared = Path("/dev/shm")
-    root = tempfile.mkdtemp(prefix="kseg-borders-", dir=shared if shared.is_dir() else None)
+    root = tempfile.mkdtemp(prefix="kseg-borders-", dir=places.in_memory())
     started = time.monotonic()
     try:
         done, findings = search(options.seed, first, end, Path(root), hang_seconds=HANG_SECONDS)

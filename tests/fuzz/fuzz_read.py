@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
+from tests import places
 from tests.fuzz import directories, mutate, seeds, targets
 
 CASE_SECONDS_MAX = 5.0
@@ -204,8 +205,7 @@ def main() -> int:
     if not options.no_memory_limit:
         # A length taken on its word then shows as a MemoryError.
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
-    shared = Path("/dev/shm")
-    parent = tempfile.mkdtemp(prefix="kseg-fuzz-", dir=shared if shared.is_dir() else None)
+    parent = tempfile.mkdtemp(prefix="kseg-fuzz-", dir=places.in_memory())
     started = time.monotonic()
     try:
         search = Search(

@@ -26,6 +26,7 @@ from kseg.format.header import scan
 from kseg.format.options import BatchOptions
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
+from tests import places
 
 CONFIG = LogConfig(
     segment_bytes=20_000,
@@ -241,18 +242,13 @@ def _told(text: str, code: int) -> Tally:
     return Tally(int(reads), int(batches), wrong=wrong)
 
 
-def memory() -> str | None:
-    """A place without a disk, where the writer does not wait for one."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
 def _main() -> None:
     if len(sys.argv) == 4:
         tally = read_foreign(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
         print(tally.reads, tally.batches, *tally.wrong[:10], sep="\n")
         return
     reads, seed = int(sys.argv[1]), int(sys.argv[2])
-    with tempfile.TemporaryDirectory(dir=memory()) as place:
+    with tempfile.TemporaryDirectory(dir=places.in_memory()) as place:
         total, writer = run(Path(place), reads=reads, threads=2, processes=2, seed=seed)
     print(f"{total.reads} reads of {total.batches} batches; the writer {dict(writer.done)}")
     print(f"refused {dict(total.refused)}; wrong {len(total.wrong)} {total.wrong[:5]}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from kseg.format.columns import decode
 from kseg.format.header import scan
 from kseg.format.request import Request
+from tests import places
 from tests.memory import beside
 from tests.memory.beside import Tally, batch_at
 
@@ -19,7 +20,7 @@ READS_EACH = 25_000
 
 
 def test_a_hundred_thousand_reads_see_what_was_there() -> None:
-    with tempfile.TemporaryDirectory(dir=beside.memory()) as place:
+    with tempfile.TemporaryDirectory(dir=places.in_memory()) as place:
         total, writer = beside.run(Path(place), reads=READS_EACH, threads=2, processes=2, seed=41)
     print(total.reads, total.batches, dict(writer.done), dict(total.refused))
     assert total.wrong == []

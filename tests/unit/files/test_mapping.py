@@ -352,6 +352,7 @@ def test_a_file_with_holes_is_read(tmp_path: Path, size: int) -> None:
         assert bytes(file.read(0, size)) == bytes(size)
 
 
+@pytest.mark.disk("an index in memory is never mapped")
 @pytest.mark.parametrize(("size", "mapped"), [(INDEX_BYTES_READ, False), (1 << 20, True)])
 def test_an_index_is_mapped_where_it_is_large_and_on_a_disk(
     tmp_path: Path, size: int, mapped: bool
