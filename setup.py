@@ -2,7 +2,8 @@
 
 Switches (environment): KSEG_DEBUG=1 turns Cython's checks on and optimisation off,
 KSEG_SANITIZE=address,undefined builds for the sanitizers, KSEG_NO_KERNELS=1 leaves the
-extensions out (an editable install of the rest, where make builds them in place).
+extensions out (an editable install of the rest, where make builds them in place). How much the
+compiler optimises is -O3, unless CFLAGS says otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if SANITIZE:
 elif DEBUG:
     compile_args += ["-g", "-O0"]
 else:
-    compile_args += ["-O3", "-g0"]
+    asked_for = [flag for flag in os.environ.get("CFLAGS", "").split() if flag.startswith("-O")]
+    compile_args += [*(asked_for or ["-O3"]), "-g0"]
     if sys.platform == "linux":
         link_args += ["-s"]  # stripped: the wheel carries no symbols
 
