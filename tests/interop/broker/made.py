@@ -11,12 +11,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
+
 import kseg
 from kseg import AppendOrigin, BatchBuilder, BatchOptions, Compression, ControlType, Log, LogConfig
+from kseg.spark.commits import SinkPaths, commit
+from kseg.spark.sink_options import parse_sink_options
+from kseg.spark.staging import stage
 from tests.interop.broker.broker import Row
 
 BEGIN_MS = 1_790_000_000_000
@@ -167,6 +172,61 @@ def recovered(directory: Path) -> Held:
     return held
 
 
+def compacted(directory: Path, codec: Compression) -> Held:
+    """A log whose closed segments were compacted elsewhere; the last record of each key stays."""
+    with TemporaryDirectory() as home:
+        path = Path(home) / directory.name
+        path.mkdir()
+        before = appended(path, codec)
+        config = replace(CONFIG, cleanup_policy=("compact",), segment_bytes=1 << 20)
+        with Log.open(path, mode="append", config=config) as log:
+            kseg.apply_compaction(log, kseg.plan_compaction(log, force=True))
+        put_in_place(path, directory)
+    held = Held(aborted=before.aborted)
+    held.add(read_by_kseg(directory))
+    last = {row.key: row for row in before.committed()}
+    assert set(last.values()) <= set(held.rows) < set(before.rows)
+    # Markers are newer than what they end: the latest of them tell no other time than records do.
+    held.times |= before.times
+    return held
+
+
+def sunk(directory: Path) -> Held:
+    """Rows that Spark's sink has appended, in two jobs."""
+    held = Held()
+    topic, _, number = directory.name.rpartition("-")
+    for job in range(2):
+        rows = rows_from(job * _RECORDS, _RECORDS)
+        options = parse_sink_options({"path": str(directory.parent), "topic": topic})
+        given = pa.RecordBatch.from_pylist(
+            [
+                {
+                    "topic": topic,
+                    "partition": int(number),
+                    "timestampMs": row.timestamp,
+                    "key": row.key,
+                    "value": row.value,
+                    "headers": [{"key": name, "value": value} for name, value in row.headers],
+                }
+                for row in rows
+            ]
+        )
+        place = SinkPaths.of(options).attempt(f"job-{job}", 0, 0)
+        assert commit([stage([given], place, 0, options)], f"job-{job}", f"job-{job}", options)
+        held.add(rows)
+    return held
+
+
+def read_by_kseg(directory: Path) -> list[Row]:
+    """Every record of producers, also while a broker has the directory."""
+    rows = []
+    for columns in kseg.scan(directory):
+        for one in columns.records():
+            headers = tuple((name.decode(), value) for name, value in one.headers)
+            rows.append(Row(one.offset, one.timestamp, one.key, one.value, headers))
+    return rows
+
+
 def put_in_place(source: Path, directory: Path) -> None:
     """Files of another directory instead of those that are there; the topic's id stays."""
     topic_id = (directory / "partition.metadata").read_bytes()
@@ -202,6 +262,9 @@ MAKERS: dict[str, Maker] = {
     },
     "truncated": truncated,
     "recovered": recovered,
+    "compacted": lambda path: compacted(path, Compression.NONE),
+    "compacted-lz4": lambda path: compacted(path, Compression.LZ4),
+    "sunk": sunk,
     "magic-0": lambda path: old_format(path, 0),
     "magic-1": lambda path: old_format(path, 1),
 }

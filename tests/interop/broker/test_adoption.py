@@ -16,7 +16,7 @@ import pytest
 
 import kseg
 from tests.interop.broker import made
-from tests.interop.broker.broker import Broker, Line, Row, Said, wait_until
+from tests.interop.broker.broker import Broker, Line, Said, wait_until
 from tests.interop.broker.clients import CLIENTS
 from tests.interop.kafka import UnavailableError
 
@@ -144,19 +144,9 @@ def test_the_broker_goes_on_behind_it(adopted: Adopted, case: str) -> None:
     behind = [row.offset for row in broker.consume(TOPIC, partition, "read_committed")[-2:]]
     assert behind == [plain, kept]
     assert plain < aborted < kept
-    seen = read_by_kseg(adopted.directory(case))
+    seen = made.read_by_kseg(adopted.directory(case))
     assert [row.offset for row in seen[-3:]] == [plain, aborted, kept]
     assert seen[: len(rows)] == rows
-
-
-def read_by_kseg(directory: Path) -> list[Row]:
-    """Every record of producers, read while a broker has the directory."""
-    rows = []
-    for columns in kseg.scan(directory):
-        for one in columns.records():
-            headers = tuple((name.decode(), value) for name, value in one.headers)
-            rows.append(Row(one.offset, one.timestamp, one.key, one.value, headers))
-    return rows
 
 
 def test_a_live_directory_is_read_while_it_is_written(adopted: Adopted) -> None:
@@ -167,7 +157,7 @@ def test_a_live_directory_is_read_while_it_is_written(adopted: Adopted) -> None:
         records = [{"key": b"%d" % n, "value": b"v" * 8_000} for n in range(60)]
         (offsets,) = broker.produce("live", [{"records": records}], batch_size=40_000 + number)
         sent += len(offsets)
-        assert [row.offset for row in read_by_kseg(directory)] == list(range(sent))
+        assert [row.offset for row in made.read_by_kseg(directory)] == list(range(sent))
     assert len(list(directory.glob("*.log"))) > 2
 
 
