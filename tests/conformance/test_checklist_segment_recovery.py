@@ -45,7 +45,7 @@ def recovered(
     """What the segment says; it has the indexes for that, and no byte more of log, afterwards."""
     with Segment.open(path, mapping="never", is_last=True) as segment:
         swept = sweep_segment(
-            segment, config=config, producers=producers, epochs=epochs, as_broker=True
+            segment, config=config, producers=producers, epochs=epochs, careful=False
         )
     assert swept.error is None
     with io.WriteFile.open(path) as file:

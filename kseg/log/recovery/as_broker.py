@@ -30,8 +30,8 @@ from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.producers.snapshots import rebuild
 from kseg.log.recovery import raw_lookups, split
+from kseg.log.recovery.load import Loading
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
     INDEX,
@@ -43,38 +43,236 @@ from kseg.log.recovery.load_context import (
     LoadedLog,
     file_of,
 )
-from kseg.log.recovery.plan import CutPlace
-from kseg.log.recovery.sweep import Swept, check_followed, sweep_segment
+from kseg.log.recovery.sweep import Swept, check_followed
 from kseg.log.recovery.temporary_files import clear
 from kseg.log.segment.index_entries import Latest
 
 if TYPE_CHECKING:
-    from kseg.log.producers.snapshots import SnapshotFiles
+    from kseg.log.producers.snapshots import OnError, SnapshotFiles
     from kseg.log.producers.state import ProducerState
     from kseg.log.segment.reader import Segment
 
 _AS_BROKER: Final = "as a broker does"
 
 
-def load(context: LoadContext) -> tuple[LoadedLog, tuple[str, ...]]:
-    """Take all steps; answers the log and the names of leftovers.
+class AsBroker(Loading):
+    """The steps of a load to the letter of Kafka's."""
 
-    Raises:
-        KsegError: Kafka fails to load the log.
-        OSError: the disk refuses.
-    """
-    context.epochs = _read_epochs(context)
-    room = context.inputs.config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
-    leftovers = clear(context.overlay, as_broker=True, index_bytes=room)
-    split.retried(context, lambda: _find(context))
-    if context.overlay.directory.name.endswith(DELETE_SUFFIX):
-        if not context.bases:
-            _begin_at(context, 0)
-        end, point = 0, 0
-    else:
-        end, point = split.retried(context, lambda: _recover(context))
-        _check_room(context)
-    return _finish(context, end, point), leftovers
+    careful = False
+
+    def load(self) -> tuple[LoadedLog, tuple[str, ...]]:
+        """Take all steps; answers the log and the names of leftovers.
+
+        Raises:
+            KsegError: Kafka fails to load the log.
+            OSError: it cannot be read.
+        """
+        context = self.context
+        context.epochs = _read_epochs(context)
+        room = self.inputs.config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
+        leftovers = clear(context.overlay, careful=False, index_bytes=room)
+        split.retried(context, self.find)
+        if context.overlay.directory.name.endswith(DELETE_SUFFIX):
+            if not context.bases:
+                self.begin_at(0)
+            return self.finish(0, 0), leftovers
+        end, point = split.retried(context, self.recover)
+        self._check_room()
+        return self.finish(end, point), leftovers
+
+    # ---- which segments there are ----------------------------------------------------------------
+
+    def find(self) -> None:
+        """Source: Kafka `LogLoader.loadSegmentFiles`."""
+        overlay = self.context.overlay
+        self.context.bases.clear()
+        for name in overlay.names():
+            if name.endswith(INDEX_SUFFIXES):
+                base = offset_from_file_name(name)
+                if file_of(base, LOG) not in overlay.files:
+                    overlay.remove(name, "an index without its log", keep=True)
+            elif name.endswith(f".{LOG}"):
+                self._check(offset_from_file_name(name))
+        overlay.settle()
+
+    def _check(self, base: int) -> None:
+        """Source: Kafka `LogSegment.sanityCheck`."""
+        overlay = self.context.overlay
+        if file_of(base, LOG) not in overlay.files:
+            overlay.settle()
+            overlay.create(file_of(base, LOG), _AS_BROKER)
+        times = file_of(base, TIMEINDEX)
+        if file_of(base, INDEX) not in overlay.files:
+            self._recover_segment(base, "its offset index is missing")
+        else:
+            if times not in overlay.files:
+                overlay.put(times, b"", "an empty one in place of none")
+            if file_of(base, TXNINDEX) in overlay.files and not _is_sane(self.context, base):
+                self._recover_segment(base, "its transaction index is corrupt")
+        self.context.add(base)
+
+    # ---- recovery --------------------------------------------------------------------------------
+
+    def _recover_segment(self, base: int, why: str) -> None:
+        """Walk a segment, cut it and make what follows from it anew; while segments are found.
+
+        Source: Kafka `LogLoader.recoverSegment`.
+        """
+        context = self.context
+        context.note(base)
+        state, snapshots = self.state_at(base)
+        swept = self.sweep(base, state, context.epochs)
+        if swept.error is not None:
+            raise swept.error
+        if file_of(base, INDEX) in context.overlay.files:
+            # It comes back last of all, and says until then that there is work to be done.
+            context.overlay.remove(file_of(base, INDEX), why, keep=False)
+            context.overlay.settle()
+        self._cut_off(swept, why)
+        if context.epochs.dirty:
+            context.put_epochs(context.epochs.entries, "not what the log says")
+        snapshots.take(state)
+        context.overlay.settle()
+        context.install(swept, why)
+
+    def sweep(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
+        """Walk a segment, unless nothing is in it."""
+        if not self.context.size(base):
+            # Also that beside a log of a negative offset, of which nothing else wants to know.
+            latest = Latest(NO_TIMESTAMP, base)
+            return Swept(base, 0, 0, StopReason.END, None, (), base, latest, b"", b"", (), 0, 0)
+        return super().sweep(base, state, epochs)
+
+    def _cut_off(self, swept: Swept, why: str) -> None:
+        if swept.truncated_bytes:
+            self.context.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
+
+    def recover_segments(self) -> int:
+        """After an unclean end, every segment from the recovery point on; the log's end."""
+        if not self.inputs.clean:
+            self._recover_from_point()
+        base = self.context.bases[-1]
+        with self.context.open(base) as segment:
+            end = raw_lookups.next_offset(segment, self._index(base))
+        check_followed(end, self.context.path(base))
+        return end
+
+    def _recover_from_point(self) -> None:
+        """Every segment from the recovery point on, up to the first that loses bytes."""
+        context, why = self.context, "it may not have been flushed"
+        todo = context.from_offset(self.inputs.recovery_point)
+        context.to_walk_bytes += sum(map(context.size, todo))
+        for number, base in enumerate(todo):
+            state, snapshots = self.state_at(base)
+            swept = self.sweep(base, state, context.epochs)
+            refused = isinstance(swept.error, OffsetsOutOfOrderError)
+            if swept.error is not None and not refused:
+                raise swept.error
+            gone = context.size(base) if refused else swept.truncated_bytes
+            if gone:
+                context.drop(todo[number + 1 :], "it follows a segment that was cut")
+            if refused:
+                self._empty(swept)
+            else:
+                self._cut_off(swept, "no sound batch follows")
+                snapshots.take(state)
+                context.install(swept, why)
+            if gone:
+                return
+
+    def _empty(self, swept: Swept) -> None:
+        """A segment whose offsets cannot be indexed is emptied.
+
+        Source: Kafka `LogLoader.recoverLog`, which catches `InvalidOffsetException`.
+        """
+        context, base, why = self.context, swept.base_offset, "offsets out of order"
+        context.cut_log(base, 0, base, why)
+        for kind in (TXNINDEX, TIMEINDEX, INDEX):
+            name = file_of(base, kind)
+            if name in context.overlay.files or kind != TXNINDEX or swept.aborted:
+                context.overlay.put(name, b"", why)
+        context.held = (base, b"")
+        context.outcome(base, 0, 0, 0, why)
+
+    def forget_epochs(self, end: int) -> None:
+        """The log begins anew, and nothing is said of it."""
+        del end
+        self.context.epochs.clear()
+        self.context.epochs.dirty = False
+
+    def begin_at(self, base: int) -> None:
+        """Source: Kafka `LogSegment.open`, `LogSegment.resizeIndexes`."""
+        super().begin_at(base)
+        for kind in (INDEX, TIMEINDEX):
+            self.context.overlay.put(file_of(base, kind), b"", "the first segment")
+
+    def _check_room(self) -> None:
+        """The indexes of the last segment get their full size, which they must not exceed.
+
+        Source: Kafka `AbstractIndex.resize`.
+        """
+        overlay, room = self.context.overlay, self.inputs.config.segment_index_bytes
+        for kind, entry in ((INDEX, OFFSET_ENTRY_BYTES), (TIMEINDEX, TIME_ENTRY_BYTES)):
+            name = file_of(self.context.bases[-1], kind)
+            size = overlay.size(name) if name in overlay.files else 0
+            # One whose bytes are not held is as large as its entries.
+            if size != room // entry * entry and size // entry > room // entry:
+                raise CorruptIndexError(
+                    f"{size} bytes do not go into an index of {room}", path=overlay.path(name)
+                )
+
+    # ---- producers -------------------------------------------------------------------------------
+
+    def snapshots_before(self) -> SnapshotFiles:
+        """Those that are there; a load writes some, and deletes others."""
+        return self.context.same_snapshots()
+
+    def feed(
+        self, state: ProducerState, segment: Segment, end: int, on_error: OnError | None
+    ) -> None:
+        """Take in a segment by its index, wherever that leads."""
+        del on_error
+        base, bases = segment.base_offset, self.context.bases
+        at = bisect_right(bases, end)
+        holds_end = at > 0 and base == bases[at - 1]
+        raw_lookups.feed_segment(state, segment, self._index(base), end, holds_end=holds_end)
+
+    def _index(self, base: int) -> bytes:
+        """A segment's offset index; none if its bytes are not held, which leads to the start."""
+        name, held, overlay = file_of(base, INDEX), self.context.held, self.context.overlay
+        if held is not None and held[0] == base:
+            return held[1]
+        return overlay.read(name) if name in overlay.files else b""
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def finish(self, end: int, point: int) -> LoadedLog:
+        """Epochs, snapshots and producers as of the log's end."""
+        context = self.context
+        start = max(self.inputs.log_start_offset, context.bases[0])
+        self._truncate_epochs(end)
+        snapshots = context.snapshots()
+        snapshots.remove_stray(context.bases)
+        state = context.new_state()
+        self.rebuild(state, snapshots, start, end, clean=self.inputs.clean)
+        context.overlay.settle()
+        return LoadedLog(start, end, max(point, start), context.epochs, state, snapshots)
+
+    def _truncate_epochs(self, end: int) -> None:
+        """Whatever removes an entry has the file written, even if it comes back.
+
+        Source: Kafka `LeaderEpochFileCache.truncateFromStart`.
+        """
+        epochs, start = self.context.epochs, self.inputs.log_start_offset
+        latest = epochs.latest
+        changed = epochs.dirty or (latest is not None and latest.start_offset >= end)
+        epochs.truncate_from_end(end)
+        earliest = epochs.earliest
+        changed = changed or (earliest is not None and earliest.start_offset <= start)
+        epochs.truncate_from_start(start)
+        if changed:
+            self.context.put_epochs(epochs.entries, "not what the log says")
+        epochs.dirty = False
 
 
 def _read_epochs(context: LoadContext) -> LeaderEpochs:
@@ -83,40 +281,6 @@ def _read_epochs(context: LoadContext) -> LeaderEpochs:
         overlay.create(name, _AS_BROKER)
         return LeaderEpochs(None)
     return LeaderEpochs(None, checkpoints.read_leader_epochs(overlay.files[name].source).effective)
-
-
-# ---- which segments there are --------------------------------------------------------------------
-
-
-def _find(context: LoadContext) -> None:
-    """Source: Kafka `LogLoader.loadSegmentFiles`."""
-    context.bases.clear()
-    overlay = context.overlay
-    for name in overlay.names():
-        if name.endswith(INDEX_SUFFIXES):
-            base = offset_from_file_name(name)
-            if file_of(base, LOG) not in overlay.files:
-                overlay.remove(name, "an index without its log", keep=True)
-        elif name.endswith(f".{LOG}"):
-            _check(context, offset_from_file_name(name))
-    overlay.settle()
-
-
-def _check(context: LoadContext, base: int) -> None:
-    """Source: Kafka `LogSegment.sanityCheck`."""
-    overlay = context.overlay
-    if file_of(base, LOG) not in overlay.files:
-        overlay.settle()
-        overlay.create(file_of(base, LOG), _AS_BROKER)
-    times = file_of(base, TIMEINDEX)
-    if file_of(base, INDEX) not in overlay.files:
-        _recover_segment(context, base, "its offset index is missing")
-    else:
-        if times not in overlay.files:
-            overlay.put(times, b"", "an empty one in place of none")
-        if file_of(base, TXNINDEX) in overlay.files and not _is_sane(context, base):
-            _recover_segment(context, base, "its transaction index is corrupt")
-    context.add(base)
 
 
 def _is_sane(context: LoadContext, base: int) -> bool:
@@ -133,235 +297,4 @@ def _is_sane(context: LoadContext, base: int) -> bool:
     return all(int.from_bytes(data[at + 18 : at + 26], "big", signed=True) >= base for at in starts)
 
 
-# ---- recovery ------------------------------------------------------------------------------------
-
-
-def _recover_segment(context: LoadContext, base: int, why: str) -> Swept:
-    """Walk a segment, cut it and make what follows from it anew; while segments are being found.
-
-    Source: Kafka `LogLoader.recoverSegment`.
-    """
-    context.note(base)
-    state, snapshots = _state_at(context, base)
-    swept = _swept(context, base, state)
-    if swept.error is not None:
-        raise swept.error
-    if file_of(base, INDEX) in context.overlay.files:
-        # It comes back last of all, and says until then that there is work to be done.
-        context.overlay.remove(file_of(base, INDEX), why, keep=False)
-        context.overlay.settle()
-    _cut(context, swept, why)
-    if context.epochs.dirty:
-        context.put_epochs(context.epochs.entries, "not what the log says")
-    snapshots.take(state)
-    context.overlay.settle()
-    context.install(swept, why)
-    return swept
-
-
-def _swept(context: LoadContext, base: int, state: ProducerState) -> Swept:
-    if not context.size(base):
-        # Also that beside a log of a negative offset, of which nothing else wants to know.
-        latest = Latest(NO_TIMESTAMP, base)
-        return Swept(base, 0, 0, StopReason.END, None, (), base, latest, b"", b"", (), 0, 0)
-    with context.open(base) as segment:
-        swept = sweep_segment(
-            segment,
-            config=context.inputs.config,
-            producers=state,
-            epochs=context.epochs,
-            as_broker=True,
-        )
-    context.walked(base, swept.size)
-    return swept
-
-
-def _state_at(context: LoadContext, base: int) -> tuple[ProducerState, SnapshotFiles]:
-    """Producers as of a segment's base offset, from the segments found so far."""
-    state, snapshots = context.new_state(), context.same_snapshots()
-    _rebuild(context, state, snapshots, context.inputs.log_start_offset, base, clean=False)
-    return state, snapshots
-
-
-def _rebuild(
-    context: LoadContext,
-    state: ProducerState,
-    snapshots: SnapshotFiles,
-    log_start_offset: int,
-    end_offset: int,
-    *,
-    clean: bool,
-) -> None:
-    at = bisect_right(context.bases, end_offset)
-    floor = context.bases[at - 1] if at else None
-
-    def feed(state: ProducerState, segment: Segment, end: int, _on_error: object) -> None:
-        base = segment.base_offset
-        entries = _index(context, base)
-        raw_lookups.feed_segment(state, segment, entries, end, holds_end=base == floor)
-
-    rebuild(
-        state,
-        snapshots,
-        context.sources(),
-        log_start_offset=log_start_offset,
-        end_offset=end_offset,
-        now_ms=context.inputs.now_ms,
-        clean=clean,
-        magic=context.inputs.config.message_format_magic,
-        feed=feed,
-    )
-
-
-def _index(context: LoadContext, base: int) -> bytes:
-    """A segment's offset index as it lies; none if nobody has held it, which leads to the start."""
-    name = file_of(base, INDEX)
-    if context.held is not None and context.held[0] == base:
-        return context.held[1]
-    return context.overlay.read(name) if name in context.overlay.files else b""
-
-
-def _cut(context: LoadContext, swept: Swept, why: str) -> None:
-    if swept.truncated_bytes:
-        context.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
-
-
-def _recover(context: LoadContext) -> tuple[int, int]:
-    """The log's end and recovery point.
-
-    Source: Kafka `LogLoader.recoverLog`.
-    """
-    inputs = context.inputs
-    if not inputs.clean:
-        _recover_unflushed(context)
-    if context.bases:
-        end = _next_offset(context)
-        if end >= inputs.log_start_offset:
-            return end, end if inputs.clean else min(inputs.recovery_point, end)
-        _begin_anew(context)
-    if not context.bases:
-        _begin_at(context, inputs.log_start_offset)
-    end = _next_offset(context)
-    return end, min(inputs.recovery_point, end)
-
-
-def _recover_unflushed(context: LoadContext) -> None:
-    """Every segment from the recovery point on, up to the first that loses bytes."""
-    why = "it may not have been flushed"
-    todo = context.from_offset(context.inputs.recovery_point)
-    context.to_walk_bytes += sum(map(context.size, todo))
-    for number, base in enumerate(todo):
-        state, snapshots = _state_at(context, base)
-        swept = _swept(context, base, state)
-        refused = isinstance(swept.error, OffsetsOutOfOrderError)
-        if swept.error is not None and not refused:
-            raise swept.error
-        gone = context.size(base) if refused else swept.truncated_bytes
-        if gone:
-            context.drop(todo[number + 1 :], "it follows a segment that was cut")
-        if refused:
-            _empty(context, swept)
-        else:
-            _cut(context, swept, "no sound batch follows")
-            snapshots.take(state)
-            context.install(swept, why)
-        if gone:
-            return
-
-
-def _empty(context: LoadContext, swept: Swept) -> None:
-    """A segment whose offsets cannot be indexed is emptied.
-
-    Source: Kafka `LogLoader.recoverLog`, which catches `InvalidOffsetException`.
-    """
-    base, why = swept.base_offset, "offsets out of order"
-    context.cut_log(base, 0, base, why)
-    for kind in (TXNINDEX, TIMEINDEX, INDEX):
-        name = file_of(base, kind)
-        if name in context.overlay.files or kind != TXNINDEX or swept.aborted:
-            context.overlay.put(name, b"", why)
-    context.held = (base, b"")
-    context.outcome(base, 0, 0, 0, why)
-
-
-def _next_offset(context: LoadContext) -> int:
-    base = context.bases[-1]
-    with context.open(base) as segment:
-        end = raw_lookups.next_offset(segment, _index(context, base))
-    check_followed(end, context.path(base))
-    return end
-
-
-def _begin_anew(context: LoadContext) -> None:
-    """The log ends in front of its start: nothing of it stays.
-
-    Source: Kafka `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
-    """
-    context.epochs.clear()
-    context.put_epochs((), "the log begins anew")
-    context.epochs.dirty = False
-    start = context.inputs.log_start_offset
-    if context.cut is None:
-        context.cut = CutPlace(context.path(start), 0, start)
-    context.drop(list(context.bases), "the log ends in front of its start")
-    context.snapshots().truncate_fully_and_start_at(context.new_state(), start)
-    context.overlay.settle()
-
-
-def _begin_at(context: LoadContext, base: int) -> None:
-    """Source: Kafka `LogSegment.open`, `LogSegment.resizeIndexes`."""
-    context.begin_at(base, "the first segment")
-    for kind in (INDEX, TIMEINDEX):
-        context.overlay.put(file_of(base, kind), b"", "the first segment")
-
-
-def _check_room(context: LoadContext) -> None:
-    """The indexes of the last segment get their full size, which they must not exceed.
-
-    Source: Kafka `AbstractIndex.resize`.
-    """
-    base, room = context.bases[-1], context.inputs.config.segment_index_bytes
-    for kind, entry in ((INDEX, OFFSET_ENTRY_BYTES), (TIMEINDEX, TIME_ENTRY_BYTES)):
-        name = file_of(base, kind)
-        size = context.overlay.size(name) if name in context.overlay.files else 0
-        # One whose bytes are nobody's is as large as its entries.
-        if size != room // entry * entry and size // entry > room // entry:
-            raise CorruptIndexError(
-                f"{size} bytes do not go into an index of {room}", path=context.overlay.path(name)
-            )
-
-
-# ---- the end -------------------------------------------------------------------------------------
-
-
-def _finish(context: LoadContext, end: int, point: int) -> LoadedLog:
-    """Epochs, snapshots and producers as of the log's end."""
-    inputs = context.inputs
-    start = max(inputs.log_start_offset, context.bases[0])
-    _end_epochs(context, end)
-    snapshots = context.snapshots()
-    snapshots.remove_stray(context.bases)
-    state = context.new_state()
-    _rebuild(context, state, snapshots, start, end, clean=inputs.clean)
-    context.overlay.settle()
-    return LoadedLog(start, end, max(point, start), context.epochs, state, snapshots)
-
-
-def _end_epochs(context: LoadContext, end: int) -> None:
-    """Whatever removes an entry has the file written, even if it comes back.
-
-    Source: Kafka `LeaderEpochFileCache.truncateFromStart`.
-    """
-    epochs, start = context.epochs, context.inputs.log_start_offset
-    latest = epochs.latest
-    changed = epochs.dirty or (latest is not None and latest.start_offset >= end)
-    epochs.truncate_from_end(end)
-    earliest = epochs.earliest
-    changed = changed or (earliest is not None and earliest.start_offset <= start)
-    epochs.truncate_from_start(start)
-    if changed:
-        context.put_epochs(epochs.entries, "not what the log says")
-    epochs.dirty = False
-
-
-__all__ = ["load"]
+__all__ = ["AsBroker"]

@@ -66,7 +66,7 @@ from kseg.files.grammar import offset_from_file_name
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
-from kseg.log.recovery import as_broker, sanity, split
+from kseg.log.recovery import sanity, split
 from kseg.log.recovery.clean_end import WHY_CUT, cut_clean_end
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
@@ -134,6 +134,7 @@ def load_partition(
     directory: Path,
     inputs: RecoveryInputs,
     *,
+    policy: type[Loading] | None = None,
     progress: Progress | None = None,
     is_plan: bool = False,
 ) -> LoadResult:
@@ -142,15 +143,19 @@ def load_partition(
     Args:
         directory: the partition.
         inputs: by what.
+        policy: `as_broker.AsBroker` for Kafka's way; kseg's own if None.
         progress: told how many bytes of log were walked, and how many there are to walk.
         is_plan: find out what a cut costs, too, and answer a bad sector instead of raising it.
 
     Raises:
         OSError: it cannot be read.
     """
-    context = LoadContext(Overlay(directory), inputs, progress, weighs=is_plan)
+    chosen = policy or Loading
+    context = LoadContext(
+        Overlay(directory), inputs, progress, careful=chosen.careful, weighs=is_plan
+    )
     try:
-        log, leftovers = as_broker.load(context) if inputs.as_broker else load(context)
+        log, leftovers = chosen(context).load()
     except KsegError as error:
         return LoadResult(context, None, error=error)
     except OSError as error:
@@ -162,52 +167,165 @@ def load_partition(
     return LoadResult(context, log, leftovers)
 
 
-def load(context: LoadContext) -> tuple[LoadedLog, tuple[str, ...]]:
-    """Take all steps; answers the log and the names of leftovers.
+class Loading:
+    """The steps of one load, in kseg's own way; `as_broker` has those that Kafka takes instead.
 
-    Raises:
-        KsegError: the log cannot be loaded.
-        OSError: the disk refuses.
+    Attributes:
+        careful: look at more than Kafka does, and throw less away.
     """
-    if context.overlay.directory.name.endswith(DELETE_SUFFIX):
-        raise NotALogError("a log that waits for its deletion", path=context.overlay.directory)
-    leftovers = clear(context.overlay, as_broker=False)
-    end = split.retried(context, lambda: _Loading(context).run())
-    return end, leftovers
 
-
-class _Loading:
-    """One try; a split begins another."""
+    careful = True
 
     def __init__(self, context: LoadContext) -> None:
-        self.context = context
-        self.inputs = context.inputs
+        """Nothing is done yet."""
+        self.context: Final = context
+        self.inputs: Final = context.inputs
         #: Epochs of the checkpoint, and those in the logs that were walked.
-        self.stored: LeaderEpochs | None = None
-        self.walked_epochs = LeaderEpochs(None)
+        self._stored: LeaderEpochs | None = None
+        self._walked_epochs = LeaderEpochs(None)
         #: Which file of a segment is the reason to walk it.
-        self.doubtful: dict[int, str] = {}
-        self.snapshots = SnapshotFiles(context.overlay.directory)
+        self._doubtful: dict[int, str] = {}
+        self._snapshots = SnapshotFiles(context.overlay.directory)
 
-    def run(self) -> LoadedLog:
-        context, inputs = self.context, self.inputs
-        context.bases.clear()
-        context.findings.clear()
-        _find(context)
-        self.stored = _stored_epochs(context)
-        end = self._recover() if context.bases else inputs.log_start_offset
-        if context.bases and end < inputs.log_start_offset:
-            self._begin_anew(end)
-            end = inputs.log_start_offset
-        if not context.bases:
-            context.begin_at(inputs.log_start_offset, "the first segment")
-            end = inputs.log_start_offset
-            return self._finish(end, min(inputs.recovery_point, end))
-        return self._finish(end, end if inputs.clean else min(inputs.recovery_point, end))
+    def load(self) -> tuple[LoadedLog, tuple[str, ...]]:
+        """Take all steps; answers the log and the names of leftovers.
+
+        Raises:
+            KsegError: the log cannot be loaded.
+            OSError: it cannot be read.
+        """
+        overlay = self.context.overlay
+        if overlay.directory.name.endswith(DELETE_SUFFIX):
+            raise NotALogError("a log that waits for its deletion", path=overlay.directory)
+        leftovers = clear(overlay, careful=True)
+        return split.retried(self.context, self._try), leftovers
+
+    def _try(self) -> LoadedLog:
+        """All steps behind the leftovers; a split begins them again."""
+        self.context.bases.clear()
+        self.context.findings.clear()
+        self._doubtful.clear()
+        self._walked_epochs = LeaderEpochs(None)
+        self.find()
+        self._stored = _stored_epochs(self.context)
+        return self.finish(*self.recover())
+
+    # ---- which segments there are ----------------------------------------------------------------
+
+    def find(self) -> None:
+        """Segments by their names; indexes without a log go."""
+        context, overlay = self.context, self.context.overlay
+        if any(name.endswith(".kafka") for name in overlay.files):
+            raise UnsupportedFormatError(
+                "Kafka 0.7 has no log that can be appended to", path=overlay.directory
+            )
+        for name in overlay.names():
+            if name.endswith(f".{LOG}"):
+                base = _named(context, name)
+                if base is not None:
+                    context.add(base)
+        for name in overlay.names():
+            if name.endswith(INDEX_SUFFIXES):
+                base = _offset(name)
+                if base is not None and file_of(base, LOG) not in overlay.files:
+                    overlay.remove(name, "an index without its log", keep=True)
+        overlay.settle()
+
+    # ---- the log's end ---------------------------------------------------------------------------
+
+    def recover(self) -> tuple[int, int]:
+        """The log's end and recovery point.
+
+        Source: Kafka `LogLoader.recoverLog`.
+        """
+        inputs, start = self.inputs, self.inputs.log_start_offset
+        if self.context.bases:
+            end = self.recover_segments()
+            if end >= start:
+                return end, end if inputs.clean else min(inputs.recovery_point, end)
+            self.begin_anew(end)
+        self.begin_at(start)
+        return start, min(inputs.recovery_point, start)
+
+    def begin_anew(self, end: int) -> None:
+        """The log ends in front of its start: nothing of it stays.
+
+        Source: Kafka `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
+        """
+        context, start = self.context, self.inputs.log_start_offset
+        self.forget_epochs(end)
+        context.put_epochs((), "the log begins anew")
+        if context.cut is None:
+            context.cut = CutPlace(context.path(start), 0, start)
+        context.drop(list(context.bases), "the log ends in front of its start")
+        context.snapshots().delete_all()
+        context.overlay.settle()
+
+    def begin_at(self, base: int) -> None:
+        """Make the first segment."""
+        self.context.begin_at(base, "the first segment")
+
+    def forget_epochs(self, end: int) -> None:
+        """The log that ends at `end` begins anew, without any epoch."""
+        start = self.inputs.log_start_offset
+        message = f"the log ends at {end}, in front of its start at {start}; all of it goes"
+        self._note("log-start-ahead", str(self.context.overlay.directory), message, offset=start)
+        self._stored = LeaderEpochs(None)
+        self._walked_epochs = LeaderEpochs(None)
+
+    def sweep(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
+        """Walk a segment."""
+        context = self.context
+        with context.open(base) as segment:
+            swept = sweep_segment(
+                segment,
+                config=self.inputs.config,
+                producers=state,
+                epochs=epochs,
+                careful=self.careful,
+            )
+        context.walked(base, swept.size)
+        return swept
+
+    # ---- producers -------------------------------------------------------------------------------
+
+    def state_at(self, base: int) -> tuple[ProducerState, SnapshotFiles]:
+        """Producers as of a segment's base offset, from the segments found so far."""
+        state, snapshots = self.context.new_state(), self.snapshots_before()
+        self.rebuild(state, snapshots, self.inputs.log_start_offset, base)
+        return state, snapshots
+
+    def snapshots_before(self) -> SnapshotFiles:
+        """Snapshots to begin with; none is written or deleted."""
+        return self.context.snapshots(aloof=True)
+
+    def rebuild(
+        self,
+        state: ProducerState,
+        snapshots: SnapshotFiles,
+        start: int,
+        end: int,
+        *,
+        clean: bool = False,
+    ) -> None:
+        """Bring `state` from a log's start to an offset."""
+        rebuild(
+            state,
+            snapshots,
+            self.context.sources(),
+            log_start_offset=start,
+            end_offset=end,
+            now_ms=self.inputs.now_ms,
+            clean=clean,
+            magic=self.inputs.config.message_format_magic,
+            on_error=_pass_over if self.careful else None,
+            feed=self.feed,
+            bare_first=not self.careful,
+        )
 
     # ---- recovery --------------------------------------------------------------------------------
 
-    def _recover(self) -> int:
+    def recover_segments(self) -> int:
         """Walk what has to be walked; answers the log's end."""
         context, inputs = self.context, self.inputs
         todo = [] if inputs.clean else context.from_offset(inputs.recovery_point)
@@ -239,7 +357,7 @@ class _Loading:
         fault = sanity.index_fault_of(self.context, base)
         if fault is None:
             return False
-        self.doubtful[base] = fault.kind
+        self._doubtful[base] = fault.kind
         path = self.context.path(base, fault.kind)
         self._note(fault.code, path, f"{fault.message}; made anew", fault.position)
         return True
@@ -257,7 +375,7 @@ class _Loading:
     def _reindex(self, base: int) -> None:
         """Make a segment's indexes anew, if all of its log is sound."""
         context = self.context
-        state = self._state_at(base)
+        state = self.state_at(base)[0]
         swept = self._swept(base, state, LeaderEpochs(None))
         if swept.error is not None and swept.valid_bytes == 0:
             raise swept.error
@@ -266,7 +384,7 @@ class _Loading:
             message = f"{WHY_CUT[swept.stop]}; the log and its indexes are left as they are"
             self._note(code, context.path(base), message, swept.valid_bytes, swept.next_offset)
             return
-        context.install(swept, "it does not fit its log", last=self.doubtful.get(base, INDEX))
+        context.install(swept, "it does not fit its log", last=self._doubtful.get(base, INDEX))
 
     def _find_lost_transactions(self, walked: set[int]) -> None:
         """Segments whose index of aborted transactions is gone get it back."""
@@ -275,7 +393,7 @@ class _Loading:
             lost = base not in walked and file_of(base, TXNINDEX) not in context.overlay.files
             if not lost or not sanity.has_abort_marker(context, base):
                 continue
-            swept = self._swept(base, self._state_at(base), LeaderEpochs(None))
+            swept = self._swept(base, self.state_at(base)[0], LeaderEpochs(None))
             if swept.aborted and not swept.truncated_bytes:
                 message = f"{len(swept.aborted)} aborted transactions in no index; made anew"
                 self._note("txn-index-incomplete", context.path(base, TXNINDEX), message)
@@ -284,16 +402,16 @@ class _Loading:
     def _recover_unflushed(self, todo: list[int]) -> int:
         """Every segment from the recovery point on; answers the log's end."""
         context = self.context
-        state = self._state_at(todo[0])
-        self.snapshots = context.snapshots()
+        state = self.state_at(todo[0])[0]
+        self._snapshots = context.snapshots()
         self._keep_snapshot(state)
-        stored = () if self.stored is None else self.stored.entries
+        stored = () if self._stored is None else self._stored.entries
         before = [entry for entry in stored if entry.start_offset < todo[0]]
-        self.walked_epochs = LeaderEpochs(None, before)
+        self._walked_epochs = LeaderEpochs(None, before)
         # The one in front was flushed, but maybe not what its sealing took off the ends.
         context.assure(context.bases[max(context.bases.index(todo[0]) - 1, 0)])
         for number, base in enumerate(todo):
-            swept = self._swept(base, state, self.walked_epochs)
+            swept = self._swept(base, state, self._walked_epochs)
             if swept.error is not None and swept.valid_bytes == 0:
                 raise swept.error
             later = todo[number + 1 :]
@@ -326,12 +444,7 @@ class _Loading:
         return drops
 
     def _swept(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
-        context = self.context
-        with context.open(base) as segment:
-            swept = sweep_segment(
-                segment, config=self.inputs.config, producers=state, epochs=epochs
-            )
-        context.walked(base, swept.size)
+        context, swept = self.context, self.sweep(base, state, epochs)
         for fault in swept.findings:
             self._note("batch-producer", context.path(base), fault.reason, fault.position)
         error = swept.error
@@ -345,32 +458,7 @@ class _Loading:
 
     # ---- producers -------------------------------------------------------------------------------
 
-    def _state_at(self, base: int) -> ProducerState:
-        """Producers as of a segment's base offset; no snapshot is written or deleted for it."""
-        state = self.context.new_state()
-        aloof = self.context.snapshots(aloof=True)
-        self._rebuild(state, aloof, self.inputs.log_start_offset, base)
-        return state
-
-    def _rebuild(
-        self, state: ProducerState, snapshots: SnapshotFiles, start: int, end: int
-    ) -> None:
-        context = self.context
-        rebuild(
-            state,
-            snapshots,
-            context.sources(),
-            log_start_offset=start,
-            end_offset=end,
-            now_ms=self.inputs.now_ms,
-            clean=False,
-            magic=self.inputs.config.message_format_magic,
-            on_error=_pass_over,
-            feed=self._feed,
-            bare_first=False,
-        )
-
-    def _feed(
+    def feed(
         self, state: ProducerState, segment: Segment, end: int, on_error: OnError | None
     ) -> None:
         """Take in a segment as far as it can be walked; what is wrong with it stays.
@@ -398,27 +486,14 @@ class _Loading:
         """
         offset = state.map_end_offset
         state.load(state.snapshot_entries(), offset, now_ms=self.inputs.now_ms)
-        bare = is_bare_first(state, self.snapshots, self.context.bases[0])
+        bare = is_bare_first(state, self._snapshots, self.context.bases[0])
         if offset > self.inputs.log_start_offset and not bare:
             state.last_snapshot_offset = -1
-            self.snapshots.take(state)
+            self._snapshots.take(state)
 
     # ---- the end ---------------------------------------------------------------------------------
 
-    def _begin_anew(self, end: int) -> None:
-        context, start = self.context, self.inputs.log_start_offset
-        message = f"the log ends at {end}, in front of its start at {start}; all of it goes"
-        self._note("log-start-ahead", str(context.overlay.directory), message, offset=start)
-        self.stored = LeaderEpochs(None)
-        self.walked_epochs = LeaderEpochs(None)
-        context.put_epochs((), "the log begins anew")
-        if context.cut is None:
-            context.cut = CutPlace(context.path(start), 0, start)
-        context.drop(list(context.bases), "the log ends in front of its start")
-        context.snapshots().delete_all()
-        context.overlay.settle()
-
-    def _finish(self, end: int, point: int) -> LoadedLog:
+    def finish(self, end: int, point: int) -> LoadedLog:
         """Epochs, snapshots and producers as of the log's end."""
         context, inputs = self.context, self.inputs
         start = max(inputs.log_start_offset, context.bases[0])
@@ -427,7 +502,7 @@ class _Loading:
         state = context.new_state()
         # A snapshot where the first segment begins stays: with older segments gone, nothing else
         # tells what it does. Kafka deletes it, and knows those producers until the next crash.
-        self._rebuild(state, snapshots, inputs.log_start_offset, end)
+        self.rebuild(state, snapshots, inputs.log_start_offset, end)
         # Kafka does so before, so that what was the newest stays until the next time.
         snapshots.remove_stray(context.bases)
         context.overlay.settle()
@@ -436,10 +511,10 @@ class _Loading:
     def _end_epochs(self, end: int) -> LeaderEpochs:
         """What is past the end goes first, so that it hides nothing of what the log says."""
         context = self.context
-        if self.stored is None:
+        if self._stored is None:
             epochs = LeaderEpochs(None, _epochs_of_log(context))
         else:
-            epochs = LeaderEpochs(None, self.stored.entries)
+            epochs = LeaderEpochs(None, self._stored.entries)
         ahead = [entry for entry in epochs.entries if entry.start_offset > end]
         if ahead and context.cut is None:
             message = f"epoch {ahead[0].epoch} begins past the log's end at {end}; dropped"
@@ -447,12 +522,12 @@ class _Loading:
             self._note("epochs-ahead", path, message, offset=ahead[0].start_offset)
         epochs.truncate_from_end(end)
         latest = -1 if epochs.latest is None else epochs.latest.epoch
-        epochs.note(entry for entry in self.walked_epochs.entries if entry.epoch > latest)
+        epochs.note(entry for entry in self._walked_epochs.entries if entry.epoch > latest)
         epochs.truncate_from_start(self.inputs.log_start_offset)
         # Last, so that one that now begins at the end goes at once, and not the next time.
         epochs.truncate_from_end(end)
-        stored = () if self.stored is None else self.stored.entries
-        malformed = self.stored is None and leader_epochs.FILE_NAME in context.overlay.files
+        stored = () if self._stored is None else self._stored.entries
+        malformed = self._stored is None and leader_epochs.FILE_NAME in context.overlay.files
         if malformed or epochs.entries != stored:
             context.put_epochs(epochs.entries, "not what the log says")
         epochs.dirty = False
@@ -462,29 +537,6 @@ class _Loading:
 def _pass_over(error: KsegError) -> None:
     """What a producer did against the rules was noted when its segment was walked."""
     del error
-
-
-# ---- which segments there are --------------------------------------------------------------------
-
-
-def _find(context: LoadContext) -> None:
-    """Segments by their names; indexes without a log go."""
-    overlay = context.overlay
-    if any(name.endswith(".kafka") for name in overlay.files):
-        raise UnsupportedFormatError(
-            "Kafka 0.7 has no log that can be appended to", path=overlay.directory
-        )
-    for name in overlay.names():
-        if name.endswith(f".{LOG}"):
-            base = _named(context, name)
-            if base is not None:
-                context.add(base)
-    for name in overlay.names():
-        if name.endswith(INDEX_SUFFIXES):
-            base = _offset(name)
-            if base is not None and file_of(base, LOG) not in overlay.files:
-                overlay.remove(name, "an index without its log", keep=True)
-    overlay.settle()
 
 
 def _offset(name: str) -> int | None:
@@ -551,4 +603,4 @@ def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
     return list(epochs.entries)
 
 
-__all__ = ["WALKED", "LoadResult", "load", "load_partition"]
+__all__ = ["WALKED", "LoadResult", "Loading", "load_partition"]

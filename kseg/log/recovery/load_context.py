@@ -101,6 +101,7 @@ class LoadContext:
         findings: what was noted.
         cut: where the log is cut.
         cut_bytes: bytes that go with it.
+        careful: whether to look at more than Kafka does; see `load.Loading`.
         weighs: whether to find out what a cut costs, which only a plan says.
         costs: what goes of each segment, by base offset.
         held: the offset index of the segment that was walked last, and whose it is.
@@ -112,6 +113,7 @@ class LoadContext:
     overlay: Overlay
     inputs: RecoveryInputs
     progress: Progress | None = None
+    careful: bool = True
     weighs: bool = False
     outcomes: dict[int, SegmentOutcome] = field(default_factory=dict)
     bases: list[int] = field(default_factory=list)
@@ -239,7 +241,7 @@ class LoadContext:
         wanted.sort(key=lambda one: one[0] == last)
         for kind, data in wanted:
             name = file_of(base, kind)
-            if not (swept.valid_bytes or name in self.overlay.files or self.inputs.as_broker):
+            if not (swept.valid_bytes or name in self.overlay.files or not self.careful):
                 continue  # an empty segment gets its indexes with its first batch
             is_last = base >= max(self.bases, default=base)
             if not self.has(name, data, room=_ENTRY_BYTES.get(kind, 0) if is_last else 0):
@@ -254,7 +256,7 @@ class LoadContext:
         """An index as the log on the disk makes it, when its turn comes to be written."""
         inputs = self.inputs
         with Segment.open(self.path(base_offset), mapping=self.overlay.mapping) as segment:
-            swept = sweep_segment(segment, config=inputs.config, as_broker=inputs.as_broker)
+            swept = sweep_segment(segment, config=inputs.config, careful=self.careful)
         return swept.offset_entries if kind == INDEX else swept.time_entries
 
     def outcome(

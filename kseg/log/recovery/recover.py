@@ -27,6 +27,7 @@ from kseg.files.names import list_partition
 from kseg.log import data_directory, disk_room
 from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.pending_deletes import files_of_segment
+from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import Backup, Kept, kept_bytes
 from kseg.log.recovery.load import LoadResult, load_partition
 from kseg.log.recovery.overlay import Applier, look_at
@@ -69,7 +70,7 @@ def plan_recovery(
     """
     directory = Path(path)
     inputs = _inputs(directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms)
-    return _plan_of(load_partition(directory, inputs, progress=progress, is_plan=True))
+    return _plan_of(_load(directory, inputs, progress, is_plan=True))
 
 
 def _inputs(
@@ -99,6 +100,14 @@ def _inputs(
         as_broker=as_broker,
         thorough=not as_broker,
     )
+
+
+def _load(
+    directory: Path, inputs: RecoveryInputs, progress: Progress | None, *, is_plan: bool = False
+) -> LoadResult:
+    """Load in kseg's own way, or to the letter of Kafka's."""
+    policy = AsBroker if inputs.as_broker else None
+    return load_partition(directory, inputs, policy=policy, progress=progress, is_plan=is_plan)
 
 
 def _plan_of(loaded: LoadResult) -> RecoveryPlan:
@@ -193,7 +202,7 @@ def apply_recovery(
     """
 
     def load() -> LoadResult:
-        return load_partition(Path(plan.path), plan.inputs, progress=progress)
+        return _load(Path(plan.path), plan.inputs, progress)
 
     return _apply(plan, load, backup_directory, keep_cut=keep_cut)
 
@@ -304,7 +313,7 @@ def recover(
         inputs = _inputs(
             directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms
         )
-        loaded = load_partition(directory, inputs, progress=progress, is_plan=True)
+        loaded = _load(directory, inputs, progress, is_plan=True)
         return _apply(_plan_of(loaded), lambda: loaded, backup_directory, keep_cut=keep_cut)
 
 

@@ -412,7 +412,7 @@ def overflows(context: LoadContext, base: int) -> bool:
         whole = table is not None and table.end_position == segment.size
     if last <= base + _INT32_MAX:
         return False
-    if context.inputs.as_broker:
+    if not context.careful:
         return whole
     return not any(base < other <= last for other in context.bases)
 

@@ -131,7 +131,7 @@ def sweep_segment(
     config: LogConfig,
     producers: ProducerState | None = None,
     epochs: LeaderEpochs | None = None,
-    as_broker: bool = False,
+    careful: bool = True,
     watch: Callable[[BatchTable], None] | None = None,
 ) -> Swept:
     """Walk a segment once and work out everything that is derived from it.
@@ -139,7 +139,7 @@ def sweep_segment(
     Memory is that of the entries: no more than the two indexes of `config` can hold. A batch that
     ends at 2^63 - 1 is an `error`: there is no offset to go on at behind it.
 
-    With `as_broker` this is what Kafka's recovery of the segment does. Else, four things differ:
+    Without `careful` this is what Kafka's recovery of the segment does. Else, four things differ:
 
     - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka takes any such
       batch for one of magic 2.
@@ -155,7 +155,7 @@ def sweep_segment(
         producers: what is known at the segment's base offset; taken further in place. After an
             `error` it is of no use.
         epochs: what is known there; new ones are noted in place, and not written.
-        as_broker: do as Kafka does.
+        careful: look at more than Kafka does.
         watch: called with the headers of sound batches, some at a time, in order.
 
     Raises:
@@ -167,10 +167,10 @@ def sweep_segment(
     """
     if segment.kafka07:
         raise UnsupportedFormatError("files of Kafka 0.7 have no indexes", path=segment.path)
-    sweep = _Sweep(segment.base_offset, config, producers, epochs, as_broker=as_broker)
+    sweep = _Sweep(segment.base_offset, config, producers, epochs, careful=careful)
     sweep.watch = watch
     stop = StopReason.END
-    policy = "file" if as_broker else "strict"
+    policy = "strict" if careful else "file"
     for tile in segment.walk(on_bad_crc="stop", policy=policy):
         stop = tile.table.stop
         if not sweep.feed(tile.table):
@@ -207,11 +207,11 @@ class _Sweep:
         producers: ProducerState | None,
         epochs: LeaderEpochs | None,
         *,
-        as_broker: bool,
+        careful: bool,
     ) -> None:
-        self.entries = DerivedEntries(base_offset, config, as_broker=as_broker)
+        self.entries = DerivedEntries(base_offset, config, careful=careful)
         self._producers, self._epochs = producers, epochs
-        self._as_broker = as_broker
+        self._careful = careful
         self._base_offset = base_offset
         self._last_offset = base_offset - 1
         #: Whether a batch that is in order may have the last offset of all.
@@ -264,7 +264,7 @@ class _Sweep:
             table.rows,
             base=self._base_offset,
             before=self._last_offset,
-            strict=not self._as_broker,
+            strict=self._careful,
             epoch=epoch if latest is None else latest.epoch,
             found=self._found,
         )
@@ -280,7 +280,7 @@ class _Sweep:
         first = last if header.magic < 2 else header.base_offset
         # One that the next batch does not follow was not far, but is wrong: nothing covers it.
         astray = row + 1 < len(table) and int(table.last_offset[row + 1]) <= last
-        if self._as_broker or (before < first <= last and not astray):
+        if not self._careful or (before < first <= last and not astray):
             return OffsetOverflowError(
                 f"it has no 32-bit form relative to {self._base_offset}",
                 position=header.position,
@@ -326,7 +326,7 @@ class _Sweep:
             self._producers.map_end_offset = int(table.rows[-1, _LAST_OFFSET]) + 1
             return None
         try:
-            aborted = self._producers.feed(table, on_error=None if self._as_broker else self._note)
+            aborted = self._producers.feed(table, on_error=self._note if self._careful else None)
         except (InvalidTxnStateError, InvalidRecordError) as error:
             return error
         for transaction in aborted:
@@ -497,8 +497,8 @@ class DerivedEntries:
     """
 
     __slots__ = (
-        "_as_broker",
         "_base_offset",
+        "_careful",
         "_indexed",
         "_interval",
         "_since",
@@ -508,13 +508,13 @@ class DerivedEntries:
         "times",
     )
 
-    def __init__(self, base_offset: int, config: LogConfig, *, as_broker: bool) -> None:
+    def __init__(self, base_offset: int, config: LogConfig, *, careful: bool) -> None:
         """Begin with an empty segment.
 
         Args:
             base_offset: of the segment.
             config: the interval of entries, and the size of indexes.
-            as_broker: refuse a batch for whose entry there is no room; else it goes without.
+            careful: a batch for whose entry there is no room goes without; else it is refused.
         """
         self.offsets, self.times = bytearray(), bytearray()
         self.position = 0
@@ -522,7 +522,7 @@ class DerivedEntries:
         self._since = 0
         self._base_offset = base_offset
         self._interval = config.index_interval_bytes
-        self._as_broker = as_broker
+        self._careful = careful
         size = config.segment_index_bytes
         self._indexed = Indexed(
             base_offset - 1,
@@ -543,7 +543,7 @@ class DerivedEntries:
             base_offset=self._base_offset,
             indexed=self._indexed,
         )
-        if not isinstance(placed, Packed) or (self._as_broker and 0 in placed.indexed[2:]):
+        if not isinstance(placed, Packed) or (not self._careful and 0 in placed.indexed[2:]):
             return self._add_singly(table)
         self.offsets += placed.offsets
         self.times += placed.times

@@ -34,15 +34,15 @@ _KRAFT_DELETED: Final = ".checkpoint.deleted"
 _OFFSET_END: Final = 2**63 - 1
 
 
-def clear(overlay: Overlay, *, as_broker: bool, index_bytes: int = 0) -> tuple[str, ...]:
+def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str, ...]:
     """Remove the temporary files, or let them take their places.
 
     Args:
         overlay: the partition; changed.
         index_bytes: what an offset index has in full, for a broker.
-        as_broker: leave half-written checkpoints (`.tmp`) where they are, and fail over names that
-            carry no offset, as Kafka does. Indexes and snapshots it does not write so; those that
-            are, are ours.
+        careful: remove half-written checkpoints (`.tmp`), and pass over names that carry no offset;
+            else the first stay and the second fail, as in Kafka. It writes no indexes and snapshots
+            so; those that are, are ours.
 
     Returns:
         The names of what was found.
@@ -52,24 +52,24 @@ def clear(overlay: Overlay, *, as_broker: bool, index_bytes: int = 0) -> tuple[s
         FormatError: a `.swap` log cannot be walked.
         OSError: the disk refuses.
     """
-    found = _remove_transient(overlay, as_broker=as_broker)
-    swaps = _valid_swaps(overlay, found, as_broker=as_broker)
+    found = _remove_transient(overlay, careful=careful)
+    swaps = _valid_swaps(overlay, found, careful=careful)
     if swaps:
         overlay.settle()
-        _make_room(overlay, swaps, as_broker=as_broker, index_bytes=index_bytes)
+        _make_room(overlay, swaps, careful=careful, index_bytes=index_bytes)
         overlay.settle()
         _take_places(overlay, swaps)
     overlay.settle()
     return tuple(sorted(found))
 
 
-def _remove_transient(overlay: Overlay, *, as_broker: bool) -> set[str]:
+def _remove_transient(overlay: Overlay, *, careful: bool) -> set[str]:
     """What was given up goes, and what was half-written of checkpoints and indexes."""
     found = set()
     for name in overlay.names():
         if name.endswith(_DELETED) and not name.endswith(_KRAFT_DELETED):
             overlay.remove(name, "its segment was deleted", keep=False)
-        elif _is_half_written(name, as_broker=as_broker):
+        elif _is_half_written(name, careful=careful):
             overlay.remove(name, "not finished", keep=False)
         else:
             continue
@@ -77,10 +77,10 @@ def _remove_transient(overlay: Overlay, *, as_broker: bool) -> set[str]:
     return found
 
 
-def _is_half_written(name: str, *, as_broker: bool) -> bool:
+def _is_half_written(name: str, *, careful: bool) -> bool:
     """Whether a file was to take the place of another; Kafka does that to checkpoints only."""
     if name == io.ROOM_NAME:
-        return not as_broker
+        return careful
     if split_suffix(name)[1] != "tmp":
         return False
     try:
@@ -89,15 +89,13 @@ def _is_half_written(name: str, *, as_broker: bool) -> bool:
         return False
     if known is None:
         return False
-    return not as_broker or known.base_offset is not None
+    return careful or known.base_offset is not None
 
 
-def _valid_swaps(overlay: Overlay, found: set[str], *, as_broker: bool) -> list[str]:
+def _valid_swaps(overlay: Overlay, found: set[str], *, careful: bool) -> list[str]:
     """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
-    cleaned = {
-        name: _offset(name, as_broker) for name in overlay.names() if name.endswith(_CLEANED)
-    }
-    swaps = {name: _offset(name, as_broker) for name in overlay.names() if name.endswith(_SWAP)}
+    cleaned = {name: _offset(name, careful) for name in overlay.names() if name.endswith(_CLEANED)}
+    swaps = {name: _offset(name, careful) for name in overlay.names() if name.endswith(_SWAP)}
     found.update(cleaned, swaps)
     first = min((offset for offset in cleaned.values() if offset is not None), default=None)
     valid = []
@@ -112,25 +110,25 @@ def _valid_swaps(overlay: Overlay, found: set[str], *, as_broker: bool) -> list[
     return valid
 
 
-def _offset(name: str, as_broker: bool) -> int | None:
+def _offset(name: str, careful: bool) -> int | None:
     try:
         return offset_from_file_name(name)
     except NotALogError:
-        if as_broker:
+        if not careful:
             raise
         return None
 
 
-def _make_room(overlay: Overlay, swaps: list[str], *, as_broker: bool, index_bytes: int) -> None:
+def _make_room(overlay: Overlay, swaps: list[str], *, careful: bool, index_bytes: int) -> None:
     """Remove what finished files replace: everything that has an offset of their range."""
     start, end = _OFFSET_END, -_OFFSET_END
     for name in tuple(swaps):
-        offset = _offset(name, as_broker)
+        offset = _offset(name, careful)
         if name.endswith(_LOG + _SWAP) and offset is not None:
             start = min(start, offset)
-            end = max(end, _next_offset(overlay, name, as_broker=as_broker))
+            end = max(end, _next_offset(overlay, name, careful=careful))
             index = _index_of(name)
-            if as_broker and index not in overlay.files:
+            if not careful and index not in overlay.files:
                 # Kafka has made it, in looking for the end, and so nothing is missing later on; but
                 # all its room counts as entries, and the next append begins another segment.
                 overlay.put(index, bytes(index_bytes), "one full of zeros in place of none")
@@ -138,16 +136,16 @@ def _make_room(overlay: Overlay, swaps: list[str], *, as_broker: bool, index_byt
     for name in overlay.names():
         if name in swaps:
             continue
-        offset = _offset(name, as_broker=False)
+        offset = _offset(name, careful=True)
         if offset is not None and start <= offset < end:
             overlay.remove(name, "a finished file takes its place", keep=True)
 
 
-def _next_offset(overlay: Overlay, name: str, *, as_broker: bool) -> int:
+def _next_offset(overlay: Overlay, name: str, *, careful: bool) -> int:
     """The offset behind a finished log."""
     index = _index_of(name)
     with overlay.open_log(name, is_last=True) as segment:
-        if as_broker:
+        if not careful:
             entries = overlay.read(index) if index in overlay.files else b""
             return raw_lookups.next_offset(segment, entries)
         return next_offset(segment, segment.base_offset)

@@ -26,34 +26,32 @@ def given(directory: Path, **files: bytes) -> Path:
     return directory
 
 
-def cleared(directory: Path, *, as_broker: bool = False) -> list[str]:
+def cleared(directory: Path, *, careful: bool = True) -> list[str]:
     """What lies there afterwards, as imagined and as done; the same."""
     overlay = Overlay(directory)
-    clear(overlay, as_broker=as_broker)
+    clear(overlay, careful=careful)
     Applier(directory, None, derived=False).take(overlay.steps)
     found = sorted(path.name for path in directory.iterdir())
     assert found == overlay.names()
     return [name.lstrip("0") if name[:1] == "0" else name for name in found]
 
 
-both = pytest.mark.parametrize("as_broker", [False, True])
+both = pytest.mark.parametrize("careful", [True, False])
 
 
 @both
-def test_deleted_and_cleaned_files_go(tmp_path: Path, as_broker: bool) -> None:
+def test_deleted_and_cleaned_files_go(tmp_path: Path, careful: bool) -> None:
     given(tmp_path, s0_log=log(0), s0_log_cleaned=b"half", s5_log_deleted=log(5))
     (tmp_path / "anything.deleted").write_bytes(b"")
     (tmp_path / f"{7:020d}-{1:010d}.checkpoint.deleted").write_bytes(b"")
-    assert cleared(tmp_path, as_broker=as_broker) == [
+    assert cleared(tmp_path, careful=careful) == [
         ".log",
         "7-0000000001.checkpoint.deleted",
     ]
 
 
 @both
-def test_a_whole_swap_takes_the_place_of_all_that_it_covers(
-    tmp_path: Path, as_broker: bool
-) -> None:
+def test_a_whole_swap_takes_the_place_of_all_that_it_covers(tmp_path: Path, careful: bool) -> None:
     given(
         tmp_path,
         s0_log=log(0, 1),
@@ -67,7 +65,7 @@ def test_a_whole_swap_takes_the_place_of_all_that_it_covers(
         s0_index_swap=b"",
         s0_timeindex_swap=b"new",
     )
-    assert cleared(tmp_path, as_broker=as_broker) == [
+    assert cleared(tmp_path, careful=careful) == [
         ".index",
         ".log",
         ".timeindex",
@@ -79,23 +77,23 @@ def test_a_whole_swap_takes_the_place_of_all_that_it_covers(
 
 
 @both
-def test_a_cleaned_file_in_front_cancels_a_swap(tmp_path: Path, as_broker: bool) -> None:
+def test_a_cleaned_file_in_front_cancels_a_swap(tmp_path: Path, careful: bool) -> None:
     given(tmp_path, s0_log=log(0), s2_log=log(2), s2_log_swap=log(3), s0_log_cleaned=b"")
-    assert cleared(tmp_path, as_broker=as_broker) == [".log", "2.log"]
+    assert cleared(tmp_path, careful=careful) == [".log", "2.log"]
     assert (tmp_path / f"{2:020d}.log").read_bytes() == log(2)
 
 
 @both
-def test_a_cleaned_file_behind_cancels_none(tmp_path: Path, as_broker: bool) -> None:
+def test_a_cleaned_file_behind_cancels_none(tmp_path: Path, careful: bool) -> None:
     given(tmp_path, s0_log=log(0), s0_log_swap=log(1), s5_log_cleaned=b"")
-    cleared(tmp_path, as_broker=as_broker)
+    cleared(tmp_path, careful=careful)
     assert (tmp_path / f"{0:020d}.log").read_bytes() == log(1)
 
 
 @both
-def test_indexes_alone_take_their_places_and_cover_nothing(tmp_path: Path, as_broker: bool) -> None:
+def test_indexes_alone_take_their_places_and_cover_nothing(tmp_path: Path, careful: bool) -> None:
     given(tmp_path, s0_log=log(0, 1), s0_index=b"old", s0_index_swap=b"new", s2_log=log(2))
-    assert cleared(tmp_path, as_broker=as_broker) == [".index", ".log", "2.log"]
+    assert cleared(tmp_path, careful=careful) == [".index", ".log", "2.log"]
     assert (tmp_path / f"{0:020d}.index").read_bytes() == b"new"
 
 
@@ -103,7 +101,7 @@ def test_half_written_checkpoints_go_where_a_broker_leaves_them(tmp_path: Path) 
     given(tmp_path, s0_log=log(0), s0_index_tmp=b"half")
     (tmp_path / "leader-epoch-checkpoint.tmp").write_bytes(b"0")
     (tmp_path / "strange.tmp").write_bytes(b"")
-    assert cleared(tmp_path, as_broker=True) == [
+    assert cleared(tmp_path, careful=False) == [
         ".log",
         "leader-epoch-checkpoint.tmp",
         "strange.tmp",
@@ -114,7 +112,7 @@ def test_half_written_checkpoints_go_where_a_broker_leaves_them(tmp_path: Path) 
 def test_a_name_without_an_offset_is_cleared_where_a_broker_fails(tmp_path: Path) -> None:
     (tmp_path / "abc.log.cleaned").write_bytes(b"")
     with pytest.raises(NotALogError):
-        clear(Overlay(tmp_path), as_broker=True)
+        clear(Overlay(tmp_path), careful=False)
     assert cleared(tmp_path) == []
 
 
@@ -136,7 +134,7 @@ def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
 
     names = ("unlink", "rename", "fsync")
     overlay = Overlay(tmp_path)
-    clear(overlay, as_broker=False)
+    clear(overlay, careful=True)
     with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
         Applier(tmp_path, None, derived=False).take(overlay.steps)
     assert told == [
