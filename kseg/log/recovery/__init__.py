@@ -3,7 +3,7 @@
 plan              what a recovery comes to, as values
 recover           `plan_recovery`, `apply_recovery`, `recover`: planned, and done on the disk
 load              the steps of loading, in an overlay; its docstring says what differs from Kafka
-as_broker         the same steps to the letter of Kafka's, with its `raw_lookups`
+as_broker         the steps that Kafka takes instead, to the letter, with its `raw_lookups`
 load_context      what the steps share; `load_result`: a log as it is when appending begins
 overlay           a directory as a plan leaves it, the steps to that, and who takes them on the disk
 temporary_files   what interrupted deletions, compactions and splits have left

@@ -61,7 +61,7 @@ class AsBroker(Loading):
     careful = False
 
     def load(self) -> tuple[LoadedLog, tuple[str, ...]]:
-        """Take all steps; answers the log and the names of leftovers.
+        """Take all steps; answers the log and the names of temporary files.
 
         Raises:
             KsegError: Kafka fails to load the log.
@@ -70,15 +70,15 @@ class AsBroker(Loading):
         context = self.context
         context.epochs = _read_epochs(context)
         room = self.inputs.config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
-        leftovers = clear(context.overlay, careful=False, index_bytes=room)
+        temporary_files = clear(context.overlay, careful=False, index_bytes=room)
         split.retried(context, self.find)
         if context.overlay.directory.name.endswith(DELETE_SUFFIX):
             if not context.bases:
                 self.begin_at(0)
-            return self.finish(0, 0), leftovers
+            return self.finish(0, 0), temporary_files
         end, point = split.retried(context, self.recover)
         self._check_room()
-        return self.finish(end, point), leftovers
+        return self.finish(end, point), temporary_files
 
     # ---- which segments there are ----------------------------------------------------------------
 

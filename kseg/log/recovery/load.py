@@ -1,6 +1,6 @@
 """A log as kseg loads it: as a broker does, but it looks at more, says more and throws less away.
 
-    leftovers      what interrupted work has left                           `leftovers`
+    clear          what interrupted work has left                           `temporary_files`
     find           which segments there are
     check          do the ends of their indexes fit their logs?             `sanity`
     recover        after an unclean end, every segment from the recovery point on is walked; after
@@ -102,13 +102,13 @@ class LoadResult:
     Attributes:
         context: what was worked with.
         log: what it came to; None where it cannot be loaded.
-        leftovers: names of what interrupted work had left.
+        temporary_files: names of what interrupted work had left.
         error: why it cannot be loaded.
     """
 
     context: LoadContext
     log: LoadedLog | None
-    leftovers: tuple[str, ...] = ()
+    temporary_files: tuple[str, ...] = ()
     error: KsegError | None = None
 
     def apply(self, applier: Applier, *, lacking: str = "") -> frozenset[str]:
@@ -155,7 +155,7 @@ def load_partition(
         Overlay(directory), inputs, progress, careful=chosen.careful, weighs=is_plan
     )
     try:
-        log, leftovers = chosen(context).load()
+        log, temporary_files = chosen(context).load()
     except KsegError as error:
         return LoadResult(context, None, error=error)
     except OSError as error:
@@ -164,7 +164,7 @@ def load_partition(
         unreadable = UnreadableError(f"the disk does not give it: {error.strerror}")
         unreadable.path = None if error.filename is None else os.fsdecode(error.filename)
         return LoadResult(context, None, error=unreadable)
-    return LoadResult(context, log, leftovers)
+    return LoadResult(context, log, temporary_files)
 
 
 class Loading:
@@ -188,7 +188,7 @@ class Loading:
         self._snapshots = SnapshotFiles(context.overlay.directory)
 
     def load(self) -> tuple[LoadedLog, tuple[str, ...]]:
-        """Take all steps; answers the log and the names of leftovers.
+        """Take all steps; answers the log and the names of temporary files.
 
         Raises:
             KsegError: the log cannot be loaded.
@@ -197,11 +197,11 @@ class Loading:
         overlay = self.context.overlay
         if overlay.directory.name.endswith(DELETE_SUFFIX):
             raise NotALogError("a log that waits for its deletion", path=overlay.directory)
-        leftovers = clear(overlay, careful=True)
-        return split.retried(self.context, self._try), leftovers
+        temporary_files = clear(overlay, careful=True)
+        return split.retried(self.context, self._try), temporary_files
 
     def _try(self) -> LoadedLog:
-        """All steps behind the leftovers; a split begins them again."""
+        """All steps behind these files; a split begins them again."""
         self.context.bases.clear()
         self.context.findings.clear()
         self._doubtful.clear()

@@ -121,7 +121,7 @@ def _plan_of(loaded: LoadResult) -> RecoveryPlan:
         log_end_offset=-1 if log is None else log.log_end_offset,
         recovery_point=-1 if log is None else log.recovery_point,
         segments=tuple(context.outcomes[base] for base in sorted(context.outcomes)),
-        temporary_files=loaded.leftovers,
+        temporary_files=loaded.temporary_files,
         actions=() if failed else context.overlay.changes(),
         truncated_bytes=0 if failed else context.cut_bytes,
         truncated_at=None if failed else context.cut,
@@ -200,11 +200,29 @@ def apply_recovery(
         OSError: the disk refuses, or is too full to keep what is cut; or it is full, and what goes
             gives too little back for what is to be written. Nothing was done then.
     """
+    directory = Path(plan.path)
+    _refuse(plan)
+    io.check_new_files(directory)
+    with lock.acquire(directory.resolve().parent):
+        _check_seen(plan)
+        return _apply(
+            plan,
+            lambda: _load(directory, plan.inputs, progress),
+            backup_directory,
+            keep_cut=keep_cut,
+        )
 
-    def load() -> LoadResult:
-        return _load(Path(plan.path), plan.inputs, progress)
 
-    return _apply(plan, load, backup_directory, keep_cut=keep_cut)
+def _refuse(plan: RecoveryPlan) -> None:
+    """Refuse a log that cannot be loaded, or is not to be changed."""
+    if plan.error is not None:
+        raise plan.error
+    refuse_cluster_metadata(Path(plan.path))
+
+
+def _check_seen(plan: RecoveryPlan) -> None:
+    if look_at(plan.path) != plan.seen:
+        raise StalePlanError("files have changed since the plan was made", path=plan.path)
 
 
 def _apply(
@@ -214,40 +232,33 @@ def _apply(
     *,
     keep_cut: bool,
 ) -> RecoveryReport:
-    """`apply_recovery`; `load` answers the log, loaded now or since the lock is held."""
-    if plan.error is not None:
-        raise plan.error
+    """Do what a plan says; `load` answers the log once nobody else writes to it."""
     directory = Path(plan.path)
-    refuse_cluster_metadata(directory)
     home = directory.resolve().parent
-    io.check_new_files(directory)
-    with lock.acquire(home):
-        if look_at(directory) != plan.seen:
-            raise StalePlanError("files have changed since the plan was made", path=directory)
-        if plan.is_noop and metadata.read_clean_shutdown(home) is not None:
-            return RecoveryReport(plan)
-        keeper = None
-        if keep_cut and not plan.is_noop:
-            keeper = Backup(home, backup_directory, now_ms=plan.inputs.now_ms)
-            keeper.check_room(plan.truncated_bytes)
+    if plan.is_noop and metadata.read_clean_shutdown(home) is not None:
+        return RecoveryReport(plan)
+    keeper = None
+    if keep_cut and not plan.is_noop:
+        keeper = Backup(home, backup_directory, now_ms=plan.inputs.now_ms)
+        keeper.check_room(plan.truncated_bytes)
+    if not plan.is_noop:
+        _check_room(plan)
+    lease = data_directory.enter(home)
+    applier = Applier(directory, keeper, derived=True)
+    sound = False
+    try:
+        lease.claim(directory.resolve().name)
+        lease.mark_loaded()
         if not plan.is_noop:
-            _check_room(plan)
-        lease = data_directory.enter(home)
-        applier = Applier(directory, keeper, derived=True)
-        sound = False
-        try:
-            lease.claim(directory.resolve().name)
-            lease.mark_loaded()
-            if not plan.is_noop:
-                lease.forget_broker_epoch()
-                io.flush_directory(home)  # checkpoints, on whose word files go
-                load().apply(applier)
-            _flush(directory, plan.inputs.recovery_point)
-            sound = True
-        finally:
-            lease.leave(clean=sound)
-        kept = () if keeper is None else tuple(keeper.kept)
-        return RecoveryReport(plan, kept, freed_bytes=applier.freed_bytes)
+            lease.forget_broker_epoch()
+            io.flush_directory(home)  # checkpoints, on whose word files go
+            load().apply(applier)
+        _flush(directory, plan.inputs.recovery_point)
+        sound = True
+    finally:
+        lease.leave(clean=sound)
+    kept = () if keeper is None else tuple(keeper.kept)
+    return RecoveryReport(plan, kept, freed_bytes=applier.freed_bytes)
 
 
 def _check_room(plan: RecoveryPlan) -> None:
@@ -314,7 +325,14 @@ def recover(
             directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms
         )
         loaded = _load(directory, inputs, progress, is_plan=True)
-        return _apply(_plan_of(loaded), lambda: loaded, backup_directory, keep_cut=keep_cut)
+        plan = _plan_of(loaded)
+        _refuse(plan)
+
+        def same() -> LoadResult:
+            _check_seen(plan)  # a log of this process may have been open until now
+            return loaded
+
+        return _apply(plan, same, backup_directory, keep_cut=keep_cut)
 
 
 __all__ = ["RecoveryReport", "apply_recovery", "plan_recovery", "recover"]

@@ -143,3 +143,21 @@ def test_a_log_that_cannot_be_loaded_keeps_all_its_bytes_when_it_is_opened(
     with pytest.raises(kseg.OffsetsOutOfOrderError):
         opened(partition)
     assert content(partition) == before
+
+
+def test_a_log_that_was_written_while_it_was_loaded_is_not_recovered(partition: Path) -> None:
+    damaged.no_indexes(partition)
+    plain = load.Loading.load
+
+    def load_beside_a_writer(loading: load.Loading) -> Any:
+        found = plain(loading)
+        with (partition / damaged.EPOCHS).open("ab") as file:
+            file.write(b"\n")
+        return found
+
+    with (
+        patch.object(load.Loading, "load", load_beside_a_writer),
+        pytest.raises(kseg.StalePlanError),
+    ):
+        recover(partition, **HOW)
+    assert not list(partition.glob("*index"))
