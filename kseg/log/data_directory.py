@@ -8,7 +8,7 @@ first `enter` and ends with the last `leave`:
             ... append, flush, `note` what is flushed, `write_checkpoints` ...
     leave   the last one writes the checkpoints, then the mark, and lets go of the lock
 
-So a process that dies in between leaves no mark, and whoever comes next looks at the logs again.
+So a process that dies in between leaves no mark, and the next one looks at the logs again.
 The mark comes back if it was there before, or once every partition in the directory has been
 loaded and closed well in this lease; never after one was closed badly. Checkpoints hold entries of
 partitions that are none of ours, maybe a broker's: those stay as they are, in their order.
@@ -40,7 +40,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import CleanShutdown
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
 
-#: What one life notes and writes, in the order in which it is written.
+#: What one lease notes and writes, in the order in which it is written.
 _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
 #: The topic of KRaft's own log.
 CLUSTER_METADATA: Final = "__cluster_metadata"
@@ -91,7 +91,7 @@ class DirectoryFiles:
         return cls(mark, offsets, tuple(findings))
 
     def of(self, partition: TopicPartition | None, *, clean: bool = False) -> PartitionOffsets:
-        """What they say of one partition; None is nobody's."""
+        """What they say of one partition; nothing where that is None."""
         if partition is None:
             return PartitionOffsets(clean=clean)
         points, starts, high_watermarks = (
@@ -130,16 +130,16 @@ class _SharedLease:
     holders: int = 0
     unclean: bool = False
     claimed: set[str] = field(default_factory=set)
-    #: Directories that were loaded in this life: whether they are as a clean shutdown leaves them.
+    #: Directories that were loaded in this lease: whether they are as a clean shutdown leaves them.
     loaded: dict[str, bool] = field(default_factory=dict)
     changed: set[FileKind] = field(default_factory=set)
-    #: Held while checkpoints are written, without `_guard`; nobody waits for both the other way.
+    #: Held while checkpoints are written, without `_guard`; no thread waits for both the other way.
     writing: threading.Lock = field(default_factory=threading.Lock)
 
 
-#: The lives of this process, by the inode of the data directory.
+#: The leases of this process, by the inode of the data directory.
 _leases: dict[tuple[int, int], _SharedLease] = {}
-#: Held for what is in memory, by all lives, and while one of them begins or ends.
+#: Held for what is in memory, by all leases, and while one of them begins or ends.
 _guard: Final = threading.RLock()
 
 
@@ -167,7 +167,7 @@ class DataDirectoryLease:
 
     @property
     def was_clean(self) -> bool:
-        """Whether the mark was there when this life began, or no partition was."""
+        """Whether the mark was there when this lease began, or no partition was."""
         return self._shared.was_clean
 
     @property
@@ -176,14 +176,14 @@ class DataDirectoryLease:
         return self._shared.said.findings
 
     def offsets_of(self, partition: TopicPartition | None) -> PartitionOffsets:
-        """What the checkpoints, and the notes of this life, say; None is nobody's partition."""
+        """What the checkpoints, and the notes of this lease, say; nothing of None."""
         with _guard:
             return self._shared.said.of(partition)
 
     def is_clean(self, name: str) -> bool:
         """Whether a partition's directory is as a clean shutdown leaves it.
 
-        That is: closed well in this life, or not loaded in it and the directory `was_clean`.
+        That is: closed well in this lease, or not loaded in it and the directory `was_clean`.
 
         Args:
             name: of the directory, as `orders-0`.
@@ -214,7 +214,7 @@ class DataDirectoryLease:
     def settle_offsets(self) -> None:
         """Let what `offsets_of` says of the claimed directory be lasting: files go on its word.
 
-        What a log of this life noted before it failed may not have been written.
+        What a log of this lease noted before it failed may not have been written.
 
         Raises:
             OSError: a checkpoint could not be written.
@@ -375,7 +375,7 @@ class DataDirectoryLease:
 
 
 def enter(data_directory: str | PathLike[str]) -> DataDirectoryLease:
-    """Move in: alone in the directory, or with others of this process that live there already.
+    """Begin the lease of a directory, or join the one that this process has of it.
 
     When this returns the mark of a clean shutdown is gone from the disk; load nothing before.
 
@@ -402,7 +402,7 @@ def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
         was_clean = said.mark is not None or not marked_for(path)
         metadata.remove_clean_shutdown(path)
         if not was_clean:
-            # Whoever died may not have come to it, and on the word of a checkpoint files go.
+            # A process that died may not have come to it, and on the word of a checkpoint files go.
             io.flush_directory(path)
     except BaseException:
         held.release()
