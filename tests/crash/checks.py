@@ -19,7 +19,7 @@ from kseg.log.recovery.recover import plan_recovery, recover
 from tests.crash.flushed import check_flushed
 from tests.crash.history import Found, History, ViolationError
 from tests.crash.knowledge import check_epochs, check_producers
-from tests.crash.reading import found_in, ident, logs_of
+from tests.crash.reading import found_in, ident, logs_of, settled
 from tests.crash.states import Contents, snapshot
 from tests.crash.stories import now_ms, plain
 
@@ -61,7 +61,7 @@ class Checker:
         Raises:
             ViolationError: a promise is broken.
         """
-        before = snapshot(self.root)
+        before = settled(snapshot(self.root), self.below)
         if self.below not in before:
             history.check(Found((), 0, 0))
             return before

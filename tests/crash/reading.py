@@ -44,6 +44,35 @@ def logs_of(contents: Contents, partition: str) -> dict[int, bytes]:
     return {int(path[len(prefix) : -4]): contents[path] or b"" for path in sorted(names)}
 
 
+def settled(contents: Contents, partition: str) -> Contents:
+    """The files as a start takes them: complete `.swap` files replace what lies in their range.
+
+    Source: Kafka `LogLoader.load`, its three passes over temporary files.
+    """
+    prefix = f"{partition}/"
+    offsets = {
+        path: int(path[len(prefix) :].partition(".")[0])
+        for path in contents
+        if path.startswith(prefix) and path[len(prefix) : len(prefix) + 20].isdigit()
+    }
+    unfinished = [at for path, at in offsets.items() if path.endswith(".cleaned")]
+    swaps = {path for path, at in offsets.items() if path.endswith(".swap")}
+    swaps = {path for path in swaps if offsets[path] < min(unfinished, default=2**63)}
+    logs = [path for path in swaps if path.endswith(".log.swap")]
+    start = min((offsets[path] for path in logs), default=0)
+    end = start
+    for path in logs:
+        found = batches_of(contents[path] or b"")[0]
+        end = max(end, found[-1].last_offset + 1 if found else offsets[path])
+    gone = (".cleaned", ".swap", ".deleted")
+    kept = {
+        path: data
+        for path, data in contents.items()
+        if not (path in offsets and (path.endswith(gone) or start <= offsets[path] < end))
+    }
+    return kept | {path.removesuffix(".swap"): contents[path] for path in swaps}
+
+
 def found_in(contents: Contents, partition: str, *, whole: bool = True) -> Found:
     """What a log holds; with `whole`, every byte of it must be a batch, as after recovery."""
     logs = logs_of(contents, partition)

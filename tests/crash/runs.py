@@ -25,6 +25,7 @@ from tests.crash.history import History, ViolationError
 from tests.crash.household import HouseChecker, HouseStory
 from tests.crash.kills import Kill, calls_of, every_kill, run_killed
 from tests.crash.oplog import Recorder
+from tests.crash.reading import settled
 from tests.crash.states import Contents, CrashState, Sampler, killed, materialise, snapshot
 from tests.crash.steps import Abandon, Reopen
 from tests.crash.stories import Story
@@ -205,7 +206,7 @@ def _converges(checker: Checker, before: Contents, wholes: Sequence[Contents]) -
     after = checker.recovered()
     if _of_data(after) not in wholes:
         raise ViolationError(f"ends in other bytes: {differing(wholes[-1], _of_data(after))}")
-    checker.check_kept(before, after)
+    checker.check_kept(settled(before, checker.below), after)
 
 
 def _of_data(contents: Contents) -> Contents:

@@ -102,6 +102,19 @@ class Mend:
     """Recover the log of a process that died, keep nothing of what goes, and open it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """The cleaner comes: of each key the last record stays, and every segment that may be is anew.
+
+    Attributes:
+        later_ms: how much later it comes.
+        map_bytes: memory for keys.
+    """
+
+    later_ms: int = 0
+    map_bytes: int = 1 << 16
+
+
 Step = (
     Append
     | Follow
@@ -117,4 +130,5 @@ Step = (
     | Tear
     | FillUp
     | Mend
+    | Compact
 )

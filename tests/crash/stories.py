@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import errno
 import random
+import shutil
 import struct
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, combinations, zip_longest
 from pathlib import Path
 from typing import NoReturn
 from unittest.mock import patch
 
 from kseg.errors import KsegError
 from kseg.files import io, log_writer
+from kseg.log.compact import apply_compaction, plan_compaction
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
@@ -28,13 +32,14 @@ from kseg.log.truncate import apply_truncation, plan_truncation
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer import truncate
 from tests.builders import ABORT, COMMIT, NONE, batch, record
-from tests.crash.history import Kind, Told, Version
+from tests.crash.history import Ident, Kind, Told, Version
 from tests.crash.kills import Remarks
-from tests.crash.reading import found_in, ident
+from tests.crash.reading import batches_of, found_in, ident, logs_of
 from tests.crash.states import snapshot
 from tests.crash.steps import (
     Abandon,
     Append,
+    Compact,
     DeleteRecords,
     FillUp,
     Flush,
@@ -359,6 +364,9 @@ class Teller:
                 self._delete_records(_base_of(version, keep))
             case Retain():
                 self._retain()
+            case Compact(later_ms, map_bytes):
+                self.clock += later_ms
+                self._compact(map_bytes)
             case _:
                 raise AssertionError(step)
 
@@ -388,6 +396,60 @@ class Teller:
         moved = self.version.start if log.log_start_offset > before else None
         self._tell("done", self.version, 1, start=moved)
 
+    def _compact(self, map_bytes: int) -> None:
+        """Compact the log; what comes of it is seen in a copy first, with no call of the seam."""
+        config = self.config.with_changes(cleanup_policy=frozenset({"compact"}))
+        how = {"config": config, "now_ms": self.clock, "force": True, "map_bytes": map_bytes}
+
+        def change(log: Log) -> None:
+            apply_compaction(log, plan_compaction(log, from_start=True, **how))
+
+        before = logs_of(snapshot(self.path.parent), self.name)
+        with tempfile.TemporaryDirectory() as elsewhere, io.calls_replaced(io.Calls()):
+            copy = Path(elsewhere) / "data" / self.name
+            shutil.copytree(self.path, copy)
+            opened = Log.open(
+                copy, mode="append", config=self.config, now_ms=self.now_ms, recover=True
+            )
+            with opened as other:
+                change(other)
+            after = logs_of(snapshot(copy.parent), self.name)
+        dropped = [one for one in self.version.batches if one.last_offset < min(before)]
+        rows = between(before, after)
+        versions = [replace(self.version, batches=(*dropped, *row)) for row in rows]
+        self._change(*versions, change=lambda: change(self._log))
+
+
+def between(before: dict[int, bytes], after: dict[int, bytes]) -> list[tuple[Ident, ...]]:
+    """What a log may hold while segments are replaced, one new one after the other.
+
+    Of the old ones behind the last offset of a new one that takes their place some may be left.
+
+    Args:
+        before, after: its segments by base offsets.
+    """
+    old = {base: tuple(batches_of(data)[0]) for base, data in before.items()}
+    new = {base: tuple(batches_of(data)[0]) for base, data in after.items()}
+    rows: list[tuple[Ident, ...]] = []
+    done: tuple[Ident, ...] = ()
+    bases = sorted(new)
+    for base, following in zip_longest(bases, bases[1:]):
+        done += new[base]
+        group = [one for one in old if base < one and (following is None or one < following)]
+        rest = [old[one] for one in sorted(old) if following is not None and one >= following]
+        end = new[base][-1].last_offset if new[base] else base - 1
+        left = [one for one in sorted(group) if one > end]
+        for kept in powerset(left):
+            parts = [*(old[one] for one in kept), *rest]
+            rows.append((*done, *(batch for part in parts for batch in part)))
+    # The last of them is what comes of it all.
+    return [*rows, done]
+
+
+def powerset(items: Sequence[int]) -> Iterable[tuple[int, ...]]:
+    """Some of them, in order."""
+    return chain.from_iterable(combinations(items, count) for count in range(len(items) + 1))
+
 
 def _die(log: Log) -> None:
     """Let go of a log as the end of a process does."""
@@ -410,6 +472,15 @@ def plain(number: int, *, records: int = 2, size: int = 60) -> bytes:
     values = [record(b"%08d-%d" % (number, at) + b"." * size) for at in range(records)]
     values = [replace(one, timestamp=NOW_MS + number) for one in values]
     return batch(values, codec=NONE)
+
+
+def keyed(number: int, *keys: bytes, size: int = 60, value: bool = True) -> bytes:
+    """A batch of records with keys, which are tombstones without a value."""
+    values = [
+        record(b"%08d-%d" % (number, at) + b"." * size if value else None, key=key)
+        for at, key in enumerate(keys)
+    ]
+    return batch([replace(one, timestamp=NOW_MS + number) for one in values], codec=NONE)
 
 
 def produced(

@@ -32,6 +32,7 @@ from tests.crash.stories import (
     Abandon,
     Append,
     Author,
+    Compact,
     DeleteRecords,
     Flush,
     NewEpoch,
@@ -40,6 +41,7 @@ from tests.crash.stories import (
     Roll,
     Story,
     Truncate,
+    keyed,
     plain,
 )
 
@@ -138,6 +140,26 @@ SMALL = {
         Roll(),
         Append((plain(3),)),
     ),
+    "compact": (
+        Append((keyed(1, b"a", b"b"),)),
+        Roll(),
+        Append((keyed(2, b"a"),)),
+        Append((keyed(3, b"b", value=False),)),
+        Roll(),
+        Compact(),
+        Append((keyed(4, b"a"),)),
+        Flush(),
+    ),
+    "compact, and again": (
+        Append((keyed(1, b"a", size=700),)),
+        Append((keyed(2, b"b", value=False),)),
+        Roll(),
+        Append((keyed(3, b"a", size=700), keyed(4, b"c"))),
+        Roll(),
+        Flush(),
+        Compact(),
+        Compact(later_ms=90_000_000),
+    ),
     "close and open": (Append((plain(1),)), Reopen(), Append((plain(2),)), Flush()),
 }
 
@@ -155,6 +177,12 @@ def test_every_state_of_a_small_story_is_sound(name: str) -> None:
                     judge.judge(state, "all of them")
 
     assert looked_at(run).distinct > 80
+
+
+@pytest.mark.parametrize("name", ["compact", "compact, and again"])
+def test_no_power_cut_while_segments_are_replaced_loses_a_record(name: str) -> None:
+    story = Story(name, SMALL[name])
+    looked_at(lambda root, tally: power_cuts(story, root, 400, name, tally))
 
 
 @pytest.mark.parametrize("name", SMALL)
