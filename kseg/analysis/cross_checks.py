@@ -13,6 +13,7 @@ from kseg.analysis.findings import Findings
 from kseg.analysis.values import CheckpointSummary, Examined, PartitionSummary, SegmentSummary
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.names import FileKind
+from kseg.log.recovery import judge_transactions
 
 
 def check_across(examined: Examined, found: Findings) -> None:
@@ -31,6 +32,8 @@ def check_across(examined: Examined, found: Findings) -> None:
         if segments and not segments[0].kafka07:
             end = ends.get(partition.path)
             _check_snapshots(partition, end, found)
+            told = ((each.base_offset, each.whole, each.transactions) for each in segments)
+            judge_transactions(partition.begun, told, found)
             _check_epochs(partition, end, segments, found)
     keys = {partition.path: partition.key for partition in examined.partitions}
     for checkpoint in examined.checkpoints:

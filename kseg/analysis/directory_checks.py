@@ -10,12 +10,6 @@ from typing import Any
 import numpy as np
 
 from kseg.analysis.findings import Findings
-from kseg.analysis.index_checks import (
-    IndexPlace,
-    OffsetIndexChecks,
-    TimeIndexChecks,
-    TxnIndexChecks,
-)
 from kseg.analysis.values import CheckpointSummary, Examined, PartitionSummary
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import checkpoints, metadata, producer_snapshot
@@ -27,6 +21,8 @@ from kseg.files.names import (
     PartitionFiles,
     parse_name,
 )
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.log.recovery import CHECKED, IndexChecks, IndexPlace
 
 OFFSET_CHECKPOINTS = frozenset(
     (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION, FileKind.CLEANER)
@@ -37,8 +33,12 @@ def examine_partition(files: PartitionFiles) -> Examined:
     """Examine everything in a partition directory but its segments."""
     found, path = Findings(), str(files.path)
     snapshots = [(str(s.path), s.name.base_offset or 0) for s in files.snapshots]
+    first = next((each.base_offset for each in files.segments if not each.kafka07), None)
+    begun: tuple[ProducerSnapshotEntry, ...] = ()
     for snapshot, offset in snapshots:
-        check_snapshot(snapshot, offset, found)
+        entries = check_snapshot(snapshot, offset, found)
+        if offset == first:
+            begun = tuple(each for each in entries if each.current_txn_first_offset >= 0)
     epochs = None
     if files.leader_epochs is not None:
         epochs = check_epochs(str(files.leader_epochs), found)
@@ -53,6 +53,7 @@ def examine_partition(files: PartitionFiles) -> Examined:
         epochs_path=None if files.leader_epochs is None else str(files.leader_epochs),
         epochs=epochs,
         snapshots=tuple(snapshots),
+        begun=begun,
         bare=not (snapshots or known),
         live=held_by_another(os.path.join(path, FileKind.LEADER_EPOCHS.value)),
     )
@@ -88,14 +89,8 @@ def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined
     """Examine a small file by itself: an index without its log, a snapshot, a checkpoint."""
     found = Findings()
     size = os.stat(path).st_size
-    base = base_offset or 0
-    place = IndexPlace(path, base, True, size, "auto")
-    if kind is FileKind.INDEX:
-        OffsetIndexChecks(place, found)
-    elif kind is FileKind.TIMEINDEX:
-        TimeIndexChecks(place, found)
-    elif kind is FileKind.TXNINDEX:
-        TxnIndexChecks(place, place, found)
+    if kind in CHECKED:
+        IndexChecks(IndexPlace(path, base_offset or 0, is_last=True), found).add(kind, path)
     elif kind is FileKind.SNAPSHOT:
         check_snapshot(path, base_offset, found)
     elif kind is FileKind.LEADER_EPOCHS:
@@ -109,20 +104,26 @@ def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined
     return Examined(files=1, bytes=size, findings=found.taken())
 
 
-def check_snapshot(path: str, offset: int | None, found: Findings) -> None:
-    """Check a producer snapshot: its checksum and shape, and that no entry lies past its offset."""
+def check_snapshot(
+    path: str, offset: int | None, found: Findings
+) -> tuple[ProducerSnapshotEntry, ...]:
+    """Check a producer snapshot: its checksum and shape, and that no entry lies past its offset.
+
+    Returns:
+        The entries, as far as they can be read.
+    """
     try:
         snapshot = producer_snapshot.read(path)
     except CorruptIndexError as error:
         # The checksum is the one field at byte 2.
         code = "snapshot-crc" if error.position == 2 else "snapshot-format"
         found.add(code, path, error.reason, position=error.position, offset=offset)
-        return
+        return ()
     except LimitExceededError as error:
         found.add("unreadable", path, error.reason)
-        return
+        return ()
     if offset is None:
-        return
+        return snapshot.entries
     for number, entry in enumerate(snapshot.entries):
         if max(entry.last_offset, entry.current_txn_first_offset) >= offset:
             found.add(
@@ -133,6 +134,7 @@ def check_snapshot(path: str, offset: int | None, found: Findings) -> None:
                 position=10 + 46 * number,
                 offset=entry.last_offset,
             )
+    return snapshot.entries
 
 
 def check_epochs(path: str, found: Findings) -> tuple[tuple[int, int], ...] | None:

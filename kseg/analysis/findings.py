@@ -1,4 +1,4 @@
-"""What is wrong and where: values that pickle, and a collector that stays small on bad files."""
+"""What takes findings, and stays small on bad files."""
 
 from __future__ import annotations
 
@@ -6,42 +6,11 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from errno import EIO
-from typing import Any
 
-from kseg.analysis.codes import CODES, Severity
 from kseg.errors import UnreadableError
-
-#: Further findings of a code in one file are counted, not kept.
-PER_CODE_MAX = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is wrong.
-
-    Attributes:
-        code: a word of `CODES`.
-        severity: "error" or "warning"; the end of a partition turns some errors into warnings.
-        path: the file or directory.
-        position: byte in the file where it lies, if known.
-        offset: logical offset, if known.
-        message: what is wrong, with the values that show it.
-        advice: what to do next.
-    """
-
-    code: str
-    severity: Severity
-    path: str
-    position: int | None
-    offset: int | None
-    message: str
-    advice: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in the JSON of `kseg verify --json`."""
-        return asdict(self)
+from kseg.log.recovery import CODES, PER_CODE_MAX, Finding, Severity
 
 
 class Findings:
@@ -64,13 +33,16 @@ class Findings:
         offset: int | None = None,
         severity: Severity | None = None,
     ) -> None:
-        """Note one finding; severity and advice come from the code unless given."""
+        """Note one finding; severity comes from the code unless given."""
+        self.note(Finding(code, path, message, position, offset, severity))
+
+    def note(self, finding: Finding) -> None:
+        """Note one finding; severity comes from the code unless given."""
+        code, path = finding.code, os.fspath(finding.path)
         self._counts[code, path] += 1
         if self._counts[code, path] <= PER_CODE_MAX:
-            known = CODES[code]
-            severity = severity or known.severity
-            place = Finding(code, severity, path, position, offset, message, known.advice)
-            self._kept.append(place)
+            severity = finding.severity or CODES[code].severity
+            self._kept.append(replace(finding, severity=severity))
 
     def add_unreadable(self, error: UnreadableError) -> None:
         """Note that the disk cannot read bytes of a file."""
@@ -97,9 +69,11 @@ class Findings:
         """All findings kept, and one more for the rest of each code and file."""
         for (code, path), number in self._counts.items():
             if number > PER_CODE_MAX:
-                known = CODES[code]
                 message = f"{number - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
-                rest = Finding(code, known.severity, path, None, None, message, known.advice)
+                rest = Finding(code, path, message, severity=CODES[code].severity)
                 self._kept.append(rest)
         self._counts.clear()
         return tuple(self._kept)
+
+
+__all__ = ["PER_CODE_MAX", "Finding", "Findings"]

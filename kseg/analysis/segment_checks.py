@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
@@ -12,20 +11,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kseg.analysis.findings import Findings
-from kseg.analysis.index_checks import (
-    IndexPlace,
-    OffsetIndexChecks,
-    TimeIndexChecks,
-    TxnIndexChecks,
-)
 from kseg.analysis.log_checks import LogChecks
 from kseg.analysis.values import Examined, SegmentSummary
 from kseg.constants import StopReason
 from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files.log_file import LogFile, OnUnreadable
 from kseg.files.mapping import held_by_another
-from kseg.format.header import FIELDS, TRANSACTIONAL
-from kseg.log.recovery import Lost, lost_ranges
+from kseg.files.names import FileKind
+from kseg.format.header import FIELDS
+from kseg.log.recovery import (
+    IndexChecks,
+    IndexPlace,
+    Lost,
+    TxnTrail,
+    judge_transactions,
+    lost_ranges,
+)
 
 if TYPE_CHECKING:
     from kseg.analysis.units import Unit
@@ -53,6 +54,7 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         indexes = _Indexes(unit, size, mapping, found, live=live)
         stop, kafka07 = StopReason.LIMIT, log.kafka07
         unreadable: list[UnreadableError] = []
+        trail: TxnTrail | None = None
         try:
             for table in _tables(log, checks, unreadable.append):
                 if not unreadable:
@@ -67,9 +69,9 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
             stop = StopReason.LIMIT if unreadable else table.stop
             checks.finish(table, size)
             # What lies behind a damaged batch may be its own: its end is not known.
-            missing = indexes.finish(StopReason.BAD_CRC if checks.bad_crc_count else stop)
-            if missing and not unreadable:
-                _report_missing_aborts(log, missing, unit, found)
+            trail = indexes.finish(log, StopReason.BAD_CRC if checks.bad_crc_count else stop)
+            if unit.partition is None and not unreadable:
+                judge_transactions((), [(unit.base_offset or 0, True, trail)], found)
             lost = _lost_in(log, unit, checks)
         except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
             found.add("changed", unit.path, error.reason, position=error.position)
@@ -85,6 +87,7 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         whole=stop is StopReason.END and not checks.bad_crc_count,
         magics_seen=checks.magics_seen,
         kafka07=kafka07,
+        transactions=None if unreadable else trail,
     )
     return Examined(
         files=1 + indexes.files,
@@ -153,87 +156,36 @@ def _join(tables: list[BatchTable]) -> BatchTable:
 
 
 class _Indexes:
-    """The indexes of the segment that exist, and findings for those that are missing."""
+    """The indexes of the segment, compared with its batches, and what these make of them."""
 
     def __init__(
         self, unit: Unit, log_bytes: int, mapping: Mapping, found: Findings, *, live: bool
     ) -> None:
         self.files = self.bytes = 0
-        self._offset: OffsetIndexChecks | None = None
-        self._time: TimeIndexChecks | None = None
         base = unit.base_offset or 0
-        self._base, self._unit, self._mapping = base, unit, mapping
-        self._live = live
-        log = IndexPlace(unit.path, base, unit.is_last, log_bytes, mapping, self._live)
-        if unit.index is not None:
-            with found.noting_unreadable():
-                self._offset = OffsetIndexChecks(self._place(unit.index), found)
-        elif unit.partition is not None and log_bytes and not unit.path.endswith(".kafka"):
-            found.add(
-                "index-missing",
-                unit.path,
-                "there is no offset index beside the log",
-                severity="warning" if unit.is_last else "error",
-            )
-        if unit.time_index is not None:
-            with found.noting_unreadable():
-                self._time = TimeIndexChecks(self._place(unit.time_index), found)
-        elif unit.wants_time_index and log_bytes:
-            found.add("time-index-missing", unit.path, "there is no time index beside the log")
-        txn = None if unit.txn_index is None else self._place(unit.txn_index)
-        self._txn = TxnIndexChecks(txn, log, found)
+        log = IndexPlace(unit.path, base, unit.is_last, -1, log_bytes, mapping, live)
+        self._checks = IndexChecks(log, found)
+        whole = unit.partition is not None and not unit.path.endswith(".kafka")
+        for kind, path in (
+            (FileKind.INDEX, unit.index),
+            (FileKind.TIMEINDEX, unit.time_index),
+            (FileKind.TXNINDEX, unit.txn_index),
+        ):
+            if path is not None or whole or kind is FileKind.TXNINDEX:
+                with found.noting_unreadable():
+                    self._add(kind, path)
 
-    def _place(self, path: str) -> IndexPlace:
-        size = os.stat(path).st_size
-        self.files += 1
-        self.bytes += size
-        return IndexPlace(path, self._base, self._unit.is_last, size, self._mapping, self._live)
+    def _add(self, kind: FileKind, path: str | None) -> None:
+        size = self._checks.add(kind, path)
+        self.files += size >= 0
+        self.bytes += max(size, 0)
 
     def feed(self, table: BatchTable) -> None:
         """Compare with the batches of a table."""
-        if self._offset is not None:
-            self._offset.feed(table)
-        if self._time is not None:
-            self._time.feed(table)
-        self._txn.feed(table)
+        self._checks.feed(table)
 
-    def finish(self, stop: StopReason) -> tuple[int, ...]:
-        """Check the remaining entries; returns abort markers that have no entry."""
-        if self._offset is not None:
-            self._offset.finish(stop)
-        if self._time is not None:
-            self._time.finish(stop)
-        return self._txn.finish(stop)
-
-
-def _report_missing_aborts(
-    log: LogFile, markers: tuple[int, ...], unit: Unit, found: Findings
-) -> None:
-    """Report abort markers without an entry whose records lie in this segment.
-
-    Rare, hence a walk of its own. A transaction without records has no entry. One whose records lie
-    in earlier segments only, or were compacted away, is not reported.
-    """
-    wanted = set(markers)
-    open_since: dict[int, int] = {}
-    for tile in log.walk(on_bad_crc="note"):
-        table = tile.table
-        if not table.attributes_seen & TRANSACTIONAL:
-            continue
-        chosen = table.is_transactional & (table.record_count > 0) & (table.crc_ok != 0)
-        columns = (table.base_offset, table.producer_id, table.is_control, table.position)
-        rows = np.stack([column[chosen] for column in columns]).T.tolist()
-        for offset, producer, control, position in rows:
-            if not control:
-                open_since.setdefault(producer, offset)
-                continue
-            since = open_since.pop(producer, None)
-            if offset in wanted and since is not None:
-                found.add(
-                    "txn-index-incomplete",
-                    unit.txn_index or unit.path,
-                    f"producer {producer} aborted its records from offset {since} on at offset "
-                    f"{offset}, position {position}; no entry says so",
-                    offset=offset,
-                    severity="warning" if unit.is_last else "error",
-                )
+    def finish(self, log: LogFile, stop: StopReason) -> TxnTrail | None:
+        """Judge what is left; answers what there is to know of transactions."""
+        return self._checks.finish(
+            stop, lambda: (tile.table for tile in log.walk(on_bad_crc="ignore"))
+        )

@@ -52,7 +52,6 @@ class Unit:
         base_offset: of a segment.
         is_last: no segment of the partition follows.
         index, time_index, txn_index: the segment's indexes that exist.
-        wants_time_index: other segments of the partition have one.
         file: what the name of a lone file says.
     """
 
@@ -65,7 +64,6 @@ class Unit:
     index: str | None = None
     time_index: str | None = None
     txn_index: str | None = None
-    wants_time_index: bool = False
     file: FileKind | None = None
 
     @property
@@ -132,9 +130,8 @@ def _of_data_directory(
 def _of_partition(files: PartitionFiles, listings: Listings) -> Iterator[Unit]:
     listings[str(files.path)] = files
     yield Unit(UnitKind.PARTITION, str(files.path))
-    has_time_indexes = any(segment.time_index for segment in files.segments)
     for segment, following in _with_following(files.segments):
-        yield _of_segment(segment, files.path, following, has_time_indexes)
+        yield _of_segment(segment, files.path, following)
     for entry in files.kraft_snapshots:
         yield Unit(UnitKind.BATCHES, str(entry.path), is_last=True)
 
@@ -147,9 +144,7 @@ def _with_following(
     return zip(segments, [*bases, None], strict=False)
 
 
-def _of_segment(
-    segment: SegmentFiles, partition: Path | None, following: int | None, wants_time_index: bool
-) -> Unit:
+def _of_segment(segment: SegmentFiles, partition: Path | None, following: int | None) -> Unit:
     def text(path: Path | None) -> str | None:
         return None if path is None else str(path)
 
@@ -163,7 +158,6 @@ def _of_segment(
         index=text(segment.index),
         time_index=text(segment.time_index),
         txn_index=text(segment.txn_index),
-        wants_time_index=wants_time_index,
     )
 
 
@@ -175,7 +169,7 @@ def _of_file(entry: NamedFile, listing: _Listing) -> Iterator[Unit]:
         for segment, following in _with_following(segments):
             if segment.base_offset == offset:
                 beside = _beside(segment, entry.path)
-                yield _of_segment(beside, None, following, False)
+                yield _of_segment(beside, None, following)
                 return
     if kind.holds_batches:
         yield Unit(UnitKind.BATCHES, str(entry.path), base_offset=offset, is_last=True)

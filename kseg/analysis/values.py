@@ -7,7 +7,8 @@ from typing import Any
 
 from kseg.analysis.findings import Finding
 from kseg.files.names import Unreadable
-from kseg.log.recovery import Lost
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.log.recovery import Lost, TxnTrail
 
 SCHEMA = "kseg.verify/1"
 
@@ -25,6 +26,7 @@ class SegmentSummary:
         whole: the walk reached the end of the file, past sound batches only.
         magics_seen: bit n is set where magic n occurs.
         kafka07: offsets are positions.
+        transactions: what it and its index say of those; None for nothing.
     """
 
     partition: str
@@ -36,6 +38,7 @@ class SegmentSummary:
     whole: bool
     magics_seen: int
     kafka07: bool
+    transactions: TxnTrail | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class PartitionSummary:
         epochs_path: the epoch checkpoint, if there is one.
         epochs: (epoch, start offset) as Kafka has them after loading; None if it cannot be read.
         snapshots: path and offset of each producer snapshot.
+        begun: producers with a transaction open where the first segment begins.
         bare: only segments are there, as in a copy of them.
         live: another process holds the data directory, and may write during the examination.
     """
@@ -57,6 +61,7 @@ class PartitionSummary:
     epochs_path: str | None
     epochs: tuple[tuple[int, int], ...] | None
     snapshots: tuple[tuple[str, int], ...]
+    begun: tuple[ProducerSnapshotEntry, ...]
     bare: bool
     live: bool = False
 

@@ -118,11 +118,4 @@ def _lost_line(lost: Lost) -> str:
 
 
 def _line(finding: Finding) -> str:
-    place = finding.path
-    if finding.position is not None:
-        place += f" @ {finding.position}"
-    if finding.offset is not None:
-        place += f", offset {finding.offset}"
-    return printable(
-        f"{finding.severity}: {finding.code}: {place}: {finding.message}; {finding.advice}"
-    )
+    return printable(f"{finding.severity}: {finding}; {finding.advice}")

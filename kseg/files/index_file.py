@@ -35,6 +35,9 @@ CLOSED: Final = -1
 #: How often a file may be found trimmed before we give up; a broker does it once.
 _TRIMS_MAX: Final = 8
 
+#: What is looked through for zeros at a time.
+_WINDOW_BYTES: Final = 2**20
+
 _RELATIVE: Final = struct.Struct(">i")
 
 
@@ -158,14 +161,29 @@ class IndexFile:
                 path=self.path,
                 position=self.slots * size,
             )
-        tail = self.entries(all_slots=True)[self.count :].view(np.uint8)
-        if tail.any():
-            slot = self.count + int(tail.argmax()) // size
+        slot = self.stray_slot()
+        if slot is not None:
             raise CorruptIndexError(
                 f"entry {slot} is in use behind entry {self.count}, whose relative offset is 0",
                 path=self.path,
                 position=slot * size,
             )
+
+    def stray_slot(self) -> int | None:
+        """The first slot behind the used ones that is not empty; None if there is none.
+
+        Raises:
+            CorruptRecordError: slots behind the used ones are gone by now.
+        """
+        if self._file is None:
+            return None
+        end = self.slots * self._entry.itemsize
+        for start in range(self.count * self._entry.itemsize, end, _WINDOW_BYTES):
+            window = self._file.read(start, min(_WINDOW_BYTES, end - start))
+            found = np.flatnonzero(np.frombuffer(window, np.uint8))
+            if len(found):
+                return (start + int(found[0])) // self._entry.itemsize
+        return None
 
     def error(self, slot: int, reason: str) -> CorruptIndexError:
         """An error about one slot."""
@@ -252,6 +270,10 @@ class EntryFile(Closing):
     def slots(self) -> int:
         """Entries that the file has room for; Kafka takes this for their number when it opens."""
         return self._file.slots
+
+    def stray_slot(self) -> int | None:
+        """The first slot behind the used ones that is not empty; None if there is none."""
+        return self._file.stray_slot()
 
     def refresh(self) -> int:
         """Look again at a file that another process writes; answers the entries in use."""

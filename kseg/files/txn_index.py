@@ -69,6 +69,7 @@ class TxnIndex:
     Attributes:
         path: the file, whether it exists or not.
         producer_ids, first_offsets, last_offsets, last_stable_offsets: int64[n], read-only.
+        versions: int64[n], read-only; Kafka looks at the first byte alone, which is 0.
         tail_bytes: bytes behind the last whole entry.
     """
 
@@ -77,6 +78,7 @@ class TxnIndex:
     first_offsets: npt.NDArray[np.int64]
     last_offsets: npt.NDArray[np.int64]
     last_stable_offsets: npt.NDArray[np.int64]
+    versions: npt.NDArray[np.int64]
     tail_bytes: int = 0
 
     @classmethod
@@ -108,6 +110,7 @@ class TxnIndex:
             first_offsets=_owned(raw["first_offset"]),
             last_offsets=_owned(raw["last_offset"]),
             last_stable_offsets=_owned(raw["last_stable_offset"]),
+            versions=_owned(raw["version"]),
             tail_bytes=len(data) % ENTRY_BYTES,
         )
 

@@ -436,8 +436,11 @@ def refused_batch(
     )
 
 
-#: The words of `kseg verify --codes` for ends of a walk that are not in order.
+#: The words of `kseg verify --codes` for ends of a walk that are not in order. For Kafka's reader
+#: the log has ended where too few bytes for a batch follow; offsets out of order are its limit.
 STOP_CODES = {
+    StopReason.END: "torn-tail",
+    StopReason.LIMIT: "offset-order",
     StopReason.TORN_TAIL: "torn-tail",
     StopReason.ZERO_TAIL: "zero-tail",
     StopReason.BAD_LENGTH: "batch-length",
@@ -448,7 +451,7 @@ STOP_CODES = {
 
 def stop_code(stop: StopReason, *, is_last: bool = True) -> str:
     """The code for a walk's end: a torn tail only at the end of the last segment, else damage."""
-    if stop is StopReason.TORN_TAIL and not is_last:
+    if stop in (StopReason.END, StopReason.TORN_TAIL) and not is_last:
         stop = StopReason.BAD_LENGTH
     return STOP_CODES[stop]
 

@@ -12,7 +12,9 @@ clean_end         the end of a log that was closed in good order
 sweep             one walk that tells all that a segment's indexes, producers and epochs must say
 split             a segment whose offsets overflow, as several
 lost              which offsets go, or cannot be read, and what of it is sound
-reindex           indexes and snapshots made anew; `reindex_plan`, `index_check`, `differences`
+index_check       whether an index fits its log: one check for verify and for a reindexing
+findings          what is wrong with a file, as one value; `codes`: the words for it
+reindex           indexes and snapshots made anew; `reindex_plan`, `differences`
 backup            what repairs take out, kept first
 """
 
@@ -23,9 +25,17 @@ from kseg._door import door
 #: What programs may use of this room.
 _HOMES = {
     "kseg.log.recovery.backup": ("Backup", "Kept", "kept_bytes"),
+    "kseg.log.recovery.codes": ("CODES", "Code", "Severity"),
+    "kseg.log.recovery.findings": ("PER_CODE_MAX", "Finding"),
+    "kseg.log.recovery.index_check": (
+        "CHECKED",
+        "IndexChecks",
+        "IndexPlace",
+        "TxnTrail",
+        "judge_transactions",
+    ),
     "kseg.log.recovery.lost": ("Lost", "lost_ranges"),
     "kseg.log.recovery.overlay": ("Action", "FileSeen", "look_at"),
     "kseg.log.recovery.reindex": ("KINDS",),
-    "kseg.log.recovery.reindex_plan": ("LogFault",),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -20,9 +20,10 @@ from typing import Final
 
 from kseg.constants import StopReason
 from kseg.errors import OffsetOverflowError, OffsetsOutOfOrderError
+from kseg.format.header import stop_code
 from kseg.log.recovery import split
+from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load_context import INDEX, TIMEINDEX, TXNINDEX, LoadContext, file_of
-from kseg.log.recovery.plan import RecoveryFinding, code_of
 from kseg.log.recovery.sanity import LogEnd
 from kseg.log.recovery.sweep import Swept, sweep_segment
 
@@ -103,8 +104,8 @@ def _where(swept: Swept) -> LogEnd:
 def _note(context: LoadContext, end: LogEnd, done: str) -> None:
     assert end.cut_reason is not None
     path, message = context.path(end.base_offset), WHY_CUT[end.cut_reason] + done
-    code = code_of(end.cut_reason)
-    found = RecoveryFinding(code, path, message, end.position, end.next_offset)
+    code = stop_code(end.cut_reason)
+    found = Finding(code, path, message, end.position, end.next_offset)
     context.findings.append(found)
 
 

@@ -1,251 +1,749 @@
-"""Whether the entries of an index are true, told while the batches go by.
+"""Whether an index fits its log: the one check that verify and a reindexing make.
 
-Entries differ from release to release, from one setting to another, and with each restart of the
-broker, and lead to the right place all the same. What a lookup relies on is this:
+Entries differ from release to release (first offset of the append, last offset of the batch, the
+exact record of the largest timestamp; one entry for several batches), from one setting to another,
+and with each restart of the broker, and lead to the right place all the same. So what is asked is
+what a lookup relies on:
 
     offset index (o, p)    a batch starts at p; every batch before p has offsets below o only
-    time index (t, o)      the batch that holds o has t for its largest time, no batch before it
-                           a later one
-    transaction index      the abort marker that an entry names is there
+    time index (t, o)      the batch that holds o has t for its largest time, no batch before it a
+                           later one; the last entry of a closed segment is for the largest time
+    transaction index      each aborted transaction whose marker lies here, and nothing else
 
-Source: Kafka `OffsetIndex`, `TimeIndex`, `LogSegment.append`.
+There must be at least half as many entries as the log makes. Zeros follow the entries of the last
+segment where its writer took room for more and was killed; the last time index lacks the entry for
+the end then. Neither is a fault.
+
+An entry of a transaction index knows more than a log that has lost its beginning. One whose
+transaction began in front of the log, or has no records any more, is believed if its marker is
+there.
+
+What can be told from the ends of the files alone is `kseg.log.recovery.sanity`, for a load.
+
+Source: Kafka `OffsetIndex`, `TimeIndex`, `LogSegment.append`, `TransactionIndex`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+import os
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import ControlType
-from kseg.errors import LimitExceededError
-from kseg.files import io, offset_index, time_index
+from kseg.constants import ControlType, StopReason
+from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files import io, offset_index, time_index, txn_index
 from kseg.files.names import FileKind
+from kseg.files.offset_index import OffsetIndex
+from kseg.files.time_index import TimeIndex
+from kseg.files.txn_index import AbortedTxn, TxnIndex
+from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTable
+from kseg.log.config import LogConfig
+from kseg.log.producers.entry import ProducerBatch, telling_batches
+from kseg.log.producers.state import ProducerState
+from kseg.log.recovery.findings import PER_CODE_MAX, Finding
+from kseg.log.recovery.sweep import DerivedEntries
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from kseg.files.names import SegmentFiles
-    from kseg.files.txn_index import AbortedTxn
-    from kseg.format.header import BatchTable
-    from kseg.log.recovery.sweep import Swept
-    from kseg.log.segment.reader import Segment
+    from kseg.errors import KsegError
+    from kseg.files.mapping import Mapping
+    from kseg.files.producer_snapshot import ProducerSnapshotEntry
+    from kseg.log.recovery.codes import Severity
+    from kseg.log.recovery.findings import Sink
 
     Int64Array = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
 
-#: A batch is no smaller, and has one entry at most.
-_BATCH_BYTES_MIN: Final = 26
+_DEFAULTS: Final = LogConfig()
+_END_MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
+_NONE: Final = np.empty(0, np.int64)
+_INT32_MAX: Final = 2**31 - 1
 _OFFSET_MIN: Final = -(2**63)
+#: Ends of a walk that a crash leaves at the end of a partition.
+TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+#: A batch is no smaller.
+_BATCH_BYTES_MIN: Final = 26
 
 
-class OffsetIndexCheck:
-    """The entries of one `.index`, compared with each batch once.
+@dataclass(frozen=True, slots=True)
+class IndexPlace:
+    """Which index file, of which segment.
 
     Attributes:
-        why: what is wrong with them; empty for nothing.
-        count: how many there are.
+        path: the file; the log's, where the segment has none of the kind.
+        base_offset: of the segment.
+        is_last: no segment of the partition follows.
+        size: bytes of the file; -1 where there is none.
+        log_bytes: of the segment's log; None where that is not at hand.
+        mapping: see `kseg.files.mapping`.
+        live: another process may be writing both.
+        interval: `index.interval.bytes` of the log; Kafka's default where it is not known.
     """
 
-    __slots__ = ("_last_offset", "_next", "_offsets", "_positions", "count", "why")
+    path: str
+    base_offset: int
+    is_last: bool
+    size: int = -1
+    log_bytes: int | None = None
+    mapping: Mapping = "auto"
+    live: bool = False
+    interval: int = _DEFAULTS.index_interval_bytes
 
-    def __init__(self, path: Path, base_offset: int, log_bytes: int) -> None:
-        """Read them, and look at their order.
 
-        Raises:
-            OSError: there is a file, but it cannot be read.
-        """
-        raw, self.why = _read(path, offset_index.LAYOUT, log_bytes)
-        self._offsets = raw["relative"].astype(np.int64) + base_offset
-        self._positions = raw["position"].astype(np.int64)
-        self.count: Final = len(raw)
-        self._next, self._last_offset = 0, _OFFSET_MIN
-        if (self._offsets[1:] <= self._offsets[:-1]).any() or (
-            self._positions[1:] <= self._positions[:-1]
-        ).any():
-            self.why = "has entries that are not in order"
+class Due(NamedTuple):
+    """How many entries a log makes, that for the largest timestamp at the end included."""
 
-    def feed(self, table: BatchTable) -> None:
-        """Compare those that point to these batches, which are in order."""
-        if self.why or not len(table):
+    entries: int
+    time_entries: int
+
+
+def bytes_max(log_bytes: int, entry_bytes: int) -> int:
+    """No index needs more: an entry a batch, and one that closes a time index."""
+    return (log_bytes // _BATCH_BYTES_MIN + 1) * entry_bytes
+
+
+class _Check:
+    """One file, and the first thing that is wrong with it."""
+
+    def __init__(self, place: IndexPlace, found: Sink | None) -> None:
+        self.fault: Finding | None = None
+        self._place, self._found = place, found
+
+    def note(
+        self,
+        code: str,
+        message: str,
+        *,
+        position: int | None = None,
+        offset: int | None = None,
+        severity: Severity | None = None,
+        why: str = "",
+    ) -> None:
+        """Tell what is wrong."""
+        path = self._place.path
+        finding = Finding(code, path, message, position, offset, severity, why)
+        self.fault = self.fault or finding
+        if self._found is not None:
+            self._found.note(finding)
+
+
+class _EntriesCheck(_Check):
+    """The entries of an offset index or a time index that no batch has been compared with yet."""
+
+    word: ClassVar[str]
+    index: ClassVar[type[OffsetIndex | TimeIndex]]
+    entry_bytes: ClassVar[int]
+    other: ClassVar[str]
+    name: ClassVar[str]
+    #: How a finding begins, and what it says of entries for nothing.
+    sentence: ClassVar[str]
+    beyond: ClassVar[tuple[str, str]]
+
+    def __init__(self, place: IndexPlace, found: Sink | None) -> None:
+        """Read the entries and judge their order; what is out of order is compared with nothing."""
+        super().__init__(place, found)
+        self._offsets, self._others, self.count = _NONE, _NONE, 0
+        self._next = 0
+        self._last_offset = _OFFSET_MIN
+        if place.size < 0:
+            if place.log_bytes:
+                self.note(
+                    f"{self.word}-missing",
+                    f"there is no {self.name} beside the log",
+                    severity="warning" if place.is_last else None,
+                    why="missing",
+                )
             return
-        last = table.last_offset
-        end = int(np.searchsorted(self._positions, int(table.position[-1]), "right"))
-        chosen = slice(self._next, end)
-        offsets, positions = self._offsets[chosen], self._positions[chosen]
-        at = np.searchsorted(table.position, positions)
-        before = np.concatenate(([self._last_offset], last))[at]
-        true = (table.position[at] == positions) & (offsets > before)
-        true &= offsets >= table.base_offset[at]
-        if not true.all():
-            self.why = f"entry {self._next + int((~true).argmax())} is wrong"
-        self._next, self._last_offset = end, int(last[-1])
-
-    def finish(self) -> str:
-        """What is wrong, now that no batch follows."""
-        if not self.why and self._next < self.count:
-            self.why = f"entry {self._next} points behind the last batch"
-        return self.why
-
-
-class TimeIndexCheck:
-    """The entries of one `.timeindex`, compared with each batch once.
-
-    Attributes:
-        why: what is wrong with them; empty for nothing.
-        count: how many there are.
-        last_timestamp: of the last one in ms; -1 for none.
-    """
-
-    __slots__ = ("_latest", "_next", "_offsets", "_timestamps", "count", "last_timestamp", "why")
-
-    def __init__(self, path: Path, base_offset: int, log_bytes: int) -> None:
-        """Read them, and look at their order.
-
-        Raises:
-            OSError: there is a file, but it cannot be read.
-        """
-        raw, self.why = _read(path, time_index.LAYOUT, log_bytes)
-        self._timestamps = raw["timestamp"].astype(np.int64)
-        self._offsets = raw["relative"].astype(np.int64) + base_offset
-        self.count: Final = len(raw)
-        self.last_timestamp: Final = int(self._timestamps[-1]) if len(raw) else -1
-        self._next, self._latest = 0, _OFFSET_MIN
-        if (self._timestamps[1:] <= self._timestamps[:-1]).any() or (
-            self._offsets[1:] < self._offsets[:-1]
-        ).any():
-            self.why = "has entries that are not in order"
-
-    def feed(self, table: BatchTable) -> None:
-        """Compare those that name these batches, which are in order."""
-        if self.why or not len(table):
+        try:
+            offsets, others = self._read()
+        except CorruptIndexError as error:
+            self._note_order(error.reason, error.position)
             return
-        times = table.max_timestamp
-        latest = np.maximum(np.maximum.accumulate(times), self._latest)
-        end = int(np.searchsorted(self._offsets, int(table.last_offset[-1]), "right"))
-        chosen = slice(self._next, end)
-        timestamps, offsets = self._timestamps[chosen], self._offsets[chosen]
-        at = np.searchsorted(table.last_offset, offsets)
-        true = np.concatenate(([self._latest], latest))[at] <= timestamps
-        true &= offsets >= table.base_offset[at]
-        # Magic 0 has no time, yet Kafka 0.10 indexed its producers' times.
-        true &= (table.magic[at] == 0) | (times[at] == timestamps)
-        if not true.all():
-            self.why = f"entry {self._next + int((~true).argmax())} is wrong"
-        self._next, self._latest = end, int(latest[-1])
+        self.count = len(offsets)
+        if self._check_order(offsets, others):
+            self._offsets, self._others = offsets, others
 
-    def finish(self) -> str:
-        """What is wrong, now that no batch follows."""
-        if not self.why and self._next < self.count:
-            self.why = f"entry {self._next} lies behind the last batch"
-        return self.why
+    def _read(self) -> tuple[Int64Array, Int64Array]:
+        size, entry, place = self._place.size, self.entry_bytes, self._place
+        if size % entry:
+            self.note(
+                f"{self.word}-length",
+                f"{size} bytes are not a multiple of {entry}, the size of an entry",
+                position=size // entry * entry,
+                why=f"ends within an entry: {size} bytes are no multiple of {entry}",
+            )
+        with self.index.open(place.path, place.base_offset, mapping=place.mapping) as index:
+            used, slots = index.entry_count, index.slots
+            # Two entries may lead to one batch. The rest is memory for nothing.
+            if place.log_bytes is not None and used * entry > 2 * bytes_max(place.log_bytes, entry):
+                self._note_order(f"{used} entries are more than the log can need", 0)
+                return _NONE, _NONE
+            self._check_unused(used, slots, index.stray_slot())
+            columns = index.entries()
+        return columns.offsets, getattr(columns, f"{self.other}s")
 
-
-@dataclass(slots=True)
-class IndexChecks:
-    """The indexes of one segment that may stay as they are, if they are true.
-
-    Attributes:
-        offsets, times: what is compared; None for what is not.
-    """
-
-    offsets: OffsetIndexCheck | None = None
-    times: TimeIndexCheck | None = None
-
-    @classmethod
-    def read(cls, files: SegmentFiles, kinds: Collection[FileKind], log_bytes: int) -> IndexChecks:
-        """Read the indexes of these kinds, as far as there are any."""
-        truths = cls()
-        if FileKind.INDEX in kinds and files.index is not None:
-            truths.offsets = OffsetIndexCheck(files.index, files.base_offset, log_bytes)
-        if FileKind.TIMEINDEX in kinds and files.time_index is not None:
-            truths.times = TimeIndexCheck(files.time_index, files.base_offset, log_bytes)
-        return truths
-
-    def feed(self, table: BatchTable) -> None:
-        """Compare them with batches."""
-        if self.offsets is not None:
-            self.offsets.feed(table)
-        if self.times is not None:
-            self.times.feed(table)
-
-    def judge(self, kind: FileKind, swept: Swept) -> tuple[bool, str]:
-        """Whether an index may stay, and what is wrong with its entries, if anything is."""
-        if kind is FileKind.INDEX and self.offsets is not None:
-            wrong = self.offsets.finish()
-            return not wrong and self.offsets.count * 2 >= swept.offset_entry_count, wrong
-        if kind is FileKind.TIMEINDEX and self.times is not None:
-            wrong = self.times.finish()
-            largest = swept.latest.timestamp
-            if not wrong and largest >= 0 and self.times.last_timestamp != largest:
-                wrong = "does not end with the largest time"
-            return not wrong and self.times.count * 2 >= swept.time_entry_count, wrong
-        return False, ""
-
-
-def has_nothing_of(segment: Segment, transaction: AbortedTxn, end_offset: int) -> bool:
-    """Whether its producer has nothing from the transaction's first offset to another one.
-
-    Raises:
-        CorruptRecordError: the file shrank.
-        OSError: it cannot be read.
-    """
-    first = transaction.first_offset
-    if first < segment.base_offset:
-        return first == end_offset
-    for tile in segment.walk(start=segment.start_for_offset(first).position, on_bad_crc="ignore"):
-        table = tile.table
-        inside = (table.last_offset >= first) & (table.base_offset < end_offset)
-        if (inside & (table.producer_id == transaction.producer_id)).any():
-            return False
-        if len(table) and table.last_offset[-1] >= end_offset:
-            break
-    return True
-
-
-def has_marker(segment: Segment, transaction: AbortedTxn) -> bool:
-    """Whether the marker that aborted a transaction is in the segment.
-
-    Raises:
-        CorruptRecordError: damage lies in front of it.
-        OSError: the file cannot be read.
-    """
-    found = segment.lookup(transaction.last_offset)
-    if found is None or found.base_offset != transaction.last_offset:
-        return False
-    for tile in segment.walk(start=found.position, limit=found.position + 1):
-        header = tile.table[0]
-        return (
-            header.is_control
-            and header.control_type == ControlType.ABORT
-            and header.producer_id == transaction.producer_id
+    def _note_order(self, message: str, position: int | None, offset: int | None = None) -> None:
+        self.note(
+            f"{self.word}-order",
+            message,
+            position=position,
+            offset=offset,
+            why="has entries that are not in order",
         )
-    return False
+
+    def _check_unused(self, used: int, slots: int, stray: int | None) -> None:
+        """Behind the used entries there may be zeros, and in a closed segment not even those."""
+        why = "has entries that are not in order"
+        if stray is not None:
+            self.note(
+                f"{self.word}-tail",
+                f"entry {stray} is in use behind entry {used}, which is empty",
+                position=stray * self.entry_bytes,
+                why=why,
+            )
+        elif slots > used and not self._place.is_last:
+            self.note(
+                "index-unused",
+                f"{used} entries are in use, {slots - used} are empty",
+                position=used * self.entry_bytes,
+                why=why,
+            )
+
+    def _falls(self, offsets: Int64Array, others: Int64Array) -> Mask:
+        """bool[n]: entries that may not follow those before, or lie below the base."""
+        raise NotImplementedError
+
+    def _check_order(self, offsets: Int64Array, others: Int64Array) -> bool:
+        falls = self._falls(offsets, others)
+        if not falls.any():
+            return True
+        number = int(falls.argmax())
+        before = f", behind offset {offsets[number - 1]}, {self.other} {others[number - 1]}"
+        self._note_order(
+            f"entry {number} has offset {offsets[number]}, {self.other} {others[number]}"
+            f"{before if number else ''}; {int(falls.sum())} such entries",
+            number * self.entry_bytes,
+            int(offsets[number]),
+        )
+        return False
+
+    def finish(self, stop: StopReason, due: Callable[[], Due]) -> None:
+        """Judge what points beyond the last batch, and what lacks; nobody knows behind damage.
+
+        Logs are written before their indexes, so an entry for nothing says that the log was longer
+        once; or that its writer has gone on since we looked.
+
+        Args:
+            stop: why the walk over the log ended.
+            due: tells what the log makes; asked where there may be too few entries.
+        """
+        if stop is not StopReason.END and not (self._place.is_last and stop in TAILS):
+            return
+        text, why = self.beyond
+        live = self._place.live and self._place.is_last
+        left = np.arange(self._next, len(self._offsets))
+        self._report("points-nowhere", left, text, mild=live, why=why)
+        if self.fault is None and self._place.size >= 0:
+            self._check_complete(due)
+
+    def _check_complete(self, due: Callable[[], Due]) -> None:
+        raise NotImplementedError
+
+    def _check_count(self, count: int, due: Callable[[], int]) -> None:
+        place = self._place
+        most = (place.log_bytes or 0) // (place.interval + 1) + 1
+        wanted = most if count * 2 >= most else due()
+        if count * 2 < wanted:
+            self.note(
+                f"{self.word}-length",
+                f"{self.count} entries are few for a log that makes {wanted}",
+                severity="warning",
+            )
+
+    def _report(
+        self, code: str, numbers: Int64Array, text: str, *, mild: bool, why: str = "is wrong"
+    ) -> None:
+        """One finding for each entry."""
+        code = f"{self.word}-{code}"
+        if self._found is not None:
+            self._found.count_more(code, self._place.path, len(numbers) - PER_CODE_MAX)
+        for number in numbers[:PER_CODE_MAX].tolist():
+            offset, other = int(self._offsets[number]), int(self._others[number])
+            self.note(
+                code,
+                f"entry {number} sends {self.sentence.format(offset, other)} {text}",
+                position=number * self.entry_bytes,
+                offset=offset,
+                severity="warning" if mild else None,
+                why=f"entry {number} {why}",
+            )
 
 
-def _read(
-    path: Path, layout: np.dtype[np.void], log_bytes: int
-) -> tuple[npt.NDArray[np.void], str]:
-    """All slots of an index, and what is wrong with their number."""
-    size = layout.itemsize
-    nothing = np.empty(0, layout)
-    try:
-        data = io.read_file(path, bytes_max=_bytes_max(size, log_bytes))
-    except FileNotFoundError:
-        return nothing, "missing"
-    except LimitExceededError:
-        return nothing, "is longer than its log can need"
-    if len(data) % size:
-        return nothing, f"ends within an entry: {len(data)} bytes are no multiple of {size}"
-    return np.frombuffer(data, layout), ""
+class OffsetIndexCheck(_EntriesCheck):
+    """The entries of one `.index`."""
+
+    word = "index"
+    entry_bytes = offset_index.ENTRY_BYTES
+    other = "position"
+    name = "offset index"
+    index = OffsetIndex
+    sentence = "offset {} to position {},"
+    beyond = ("beyond the end of the log", "points behind the last batch")
+
+    def _falls(self, offsets: Int64Array, others: Int64Array) -> Mask:
+        falls = (offsets < self._place.base_offset) | (others < 0)
+        falls[1:] |= (np.diff(offsets) <= 0) | (np.diff(others) < 0)
+        return falls
+
+    def feed(self, table: BatchTable) -> None:
+        """Compare the entries that point below the end of the batches with these."""
+        end = int(np.searchsorted(self._others, table.end_position))
+        running = np.maximum.accumulate(_ends(table))
+        if end > self._next:
+            self._compare(table, running, slice(self._next, end))
+            self._next = end
+        if len(running):
+            self._last_offset = max(self._last_offset, int(running[-1]))
+
+    def _compare(self, table: BatchTable, running: Int64Array, chosen: slice) -> None:
+        positions, offsets = self._others[chosen], self._offsets[chosen]
+        numbers = np.arange(chosen.start, chosen.stop)
+        at = np.searchsorted(table.position, positions)
+        hit = at < len(table)
+        hit[hit] = table.position[at[hit]] == positions[hit]
+        live = self._place.live and self._place.is_last
+        self._report("points-nowhere", numbers[~hit], "where no batch starts", mild=live)
+        at, offsets, numbers = at[hit], offsets[hit], numbers[hit]
+        before = np.concatenate(([self._last_offset], np.maximum(running, self._last_offset)))[at]
+        past = (offsets <= before) | (offsets < table.base_offset[at])
+        self._report("offset", numbers[past], "behind batches that hold it", mild=live)
+
+    def _check_complete(self, due: Callable[[], Due]) -> None:
+        self._check_count(self.count, lambda: due().entries)
 
 
-def _bytes_max(size: int, log_bytes: int) -> int:
-    # One more for the entry that closes a time index.
-    return (log_bytes // _BATCH_BYTES_MIN + 1) * size
+class TimeIndexCheck(_EntriesCheck):
+    """The entries of one `.timeindex`."""
+
+    word = "time-index"
+    entry_bytes = time_index.ENTRY_BYTES
+    other = "timestamp"
+    name = "time index"
+    index = TimeIndex
+    sentence = "time {1} to offset {0}, which"
+    beyond = ("lies beyond the end of the log", "lies behind the last batch")
+    _latest = _OFFSET_MIN
+
+    def _falls(self, offsets: Int64Array, others: Int64Array) -> Mask:
+        falls = offsets < self._place.base_offset
+        # Compared, not subtracted: the difference of two timestamps may not fit.
+        falls[1:] |= (others[1:] <= others[:-1]) | (np.diff(offsets) < 0)
+        return falls
+
+    def feed(self, table: BatchTable) -> None:
+        """Compare the entries whose offsets the batches reach."""
+        if not len(table):
+            return
+        running = np.maximum(np.maximum.accumulate(_ends(table)), self._last_offset)
+        sound = np.where(table.crc_ok != 0, table.max_timestamp, self._latest)
+        latest = np.maximum(np.maximum.accumulate(sound), self._latest)
+        end = int(np.searchsorted(self._offsets, running[-1], "right"))
+        if end > self._next:
+            self._compare(table, running, latest, slice(self._next, end))
+            self._next = end
+        self._last_offset, self._latest = int(running[-1]), int(latest[-1])
+
+    def _compare(
+        self, table: BatchTable, running: Int64Array, latest: Int64Array, chosen: slice
+    ) -> None:
+        timestamps, offsets = self._others[chosen], self._offsets[chosen]
+        at = np.searchsorted(running, offsets)
+        before = np.concatenate(([self._latest], latest))[at]
+        late = before > timestamps
+        # Beside a damaged batch nobody knows which entries were its own.
+        told = table.bad_crc_count == 0
+        in_gap = (offsets < table.base_offset[at]) & told
+        # Magic 0 has no time, yet Kafka 0.10 indexed its producers' times.
+        known = (table.magic[at] > 0) & told & ~late & ~in_gap
+        other = (table.max_timestamp[at] != timestamps) & known
+        for mask, code, text in (
+            (late, "late", "has later records before it"),
+            (in_gap, "points-nowhere", "lies between two batches"),
+            (other, "timestamp", "is in a batch with another latest time"),
+        ):
+            numbers = np.flatnonzero(mask) + chosen.start
+            self._report(code, numbers, text, mild=mask is in_gap)
+
+    def _check_complete(self, due: Callable[[], Due]) -> None:
+        last = int(self._others[-1]) if self.count else -1
+        # The writer of the last segment owes the entry for the end.
+        if last < self._latest and not self._place.is_last:
+            self.note(
+                "time-index-late",
+                f"the last entry is for {last} ms, the log has {self._latest}",
+                severity="warning",
+                why="does not end with the largest time",
+            )
+        else:
+            self._check_count(self.count + self._place.is_last, lambda: due().time_entries)
 
 
-__all__ = ["IndexChecks", "OffsetIndexCheck", "TimeIndexCheck", "has_marker", "has_nothing_of"]
+def _ends(table: BatchTable) -> Int64Array:
+    """The last offset of each batch; of a damaged one, the offset that no checksum covers."""
+    if not table.bad_crc_count:
+        return table.last_offset
+    damaged = (table.crc_ok == 0) & (table.magic >= 2)
+    return np.where(damaged, table.base_offset, table.last_offset)
+
+
+# ---- aborted transactions ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TxnTrail:
+    """What a segment says of transactions, and what its `.txnindex` does. It pickles.
+
+    Attributes:
+        place: the index, or the log of a segment without one.
+        stored: the entries; what was wrong with them by themselves is told already.
+        usable: whether they could be read.
+        marked: which of them have their marker in this segment.
+        emptied: last offsets of those whose producers have no records from there to where the log
+            begins their transactions.
+        batches: those that begin or end transactions that an entry may tell of.
+        whole: whether the walk came to the end of the log.
+    """
+
+    place: IndexPlace
+    stored: tuple[AbortedTxn, ...]
+    usable: bool
+    marked: tuple[bool, ...]
+    emptied: frozenset[int]
+    batches: tuple[ProducerBatch, ...]
+    whole: bool
+
+    def expected(self, told: Iterable[AbortedTxn], log_start: int) -> tuple[AbortedTxn, ...]:
+        """What the index must have.
+
+        Args:
+            told: by the log, the segments in front included.
+            log_start: the first offset of these.
+        """
+        found = {each.last_offset: each for each in told}
+        for number, each in enumerate(self.stored):
+            if not self.marked[number] or not _is_possible(each):
+                continue
+            known = found.get(each.last_offset)
+            if known is None or self._knows_more(each, known, log_start):
+                found[each.last_offset] = each
+        return tuple(found[last] for last in sorted(found))
+
+    def _knows_more(self, stored: AbortedTxn, told: AbortedTxn, log_start: int) -> bool:
+        """Whether what differs is of records that the log has no more."""
+        first, stable = stored.first_offset, stored.last_stable_offset
+        begins = first == told.first_offset or (
+            first < told.first_offset and (first < log_start or stored.last_offset in self.emptied)
+        )
+        return begins and (stable == told.last_stable_offset or stable < log_start)
+
+    def check(self, expected: tuple[AbortedTxn, ...], found: Sink | None = None) -> Finding | None:
+        """Tell what the index has not, or has otherwise; answers the first finding."""
+        check = _Check(self.place, found)
+        if not self.usable:
+            return None
+        stored = {each.last_offset: number for number, each in enumerate(self.stored)}
+        positions = {batch.base_offset: batch.position for batch in self.batches}
+        for each in expected:
+            number = stored.get(each.last_offset)
+            if number is None:
+                at = each.last_offset
+                check.note(
+                    "txn-index-incomplete",
+                    f"producer {each.producer_id} aborted its records from offset "
+                    f"{each.first_offset} on at offset {at}, position {positions[at]}; "
+                    "no entry says so",
+                    offset=at,
+                    severity="warning" if self.place.is_last else "error",
+                )
+            elif self.whole and self.marked[number] and self.stored[number] != each:
+                one = self.stored[number]
+                check.note(
+                    "txn-index-order",
+                    f"entry {number} has offsets {one.first_offset} to {one.last_offset}, stable "
+                    f"from {one.last_stable_offset} on; the log says {each.first_offset} to "
+                    f"{each.last_offset}, stable from {each.last_stable_offset} on",
+                    position=number * txn_index.ENTRY_BYTES,
+                    offset=one.last_offset,
+                )
+        return check.fault
+
+
+def _emptied(trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]) -> Iterator[int]:
+    """See `TxnTrail.emptied`; the segment is read again where an entry begins too early."""
+    told = {each.last_offset: each for each in _aborted_by(ProducerState(), trail.batches)}
+    for number, each in enumerate(trail.stored):
+        known = told.get(each.last_offset)
+        if not trail.marked[number] or known is None:
+            continue
+        first, end = each.first_offset, known.first_offset
+        if trail.place.base_offset <= first < end and not any(
+            _has_batch(table, each.producer_id, first, end) for table in read()
+        ):
+            yield each.last_offset
+
+
+def _has_batch(table: BatchTable, producer_id: int, first: int, end: int) -> bool:
+    inside = (table.last_offset >= first) & (table.base_offset < end)
+    return bool((inside & (table.producer_id == producer_id)).any())
+
+
+def judge_transactions(
+    begun: Iterable[ProducerSnapshotEntry],
+    segments: Iterable[tuple[int, bool, TxnTrail | None]],
+    found: Sink,
+) -> None:
+    """Tell what is wrong with the transaction indexes of a partition.
+
+    Each must name what its segment aborts; behind damage nobody knows what had begun before.
+
+    Args:
+        begun: producers with a transaction open where the first segment begins.
+        segments: of each, in order, its base offset, whether it is whole, and its trail if any.
+        found: takes what is found.
+    """
+    state, start, known = ProducerState(), 0, False
+    for base_offset, is_whole, trail in segments:
+        if not known:
+            state.load(begun, base_offset)
+            start, begun = base_offset, ()
+        known = is_whole
+        if trail is not None:
+            trail.check(trail.expected(_aborted_by(state, trail.batches), start), found)
+
+
+def _aborted_by(state: ProducerState, batches: Sequence[ProducerBatch]) -> tuple[AbortedTxn, ...]:
+    """What transactions these batches abort; they are taken into the state."""
+    rows = np.zeros((len(batches), len(FIELDS)), np.int64)
+    if batches:
+        rows[:, [COLUMN[name] for name in ProducerBatch._fields]] = batches
+    return state.feed(BatchTable(rows, 0, StopReason.END), on_error=_pass_over)
+
+
+def _pass_over(error: KsegError) -> None:
+    """What a producer did against the rules is for whoever recovers the log."""
+    del error
+
+
+def is_possible(first: int, last: int, stable: int) -> bool:
+    """Whether a transaction can have these offsets: of its records, its marker, what is stable."""
+    return first <= last and stable <= last + 1
+
+
+def _is_possible(entry: AbortedTxn) -> bool:
+    return is_possible(entry.first_offset, entry.last_offset, entry.last_stable_offset)
+
+
+class TxnIndexCheck(_Check):
+    """One `.txnindex`, or its absence, and the transactions that go by."""
+
+    def __init__(self, place: IndexPlace, found: Sink | None) -> None:
+        """Read the entries, if there is a file, and judge them by themselves."""
+        super().__init__(place, found)
+        self._stored: tuple[AbortedTxn, ...] = ()
+        self._versions: list[int] = []
+        self._usable = True
+        self._aborts: dict[int, int] = {}
+        #: Open transactions by producer: how they began, and how many markers of aborts were seen.
+        self._open: dict[int, tuple[ProducerBatch, int]] = {}
+        self._ended: set[int] = set()
+        self._batches: list[ProducerBatch] = []
+        if place.size >= 0:
+            self._read()
+
+    def _read(self) -> None:
+        place, size = self._place, txn_index.ENTRY_BYTES
+        try:
+            index = TxnIndex.open(place.path)
+        except CorruptIndexError as error:
+            self.note("txn-index-version", error.reason, position=error.position)
+            self._usable = False
+            return
+        except LimitExceededError as error:
+            self.note("txn-index-order", error.reason)
+            self._usable = False
+            return
+        self._stored, self._versions = index.entries(), index.versions.tolist()
+        if index.tail_bytes:
+            self.note(
+                "txn-index-torn",
+                f"{index.tail_bytes} bytes behind the last whole entry of {size}",
+                position=len(index) * size,
+                severity="warning" if place.is_last else "error",
+            )
+        before = place.base_offset - 1
+        for number, each in enumerate(self._stored):
+            if self._versions[number]:
+                message = f"version {self._versions[number]} of an aborted transaction"
+                self.note("txn-index-version", f"{message} is not known", position=number * size)
+            if each.last_offset <= before or not _is_possible(each):
+                self.note(
+                    "txn-index-order",
+                    f"entry {number} has offsets {each.first_offset} to {each.last_offset}",
+                    position=number * size,
+                    offset=each.last_offset,
+                )
+            before = each.last_offset
+
+    def feed(self, table: BatchTable) -> None:
+        """Note what begins and ends transactions among the batches.
+
+        A transaction that was committed, and open across no marker of an abort, tells nothing.
+        """
+        if not table.attributes_seen & (CONTROL | TRANSACTIONAL):
+            return
+        chosen = (table.is_transactional | table.is_control) & (table.crc_ok != 0)
+        for batch in telling_batches(table.take(chosen)):
+            producer = batch.producer_id
+            if not batch.is_control:
+                self._open.setdefault(producer, (batch, len(self._aborts)))
+                continue
+            if not batch.record_count or batch.control_type not in _END_MARKERS:
+                continue
+            began = self._open.pop(producer, None)
+            if batch.control_type == ControlType.ABORT:
+                self._aborts[batch.base_offset] = producer
+            elif producer in self._ended and (began is None or began[1] == len(self._aborts)):
+                continue
+            self._ended.add(producer)
+            self._batches += [batch] if began is None else [began[0], batch]
+
+    def finish(self, stop: StopReason, read: Callable[[], Iterable[BatchTable]]) -> TxnTrail | None:
+        """What there is to be known, now that no batch follows; None if that is nothing.
+
+        Args:
+            stop: why the walk over the log ended.
+            read: gives the headers of the segment once more.
+        """
+        place = self._place
+        whole = stop is StopReason.END or (place.is_last and stop in TAILS)
+        marked = tuple(
+            self._aborts.get(each.last_offset) == each.producer_id for each in self._stored
+        )
+        for number in [n for n, known in enumerate(marked) if not known and whole]:
+            last = self._stored[number].last_offset
+            self.note(
+                "txn-index-points-nowhere",
+                f"entry {number} ends at offset {last}, which is no abort marker",
+                position=number * txn_index.ENTRY_BYTES,
+                offset=last,
+                severity="warning" if place.is_last else None,
+            )
+        batches = [*self._batches, *(batch for batch, _ in self._open.values())]
+        if not batches and not self._stored:
+            return None
+        batches.sort(key=lambda batch: batch.base_offset)
+        trail = TxnTrail(
+            place, self._stored, self._usable, marked, frozenset(), tuple(batches), whole
+        )
+        return replace(trail, emptied=frozenset(_emptied(trail, read)))
+
+
+# ---- all indexes of a segment --------------------------------------------------------------------
+
+_CHECKS: Final[dict[FileKind, type[OffsetIndexCheck | TimeIndexCheck | TxnIndexCheck]]] = {
+    FileKind.INDEX: OffsetIndexCheck,
+    FileKind.TIMEINDEX: TimeIndexCheck,
+    FileKind.TXNINDEX: TxnIndexCheck,
+}
+
+
+#: What there are checks for.
+CHECKED: Final = tuple(_CHECKS)
+
+
+def _due(base_offset: int, tables: Iterable[BatchTable]) -> Due:
+    """What a log makes; nothing where some batch can have no entry, as in one that is damaged."""
+    made = DerivedEntries(base_offset, _DEFAULTS, careful=True)
+    for table in tables:
+        far = (table.last_offset < base_offset) | (table.last_offset - base_offset > _INT32_MAX)
+        if base_offset < 0 or far.any() or made.add(table)[1] is not None:
+            return Due(0, 0)
+    times = len(made.times) + len(made.closing_entry())
+    return Due(len(made.offsets) // offset_index.ENTRY_BYTES, times // time_index.ENTRY_BYTES)
+
+
+class IndexChecks:
+    """The indexes of one segment, compared with its batches while these go by."""
+
+    def __init__(self, log: IndexPlace, found: Sink | None = None) -> None:
+        """Begin with none.
+
+        Args:
+            log: of the segment, as one without indexes.
+            found: takes what is found; None where the first fault of each is enough.
+        """
+        self._log, self._found = log, found
+        self._checks: dict[FileKind, OffsetIndexCheck | TimeIndexCheck | TxnIndexCheck] = {}
+
+    def add(self, kind: FileKind, path: io.StrPath | None) -> int:
+        """Look at an index, or at its absence; answers its size, -1 for none.
+
+        Raises:
+            OSError: there is a file, but it cannot be read.
+        """
+        place = self._log
+        if path is not None:
+            place = replace(place, path=os.fspath(path), size=os.stat(path).st_size)
+        self._checks[kind] = _CHECKS[kind](place, self._found)
+        return place.size
+
+    def feed(self, table: BatchTable) -> None:
+        """Compare them with the batches of a table."""
+        for check in self._checks.values():
+            check.feed(table)
+
+    def finish(
+        self,
+        stop: StopReason,
+        read: Callable[[], Iterable[BatchTable]],
+        due: Callable[[], Due] | None = None,
+    ) -> TxnTrail | None:
+        """Judge what is left; see the checks. Answers what there is to know of transactions.
+
+        Args:
+            stop: why the walk over the log ended.
+            read: gives the headers of the segment once more.
+            due: tells what the log makes; found out with Kafka's defaults if None.
+        """
+        trail = None
+        told = due or cache(lambda: _due(self._log.base_offset, read()))
+        for check in self._checks.values():
+            if isinstance(check, TxnIndexCheck):
+                trail = check.finish(stop, read)
+            else:
+                check.finish(stop, told)
+        return trail
+
+    @property
+    def faults(self) -> dict[FileKind, Finding | None]:
+        """The first thing that is wrong with each index."""
+        return {kind: check.fault for kind, check in self._checks.items()}
+
+
+__all__ = [
+    "CHECKED",
+    "TAILS",
+    "Due",
+    "IndexChecks",
+    "IndexPlace",
+    "TxnTrail",
+    "bytes_max",
+    "is_possible",
+    "judge_transactions",
+]

@@ -41,7 +41,7 @@ Source: Kafka `LogLoader`.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from errno import EIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -63,11 +63,13 @@ from kseg.errors import (
 from kseg.files import checkpoints, io
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.grammar import offset_from_file_name
+from kseg.format.header import stop_code
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
 from kseg.log.recovery import sanity, split
 from kseg.log.recovery.clean_end import WHY_CUT, cut_clean_end
+from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
     INDEX,
@@ -80,7 +82,7 @@ from kseg.log.recovery.load_context import (
     file_of,
 )
 from kseg.log.recovery.overlay import Applier, Overlay
-from kseg.log.recovery.plan import CutPlace, RecoveryFinding, RecoveryInputs, code_of
+from kseg.log.recovery.plan import CutPlace, RecoveryInputs
 from kseg.log.recovery.sweep import Swept, check_followed, sweep_segment, unfollowed
 from kseg.log.recovery.temporary_files import clear
 from kseg.log.validate.rules import LAST_OFFSET_MAX
@@ -358,8 +360,7 @@ class Loading:
         if fault is None:
             return False
         self._doubtful[base] = fault.kind
-        path = self.context.path(base, fault.kind)
-        self._note(fault.code, path, f"{fault.message}; made anew", fault.position)
+        self.context.findings.append(replace(fault, message=f"{fault.message}; made anew"))
         return True
 
     def _note(
@@ -370,7 +371,7 @@ class Loading:
         position: int | None = None,
         offset: int | None = None,
     ) -> None:
-        self.context.findings.append(RecoveryFinding(code, path, message, position, offset))
+        self.context.findings.append(Finding(code, path, message, position, offset))
 
     def _reindex(self, base: int) -> None:
         """Make a segment's indexes anew, if all of its log is sound."""
@@ -380,7 +381,7 @@ class Loading:
         if swept.error is not None and swept.valid_bytes == 0:
             raise swept.error
         if swept.truncated_bytes:
-            code = code_of(swept.stop, is_last=base == context.bases[-1])
+            code = stop_code(swept.stop, is_last=base == context.bases[-1])
             message = f"{WHY_CUT[swept.stop]}; the log and its indexes are left as they are"
             self._note(code, context.path(base), message, swept.valid_bytes, swept.next_offset)
             return
@@ -436,7 +437,7 @@ class Loading:
         drops = bool(later) and not goes_on
         message = why + ("; cut, and later segments go" if drops else "; cut")
         path = context.path(swept.base_offset)
-        code = code_of(swept.stop, is_last=not later)
+        code = stop_code(swept.stop, is_last=not later)
         self._note(code, path, message, swept.valid_bytes, swept.next_offset)
         if drops:
             context.drop(later, "it follows a segment that was cut")
@@ -471,9 +472,9 @@ class Loading:
         try:
             feed_segment(state, segment, end, on_error)
         except CorruptRecordError as error:
-            code = "batch-length" if error.stop is None else code_of(error.stop)
+            code = "batch-length" if error.stop is None else stop_code(error.stop)
             message = f"{error.reason}; left as it is"
-            found = RecoveryFinding(code, str(segment.path), message, error.position)
+            found = Finding(code, str(segment.path), message, error.position)
             if found not in self.context.findings:
                 self.context.findings.append(found)
 
@@ -552,16 +553,16 @@ def _named(context: LoadContext, name: str) -> int | None:
     overlay = context.overlay
     if base is None or base < 0:
         message = "no base offset in its name; a broker fails to load this log; left alone"
-        context.findings.append(RecoveryFinding("name", overlay.path(name), message))
+        context.findings.append(Finding("name", overlay.path(name), message))
         return None
     if name == file_of(base, LOG):
         return base
     if file_of(base, LOG) in overlay.files:
         message = f"another log has offset {base} in its name; left alone"
-        context.findings.append(RecoveryFinding("name-digits", overlay.path(name), message))
+        context.findings.append(Finding("name-digits", overlay.path(name), message))
         return None
     message = "not 20 digits; renamed with its indexes"
-    context.findings.append(RecoveryFinding("name-digits", overlay.path(name), message))
+    context.findings.append(Finding("name-digits", overlay.path(name), message))
     stem = name.partition(".")[0]
     for kind in (TXNINDEX, TIMEINDEX, INDEX, LOG):
         old = f"{stem}.{kind}"
@@ -583,7 +584,7 @@ def _stored_epochs(context: LoadContext) -> LeaderEpochs | None:
         return LeaderEpochs(None, checkpoints.read_leader_epochs(path).effective)
     except (CorruptIndexError, LimitExceededError) as error:
         message = f"{error.reason}; made anew from the log"
-        context.findings.append(RecoveryFinding("epochs-format", path, message, error.position))
+        context.findings.append(Finding("epochs-format", path, message, error.position))
         return None
 
 

@@ -30,11 +30,11 @@ from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import lost
+from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import Overlay, OverlaySnapshots
 from kseg.log.recovery.plan import (
     CutPlace,
-    RecoveryFinding,
     RecoveryInputs,
     SegmentOutcome,
 )
@@ -118,7 +118,7 @@ class LoadContext:
     outcomes: dict[int, SegmentOutcome] = field(default_factory=dict)
     bases: list[int] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=lambda: LeaderEpochs(None))
-    findings: list[RecoveryFinding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     cut: CutPlace | None = None
     cut_bytes: int = 0
     costs: dict[int, Lost] = field(default_factory=dict)

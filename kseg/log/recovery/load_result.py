@@ -16,10 +16,11 @@ from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import Backup
+from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load import load_partition
 from kseg.log.recovery.load_context import SNAPSHOT
 from kseg.log.recovery.overlay import Applier
-from kseg.log.recovery.plan import RecoveryFinding, RecoveryInputs
+from kseg.log.recovery.plan import RecoveryInputs
 
 if TYPE_CHECKING:
     from kseg.files import io
@@ -69,7 +70,7 @@ class Loaded:
     epochs: LeaderEpochs
     producers: ProducerState
     snapshots: SnapshotFiles
-    findings: tuple[RecoveryFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     mended: bool = False
 
 

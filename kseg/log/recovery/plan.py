@@ -11,11 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kseg.constants import StopReason
 from kseg.errors import KsegError
 from kseg.files.checkpoints import EpochEntry
-from kseg.format.header import stop_code
 from kseg.log.config import LogConfig
+from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.lost import Lost
 
 if TYPE_CHECKING:
@@ -44,34 +43,6 @@ class RecoveryInputs:
     now_ms: int
     as_broker: bool = False
     thorough: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryFinding:
-    """Something that is not as a good end leaves it.
-
-    Attributes:
-        code: a word of `kseg verify --codes`.
-        path: the file.
-        message: what is wrong, and what is done about it.
-        position: byte in the file, if known.
-        offset: logical offset, if known.
-    """
-
-    code: str
-    path: str
-    message: str
-    position: int | None = None
-    offset: int | None = None
-
-    def __str__(self) -> str:
-        """As one line."""
-        place = self.path
-        if self.position is not None:
-            place += f" @ {self.position}"
-        if self.offset is not None:
-            place += f", offset {self.offset}"
-        return f"{self.code}: {place}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +118,7 @@ class RecoveryPlan:
     actions: tuple[Action, ...]
     truncated_bytes: int
     truncated_at: CutPlace | None
-    findings: tuple[RecoveryFinding, ...]
+    findings: tuple[Finding, ...]
     epochs: tuple[EpochEntry, ...]
     snapshots: tuple[int, ...]
     seen: tuple[FileSeen, ...]
@@ -229,7 +200,7 @@ class RecoveryPlan:
             "segments": segments,
             "leftovers": list(self.temporary_files),
             "actions": [asdict(action) for action in self.actions],
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.noted() for finding in self.findings],
             "epochs": [list(entry) for entry in self.epochs],
             "snapshots": list(self.snapshots),
             "error": None if self.error is None else str(self.error),
@@ -243,20 +214,9 @@ def _told(lost: Lost) -> str:
     return text
 
 
-def code_of(stop: StopReason, *, is_last: bool = True) -> str:
-    """The word for why a walk over a log ended, in its last segment or before that."""
-    if stop is StopReason.LIMIT:
-        return "offset-order"
-    if stop is StopReason.END:  # for Kafka's reader too few bytes for a batch are none
-        stop = StopReason.TORN_TAIL
-    return stop_code(stop, is_last=is_last)
-
-
 __all__ = [
     "CutPlace",
-    "RecoveryFinding",
     "RecoveryInputs",
     "RecoveryPlan",
     "SegmentOutcome",
-    "code_of",
 ]

@@ -1,19 +1,14 @@
 """The indexes and producer snapshots of a partition, made anew from its log: planned, then done.
 
-What a log says of its indexes is what `kseg.log.recovery.sweep` finds. Entries differ from release
-to release, with the settings, and with each restart of a broker. So an index is left alone if all
-its entries are true, there are at least half as many as would be made, and that of times ends with
-the largest. With `exact` only the very bytes will do.
+What a log says of its indexes is what `kseg.log.recovery.sweep` finds. An index is left alone where
+`kseg.log.recovery.index_check` finds no fault. With `exact` only the very bytes will do.
 
 The log itself is never touched. From where it is damaged nothing is made of what it says: that is
-for recovery. Two kinds of files know more than a log that has lost its beginning, and are believed
-in that:
+for recovery.
 
-- An entry of a transaction index whose transaction began in front of the log, or has no records any
-  more, stays if its marker is there.
-- A snapshot that can be read stays unless the log has a later batch of some producer, or another
-  one at the same place. Missing ones are made where a broker's load makes them: at the bases of the
-  last two segments and at the end.
+A snapshot that can be read stays unless the log has a later batch of some producer, or another one
+at the same place: it knows more than a log that has lost its beginning. Missing ones are made where
+a broker's load makes them: at the bases of the last two segments and at the end.
 
 Source: Kafka `LogSegment.recover`, `UnifiedLog.rebuildProducerState`.
 """
@@ -52,7 +47,6 @@ from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
-from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.files.txn_index_writer import pack_entries
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
@@ -60,10 +54,10 @@ from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.differences import compare
-from kseg.log.recovery.index_check import IndexChecks, has_marker, has_nothing_of
+from kseg.log.recovery.findings import Finding
+from kseg.log.recovery.index_check import TAILS, Due, IndexChecks, IndexPlace, bytes_max
 from kseg.log.recovery.overlay import FileSeen, look_at
 from kseg.log.recovery.reindex_plan import (
-    LogFault,
     ReindexedSegment,
     ReindexPlan,
     ReindexReport,
@@ -86,7 +80,6 @@ _ENTRY_BYTES: Final = {
     FileKind.TIMEINDEX: TIME_ENTRY_BYTES,
     FileKind.TXNINDEX: TXN_ENTRY_BYTES,
 }
-_TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
 def plan_reindex(
@@ -239,7 +232,6 @@ class _Run:
         self._directory, self._config, self._kinds = directory, config, kinds
         self._now_ms, self._progress = now_ms, progress
         self._snapshots = SnapshotFiles(directory)
-        self._remade: list[RemadeFile] = []
         self._first_offset = 0
         self.applier: _Applier | None = None
 
@@ -295,16 +287,25 @@ class _Run:
         self, files: SegmentFiles, state: ProducerState | None, *, is_last: bool
     ) -> tuple[Swept, ReindexedSegment]:
         with Segment.open(files.log, is_last=is_last) as segment:
-            chosen = () if self._exact else self._kinds
-            truths = IndexChecks.read(files, chosen, segment.size)
-            swept = sweep_segment(segment, config=self._config, producers=state, watch=truths.feed)
+            place = IndexPlace(
+                str(files.log),
+                files.base_offset,
+                is_last,
+                log_bytes=segment.size,
+                interval=self._config.index_interval_bytes,
+            )
+            checks = IndexChecks(place)
+            for kind, path in _paths(files).items():
+                if kind is FileKind.TXNINDEX or (kind in self._kinds and not self._exact):
+                    checks.add(kind, path)
+            swept = sweep_segment(segment, config=self._config, producers=state, watch=checks.feed)
             finding = swept.end_fault
-            if is_last and swept.error is None and swept.stop in _TAILS:
+            if is_last and swept.error is None and swept.stop in TAILS:
                 finding = None
             changes: list[RemadeFile] = []
             if finding is None:
-                swept = self._with_stored(files, segment, swept)
-                changes = list(self._changes(files, swept, truths))
+                swept, faults = self._judged(segment, swept, checks)
+                changes = list(self._changes(files, swept, faults))
         self._settle(changes)
         return swept, ReindexedSegment(
             base_offset=files.base_offset,
@@ -312,12 +313,29 @@ class _Run:
             index_entries=swept.offset_entry_count,
             time_index_entries=swept.time_entry_count,
             aborted=None if swept.aborted is None else len(swept.aborted),
-            finding=None if finding is None else LogFault.of(finding, files.log),
+            finding=None if finding is None else _of_log(finding, files.log),
             files=tuple(changes),
         )
 
+    def _judged(
+        self, segment: Segment, swept: Swept, checks: IndexChecks
+    ) -> tuple[Swept, dict[FileKind, Finding | None]]:
+        """What is wrong with the indexes; with entries that the log alone cannot tell any more."""
+        due = Due(swept.offset_entry_count, swept.time_entry_count)
+        trail = checks.finish(
+            StopReason.END,
+            lambda: (tile.table for tile in segment.walk(on_bad_crc="ignore")),
+            lambda: due,
+        )
+        faults = checks.faults
+        if trail is not None and swept.aborted is not None:
+            aborted = trail.expected(swept.aborted, self._first_offset)
+            swept = replace(swept, aborted=aborted)
+            faults[FileKind.TXNINDEX] = faults[FileKind.TXNINDEX] or trail.check(aborted)
+        return swept, faults
+
     def _changes(
-        self, files: SegmentFiles, swept: Swept, truths: IndexChecks
+        self, files: SegmentFiles, swept: Swept, faults: dict[FileKind, Finding | None]
     ) -> Iterator[RemadeFile]:
         wanted = {FileKind.INDEX: swept.offset_entries, FileKind.TIMEINDEX: swept.time_entries}
         if swept.aborted is not None:
@@ -326,22 +344,25 @@ class _Run:
         for kind, data in wanted.items():
             if kind not in self._kinds:
                 continue
+            fault = None if self._exact else faults[kind]
+            if fault is None and not self._exact:
+                continue
             path = files.log.with_name(f"{stem}.{kind.value}")
             size = _ENTRY_BYTES[kind]
             found = compare(path, data)
-            kept, wrong = truths.judge(kind, swept)
-            if kept:
-                continue
             optional = kind is FileKind.TXNINDEX and not data
             if found is None or (found.missing and optional):
                 continue
+            why = "" if fault is None else fault.why
+            if why and found.size > bytes_max(swept.size, size):
+                why = "is longer than its log can need"
             yield self._put(
                 path,
                 kind,
                 data,
                 entries_before=None if found.missing else found.size // size,
                 entries_after=len(data) // size,
-                why=wrong or found.text(size, len(data)),
+                why=why or found.text(size, len(data)),
             )
 
     def _put(
@@ -358,35 +379,6 @@ class _Run:
         if self.applier is not None:
             self.applier.put(path, data)
         return RemadeFile(action, path, kind, len(data), entries_before, entries_after, why)
-
-    def _with_stored(self, files: SegmentFiles, segment: Segment, swept: Swept) -> Swept:
-        """With entries of the transaction index that the log alone cannot tell any more."""
-        if swept.aborted is None or files.txn_index is None:
-            return swept
-        try:
-            stored = TxnIndex.open(files.txn_index).entries()
-        except (CorruptIndexError, LimitExceededError):
-            return swept
-        derived = {(each.producer_id, each.last_offset): each for each in swept.aborted}
-        for each in stored:
-            key = (each.producer_id, each.last_offset)
-            told = derived.get(key)
-            if told is None:
-                if each.first_offset <= each.last_offset and has_marker(segment, each):
-                    derived[key] = each
-            elif told != each and self._knows_more(segment, each, told):
-                derived[key] = each
-        return replace(
-            swept, aborted=tuple(sorted(derived.values(), key=lambda each: each.last_offset))
-        )
-
-    def _knows_more(self, segment: Segment, stored: AbortedTxn, told: AbortedTxn) -> bool:
-        """Whether what differs is of records that the log has no more."""
-        first, stable = self._first_offset, stored.last_stable_offset
-        begins = stored.first_offset <= told.first_offset and (
-            stored.first_offset < first or has_nothing_of(segment, stored, told.first_offset)
-        )
-        return begins and (stable == told.last_stable_offset or stable < first)
 
     # ---- snapshots -------------------------------------------------------------------------------
 
@@ -473,6 +465,18 @@ class _Run:
                 yield RemadeFile("delete", path, FileKind.SNAPSHOT, size, None, 0, why)
 
 
+def _paths(files: SegmentFiles) -> dict[FileKind, Path | None]:
+    return {
+        FileKind.INDEX: files.index,
+        FileKind.TIMEINDEX: files.time_index,
+        FileKind.TXNINDEX: files.txn_index,
+    }
+
+
+def _of_log(error: KsegError, path: Path) -> Finding:
+    return Finding("", path, error.reason, error.position, error.offset)
+
+
 def _read_snapshot(path: Path) -> tuple[ProducerSnapshotEntry, ...] | KsegError:
     try:
         return producer_snapshot.read(path).entries
@@ -482,7 +486,6 @@ def _read_snapshot(path: Path) -> tuple[ProducerSnapshotEntry, ...] | KsegError:
 
 __all__ = [
     "KINDS",
-    "LogFault",
     "ReindexPlan",
     "ReindexReport",
     "ReindexedSegment",

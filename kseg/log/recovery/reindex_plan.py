@@ -6,41 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kseg.errors import KsegError
 from kseg.files.names import FileKind
 from kseg.log.config import LogConfig
+from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.overlay import Action, FileSeen
 
 if TYPE_CHECKING:
     from kseg.log.recovery.backup import Kept
-
-
-@dataclass(frozen=True, slots=True)
-class LogFault:
-    """Damage in a log.
-
-    Attributes:
-        path: the log file.
-        position: byte in it.
-        offset: logical offset, if known.
-        reason: what is wrong.
-    """
-
-    path: Path
-    position: int | None
-    offset: int | None
-    reason: str
-
-    @classmethod
-    def of(cls, error: KsegError, path: Path) -> LogFault:
-        """What an error says."""
-        return cls(path, error.position, error.offset, error.reason)
-
-    def __str__(self) -> str:
-        """As one line."""
-        at = "" if self.position is None else f" @ {self.position}"
-        offset = "" if self.offset is None else f", offset {self.offset}"
-        return f"{self.path}{at}{offset}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +62,7 @@ class ReindexedSegment:
     index_entries: int
     time_index_entries: int
     aborted: int | None
-    finding: LogFault | None
+    finding: Finding | None
     files: tuple[RemadeFile, ...]
 
 
@@ -117,7 +89,7 @@ class ReindexPlan:
     now_ms: int | None
     segments: tuple[ReindexedSegment, ...]
     snapshots: tuple[RemadeFile, ...]
-    findings: tuple[LogFault, ...]
+    findings: tuple[Finding, ...]
     seen: tuple[FileSeen, ...]
 
     @property
@@ -153,7 +125,7 @@ class ReindexReport:
     """
 
     files: tuple[RemadeFile, ...]
-    findings: tuple[LogFault, ...]
+    findings: tuple[Finding, ...]
     kept: tuple[Kept, ...]
 
     @property
@@ -162,4 +134,4 @@ class ReindexReport:
         return tuple(file.as_action() for file in self.files)
 
 
-__all__ = ["LogFault", "ReindexPlan", "ReindexReport", "ReindexedSegment", "RemadeFile"]
+__all__ = ["ReindexPlan", "ReindexReport", "ReindexedSegment", "RemadeFile"]

@@ -16,6 +16,8 @@ from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from kseg.format.header import CONTROL, ENTRY_BYTES_MIN
+from kseg.log.recovery.findings import Finding
+from kseg.log.recovery.index_check import is_possible
 from kseg.log.recovery.load_context import INDEX, LOG, TIMEINDEX, TXNINDEX, LoadContext, file_of
 
 if TYPE_CHECKING:
@@ -41,18 +43,9 @@ class _Head(NamedTuple):
     max_timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFault:
-    """Why an index is not believed.
+class _Fault(NamedTuple):
+    """What of a `Finding` the look at one file tells."""
 
-    Attributes:
-        kind: the extension of its file.
-        code: a word of `kseg verify --codes`.
-        message: what is wrong.
-        position: byte in the file, if known.
-    """
-
-    kind: str
     code: str
     message: str
     position: int | None = None
@@ -77,20 +70,24 @@ class LogEnd:
     start: int = 0
 
 
-def index_fault_of(context: LoadContext, base: int) -> IndexFault | None:
+def index_fault_of(context: LoadContext, base: int) -> Finding | None:
     """What is wrong with a segment's indexes; None if nothing is to be seen."""
     if not context.size(base):
         return None
-    return _of_index(context, base) or _of_time_index(context, base) or _of_txn_index(context, base)
+    for kind, look in ((INDEX, _of_index), (TIMEINDEX, _of_time_index), (TXNINDEX, _of_txn_index)):
+        fault = look(context, base)
+        if fault is not None:
+            return Finding(fault.code, context.path(base, kind), fault.message, fault.position)
+    return None
 
 
-def _of_index(context: LoadContext, base: int) -> IndexFault | None:
+def _of_index(context: LoadContext, base: int) -> _Fault | None:
     name = file_of(base, INDEX)
     if name not in context.overlay.files:
-        return IndexFault(INDEX, "index-missing", "the offset index is missing")
+        return _Fault("index-missing", "the offset index is missing")
     size, is_last = context.overlay.size(name), base == context.bases[-1]
     if size % OFFSET_ENTRY_BYTES:
-        return IndexFault(INDEX, "index-length", f"{size} bytes are no whole number of entries")
+        return _Fault("index-length", f"{size} bytes are no whole number of entries")
     if not size:
         return _of_empty_index(context, base)
     at = size - OFFSET_ENTRY_BYTES
@@ -98,16 +95,16 @@ def _of_index(context: LoadContext, base: int) -> IndexFault | None:
     if not (relative or position):
         if is_last and _is_preallocated(context, base):
             return None
-        return IndexFault(INDEX, "index-unused", "unused entries at its end", at)
+        return _Fault("index-unused", "unused entries at its end", at)
     header = None
     if 0 < position < context.size(base):
         header = _batch_at(context, base, position)
     if header is None:
         message = f"its last entry points at {position}, where no batch lies"
-        return IndexFault(INDEX, "index-points-nowhere", message, at)
+        return _Fault("index-points-nowhere", message, at)
     if relative < 0 or base + relative < header.base_offset:
         message = f"its last entry leads past offset {base + relative}, which it is for"
-        return IndexFault(INDEX, "index-offset", message, at)
+        return _Fault("index-offset", message, at)
     return None
 
 
@@ -118,7 +115,7 @@ def _is_preallocated(context: LoadContext, base: int) -> bool:
     return size == config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
 
 
-def _of_empty_index(context: LoadContext, base: int) -> IndexFault | None:
+def _of_empty_index(context: LoadContext, base: int) -> _Fault | None:
     """An index without entries fits a log of one interval, or of one batch."""
     interval = context.inputs.config.index_interval_bytes
     if context.size(base) <= interval:
@@ -128,25 +125,23 @@ def _of_empty_index(context: LoadContext, base: int) -> IndexFault | None:
             table = tile.table
         if table.stop is not StopReason.LIMIT or table.end_position >= segment.size:
             return None
-    return IndexFault(INDEX, "index-length", "no entries for a log of several intervals")
+    return _Fault("index-length", "no entries for a log of several intervals")
 
 
-def _of_time_index(context: LoadContext, base: int) -> IndexFault | None:
+def _of_time_index(context: LoadContext, base: int) -> _Fault | None:
     name = file_of(base, TIMEINDEX)
     if name not in context.overlay.files:
-        return IndexFault(TIMEINDEX, "time-index-missing", "the time index is missing")
+        return _Fault("time-index-missing", "the time index is missing")
     size = context.overlay.size(name)
     if size % TIME_ENTRY_BYTES:
         message = f"{size} bytes are no whole number of entries"
-        return IndexFault(TIMEINDEX, "time-index-length", message)
+        return _Fault("time-index-length", message)
     is_last = base == context.bases[-1]
     if not size:
         first = _batch_at(context, base, 0)
         if first is None or first.max_timestamp <= 0 or (is_last and not context.inputs.clean):
             return None
-        return IndexFault(
-            TIMEINDEX, "time-index-length", "no entries for a log whose batches have times"
-        )
+        return _Fault("time-index-length", "no entries for a log whose batches have times")
     at = size - TIME_ENTRY_BYTES
     entry = context.overlay.read(name, position=at)
     if len(entry) < TIME_ENTRY_BYTES:
@@ -155,30 +150,28 @@ def _of_time_index(context: LoadContext, base: int) -> IndexFault | None:
     if not (timestamp or relative):
         if is_last and _is_preallocated(context, base):
             return None
-        return IndexFault(TIMEINDEX, "time-index-tail", "unused entries at its end", at)
+        return _Fault("time-index-tail", "unused entries at its end", at)
     if timestamp < 0 or relative < 0 or base + relative >= _end(context, base):
         message = f"its last entry is for {timestamp} ms at offset {base + relative}"
-        return IndexFault(TIMEINDEX, "time-index-order", message, at)
+        return _Fault("time-index-order", message, at)
     return None
 
 
-def _of_txn_index(context: LoadContext, base: int) -> IndexFault | None:
+def _of_txn_index(context: LoadContext, base: int) -> _Fault | None:
     name = file_of(base, TXNINDEX)
     if name not in context.overlay.files:
         return None
     data = context.overlay.read(name)
     if len(data) % TXN_ENTRY_BYTES:
-        return IndexFault(TXNINDEX, "txn-index-torn", "bytes behind its last whole entry")
+        return _Fault("txn-index-torn", "bytes behind its last whole entry")
     before, end = base - 1, _end(context, base)
     for number, entry in enumerate(_TXN_ENTRY.iter_unpack(data)):
         version, _producer_id, first, last, stable = entry
         at = number * TXN_ENTRY_BYTES
         if version:
-            return IndexFault(TXNINDEX, "txn-index-version", f"version {version} is not known", at)
-        if not before < last < end or first > last or stable > last + 1:
-            return IndexFault(
-                TXNINDEX, "txn-index-order", "entries out of order, or not possible", at
-            )
+            return _Fault("txn-index-version", f"version {version} is not known", at)
+        if not before < last < end or not is_possible(first, last, stable):
+            return _Fault("txn-index-order", "entries out of order, or not possible", at)
         before = last
     return None
 
@@ -253,4 +246,4 @@ def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
     return start
 
 
-__all__ = ["IndexFault", "LogEnd", "end_of", "index_fault_of"]
+__all__ = ["LogEnd", "end_of", "index_fault_of"]

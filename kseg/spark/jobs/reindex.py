@@ -25,7 +25,7 @@ from kseg.files.names import (
 )
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
-from kseg.log.recovery import KINDS, Action, Backup, LogFault, look_at
+from kseg.log.recovery import KINDS, Action, Backup, Finding, look_at
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.running import run
@@ -84,7 +84,7 @@ class ReindexResult:
         return tuple(action for plan in self.plans for action in plan.actions)
 
     @property
-    def findings(self) -> tuple[LogFault, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """Damage in logs, for which something was left as it is."""
         return tuple(finding for plan in self.plans for finding in plan.findings)
 

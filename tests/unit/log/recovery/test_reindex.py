@@ -15,7 +15,8 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.files.txn_index_writer import pack_entries
 from kseg.log.config import LogConfig
-from kseg.log.recovery.reindex import LogFault, apply_reindex
+from kseg.log.recovery.findings import Finding
+from kseg.log.recovery.reindex import apply_reindex
 from tests.builders import ABORT, COMMIT, control_batch, messages, record, write_segment
 from tests.segments import offset_entries, time_entries, txn_entries
 from tests.unit.log.reindexed import (
@@ -314,7 +315,7 @@ def test_a_damaged_segment_keeps_its_indexes_and_what_follows_its_producers(
     found = plan(partition)
     (finding,) = found.findings
     log_path = partition / name(16, "log")
-    assert finding == LogFault(log_path, 270, None, "the batch does not match its checksum")
+    assert finding == Finding("", log_path, "the batch does not match its checksum", 270)
     assert [each.finding for each in found.segments] == [None, finding, None]
     assert found.segments[2].aborted is None
     assert f"left alone: {finding}" in str(found)

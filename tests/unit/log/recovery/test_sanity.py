@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load_context import LoadContext
 from kseg.log.recovery.overlay import Overlay
 from kseg.log.recovery.plan import RecoveryInputs
-from kseg.log.recovery.sanity import IndexFault, end_of, index_fault_of
+from kseg.log.recovery.sanity import end_of, index_fault_of
 from tests.builders import batch, message, record
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, NOW, logs
@@ -41,7 +42,7 @@ def context(directory: Path, **how: Any) -> LoadContext:
 _NOWHERE = {"recovery_point": 0, "log_start_offset": 0}
 
 
-def fault(directory: Path, base: int, **how: Any) -> IndexFault | None:
+def fault(directory: Path, base: int, **how: Any) -> Finding | None:
     return index_fault_of(context(directory, **how), base)
 
 
