@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-import kseg
 from kseg import KsegError, PartitionSettings, RetentionPlan
 from kseg.cli import changing, output
 from kseg.cli.changing import Action, Change
@@ -20,16 +19,14 @@ from kseg.cli.options import (
     Selection,
     Setting,
     broker_options,
-    by_topic,
-    check_settings,
     clock_of,
-    config_of,
     config_options,
     json_option,
     selection_options,
 )
 from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.settings import known_settings
 from kseg.files.names import FileKind, PathKind, list_partition, segment_name
 from kseg.log import data_directory
 from kseg.log.log import Log
@@ -89,21 +86,11 @@ def retain(
     """
     change = changing.change_of(**how)
     found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
-    check_settings(settings, (each.topic for each in found))
+    known = known_settings(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
     # What is empty, deleted, in the making or astray has none, unless it is asked for by name.
     chosen = [each for each in found if _has_retention(each.path)] if len(found) > 1 else found
     of_one_log = known_path(directory).kind is PathKind.PARTITION
     run = _Run(change, clock_of(now_ms), high_watermark)
-    for topic in {each.topic for each in found}:
-        config_of(settings, topic)
-    plain, own = by_topic(settings)
-    known = kseg.settings(
-        sorted({each.path.resolve().parent for each in found}),
-        metadata_directory=metadata_dir,
-        broker_config=broker_config,
-        config=plain,
-        topic_config=own,
-    )
     run.findings.extend(known.findings)
     for each in chosen:
         run.look(each, known.of(each.path), of_one_log=of_one_log)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -28,8 +29,10 @@ from kseg.log.topic_policy import (
     POLICY_UNKNOWN,
     REMOTE,
     STRAY,
+    UNTOUCHED,
     KnownTopics,
     RetentionRules,
+    compaction_rules,
     known_policy,
     known_topics,
     left_alone,
@@ -97,9 +100,8 @@ class PartitionSettings:
             of_one_log: what was given for all topics was given for this log alone, so that a limit
                 among it names the policy "delete".
         """
-        if self.topic != CLUSTER_METADATA and self.skipped not in (None, POLICY_UNKNOWN):
-            assert self.skipped is not None
-            return left_alone(self.config, self.skipped, self.why)
+        if self._is_untouched:
+            return left_alone(self.config, self.skipped or "", self.why)
         given = any(self.values[each].source == GIVEN for each in _LIMITS & self.values.keys())
         rules = retention_rules(
             self._known, self.topic, self.config, of_one_log=of_one_log and given
@@ -107,6 +109,23 @@ class PartitionSettings:
         if rules.skipped == POLICY_UNKNOWN and self.why:
             return left_alone(self.config, POLICY_UNKNOWN, f"{rules.why}; {self.why}")
         return rules
+
+    def compaction_rules(self) -> RetentionRules:
+        """What compaction goes by here.
+
+        Where nobody knows the topic's configuration, only a policy that was given for it counts:
+        what the cleaner's checkpoint tells says nothing of how long records are to stay.
+        """
+        policy = self.values.get(POLICY)
+        is_given = policy is not None and policy.source == GIVEN_FOR_TOPIC
+        if self._is_untouched or (self.skipped == POLICY_UNKNOWN and not is_given):
+            return RetentionRules(self.config, self.skipped, self.why)
+        return compaction_rules(self._known, self.topic, self.config)
+
+    @property
+    def _is_untouched(self) -> bool:
+        """Whether nothing at all is to go; the log of KRaft has rules of its own."""
+        return self.topic != CLUSTER_METADATA and self.skipped in UNTOUCHED
 
     def to_json(self) -> dict[str, dict[str, str]]:
         """Each setting by its name: value and source."""
@@ -362,11 +381,9 @@ class _Joined:
         """The values that Kafka would take; another is a finding, and nothing is deleted then."""
         sound = {}
         for name, each in values.items():
-            try:
-                if name != _REMOTE_STORAGE:
-                    LogConfig.from_kafka({name: each.value})
-            except ValueError as error:
-                self._refuse(f"{error}, as the {each.source} says")
+            refusal = "" if name == _REMOTE_STORAGE else _refusal(name, each.value)
+            if refusal:
+                self._refuse(f"{refusal} (source: {each.source})")
             else:
                 sound[name] = each
         return sound
@@ -421,6 +438,16 @@ class _Joined:
     @staticmethod
     def _is_given(value: SettingValue | None) -> bool:
         return value is not None and value.source == GIVEN_FOR_TOPIC
+
+
+@lru_cache(maxsize=4096)
+def _refusal(name: str, text: str) -> str:
+    """Why Kafka would not take a value; nothing if it would. Many partitions have the same ones."""
+    try:
+        LogConfig.from_kafka({name: text})
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _topic_of(path: Path) -> str | None:

@@ -344,3 +344,27 @@ def test_a_change_towards_deletion_behind_the_snapshot_is_said(
 def test_the_first_settings_of_a_topic_are_no_change(broker: Broker) -> None:
     broker.says([topic("orders"), setting(RETENTION, "9"), DELETED])
     assert of_orders(broker).notes == ()
+
+
+# ---- compaction ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("records", "skipped"),
+    [
+        ([setting(POLICY, "compact"), setting("min.compaction.lag.ms", "9")], None),
+        ([setting(POLICY, "delete")], "not-compacted"),
+        ([], "policy-unknown"),
+        ([setting(POLICY, "compact"), removed(FIRST)], "stray"),
+        ([setting(POLICY, "compact"), setting("remote.storage.enable", "true")], "remote-storage"),
+        ([setting(POLICY, "compact"), UNKNOWN_TYPE], "policy-unknown"),
+    ],
+)
+def test_compaction_goes_by_the_same_settings(
+    broker: Broker, records: list[Any], skipped: str | None
+) -> None:
+    broker.says([topic("orders"), *records])
+    rules = of_orders(broker).compaction_rules()
+    assert rules.skipped == skipped
+    if skipped is None:
+        assert (rules.config.compacted, rules.config.min_compaction_lag_ms) == (True, 9)

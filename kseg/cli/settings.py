@@ -1,0 +1,47 @@
+"""The settings of the partitions of a command line: what was given, and what the broker has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+import kseg
+from kseg.cli.options import Setting, by_topic, check_settings, config_of
+from kseg.cli.paths import Partition
+
+
+def known_settings(
+    partitions: Sequence[Partition],
+    settings: Sequence[Setting],
+    *,
+    broker_config: str | None,
+    metadata_dir: str | None,
+) -> kseg.Settings:
+    """Read the settings of partitions from where the broker has them.
+
+    Args:
+        partitions: whose data directories are looked at.
+        settings: of `--config`.
+        broker_config: of `--broker-config`, and
+        metadata_dir: of `--metadata-dir`; see `options.broker_options`.
+
+    Raises:
+        UsageError: a setting is none, or of a topic that is not here.
+        OSError: a file cannot be read.
+    """
+    topics = {each.topic for each in partitions}
+    check_settings(settings, topics)
+    for topic in topics:
+        config_of(settings, topic)
+    plain, own = by_topic(settings)
+    try:
+        return kseg.settings(
+            sorted({each.path.resolve().parent for each in partitions}),
+            metadata_directory=metadata_dir,
+            broker_config=broker_config,
+            config=plain,
+            topic_config=own,
+        )
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
