@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from kseg._kernels.placement import Places
-from kseg.constants import TimestampType
+from kseg.constants import Compression, TimestampType
 from kseg.errors import KsegError, PoisonedFileError
 from kseg.files.time_index import TimeIndexEntry
 from kseg.format.header import scan
 from kseg.log.log import Log
+from kseg.log.producers.entry import BatchDescriptor, ProducerEntry
 from kseg.log.segment.index_entries import Indexed, Latest, Packed, place_table
 from kseg.log.validate import append as validate_append
 from kseg.log.validate.rewrite import inflate_records
@@ -285,6 +286,54 @@ def test_batches_are_placed_by_their_bytes_as_by_a_table(seed: int) -> None:
         )
     else:
         assert there.follow(data, 100, 0, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "taken"),
+    [
+        ({}, True),
+        ({"compression": Compression.ZSTD}, True),
+        ({"compression": Compression.LZ4}, False),
+        ({"zstd_allowed": False}, False),
+        ({"compacted": True}, True),
+        ({"batch_bytes_max": 80}, False),
+        ({"append_bytes_max": 80}, False),
+        ({"inflated_bytes_max": 20}, False),
+        ({"magic": 1}, False),
+    ],
+)
+def test_a_compressed_batch_is_usual_where_the_log_stores_it_as_it_is(
+    rules: dict[str, Any], taken: bool
+) -> None:
+    assert (led(places(), one(count=9, codec=ZSTD), 5, **rules) is not None) == taken
+
+
+def test_a_compressed_batch_counts_its_offsets_from_0_whoever_appends() -> None:
+    data = stored(7, count=2, codec=ZSTD)
+    assert led(places(), data, 5, origin=AppendOrigin.COORDINATOR) is None
+    assert led(places(), stored(7, count=2), 5, origin=AppendOrigin.COORDINATOR) is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "taken"),
+    [
+        ({}, True),
+        ({"base_sequence": 3}, False),
+        ({"base_sequence": 0}, False),
+        ({"producer_epoch": 1, "base_sequence": 0}, False),
+        ({"producer_id": 8, "base_sequence": 77}, True),
+        ({"attributes": TRANSACTIONAL}, True),
+    ],
+)
+def test_a_leader_takes_what_goes_on_as_its_producer_did(
+    fields: dict[str, int], taken: bool
+) -> None:
+    known = {7: ProducerEntry(7, 0, -1, NOW_MS, None, (BatchDescriptor(1, 9, 1, NOW_MS),))}
+    sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 2, **fields}
+    data = memoryview(one(count=2, **sent))
+    how = (AppendRules(), 10, NOW_MS)
+    assert (places().lead(data, *how, known, inflate_records) is not None) == taken
+    assert places().lead(data, *how, None, inflate_records) is None
 
 
 @pytest.mark.parametrize("seed", range(10))
