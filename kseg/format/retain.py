@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -473,16 +473,19 @@ class _Rewrite:
         self.result._time(encoded.max_timestamp, encoded.offset_of_max_timestamp)
 
     def _options(self, header: BatchHeader, horizon: int) -> BatchOptions:
-        magic = 2 if self.magic_2_only else header.magic
-        if header.magic >= 2:
-            options = _with_header(options_for(header, magic), header)
-            return replace(options, delete_horizon_ms=horizon)
-        # Plain messages are many, and mostly alike.
+        """How a batch is written anew; those in a row are mostly alike."""
         timestamp = header.max_timestamp if header.attributes & LOG_APPEND else NO_TIMESTAMP
-        alike = (header.magic, header.attributes, timestamp, horizon)
+        alike = (
+            *(header.magic, header.attributes, timestamp, horizon, header.leader_epoch),
+            *(header.producer_id, header.producer_epoch, header.base_sequence),
+        )
         if alike != self.alike:
             self.alike = alike
-            self.last_options = replace(options_for(header, magic), delete_horizon_ms=horizon)
+            magic = 2 if self.magic_2_only else header.magic
+            how: dict[str, Any] = {"delete_horizon_ms": horizon}
+            if header.magic >= 2:
+                how |= _of_header(header)
+            self.last_options = replace(options_for(header, magic), **how)
         return self.last_options
 
     def _without_records(self, end: int) -> None:
@@ -504,7 +507,7 @@ class _Rewrite:
             )
         if header.last_offset < header.base_offset:
             raise at_batch(InvalidRecordError(_BACKWARDS), header)
-        options = _with_header(options_for(header, 2, Compression.NONE), header)
+        options = replace(options_for(header, 2, Compression.NONE), **_of_header(header))
         empty = empty_batch(
             options,
             base_offset=header.base_offset,
@@ -531,17 +534,16 @@ def _horizon_of(header: BatchHeader) -> int:
     return -1 if horizon is None else horizon
 
 
-def _with_header(options: BatchOptions, header: BatchHeader) -> BatchOptions:
+def _of_header(header: BatchHeader) -> dict[str, Any]:
     """What a batch of magic 2 keeps of its header."""
-    return replace(
-        options,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-        control=header.is_control,
-        leader_epoch=header.leader_epoch,
-    )
+    return {
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "leader_epoch": header.leader_epoch,
+    }
 
 
 __all__ = ["RULES", "Filtered", "Retention", "Verdict", "filter_batches", "filter_walked"]

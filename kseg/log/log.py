@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import EpochEntry
+    from kseg.log.cleaner.values import CompactionReport
     from kseg.log.data_directory import DataDirectoryLease
     from kseg.log.producers.verification import VerificationGuard
     from kseg.log.reader.find import ReadableLog
@@ -366,6 +367,36 @@ class Log(LogReading):
         from kseg.log.writer import retention
 
         return retention.delete_old_segments(self.state, now_ms)
+
+    def clean(
+        self, *, now_ms: int | None = None, force: bool = False, map_bytes: int | None = None
+    ) -> CompactionReport | None:
+        """Compact the log as Kafka's cleaner would now; a log that is not due is left alone.
+
+        Call it from a thread of its own: appends and reads go on meanwhile, and the log's lock is
+        held for each swap of files alone. Readers keep what they have open. With compact,delete
+        old segments go, too.
+
+        Args:
+            now_ms: the time that counts; the log's clock if None.
+            force: also what is not dirty enough, or too young.
+            map_bytes: memory for keys; Kafka's 128 MiB if None.
+
+        Returns:
+            What was done; None for nothing.
+
+        Raises:
+            FormatError, LimitExceededError: a batch is damaged; its segment is as it was.
+            StalePlanError: the log was cut, or segments were deleted, meanwhile.
+            KsegError: the log is open for reading only, or has failed.
+            OSError: the disk refuses, or is full.
+        """
+        from kseg.log.cleaner import apply as cleaning
+        from kseg.log.cleaner.values import MAP_BYTES
+
+        return cleaning.clean_state(
+            self.state, now_ms=now_ms, force=force, map_bytes=map_bytes or MAP_BYTES
+        )
 
     def expire_producers(self, *, now_ms: int | None = None) -> tuple[int, ...]:
         """Forget producers that have written nothing for `producer_id_expiration_ms`.

@@ -42,11 +42,11 @@ LINES = {
     ),
     "lom": (1,),
     "k42": numbers((1, 36)),
+    "omp": (1, 2),
     "fix": numbers((1, 3)),
 }
 
 _REMOTE = "there is no remote store; a log whose settings ask for one is refused"
-_COMPACTION = "compaction; `tests/conformance/test_checklist_compaction.py` has what it keeps"
 _HANDLES = "a log has no way to let go of its files without closing; one that failed does that"
 
 #: Line -> why nothing here can be asked for it.
@@ -58,14 +58,10 @@ NOT_ASKED = {
     "lom 1": "offsets with places are not compared: a fetch takes its limit from one moment",
     "ul 7": "nobody holds an offset with its place for longer than one fetch",
     "ul 8": "nobody listens to the high watermark; who waits for records waits for `changed`",
-    "ul 86": _COMPACTION,
     "ul 89": "there is no task that expires producers, so none to be cancelled",
     "ul 140": "a partition's directory is not renamed under an open log",
     "ul 141": "a partition's directory is not renamed under an open log",
     **dict.fromkeys((f"ul {n}" for n in range(160, 168)), _REMOTE),
-    "k42 33": _COMPACTION,
-    "k42 34": _COMPACTION,
-    "k42 35": _COMPACTION,
 }
 
 

@@ -17,10 +17,12 @@ from kseg.errors import StalePlanError
 from kseg.files import io
 from kseg.log.cleaner.checkpoint import read_clean_offset, write_clean_offset
 from kseg.log.cleaner.inputs import CleanerInputs
-from kseg.log.cleaner.plan import Pass
+from kseg.log.cleaner.plan import CompactionOptions, Pass, plan_inputs
 from kseg.log.cleaner.rewrite import remove_cleaned
 from kseg.log.cleaner.swap import keep_group, swap_in
 from kseg.log.cleaner.values import UNCHANGED, CompactionPlan, CompactionReport
+from kseg.log.topic_policy import RetentionRules
+from kseg.log.writer import retention
 
 if TYPE_CHECKING:
     from kseg.log.cleaner.groups import Group
@@ -70,6 +72,21 @@ def apply_state(
             write_clean_offset(state.path, state.partition, one.end_offset)
             known = {}
         return report
+
+
+def clean_state(
+    state: LogState, *, now_ms: int | None, force: bool, map_bytes: int
+) -> CompactionReport | None:
+    """As `kseg.log.log.Log.clean`, for what a log open for appending consists of."""
+    if not state.config.compacted:
+        return None
+    inputs = CleanerInputs.of_state(state, now_ms=now_ms)
+    options = CompactionOptions(force=force, map_bytes=map_bytes, measure=False)
+    plan = plan_inputs(inputs, None, options)
+    report = None if plan.skipped else apply_state(state, plan)
+    if state.config.deletes:
+        retention.delete_old_segments(state, now_ms, RetentionRules(state.config))
+    return report
 
 
 def _known(plan: CompactionPlan) -> dict[tuple[int, ...], _Known]:

@@ -45,16 +45,23 @@ class LastOffsets:
         full: whether there was no room for the next one.
     """
 
-    def __init__(self, map_bytes: int) -> None:
+    def __init__(self, map_bytes: int, records: int | None = None) -> None:
         """Begin empty.
+
+        Args:
+            map_bytes: memory.
+            records: no more than so many keys are to come, so that less memory may do.
 
         Raises:
             ValueError: there is no room for one key.
         """
         slots = map_bytes // SLOT_BYTES
-        if int(slots * _LOAD) < 1:
+        limit = int(slots * _LOAD)
+        if limit < 1:
             raise ValueError(f"a map of {map_bytes} bytes has no room for a key")
-        self._map: Final = OffsetMap(slots, int(slots * _LOAD), secrets.token_bytes(16))
+        if records is not None:
+            slots = min(slots, 2 * records + 2)
+        self._map: Final = OffsetMap(slots, min(limit, slots - 1), secrets.token_bytes(16))
         self.latest_offset = -1
         self.full = False
 
@@ -100,7 +107,7 @@ def read_last_offsets(
         FormatError, LimitExceededError: a batch is damaged.
         OSError: a file cannot be read.
     """
-    found = LastOffsets(map_bytes)
+    found = LastOffsets(map_bytes, decisions.records)
     workspace = Workspace()
     bases = [*(info.base_offset for info in segments), end_offset]
     for info, (_, following) in zip(segments, pairwise(bases), strict=True):

@@ -89,7 +89,7 @@ class Pass:
             FormatError, LimitExceededError: a batch is damaged.
             OSError: a file cannot be read.
         """
-        decisions = read_decisions(inputs, first_uncleanable_offset)
+        decisions = read_decisions(inputs, first_dirty_offset, first_uncleanable_offset)
         last_offsets = read_last_offsets(
             inputs,
             between(inputs.segments, first_dirty_offset, first_uncleanable_offset),

@@ -38,11 +38,14 @@ class Decisions:
         aborted: which data batches are of aborted ones.
         bare: int64[n], rising: offsets of the markers of transactions without a batch of data.
         entries: aborted ones of which a batch is there, by their markers' offsets, rising.
+        records: at most so many have a key from where the log is dirty; None where headers do not
+            tell.
     """
 
     aborted: AbortedRanges
     bare: npt.NDArray[np.int64]
     entries: tuple[AbortedTxn, ...]
+    records: int | None
 
     def discardable(self, table: BatchTable) -> npt.NDArray[np.bool_]:
         """bool[n]: batches of aborted data, and markers that have nothing left to decide."""
@@ -66,6 +69,13 @@ class _Walk(TransactionWalk):
         super().__init__()
         self.bare: list[int] = []
         self.entries: list[AbortedTxn] = []
+        self.records: int | None = 0
+
+    def count(self, table: BatchTable) -> None:
+        """Take in how many records the headers tell of; compressed ones of magic 0 and 1 do not."""
+        told = table.record_count
+        if self.records is not None and len(told):
+            self.records = None if int(told.min()) < 0 else self.records + int(told.sum())
 
     def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
         first = super().decide(producer_id, offset, aborts=aborts)
@@ -77,8 +87,13 @@ class _Walk(TransactionWalk):
         return first
 
 
-def read_decisions(inputs: CleanerInputs, end_offset: int) -> Decisions:
+def read_decisions(inputs: CleanerInputs, start_offset: int, end_offset: int) -> Decisions:
     """Follow the transactions of a log until all are decided that have data below an offset.
+
+    Args:
+        inputs: of the log.
+        start_offset: where it is dirty from.
+        end_offset: where what may be touched ends.
 
     Raises:
         FormatError: a segment is damaged.
@@ -91,6 +106,11 @@ def read_decisions(inputs: CleanerInputs, end_offset: int) -> Decisions:
         with inputs.open_segment(info) as segment:
             for tile in segment.walk(on_bad_crc="ignore"):
                 walk.feed(tile.table)
+                if (
+                    info.base_offset < end_offset
+                    and tile.table.last_offset.max(initial=-1) >= start_offset
+                ):
+                    walk.count(tile.table)
             check_end(tile.table, segment)
     stored = {
         (one.producer_id, one.last_offset): one
@@ -101,7 +121,9 @@ def read_decisions(inputs: CleanerInputs, end_offset: int) -> Decisions:
     entries = tuple(
         _agreed(one, stored.get((one.producer_id, one.last_offset))) for one in walk.entries
     )
-    return Decisions(AbortedRanges.of(walk.aborted), np.array(walk.bare, np.int64), entries)
+    return Decisions(
+        AbortedRanges.of(walk.aborted), np.array(walk.bare, np.int64), entries, walk.records
+    )
 
 
 def _stored(info: SegmentInfo) -> tuple[AbortedTxn, ...]:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kseg
-from kseg.errors import CorruptIndexError, CorruptRecordError, StalePlanError
+from kseg.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    StalePlanError,
+)
 from kseg.files import io
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
 from kseg.log.cleaner import apply as applying
+from kseg.log.cleaner.groups import group_segments
 from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from tests import reference
-from tests.builders import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, record
+from tests.builders import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, messages, record
 from tests.unit.log.logs import NOW_MS, Clock, marker, open_log
 
 DAY_MS = 86_400_000
@@ -123,7 +131,7 @@ def test_cln_27_where_everything_is_superseded_the_end_of_the_range_is_seen(
     assert log.log_end_offset == 2
 
 
-def test_cln_18_a_tombstone_gets_a_horizon_first_and_goes_at_it(
+def test_k42_33_a_tombstone_gets_a_horizon_first_and_goes_at_it(
     opened: Callable[..., Log], clock: Clock
 ) -> None:
     log = fill(opened(delete_retention_ms=1000), keyed(b"a"), keyed(b"a", None), keyed(b"b"))
@@ -143,7 +151,7 @@ def sent(key: bytes, sequence: int, producer: int = 9) -> bytes:
     return keyed(key, transactional=True, **fields)
 
 
-def test_cln_14_aborted_data_goes_and_its_marker_later(
+def test_k42_34_aborted_data_goes_and_its_marker_later(
     opened: Callable[..., Log], clock: Clock
 ) -> None:
     log = opened(delete_retention_ms=1000)
@@ -276,7 +284,7 @@ def test_a_log_open_for_reading_is_planned_the_same(opened: Callable[..., Log]) 
 # Files
 
 
-def test_segments_become_one_and_the_snapshots_of_those_that_went_go(
+def test_ul_86_segments_become_one_and_the_snapshots_of_those_that_went_go(
     opened: Callable[..., Log],
 ) -> None:
     log = opened(segment_bytes=10_000)
@@ -443,3 +451,139 @@ def test_the_group_that_needs_least_room_goes_first_but_no_tombstone_does(
     kseg.apply_compaction(log, plan)
     least = min(plan.groups, key=lambda group: group.kept_bytes or 0)
     assert order[0] == least.base_offset
+
+
+# Formats
+
+
+@pytest.mark.parametrize(("rules", "magics"), [("4.0", {2}), ("3.9", {1, 2})])
+def test_k42_35_messages_of_old_formats_become_magic_2_or_stay_by_the_rules(
+    opened: Callable[..., Log], rules: str, magics: set[int]
+) -> None:
+    log = opened()
+    old = [record(b"%d" % n, key=b"%d" % (n % 2), timestamp=NOW_MS) for n in range(4)]
+    log.append_as_follower(messages(old, magic=1), leader_epoch=0)
+    log.append_as_follower(
+        batch([record(b"x", key=b"x", timestamp=NOW_MS)], base_offset=4), leader_epoch=0
+    )
+    log.roll()
+    compact(log, rules=rules)
+    assert [row[0] for row in kept(log)] == [2, 3, 4]
+    assert {one.magic for one in batches_of(log)} == magics
+
+
+def test_a_range_that_ends_with_an_old_message_shows_its_end(opened: Callable[..., Log]) -> None:
+    """Kafka fails there: a message of magic 0 or 1 cannot be kept empty."""
+    log = opened()
+    old = [record(b"v", key=b"a", timestamp=NOW_MS), record(b"v", key=None, timestamp=NOW_MS)]
+    log.append_as_follower(messages(old, magic=1), leader_epoch=0)
+    log.roll()
+    compact(log)
+    assert [row[0] for row in kept(log)] == [0, 1]
+
+
+# Producers
+
+
+def test_cln_05_20_the_last_batch_of_each_producer_stays_and_duplicates_are_known(
+    opened: Callable[..., Log],
+) -> None:
+    log = opened()
+    for producer, sequence in ((1, 0), (2, 0), (3, 0), (1, 1)):
+        fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
+        fill(log, keyed(b"k", **fields), roll=False)
+    fill(log, keyed(b"k"))
+    compact(log)
+    left = [(one.last_offset, one.producer_id, one.record_count) for one in batches_of(log)]
+    assert left == [(1, 2, 0), (2, 3, 0), (3, 1, 0), (4, -1, 1)]
+    log.close()
+    log = opened()
+    again = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 1}
+    assert log.append(keyed(b"k", **again)).first_offset == 3
+    assert log.log_end_offset == 5
+    fill(log, keyed(b"k", **{**again, "base_sequence": 2}))
+    compact(log)
+    assert [one.producer_id for one in batches_of(log)] == [2, 3, 1]
+
+
+# Groups
+
+
+def test_cln_28_segments_are_grouped_by_what_one_may_have(
+    opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = opened()
+    for number in range(6):
+        fill(log, keyed(b"%d" % number))
+    infos = log.segments[:-1]
+    size = infos[0].size
+
+    def groups(**limits: int) -> list[list[int]]:
+        config = log.config.with_changes(**limits)
+        return [[one.base_offset for one in group] for group in group_segments(infos, config, 6)]
+
+    assert groups(segment_bytes=2**30) == [[0, 1, 2, 3, 4, 5]]
+    assert groups(segment_bytes=size) == [[0], [1], [2], [3], [4], [5]]
+    assert groups(segment_bytes=3 * size) == [[0, 1, 2], [3, 4, 5]]
+    assert groups(segment_index_bytes=12) == [[0], [1], [2], [3], [4], [5]]
+
+
+@pytest.mark.parametrize(("far", "count"), [(2**31 - 1, 1), (2**31, 2)])
+def test_cln_29_30_a_group_has_no_more_offsets_than_32_bits_tell(
+    opened: Callable[..., Log], far: int, count: int
+) -> None:
+    log = opened()
+    log.append_as_follower(keyed(b"a", leader_epoch=0), leader_epoch=0)
+    log.roll()
+    log.append_as_follower(keyed(b"b", base_offset=far, leader_epoch=0), leader_epoch=0)
+    log.roll()
+    plan = kseg.plan_compaction(log, measure=False)
+    assert len(plan.groups) == count
+    compact(log, measure=False)
+    assert [row[0] for row in kept(log)] == [0, far]
+    compact(log, from_start=True)
+    assert [row[0] for row in kept(log)] == [0, far]
+
+
+# Beside appends and readers
+
+
+def test_a_log_is_cleaned_beside_appends_and_readers(opened: Callable[..., Log]) -> None:
+    log = opened(segment_bytes=2000)
+    stop = threading.Event()
+    seen: list[bytes | None] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            with suppress(FileNotFoundError, OffsetOutOfRangeError):
+                seen.append([one.value for one in log.records()][-1])
+
+    fill(log, keyed(b"a", b"-1"))
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(100):
+        fill(log, keyed(b"%d" % (number % 5), b"%d" % number), roll=False)
+        if number % 20 == 19:
+            log.roll()
+            log.clean()
+    stop.set()
+    reader.join()
+    log.roll()
+    log.clean()
+    assert {row[1]: row[2] for row in kept(log)} == {
+        b"a": b"-1",
+        **{b"%d" % (number % 5): b"%d" % number for number in range(95, 100)},
+    }
+    assert seen
+    assert log.clean() is None
+    log.update_config(log.config.with_changes(cleanup_policy=frozenset({"delete"})))
+    assert log.clean(force=True) is None
+
+
+def test_cleaning_deletes_old_segments_too_where_the_policy_says_so(
+    opened: Callable[..., Log],
+) -> None:
+    log = opened(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
+    fill(log, keyed(b"a"), keyed(b"b"))
+    log.clean(now_ms=NOW_MS + 1001)
+    assert (kept(log), log.log_start_offset) == ([], 2)
