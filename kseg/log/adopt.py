@@ -1,4 +1,4 @@
-"""Whole segments, written elsewhere, become the end of a log.
+"""Adopt whole segments, written elsewhere, as the end of a log.
 
 A staged segment is a log file with its two indexes under a base offset of its own, complete and
 nowhere near a log. Adopting it gives it offsets that follow the log's end, or keeps those that it
@@ -79,7 +79,7 @@ class StagedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What became of staged segments.
+    """The result of adopting segments.
 
     Attributes:
         log_end_offset: the next offset that the log will give.
@@ -101,14 +101,14 @@ def adopt(
     config: LogConfig | None = None,
     now_ms: Callable[[], int] | None = None,
 ) -> Adopted:
-    """Make staged segments the end of a log, which is made if it is not there.
+    """Make staged segments the end of a log, which is made if it is missing.
 
     Args:
         path: the partition directory, under a name that Kafka takes.
-        staged: in the order of their offsets; those that are not waiting any more are passed over.
+        staged: in the order of their offsets; those that are adopted already are skipped.
         keep_offsets: they keep the offsets they have, which must not lie before the log's end.
-        leader_epoch: of their batches, at least the log's latest; that one, or 0, if None.
-        topic_id: to be recorded, or compared with what is; None to leave that alone.
+        leader_epoch: of their batches, at least the log's latest; None for the latest, or 0.
+        topic_id: recorded, or compared with the one on disk; None for no check.
         recover: recover the log if it was not closed in good order, as after an interrupted try.
         config: of the log.
         now_ms: the clock.
@@ -119,7 +119,7 @@ def adopt(
         CorruptRecordError: a staged segment is damaged or cut short; the log has not changed.
         AppendError: the leader epoch is older than the log's latest; nothing has changed.
         InconsistentTopicIdError: the topic has another id; nothing has changed.
-        UncleanShutdownError: the log was not closed in good order, and is not to be recovered.
+        UncleanShutdownError: the log was not closed in good order, and `recover` is false.
         LogLockedError: another process, or another log of this one, writes there.
         NotALogError: it is the log of KRaft.
         OSError: the disk refuses.
@@ -192,7 +192,7 @@ def check_adoptable(
     leader_epoch: int | None,
     topic_id: UUID | None,
 ) -> None:
-    """Refuse what cannot become the end of a log.
+    """Refuse segments that cannot become the end of a log.
 
     Args:
         directory: of the partition.

@@ -79,12 +79,14 @@ class LogConfig:
     """Settings of a log; each is checked when it is made.
 
     Attributes:
-        segment_bytes: a log file is no longer, nor is one append. Kafka 4.2 wants 1 MiB at least.
-        segment_ms: a segment gets no records that are so much later than its first ones.
-        segment_jitter_ms: by up to this much earlier, drawn for each segment.
+        segment_bytes: the most bytes of a log file, and of one append. Kafka 4.2 wants 1 MiB at
+            least.
+        segment_ms: a segment rolls before a record that is so much later than its first one.
+        segment_jitter_ms: it rolls earlier by up to this much, drawn for each segment.
         segment_index_bytes: the size of each index.
         index_interval_bytes: an index entry after more than so many bytes of log.
-        retention_ms, retention_bytes: what is older, or too much, goes; below 0 for never.
+        retention_ms, retention_bytes: delete segments that are older, or too many; below 0 for
+            never.
         flush_messages, flush_ms: flush after so many offsets, or so long.
         max_message_bytes: of a batch as it is stored.
         message_timestamp_type: whether the producer or the log gives records their time.
@@ -94,16 +96,16 @@ class LogConfig:
         delete_retention_ms: how long compaction keeps tombstones and markers.
         min_compaction_lag_ms, max_compaction_lag_ms: how old records are when they are compacted.
         min_cleanable_dirty_ratio: part of a log that is not compacted yet when it is chosen.
-        file_delete_delay_ms: between `.deleted` and the end of a file.
+        file_delete_delay_ms: from the rename to `.deleted` to the removal.
         preallocate: new log files have `segment_bytes` at once.
         compression_type: the codec that is stored; None to keep the producer's.
         compression_gzip_level, compression_lz4_level, compression_zstd_level: of that codec.
         message_format_magic: the format that is stored, by which 4.0 and later know 2 only.
         producer_id_expiration_ms: a producer that is silent for longer is forgotten.
         transaction_max_timeout_ms: no transaction lasts longer.
-        named: the fields that somebody has named, rather than left at Kafka's default: those that
-            differ from it, those that `from_kafka` was given and `with_changes` has changed. To
-            name a default in a call, give it here. Not compared.
+        named: the fields that the caller named: those that differ from Kafka's default, and those
+            given to `from_kafka` or `with_changes`. To name a default in a call, give it here. Not
+            compared.
         named_for_topic: those of them that were named for the log's own topic; see `of_topic`.
 
     Raises:
@@ -184,11 +186,11 @@ class LogConfig:
     def from_kafka(
         cls, settings: Mapping[str, object], *, of_topic: Mapping[str, object] | None = None
     ) -> LogConfig:
-        """Read a topic's settings as Kafka spells them; what is not named has its default.
+        """Read a topic's settings as Kafka spells them; the others have their defaults.
 
-        Values are texts, as in a topic's configuration, or numbers. Settings that no part of
-        storage looks at are passed over, as `min.insync.replicas`. Those that Kafka had until 3.9
-        are understood.
+        Values are texts, as in a topic's configuration, or numbers. Settings that do not concern
+        storage, such as `min.insync.replicas`, are ignored. Those that Kafka had until 3.9 are
+        understood.
 
         Args:
             settings: by name.
@@ -267,7 +269,7 @@ class LogConfig:
     def append_rules(
         self, origin: AppendOrigin = AppendOrigin.CLIENT, leader_epoch: int = 0
     ) -> AppendRules:
-        """What is asked of an append to such a log."""
+        """The rules of an append to such a log."""
         levels = {
             Compression.GZIP: self.compression_gzip_level,
             Compression.LZ4: self.compression_lz4_level,
@@ -289,7 +291,7 @@ class LogConfig:
         )
 
     def with_changes(self, **changes: Any) -> LogConfig:
-        """The same settings but for some, which are named so, checked anew."""
+        """The same settings with some changed, checked anew; these count as named."""
         named = self.named | (changes.keys() & _DEFAULTS.keys())
         return replace(self, named=named, **changes)
 

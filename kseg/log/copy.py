@@ -1,6 +1,6 @@
 """A copy of a partition in another data directory, so that the original stays as it is.
 
-Source: nothing of Kafka's; what is copied is what its loader looks at.
+Source: nothing of Kafka's; it copies the files that Kafka's loader reads.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _COPIED_BYTES: Final = 2**20
 
 
 def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
-    """Copy a partition directory, what the checkpoints say of it, and whether it is clean.
+    """Copy a partition directory, its entries in the checkpoints, and the mark if it is clean.
 
-    Owner, permissions and times of modification are kept; what is no file is left out.
+    Keeps owner, permissions and times of modification; copies files only.
 
     Args:
-        source: the partition directory; nobody else may be writing to it.
+        source: the partition directory; no other process may write to it.
         data_directory: to hold the copy, under the same name; made if it is missing.
 
     Returns:

@@ -1,7 +1,7 @@
 """LogDirectory: the partitions of one data directory, opened and closed together.
 
-Owns which partitions there are, that one process has them, and the checkpoints beside them; what a
-partition is, its `Log` knows, and what else lies there, `sub_directories`.
+Owns the set of partitions, the lease that gives them to one process, and the checkpoints. A `Log`
+knows one partition, `sub_directories` the other directories.
 
 Source: Kafka `LogManager`.
 """
@@ -103,18 +103,18 @@ class LogDirectory(Closing):
             path: the directory.
             mode: "read" changes nothing and takes no lock; "append" takes the directory for this
                 process.
-            config: settings of every log, or a function that answers those of each; Kafka's
+            config: settings of every log, or a function from a partition to its settings; Kafka's
                 defaults if None.
-            recover: recover logs that were not shut down cleanly; those in the making and astray
-                too, which are not opened.
+            recover: recover logs that were not shut down cleanly; also future and stray ones, which
+                are not opened.
             jobs: how many logs are loaded at a time; as many as there are processors if None.
             progress: called after each log.
             now_ms: the clock; the machine's if None.
             high_watermark: "end" says that no other replica has these logs; see `Log.open`.
 
         Raises:
-            NotALogError: a sub-directory is none that a broker would start with, or two are of one
-                partition; told before anything is changed, and only by "append".
+            NotALogError: only with "append", before any change: a broker would not start with a
+                sub-directory, or two are of one partition.
             LogLockedError: another process holds the directory.
             UncleanShutdownError: it was not shut down cleanly, and `recover` is false.
             CorruptIndexError: `meta.properties` is malformed.
@@ -164,7 +164,7 @@ class LogDirectory(Closing):
 
     @property
     def entries(self) -> tuple[DirectoryEntry, ...]:
-        """All sub-directories and what they are, as the disk has them now."""
+        """All sub-directories on the disk now, and what they are."""
         return list_entries(self.path)
 
     @property
@@ -176,7 +176,7 @@ class LogDirectory(Closing):
 
     @property
     def findings(self) -> tuple[KsegError, ...]:
-        """Checkpoints that could not be understood, and count as saying nothing."""
+        """Checkpoints that are malformed, and count as empty."""
         return () if self._home is None else self._home.findings
 
     # ---- partitions come and go ------------------------------------------------------------------
@@ -215,7 +215,7 @@ class LogDirectory(Closing):
         """Close a log and delete it: its directory is renamed now, and removed after a delay.
 
         Readers that have its files open can go on. The delay is the log's `file_delete_delay_ms`;
-        what is due goes with `delete_due`, `retain` or a later `delete`.
+        then `delete_due`, `retain` or a later `delete` removes it.
 
         Returns:
             The new name of the directory.
@@ -250,7 +250,7 @@ class LogDirectory(Closing):
             return renamed
 
     def delete_due(self, now_ms: int | None = None) -> tuple[Path, ...]:
-        """Remove the directories of deleted logs whose time has come; answers which.
+        """Remove the directories of deleted logs that are due; returns their paths.
 
         Raises:
             KsegError: the directory is not open for appending.
@@ -269,18 +269,18 @@ class LogDirectory(Closing):
     # ---- upkeep ----------------------------------------------------------------------------------
 
     def retain(self, now_ms: int | None = None) -> dict[TopicPartition, RetentionReport]:
-        """Delete old segments of all logs that are not compacted, and what else is due.
+        """Delete old segments of all logs that are not compacted, and files that are due.
 
-        Compaction looks after the others, as in Kafka. In a broker's directory, and for Kafka's
-        internal topics, see `kseg.log.topic_policy`: one configuration for all logs fills in what
-        is not known of a topic, and only a function that answers each goes before that. Producers
-        that have been silent for too long are forgotten in every log.
+        Compacted logs are the cleaner's, as in Kafka. `kseg.log.topic_policy` says what holds in a
+        broker's directory and for internal topics: one configuration for all logs fills in what is
+        not known of a topic; only a function from partitions to settings goes before that. It also
+        forgets producers that have been silent for too long, in every log.
 
         Args:
             now_ms: the time that counts; the clock's if None.
 
         Returns:
-            What was done, for each log that lost a segment.
+            A report for each log that lost a segment.
 
         Raises:
             KsegError, OSError: a log could not be changed; those after it were not looked at.
@@ -315,7 +315,7 @@ class LogDirectory(Closing):
             home.write_checkpoints()
 
     def close(self) -> None:
-        """Close all logs, write the checkpoints and the mark of a clean shutdown, let go.
+        """Close all logs, write the checkpoints and the mark of a clean shutdown, release the lock.
 
         A second call does nothing. There is a mark only if every log was closed in good order.
 

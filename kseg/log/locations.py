@@ -1,4 +1,4 @@
-"""What a lookup answers: the batch that holds an offset, the record that a time leads to."""
+"""The answers of lookups: the batch that holds an offset, the record that a time leads to."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Log: one partition, open for reading or for appending; what callers hold.
 
-Nothing is decided here. A log open for reading is a `LogView`, the files as they were at that
-moment; one open for appending is a `LogState`, and each question is asked of what that has
-published last. What is done to it stands in the modules named by each method.
+This module decides nothing. A log open for reading is a `LogView`, the files as they were at that
+moment. One open for appending is a `LogState`; readers get its last published version. Each method
+names the module that does the work.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class Log(LogReading):
     process stay outside until `refresh`; a torn tail at the snapshot's end is that process's
     unfinished write, not damage.
 
-    Open for appending it is the partition's only writer, and what is asked of it is answered as of
-    now. Several threads may use it: changes wait for each other, readers wait for nobody. After a
-    failed flush, or an error that could not be undone, every change is refused with
-    `PoisonedFileError`; open the log again then, which looks at what the disk holds.
+    Open for appending it is the partition's only writer, and its answers are as of now. Several
+    threads may use it: changes wait for each other, readers never wait. After a failed flush, or an
+    error that could not be undone, it refuses every change with `PoisonedFileError`; then open the
+    log again, which checks what the disk holds.
 
     Example:
         >>> with Log.open("orders-0") as log:  # doctest: +SKIP
@@ -116,21 +116,21 @@ class Log(LogReading):
 
         Args:
             path: the directory, for reading under any name.
-            mode: "read" looks, and opens no file until something is asked of it; "append" takes the
+            mode: "read" lists the directory, and opens files as they are needed; "append" takes the
                 lock of the data directory and loads the log.
             create: make a missing directory, for appending.
             config: the settings, for appending; Kafka's defaults if None.
             recover: recover a log that was not closed in good order, which is refused otherwise.
-            now_ms: the clock, for appending; the machine's if None. One that answers what is no
-                64-bit time makes whatever asks it raise ValueError.
+            now_ms: the clock, for appending; the machine's if None. If it returns no 64-bit time,
+                the call that uses it raises ValueError.
             mapping: "auto" maps files unless another process holds the data directory, or the log
                 is open for appending; "always", "never".
             topic_id: recorded in `partition.metadata` for appending, or compared with it.
-            known: how the log was left, where that is not to be taken from the data directory.
-            high_watermark: for appending: up to where replicas have the log, so that nothing above
-                goes; "end" says that there are none. None for what a broker's data directory (one
-                with `meta.properties`) has in its checkpoint, without a line the log's start; in
-                any other directory it is the log's end.
+            known: how the log was left, instead of what the data directory says.
+            high_watermark: for appending: the offset up to which replicas have the log, so that
+                nothing above goes; "end" if there are no replicas. None for the checkpoint of a
+                broker's data directory (one with `meta.properties`), or the log's start if it has
+                no line; in any other directory None is the log's end.
 
         Raises:
             NotALogError: no segment is in it; for appending, not the name of a partition.
@@ -178,7 +178,7 @@ class Log(LogReading):
 
     @property
     def state(self) -> LogState:
-        """What a log open for appending consists of; for the modules that change it.
+        """The state of a log open for appending, for the modules that change it.
 
         Raises:
             KsegError: the log is open for reading.
@@ -194,12 +194,12 @@ class Log(LogReading):
 
     @property
     def mode(self) -> Mode:
-        """What it was opened for."""
+        """How it was opened: "read" or "append"."""
         return "read" if self._state is None else "append"
 
     @property
     def log_end_offset(self) -> int:
-        """The offset after the last whole batch: the next one to be given."""
+        """The offset after the last whole batch: the next record gets it."""
         return (
             self.view.log_end_offset
             if self._state is None
@@ -208,9 +208,9 @@ class Log(LogReading):
 
     @property
     def high_watermark(self) -> int:
-        """What lies below may be shown: all, unless `update_high_watermark` has said otherwise.
+        """Readers may see records below it: all, unless `update_high_watermark` has set another.
 
-        What may go is another question in a broker's data directory: `replicated_offset`.
+        In a broker's data directory `replicated_offset` bounds what may go.
         """
         if self._state is None:
             return self.view.log_end_offset
@@ -218,10 +218,10 @@ class Log(LogReading):
 
     @property
     def replicated_offset(self) -> int:
-        """Nothing at or above it goes by retention, nor by `delete_records_before`.
+        """Retention and `delete_records_before` remove nothing at or above it.
 
-        The high watermark; in a broker's data directory that of the checkpoint, until
-        `update_high_watermark` says another. KsegError for a log open for reading.
+        It is the high watermark; in a broker's data directory that of the checkpoint, until
+        `update_high_watermark` sets another. KsegError for a log open for reading.
         """
         return self.state.replicated_offset
 
@@ -232,7 +232,7 @@ class Log(LogReading):
 
     @property
     def recovery_point(self) -> int:
-        """What lies below is flushed; KsegError for a log open for reading."""
+        """Records below it are flushed; KsegError for a log open for reading."""
         return self.published.recovery_point
 
     @property
@@ -279,11 +279,11 @@ class Log(LogReading):
         transaction_version: int = 0,
         durable: bool = False,
     ) -> AppendResult:
-        """Validate, give offsets, write; as a partition's leader does.
+        """Validate batches, assign offsets and write them, as a partition's leader does.
 
-        Of several batches each is an append of its own, as magic 2 allows one batch an append: if
-        one is refused, those before it are in the log. No other thread's come between them. The
-        result is that of all: sums, and the ends of the range.
+        Each of several batches is an append of its own, since magic 2 allows one batch an append:
+        if one is refused, those before it are in the log. No other thread's batches come between
+        them. The result covers all: sums, and the ends of the range.
 
         Args:
             batch: one, as `BatchBuilder` makes it or as bytes; or several, as of `encode_batches`.
@@ -320,7 +320,7 @@ class Log(LogReading):
         return result
 
     def flush(self, offset: int | None = None) -> int:
-        """Make everything lasting that is appended, or that lies below `offset`.
+        """Make all records lasting, or those below `offset`.
 
         Returns:
             The recovery point.
@@ -334,13 +334,13 @@ class Log(LogReading):
         return flushing.flush(self.state, offset)
 
     def roll(self, expected_next_offset: int | None = None) -> int:
-        """Begin another segment; answers its base offset. See `kseg.log.writer.flush.roll`."""
+        """Begin another segment; returns its base offset. See `kseg.log.writer.flush.roll`."""
         from kseg.log.writer import flush as flushing
 
         return flushing.roll(self.state, expected_next_offset)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Say what may be shown, and may go; from then on it does not follow the log's end.
+        """Set the high watermark; from then on it does not follow the log's end.
 
         Args:
             offset: brought into the log's range.
@@ -353,16 +353,17 @@ class Log(LogReading):
         return self.state.update_high_watermark(offset)
 
     def update_config(self, config: LogConfig) -> None:
-        """Go by other settings from now on; see `LogState.update_config`."""
+        """Use other settings from now on; see `LogState.update_config`."""
         self.state.update_config(config)
 
     # ---- keeping house: kseg.log.writer.retention ------------------------------------------------
 
     def delete_old_segments(self, *, now_ms: int | None = None) -> RetentionReport:
-        """Let go what retention does not keep; see `kseg.log.writer.retention.delete_old_segments`.
+        """Delete what retention does not keep; see `kseg.log.writer.retention.delete_old_segments`.
 
-        In a broker's data directory, and of Kafka's internal topics, what is known of the topic
-        goes before `config`, and nothing that was not named is assumed: `kseg.log.topic_policy`.
+        In a broker's data directory, and for Kafka's internal topics, the known policy of the topic
+        goes before `config`, and settings that you did not give have no default:
+        `kseg.log.topic_policy`.
         """
         from kseg.log.writer import retention
 
@@ -401,8 +402,8 @@ class Log(LogReading):
     def expire_producers(self, *, now_ms: int | None = None) -> tuple[int, ...]:
         """Forget producers that have written nothing for `producer_id_expiration_ms`.
 
-        `LogDirectory.retain` does it for all its logs, and nobody else while the log is open; Kafka
-        does every ten minutes.
+        `LogDirectory.retain` does it for all its logs. Nothing else does while the log is open;
+        Kafka does it every ten minutes.
 
         Returns:
             Their ids.
@@ -421,19 +422,19 @@ class Log(LogReading):
     # ---- cutting: kseg.log.writer.truncate -------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Let the log end at `offset`, if it ends behind; see `kseg.log.writer.truncate`."""
+        """Cut the log back to `offset`, if it ends behind; see `kseg.log.writer.truncate`."""
         from kseg.log.writer import truncate
 
         return truncate.truncate_to(self.state, offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Let an empty log begin at `offset`; see `kseg.log.writer.truncate`."""
+        """Drop all records, and begin anew at `offset`; see `kseg.log.writer.truncate`."""
         from kseg.log.writer import truncate
 
         truncate.truncate_fully_and_start_at(self.state, offset, log_start_offset)
 
     def delete_records_before(self, offset: int) -> bool:
-        """Let the log start at `offset`, if it starts before; see `kseg.log.writer.truncate`."""
+        """Move the log's start to `offset`, if it starts before; see `kseg.log.writer.truncate`."""
         from kseg.log.writer import truncate
 
         return truncate.increment_log_start(self.state, offset)

@@ -1,6 +1,6 @@
-"""Retention of one log, for those who hold it: a plan first, then done.
+"""Retention of one open log: planned, then applied.
 
-The rules stand in `kseg.log.writer.retention`.
+`kseg.log.writer.retention` has the rules.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def plan_retention(
     now_ms: int | None = None,
     high_watermark: HighWatermark | None = None,
 ) -> RetentionPlan:
-    """Say what retention would do to a log, open for reading or for appending; nothing is changed.
+    """Plan what retention would do to a log, open for reading or for appending; changes nothing.
 
     Args:
         log: the log.
-        config: the settings, to be gone by as `retention_rules` says for one log, or what that
-            has said; the log's own if None, or none for a log that is open for reading.
+        config: the settings, or the answer of `retention_rules` for one log; the log's own if None,
+            or none for a log that is open for reading.
         now_ms: the time that counts; the log's clock, or the machine's, if None.
-        high_watermark: as for `Log.open`; a log that is open for appending was told then.
+        high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
 
     Raises:
         ValueError: a high watermark for a log that is open for appending.
-        CorruptIndexError, FormatError: a segment's times cannot be told.
+        CorruptIndexError, FormatError: a segment's times cannot be read.
         UnsupportedFormatError: the log is one of Kafka 0.7.
         OSError: a file cannot be read.
     """
@@ -50,7 +50,7 @@ def plan_retention(
 
 
 def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
-    """Do what a plan says to a log that is open for appending.
+    """Apply a plan to a log that is open for appending.
 
     Files are renamed to `.deleted` and removed after `file_delete_delay_ms`: with a later call of
     this kind, or when the log is closed.
@@ -58,8 +58,8 @@ def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
     Raises:
         StalePlanError: the log is not as the plan saw it; nothing was done.
         KsegError: the log is open for reading only, or has failed.
-        OSError: the disk refuses. What is left goes with another plan. One that is full and gets
-            too little back from segments that go whole is left as it was.
+        OSError: the disk refuses. Another plan deletes the rest. A full disk that would get too
+            little back from whole segments stays as it was.
     """
     return retention.apply_state(log.state, plan)
 

@@ -53,7 +53,7 @@ class Scan:
     Attributes:
         sources: what is read, in order.
         fields: the columns given.
-        errors: with `on_corrupt="skip"`, the faults that the latest iteration passed over.
+        errors: with `on_corrupt="skip"`, the faults that the latest iteration skipped.
         skipped: with `on_error="skip"`, what could not be read when the scan was made.
     """
 
@@ -97,9 +97,9 @@ class Scan:
                 yield from log.read(fields=fields, **where)
 
     def batches(self) -> Iterator[BatchTable]:
-        """Headers alone, at most 65,536 a table; checksums are noted, not insisted on.
+        """Headers alone, at most 65,536 a table; wrong checksums are noted, not refused.
 
-        They are those that lie in the files, in segments that overlap all of them.
+        These are all batches in the files, also in segments that overlap.
         """
         for source in self.sources:
             if source.is_file:
@@ -150,9 +150,9 @@ def scan(
     """Read records of one or many files, partitions or data directories.
 
     Args:
-        paths: one or several; what each is, is told from its name and contents.
-        offset: `(start, end)`, half open, None for no bound. Of a partition each offset comes
-            once, and none before the log's start; a file is read as it is.
+        paths: one or several; name and contents decide what each is.
+        offset: `(start, end)`, half open, None for no bound. A partition gives each offset once,
+            and none before the log's start; a file is read as it is.
         time: the same for timestamps in ms; records need not be in order of time.
         fields: columns to give; offset, timestamp, key, value and headers if None, with topic and
             partition in front where more than one partition is read.
@@ -161,8 +161,8 @@ def scan(
         isolation: "read_uncommitted" or "read_committed" (whole partitions only).
         verify_crc: refuse damaged batches.
         on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`.
-        on_error: "raise" what the file system says of a path or a partition that cannot be read,
-            before the first record; or "skip" it and read the rest, see `Scan.skipped`.
+        on_error: "raise" the error of a path or a partition that cannot be read, before the first
+            record; or "skip" it and read the rest, see `Scan.skipped`.
         control: give transaction markers and other control records too.
         max_rows, max_bytes: bounds of a piece.
         mapping: "auto", "always" or "never", see `Segment.open`.

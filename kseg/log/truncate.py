@@ -1,7 +1,7 @@
-"""Cutting the end of one log back to an offset, for those who do not hold it: a plan, then done.
+"""Cutting the end of one closed log back to an offset: planned, then applied.
 
-Who holds a log that is open for appending asks `Log.truncate_to`. What is done, and in which order,
-stands in `kseg.log.writer.truncate`.
+For a log that is open for appending use `Log.truncate_to`. `kseg.log.writer.truncate` has the steps
+and their order.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TruncationReport:
-    """What was done.
+    """The result of a truncation.
 
     Attributes:
-        plan: that was carried out.
-        kept: what was kept in the backup.
+        plan: the plan that was applied.
+        kept: files in the backup.
         freed_bytes: what the disk got back, at once or when files are removed that were renamed.
     """
 
@@ -68,12 +68,12 @@ class TruncationReport:
 
 
 def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:
-    """Say what cutting a log back to an offset would do; nothing is changed, and no lock is taken.
+    """Plan a cut of a log back to an offset; changes nothing, and takes no lock.
 
     Args:
         path: a partition directory.
-        offset: where the log is to end: each batch that has it, or a larger one, goes whole. Below
-            the first segment, all of it goes and the log begins there.
+        offset: the new end of the log: each batch that has it, or a larger one, goes whole. Below
+            the first segment all of the log goes, and begins there anew.
 
     Raises:
         ValueError: the offset is negative.
@@ -102,27 +102,27 @@ def apply_truncation(
     backup_directory: io.StrPath | None = None,
     keep_cut: bool = True,
 ) -> TruncationReport:
-    """Do what a plan says, under the lock of the data directory.
+    """Apply a plan, under the lock of the data directory.
 
-    The log is as a good end leaves it then. Killed on the way, the log has to be recovered, and
-    ends at the offset or where it ended before, or at a batch in between.
+    The log is then as a clean shutdown leaves it. If the process is killed on the way, the log has
+    to be recovered; it ends at the offset, at its old end, or at a batch in between.
 
     Args:
         plan: from `plan_truncation`.
         config: the settings of the log; Kafka's defaults if None.
         now_ms: the clock; the machine's if None.
-        backup_directory: where what is cut or removed is kept; a sibling of the data directory,
-            named after the time, if None.
-        keep_cut: keep it at all.
+        backup_directory: where the backup goes; None for a sibling of the data directory, named
+            after the time.
+        keep_cut: whether to make a backup.
 
     Raises:
         StalePlanError: files have changed since the plan was made; nothing was done.
         UncleanShutdownError: the log was not closed in good order; nothing was done.
         LogLockedError: another process holds the data directory, or another log of this one has the
             partition open; nothing was done.
-        SegmentInUseError: what is to be cut is read through a map; the log ends where it did.
-        OSError: the disk refuses, or is too full to keep what is cut; nothing was done if that is
-            so at once.
+        SegmentInUseError: a reader maps bytes that the cut removes; the log ends where it did.
+        OSError: the disk refuses, or is too full for the backup; nothing was done if the first
+            check finds that.
     """
     refuse_cluster_metadata(plan.path)
     home = plan.path.resolve().parent

@@ -1,4 +1,4 @@
-"""What a recovery comes to, as values to be printed, compared and carried out.
+"""The plan of a recovery, as values to print, compare and apply.
 
 Source: Kafka `LogLoader`.
 """
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryInputs:
-    """What a log is loaded by.
+    """The inputs of a recovery.
 
     Attributes:
         config: of the log.
         clean: whether it was closed in good order.
-        recovery_point: what lies in front of it was flushed; 0 for not known.
-        log_start_offset: what the checkpoint says; 0 for nothing.
+        recovery_point: records in front of it were flushed; 0 if not known.
+        log_start_offset: of the checkpoint; 0 for none.
         now_ms: the clock.
-        as_broker: do what Kafka 4.2.0 does, its silence included.
-        thorough: look through the headers of segments without a transaction index for aborted
-            transactions. That takes time, so opening a log for appending does not.
+        as_broker: do just what Kafka 4.2.0 does, and report no more.
+        thorough: search the headers of segments without a transaction index for aborted
+            transactions. That takes time, so an opening for appending does not.
     """
 
     config: LogConfig
@@ -62,14 +62,14 @@ class CutPlace:
 
 @dataclass(frozen=True, slots=True)
 class SegmentOutcome:
-    """What becomes of one segment.
+    """The outcome for one segment.
 
     Attributes:
         base_offset: from the file's name.
         size: bytes of log before.
         keep_bytes: bytes of log afterwards; 0 too for a segment that goes.
         index_entries, time_index_entries: entries of its indexes afterwards.
-        walked: whether the log is walked, and what follows from it put right.
+        walked: whether the log is swept, and its derived files are corrected.
         goes: whether the whole segment goes.
         why: it is walked, cut or goes.
     """
@@ -86,16 +86,16 @@ class SegmentOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What would be done to a partition directory, and what the log would be afterwards.
+    """The changes to a partition directory, and the log afterwards.
 
     Attributes:
         path: the partition.
-        inputs: by what that was found out.
+        inputs: of the plan.
         log_start_offset: the first offset to be read.
         log_end_offset: the next one to be given.
-        recovery_point: what lies in front of it is on the disk.
+        recovery_point: records in front of it are on the disk.
         segments: those that are there, and those that go, by base offset.
-        temporary_files: names of what interrupted work has left.
+        temporary_files: names of files that interrupted work left.
         actions: what changes, by file.
         truncated_bytes: bytes of log that go, those of whole segments included.
         truncated_at: where the log is cut; None if it is not.
