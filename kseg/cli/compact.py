@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kseg import CompactionPlan, CompactionReport, RetentionPlan
+from kseg import CompactionPlan, CompactionReport, PartitionSettings, RetentionPlan
 from kseg.cli import changing, output
 from kseg.cli.changing import Action, Change
 from kseg.cli.escapes import printable
@@ -19,9 +19,8 @@ from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import (
     Selection,
     Setting,
-    check_settings,
+    broker_options,
     clock_of,
-    config_of,
     config_options,
     json_option,
     selection_options,
@@ -29,6 +28,7 @@ from kseg.cli.options import (
 from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.retain import actions_of, files_of
+from kseg.cli.settings import known_settings
 from kseg.errors import (
     CorruptIndexError,
     FormatError,
@@ -43,13 +43,7 @@ from kseg.log.log import Log
 from kseg.log.recovery import Backup
 from kseg.log.retain import apply_retention, plan_retention
 from kseg.log.sub_directories import EntryKind, entry_of
-from kseg.log.topic_policy import (
-    KnownTopics,
-    RetentionRules,
-    compaction_rules,
-    known_topics,
-    retention_rules,
-)
+from kseg.log.topic_policy import RetentionRules
 
 if TYPE_CHECKING:
     from kseg.log.reader import HighWatermark
@@ -70,6 +64,7 @@ _DAMAGE = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrder
 )
 @changing.apply_option
 @config_options
+@broker_options
 @click.option("--all", "from_start", is_flag=True, help="From the log's start, clean or not.")
 @click.option("--force", is_flag=True, help="Also what is not dirty enough, or too young.")
 @click.option(
@@ -98,6 +93,8 @@ def compact(
     partitions: tuple[tuple[int, int], ...],
     settings: tuple[Setting, ...],
     now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
     high_watermark: Literal["end"] | None,
     apply: bool,
     output_dir: str | None,
@@ -109,16 +106,17 @@ def compact(
 
     DIR is a partition directory, or a data directory with all its partitions. Compacted are topics
     whose cleanup.policy has compact: Kafka's internal ones, those in cleaner-offset-checkpoint, and
-    those of which --config says so. A run does what Kafka's cleaner would: from where the
-    checkpoint says, where enough is dirty, and nothing of the active segment, above the high
-    watermark or of transactions that are not decided. With compact,delete old segments go, too.
+    those of which --config, the metadata log or --broker-config says so, as for kseg retain. A run
+    does what Kafka's cleaner would: from where the checkpoint says, where enough is dirty, and
+    nothing of the active segment, above the high watermark or of transactions that are not decided.
+    With compact,delete old segments go, too.
 
     Changes nothing without --apply. What goes is not kept, unless you give --backup-dir: a disk
     that is full would stay so.
     """
     change = Change(apply, output_dir, backup_dir, backup_dir is not None)
     found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
-    check_settings(settings, (each.topic for each in found))
+    known = known_settings(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
     chosen = [each for each in found if _has_segments(each.path)] if len(found) > 1 else found
     run = _Run(
         change=change,
@@ -127,9 +125,8 @@ def compact(
         how=how,
         of_one_log=known_path(directory).kind is PathKind.PARTITION,
     )
-    homes = {home: known_topics(home) for home in {each.path.resolve().parent for each in chosen}}
     for each in chosen:
-        run.look(each, homes[each.path.resolve().parent], settings)
+        run.look(each, known.of(each.path))
     if not change.is_plan:
         run.change_all()
     return run.report(directory, as_json=as_json)
@@ -187,13 +184,12 @@ class _Run:
         self.kept: dict[Path, Backup | None] = {}
         self.freed_bytes = 0
 
-    def look(self, partition: Partition, known: KnownTopics, settings: tuple[Setting, ...]) -> None:
+    def look(self, partition: Partition, settings: PartitionSettings) -> None:
         """Plan, and change nothing."""
-        config = config_of(settings, partition.topic)
-        rules = compaction_rules(known, partition.topic, config)
+        rules = settings.compaction_rules()
         old = None
         if rules.skipped is None and rules.config.deletes:
-            old = retention_rules(known, partition.topic, config, of_one_log=self.of_one_log)
+            old = settings.retention_rules(of_one_log=self.of_one_log)
         one = _One(partition, rules, old, partition.path)
         self.ones.append(one)
         with Log.open(partition.path) as log:

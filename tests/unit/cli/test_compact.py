@@ -216,3 +216,17 @@ def test_a_year_later_a_broker_s_directory_keeps_the_last_value_of_every_key(
         assert live == {key: found[key] for key in live}
         gone = found.keys() - live.keys() - {None}
         assert all(found[key] is None for key in gone)
+
+
+def test_compaction_goes_by_the_settings_in_the_metadata_log(
+    kseg: Kseg, fixtures_dir: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(fixtures_dir / "new" / "4.2.0-compact", data)
+    (data / "cleaner-offset-checkpoint").unlink()
+    metadata = fixtures_dir / "new" / "4.2.0-internal"
+    words = ("compact", data, "--topic", "compact-gzip", "--json")
+    (row,) = kseg(*words).document["partitions"]
+    assert row["skipped"] == "policy-unknown"
+    (row,) = kseg(*words, "--metadata-dir", metadata).document["partitions"]
+    assert row["skipped"] != "policy-unknown"
