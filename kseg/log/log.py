@@ -1,12 +1,13 @@
 """Log: one partition, open for reading or for appending; what callers hold.
 
 This module decides nothing. A log open for reading is a `LogView`, the files as they were at that
-moment. One open for appending is a `LogState`; readers get its last published version. Each method
+moment. One open for appending is a `LogState`; readers get its version. Each method
 names the module that does the work.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -17,7 +18,7 @@ from kseg.format.encoded import EncodedBatch
 from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
 from kseg.log.reader.read import LogReading
-from kseg.log.reader.version import HighWatermark, Published, SegmentInfo
+from kseg.log.reader.version import HighWatermark, SegmentInfo, Version
 from kseg.log.reader.view import ISOLATIONS, LogView
 from kseg.log.validate.rules import AppendOrigin
 
@@ -43,7 +44,7 @@ _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
 
 
 def _view_of(state: LogState, mapping: Mapping) -> LogView:
-    return LogView.of(state.path, state.published, mapping, lambda: state.published)
+    return LogView.of(state.path, state.version, mapping, lambda: state.version)
 
 
 class Log(LogReading):
@@ -172,7 +173,7 @@ class Log(LogReading):
     def view(self) -> LogView:
         """The log at this moment, which does not change any more."""
         view, state = self._view, self._state
-        if state is not None and view.published is not state.published:
+        if state is not None and view.version is not state.version:
             self._view = view = _view_of(state, self._mapping)
         return view
 
@@ -188,9 +189,15 @@ class Log(LogReading):
         return self._state
 
     @property
-    def published(self) -> Published:
+    def version(self) -> Version:
         """What readers of a log open for appending see; KsegError otherwise."""
-        return self.state.published
+        return self.state.version
+
+    @property
+    def published(self) -> Version:
+        """The former name of `version`."""
+        warnings.warn("published is version", DeprecationWarning, stacklevel=2)
+        return self.version
 
     @property
     def mode(self) -> Mode:
@@ -201,9 +208,7 @@ class Log(LogReading):
     def log_end_offset(self) -> int:
         """The offset after the last whole batch: the next record gets it."""
         return (
-            self.view.log_end_offset
-            if self._state is None
-            else self._state.published.log_end.offset
+            self.view.log_end_offset if self._state is None else self._state.version.log_end.offset
         )
 
     @property
@@ -214,7 +219,7 @@ class Log(LogReading):
         """
         if self._state is None:
             return self.view.log_end_offset
-        return self._state.published.high_watermark.offset
+        return self._state.version.high_watermark.offset
 
     @property
     def replicated_offset(self) -> int:
@@ -233,7 +238,7 @@ class Log(LogReading):
     @property
     def recovery_point(self) -> int:
         """Records below it are flushed; KsegError for a log open for reading."""
-        return self.published.recovery_point
+        return self.version.recovery_point
 
     @property
     def leader_epochs(self) -> tuple[EpochEntry, ...]:
@@ -258,7 +263,7 @@ class Log(LogReading):
         return follow.WatchedLog(self.path, committed=isolation == "read_committed")
 
     def source(self, isolation: str) -> ReadableLog:
-        """The log as fetches need it: what is published, or the files as they were."""
+        """The log as fetches need it: its version, or the files as they were."""
         from kseg.log.reader import tail
 
         if self._state is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kseg.log.config import LogConfig
-    from kseg.log.reader.version import Published
+    from kseg.log.reader.version import Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:
         raise NotALogError("not a partition directory", path=path)
     refuse_cluster_metadata(directory)
     seen = look_at(directory)
-    return replace(truncate.plan_of(directory, _published(directory), offset), seen=seen)
+    return replace(truncate.plan_of(directory, _version(directory), offset), seen=seen)
 
 
 def apply_truncation(
@@ -146,16 +146,16 @@ def _apply(
     clock: Callable[[], int],
     backup: Backup | None,
 ) -> TruncationReport:
-    published = _published(plan.path)
-    unfollowed = truncate.is_unfollowed(published)
+    version = _version(plan.path)
+    unfollowed = truncate.is_unfollowed(version)
     freed = 0
     if unfollowed:
         # The last batch first, by itself: what is kept under a second name must not be cut.
-        last = truncate.plan_of(plan.path, published, truncate.last_offset(published))
+        last = truncate.plan_of(plan.path, version, truncate.last_offset(version))
         _keep(last, backup)
         freed = truncate.cut_unfollowed(last)
     with Log.open(plan.path, mode="append", recover=unfollowed, config=config, now_ms=clock) as log:
-        _keep(truncate.plan_of(log.path, log.published, plan.log_end_offset), backup)
+        _keep(truncate.plan_of(log.path, log.version, plan.log_end_offset), backup)
         log.truncate_to(plan.log_end_offset)
         start, end = log.log_start_offset, log.log_end_offset
         freed += log.state.deletions.freed_bytes
@@ -163,10 +163,10 @@ def _apply(
     return TruncationReport(done, () if backup is None else tuple(backup.kept), freed)
 
 
-def _published(directory: Path) -> Published:
+def _version(directory: Path) -> Version:
     """The log as its files are now."""
     with Log.open(directory) as log:
-        return seen_log(log.view).published
+        return seen_log(log.view).version
 
 
 def _keep(plan: TruncationPlan, backup: Backup | None) -> None:

@@ -250,7 +250,7 @@ def test_ul_102_the_first_unstable_offset_is_known_with_its_place(logs: Logs) ->
     }
     for mark, unstable in ((30, 8), (75, 36)):
         log.update_high_watermark(mark)
-        place = log.state.published.last_stable
+        place = log.state.version.last_stable
         assert place == (unstable, 0, positions[unstable])
 
 

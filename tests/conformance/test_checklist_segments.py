@@ -11,7 +11,7 @@ import pytest
 
 from kseg.files.names import SegmentFiles
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.reader.version import Published, SegmentInfo
+from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.segment.reader import Segment
 from tests.builders import GZIP, NONE, messages, record, records_of, write_segment
 
@@ -21,12 +21,12 @@ VALUES = (b"abcd", b"efgh", b"ijkl")
 MESSAGE = 38
 
 
-def published(*bases: int, size: int = 10) -> Published:
+def version(*bases: int, size: int = 10) -> Version:
     """A log with segments at these bases, each of `size` bytes."""
     infos = [SegmentInfo(files(base), size, is_last=False) for base in bases]
     end = OffsetMetadata(bases[-1] + 1, bases[-1], size)
     start = bases[0]
-    return Published(tuple(infos[:-1]), files(bases[-1]), start, end, end, end, start)
+    return Version(tuple(infos[:-1]), files(bases[-1]), start, end, end, end, start)
 
 
 def files(base_offset: int) -> SegmentFiles:
@@ -34,7 +34,7 @@ def files(base_offset: int) -> SegmentFiles:
     return SegmentFiles(base_offset, log, None, None, None)
 
 
-def bases_from(log: Published, offset: int) -> list[int]:
+def bases_from(log: Version, offset: int) -> list[int]:
     return [info.base_offset for info in log.segments_from(offset)]
 
 
@@ -42,7 +42,7 @@ def bases_from(log: Published, offset: int) -> list[int]:
 
 
 def test_sgs_01_a_log_is_its_segments_by_base_with_the_active_one_last() -> None:
-    log = published(0, 100)
+    log = version(0, 100)
     assert [(info.base_offset, info.is_last) for info in log.segments] == [(0, False), (100, True)]
     assert log.active_info.base_offset == 100
 
@@ -53,11 +53,11 @@ def test_sgs_01_a_log_is_its_segments_by_base_with_the_active_one_last() -> None
 def test_sgs_02_segments_from_an_offset_begin_with_the_one_that_can_hold_it(
     offset: int, found: list[int]
 ) -> None:
-    assert bases_from(published(1, 2, 3, 4), offset) == found
+    assert bases_from(version(1, 2, 3, 4), offset) == found
 
 
 def test_sgs_03_the_active_segment_is_the_last_and_not_among_the_sealed() -> None:
-    log = published(1, 2, 3, 4)
+    log = version(1, 2, 3, 4)
     assert (log.segments[0].base_offset, log.active.base_offset) == (1, 4)
     assert [info.base_offset for info in log.sealed] == [1, 2, 3]
 
@@ -66,7 +66,7 @@ def test_sgs_03_the_active_segment_is_the_last_and_not_among_the_sealed() -> Non
 def test_sgs_04_the_segment_of_an_offset_is_the_last_whose_base_is_not_above_it(
     offset: int, floor: int
 ) -> None:
-    assert bases_from(published(1, 3, 5, 7), offset)[0] == floor
+    assert bases_from(version(1, 3, 5, 7), offset)[0] == floor
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_sgs_04_the_segment_of_an_offset_is_the_last_whose_base_is_not_above_it(
 def test_sgs_05_those_above_an_offset_are_all_but_the_one_that_can_hold_it(
     offset: int, higher: list[int]
 ) -> None:
-    found = bases_from(published(1, 3, 5, 7, 9), offset)
+    found = bases_from(version(1, 3, 5, 7, 9), offset)
     assert [base for base in found if base > offset] == higher
 
 
 def test_sgs_06_sizes_are_summed_beyond_31_bits() -> None:
-    assert published(0, 1, 2, size=INT_MAX).size == 3 * INT_MAX
+    assert version(0, 1, 2, size=INT_MAX).size == 3 * INT_MAX
 
 
 # FileRecords

@@ -97,7 +97,7 @@ def _refused_as_by_kafka(
 
 def told(state: LogState) -> Answer:
     """What the log is like."""
-    seen = state.published
+    seen = state.version
     return {
         "log_start_offset": seen.log_start_offset,
         "log_end_offset": seen.log_end.offset,

@@ -133,7 +133,7 @@ def read_own(writer: Writer, reads: int, seed: int, tally: Tally) -> None:
     """Fetch from a log of the same process; whatever comes must have been there meanwhile."""
     log, chance = writer.log, random.Random(seed)
     for number in range(reads):
-        before = log.published
+        before = log.version
         # An offset just in front of the end is the one that is most likely to be cut away.
         start = chance.randint(before.log_start_offset, before.log_end.offset)
         start = max(start, before.log_end.offset - 50) if chance.random() < 0.5 else start
@@ -143,7 +143,7 @@ def read_own(writer: Writer, reads: int, seed: int, tally: Tally) -> None:
         except OffsetOutOfRangeError:
             tally.refused["out of range"] += 1
             continue
-        after = log.published.truncations.number
+        after = log.version.truncations.number
         deep = number % 20 == 0
         table = check_bytes(got.data, tally, deep=deep, columns=got.columns() if deep else ())
         if len(table) and int(table.last_offset[0]) < start:
@@ -165,7 +165,7 @@ def map_own(writer: Writer, stop: threading.Event, seed: int, tally: Tally) -> N
     """Read segments through maps, in the writer's own process; a cut under one must wait."""
     chance = random.Random(seed)
     while not stop.is_set():
-        info = chance.choice(writer.log.published.segments)
+        info = chance.choice(writer.log.version.segments)
         try:
             with writer.log.open_segment(info) as unmapped:
                 assert not unmapped.mapped
@@ -185,7 +185,7 @@ def read_foreign(path: Path, reads: int, seed: int) -> Tally:
     while tally.reads < reads:
         try:
             with Log.open(path) as log:
-                seen = log.source("log_end").published
+                seen = log.source("log_end").version
                 for number in range(20):
                     tally.reads += 1
                     start = chance.randint(seen.log_start_offset, seen.log_end.offset)

@@ -75,7 +75,7 @@ class CleanerInputs:
                 log_start_offset=state.log_start_offset,
                 log_end_offset=state.log_end_offset,
                 high_watermark=state.replicated_offset,
-                last_stable_offset=state.published.last_stable_offset,
+                last_stable_offset=state.version.last_stable_offset,
                 producers=dict(state.producers.entries),
                 mapping=state.mapping,
             )

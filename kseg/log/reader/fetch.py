@@ -41,7 +41,7 @@ from kseg.log.reader.find import (
     read_window,
     undisturbed,
 )
-from kseg.log.reader.version import Published, SegmentInfo
+from kseg.log.reader.version import SegmentInfo, Version
 
 if TYPE_CHECKING:
     from kseg.log.reader.view import LogView
@@ -192,7 +192,7 @@ class _Wanted:
     with_data: bool
 
 
-def limit_of(seen: Published, isolation: str) -> OffsetMetadata:
+def limit_of(seen: Version, isolation: str) -> OffsetMetadata:
     """Up to where may be read, and where that lies, if it is known."""
     if isolation == "log_end":
         return seen.log_end
@@ -238,13 +238,13 @@ def fetch(
     return undisturbed(source, partial(_fetch, source, wanted), _still_holds)
 
 
-def _still_holds(now: Published, fetched: Fetched) -> bool:
+def _still_holds(now: Version, fetched: Fetched) -> bool:
     """Whether no index of transactions was taken away before it was asked."""
     first = now.sealed[0] if now.sealed else now.active
     return fetched.aborted is None or fetched.segment < 0 or first.base_offset <= fetched.segment
 
 
-def _fetch(source: ReadableLog, wanted: _Wanted, seen: Published) -> Fetched:
+def _fetch(source: ReadableLog, wanted: _Wanted, seen: Version) -> Fetched:
     start = wanted.start_offset
     if not seen.log_start_offset <= start <= seen.log_end.offset:
         raise OffsetOutOfRangeError(
@@ -265,7 +265,7 @@ def _fetch(source: ReadableLog, wanted: _Wanted, seen: Published) -> Fetched:
     return Fetched(start, place.segment_base_offset, place.position, aborted=aborted)
 
 
-def _segments_from(seen: Published, offset: int) -> Iterator[SegmentInfo]:
+def _segments_from(seen: Version, offset: int) -> Iterator[SegmentInfo]:
     """The segment that can hold `offset`, and those after it, one by one."""
     if offset < seen.active.base_offset:
         at = bisect_right(seen.sealed, offset, key=_base_offset) - 1
@@ -281,7 +281,7 @@ def _base_offset(info: SegmentInfo) -> int:
 def _fetch_from(
     source: ReadableLog,
     info: SegmentInfo,
-    seen: Published,
+    seen: Version,
     limit: OffsetMetadata,
     wanted: _Wanted,
 ) -> Fetched | None:
@@ -319,7 +319,7 @@ def _fetch_from(
     )
 
 
-def _end_within(fd: int, info: SegmentInfo, seen: Published, limit: OffsetMetadata) -> int:
+def _end_within(fd: int, info: SegmentInfo, seen: Version, limit: OffsetMetadata) -> int:
     """The position in a segment up to which may be read: the start of the batch at the limit."""
     if limit.position >= 0 and limit.segment_base_offset >= info.base_offset:
         return limit.position if limit.segment_base_offset == info.base_offset else info.size
@@ -330,7 +330,7 @@ def _end_within(fd: int, info: SegmentInfo, seen: Published, limit: OffsetMetada
     return info.size if found is None else found.position
 
 
-def _base_after(seen: Published, info: SegmentInfo) -> int | None:
+def _base_after(seen: Version, info: SegmentInfo) -> int | None:
     """The base offset of the next segment; None for the active one."""
     at = bisect_right(seen.sealed, info.base_offset, key=_base_offset)
     if at < len(seen.sealed):
@@ -349,7 +349,7 @@ def _bytes_of(fd: int, info: SegmentInfo, found: FoundBatch, size: int) -> memor
     return memoryview(window.data)[start : start + size]
 
 
-def _place_of(seen: Published, place: OffsetMetadata) -> OffsetMetadata:
+def _place_of(seen: Version, place: OffsetMetadata) -> OffsetMetadata:
     """An offset with its place: the batch that holds it, or the first behind it.
 
     Source: Kafka `UnifiedLog.convertToOffsetMetadataOrThrow`.
@@ -380,7 +380,7 @@ class _Aborted(NamedTuple):
 
 
 def _aborted_within(
-    source: ReadableLog, seen: Published, info: SegmentInfo, end: int, wanted: _Wanted
+    source: ReadableLog, seen: Version, info: SegmentInfo, end: int, wanted: _Wanted
 ) -> _Aborted | None:
     """The aborted transactions that touch what was fetched, up to position `end` of a segment.
 
@@ -420,7 +420,7 @@ def _pairs_of(ranges: AbortedRanges) -> tuple[AbortedTransaction, ...]:
     return tuple(transaction for _, transaction in sorted(rows))
 
 
-def _upper_bound(seen: Published, info: SegmentInfo, end: int) -> int:
+def _upper_bound(seen: Version, info: SegmentInfo, end: int) -> int:
     """An offset at or past the last one in front of position `end`."""
     if info.files.index is not None:
         entry = probe_upper_bound(info.files.index, info.base_offset, end)

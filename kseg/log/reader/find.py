@@ -4,7 +4,7 @@ Nothing is mapped and nothing is kept: an index entry is asked for, the batch it
 checked, and from there the headers are walked. Where the index cannot be believed the segment is
 walked from its start, as `Segment` does it.
 
-Readers take no lock (`undisturbed`): they look at what was published when they began, and begin
+Readers take no lock (`undisturbed`): they look at the version that was there at first, and begin
 again if the log was cut meanwhile, so that what they answer is what the log held. Files that
 retention has taken away between two steps lead to another beginning, too. Only where that happens
 again and again do they keep the writer out while they look.
@@ -35,7 +35,7 @@ from kseg.format.header import (
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
-    from kseg.log.reader.version import Published, SegmentInfo
+    from kseg.log.reader.version import SegmentInfo, Version
 
 _BASE_OFFSET: Final = COLUMN["base_offset"]
 _LAST_OFFSET: Final = COLUMN["last_offset"]
@@ -56,48 +56,48 @@ _Answer = TypeVar("_Answer")
 
 
 class ReadableLog(Protocol):
-    """A log to read from: what is published may be replaced at any time."""
+    """A log to read from: its version may be replaced at any time."""
 
     @property
     def path(self) -> Path:
         """The partition directory."""
 
     @property
-    def published(self) -> Published:
+    def version(self) -> Version:
         """The log at this moment."""
 
 
 def undisturbed(
     source: ReadableLog,
-    look: Callable[[Published], _Answer],
-    holds: Callable[[Published, _Answer], bool] | None = None,
+    look: Callable[[Version], _Answer],
+    holds: Callable[[Version, _Answer], bool] | None = None,
 ) -> _Answer:
     """What `look` finds, of a log that was not cut while it looked.
 
     Args:
         source: the log; one under a writer has a `lock`.
-        look: reads files of what is published.
-        holds: whether an answer is still good by what is published after it.
+        look: reads files of a version.
+        holds: whether an answer is still good by the version after it.
 
     Raises:
         CorruptRecordError, OSError: what `look` raises, where nothing has changed meanwhile.
     """
     for _ in range(_ATTEMPTS_MAX):
-        seen = source.published
+        seen = source.version
         try:
             answer = look(seen)
         except (CorruptRecordError, FileNotFoundError):
             # Damage, or a file that was cut or taken away between two steps.
-            if source.published is seen:
+            if source.version is seen:
                 raise
             continue
-        now = source.published
+        now = source.version
         if now.truncations.number == seen.truncations.number and (
             holds is None or holds(now, answer)
         ):
             return answer
     with getattr(source, "lock", nullcontext()):
-        return look(source.published)
+        return look(source.version)
 
 
 class Window(NamedTuple):

@@ -29,7 +29,7 @@ from kseg.log.reader.tail import ExternalLog
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
-    from kseg.log.reader.version import Changes, Published
+    from kseg.log.reader.version import Changes, Version
 
 #: How often a log of another process is looked at, in s.
 LOOK_INTERVAL_S: Final = 0.1
@@ -46,11 +46,11 @@ class Followed(Protocol):
         """The partition directory."""
 
     @property
-    def published(self) -> Published:
+    def version(self) -> Version:
         """The log at this moment."""
 
-    def wait(self, seen: Published, seconds: float) -> bool:
-        """Wait for something else to be published than `seen`; false if nothing ever will be."""
+    def wait(self, seen: Version, seconds: float) -> bool:
+        """Wait for another version than `seen`; false if nothing ever will be."""
 
 
 class Publishing(ReadableLog, Protocol):
@@ -62,7 +62,7 @@ class Publishing(ReadableLog, Protocol):
 
     @property
     def changed(self) -> Changes:
-        """Notified whenever something new is published."""
+        """Notified whenever there is a new version."""
 
     @property
     def closed(self) -> bool:
@@ -87,16 +87,16 @@ class OwnLog:
         self.path: Final = state.path
 
     @property
-    def published(self) -> Published:
+    def version(self) -> Version:
         """The log at this moment."""
-        return self._state.published
+        return self._state.version
 
     @property
     def lock(self) -> AbstractContextManager[object]:
         """Keeps the writer out; see `kseg.log.reader.find.undisturbed`."""
         return self._state.lock
 
-    def wait(self, seen: Published, seconds: float) -> bool:
+    def wait(self, seen: Version, seconds: float) -> bool:
         """See `Followed`.
 
         Raises:
@@ -104,9 +104,9 @@ class OwnLog:
         """
         state = self._state
         with state.changed:
-            if state.published is seen and not state.closed and not state.failed:
+            if state.version is seen and not state.closed and not state.failed:
                 state.changed.wait(min(seconds, _WAIT_S))
-            if state.published is not seen:
+            if state.version is not seen:
                 return True
             if state.closed:
                 return False
@@ -119,7 +119,7 @@ class WatchedLog(ExternalLog):
 
     __slots__ = ()
 
-    def wait(self, seen: Published, seconds: float) -> bool:
+    def wait(self, seen: Version, seconds: float) -> bool:
         """See `Followed`."""
         time.sleep(min(seconds, LOOK_INTERVAL_S))
         self.look()
@@ -161,7 +161,7 @@ def follow(
     """
     if isolation not in ISOLATIONS:
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
-    seen = log.published
+    seen = log.version
     position = seen.log_end.offset if start_offset is None else start_offset
     if not seen.log_start_offset <= position <= seen.log_end.offset:
         raise OffsetOutOfRangeError(
@@ -178,7 +178,7 @@ def _follow(
 ) -> Iterator[RecordColumns]:
     waiting_since = time.monotonic()
     while stop is None or not stop.is_set():
-        seen = pieces.log.published
+        seen = pieces.log.version
         fetched = pieces.next_of(seen)
         if fetched is not None:
             yield from pieces.columns_of(fetched)
@@ -210,7 +210,7 @@ class _Pieces:
         self._fetch_bytes: Final = fetch_bytes
         self._columns: Final = columns
 
-    def next_of(self, seen: Published) -> Fetched | None:
+    def next_of(self, seen: Version) -> Fetched | None:
         """The next bytes of the log; None if there are none yet."""
         self._move_along(seen)
         if self._position >= limit_of(seen, self._isolation).offset:
@@ -220,12 +220,12 @@ class _Pieces:
                 self.log, self._position, max_bytes=self._fetch_bytes, isolation=self._isolation
             )
         except OffsetOutOfRangeError:
-            if self.log.published is seen:
+            if self.log.version is seen:
                 raise
             return None  # the log was cut, or lost its beginning, since
         return fetched if fetched.size else None
 
-    def _move_along(self, seen: Published) -> None:
+    def _move_along(self, seen: Version) -> None:
         """Go back to where the log was cut, or forward to where it starts now."""
         lowest = seen.truncations.lowest_end_since(self._cuts)
         if lowest is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kseg.files.checkpoints import EpochEntry
     from kseg.log.reader.find import ReadableLog
-    from kseg.log.reader.version import Published, SegmentInfo
+    from kseg.log.reader.version import SegmentInfo, Version
 
 #: In place of a time: the log's end, its start, its largest timestamp. The others mean something of
 #: their own only with remote storage: where the local part starts, where the remote one ends, and
@@ -77,7 +77,7 @@ def offset_for_timestamp(
         CorruptRecordError: damage lies where the record is looked for.
         OSError: the disk refuses.
     """
-    seen = source.published
+    seen = source.version
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = seen.log_start_offset
         known = epochs and epochs[0].start_offset <= start
@@ -100,14 +100,14 @@ def end_offset_for_epoch(
     A follower of that leader truncates its log to there. None where nothing can be told.
     """
     known = LeaderEpochs(None, epochs)
-    found = known.end_offset_for(epoch, source.published.log_end.offset)
+    found = known.end_offset_for(epoch, source.version.log_end.offset)
     return None if found.start_offset < 0 else EpochEnd(found.epoch, found.start_offset)
 
 
 # ---- by time -------------------------------------------------------------------------------------
 
 
-def _search(timestamp: int, seen: Published) -> TimestampOffset | None:
+def _search(timestamp: int, seen: Version) -> TimestampOffset | None:
     start = seen.log_start_offset
     for info in seen.segments_from(start):
         if _is_older(info, timestamp):
@@ -143,7 +143,7 @@ def _indexed(info: SegmentInfo) -> Latest:
     return Latest(timestamp, offset)
 
 
-def _of_max_timestamp(seen: Published) -> TimestampOffset | None:
+def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
     """The first record that has the largest timestamp of all; control records count.
 
     Source: Kafka `LogSegment.readMaxTimestampAndOffsetSoFar`, `RecordBatch.offsetOfMaxTimestamp`.

@@ -40,7 +40,7 @@ class LogReading:
         raise NotImplementedError
 
     def source(self, isolation: str) -> ReadableLog:
-        """The log as fetches need it: what is published, or the files as they were."""
+        """The log as fetches need it: its version, or the files as they were."""
         raise NotImplementedError
 
     def followed(self, isolation: str) -> Followed:

@@ -18,7 +18,7 @@ from kseg.constants import StopReason
 from kseg.errors import KsegError, NotALogError, UnsupportedFormatError, at_path
 from kseg.format.header import stop_error
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.reader.version import Published, SegmentInfo, Truncations
+from kseg.log.reader.version import SegmentInfo, Truncations, Version
 from kseg.log.reader.view import LogView
 from kseg.log.segment.reader import Segment
 
@@ -41,7 +41,7 @@ class SeenLog(NamedTuple):
     """A log at one moment, to read from; see `kseg.log.reader.find.ReadableLog`."""
 
     path: Path
-    published: Published
+    version: Version
     view: LogView
 
 
@@ -52,16 +52,16 @@ def seen_log(view: LogView) -> SeenLog:
         UnsupportedFormatError: the log is one of Kafka 0.7, which has no batches.
         OSError: the disk refuses.
     """
-    return SeenLog(view.path, _published(view, _end_of(view), Truncations(), committed=False), view)
+    return SeenLog(view.path, _version(view, _end_of(view), Truncations(), committed=False), view)
 
 
 def for_isolation(log: SeenLog, isolation: str) -> SeenLog:
     """What is fetched from; for "read_committed" it says up to where transactions are decided."""
     if isolation != "read_committed":
         return log
-    seen = log.published
+    seen = log.version
     stable = OffsetMetadata(min(log.view.last_stable_offset, seen.log_end.offset))
-    return log._replace(published=seen._replace(last_stable=stable))
+    return log._replace(version=seen._replace(last_stable=stable))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ def _last(view: LogView) -> SegmentInfo:
     return view.segments[-1]
 
 
-def _published(view: LogView, end: _End, truncations: Truncations, *, committed: bool) -> Published:
+def _version(view: LogView, end: _End, truncations: Truncations, *, committed: bool) -> Version:
     """The value that a writer of this process would publish; all of it may be shown."""
     *sealed, last = view.segments
     # The checkpoint is read a moment later than the log, and may know more.
     start = min(view.log_start_offset, end.place.offset)
     stable = view.last_stable_offset if committed else start
-    return Published(
+    return Version(
         tuple(sealed),
         last.files,
         start,
@@ -139,13 +139,13 @@ class ExternalLog:
     Attributes:
         path: the partition directory.
         view: the log at the last look.
-        published: what was whole and sound of it.
+        version: what was whole and sound of it.
     """
 
-    __slots__ = ("_committed", "_looks", "_settled", "_signs", "path", "published", "view")
+    __slots__ = ("_committed", "_looks", "_settled", "_signs", "path", "version", "view")
 
     view: LogView
-    published: Published
+    version: Version
     _signs: _Signs
 
     def __init__(self, path: Path, *, committed: bool = False) -> None:
@@ -173,7 +173,7 @@ class ExternalLog:
             CorruptRecordError: there is damage that no writer is about to mend.
             OSError: the directory is gone, or the disk refuses.
         """
-        before, known = self._signs, self.published.log_end
+        before, known = self._signs, self.version.log_end
         try:
             signs = _Signs.of(self.view)
         except FileNotFoundError:  # the last segment is another one now
@@ -190,12 +190,12 @@ class ExternalLog:
             if self._looks > _LOOKS_MAX:
                 raise
             return False
-        end = self._take(view, known if goes_on else None, self.published.truncations)
+        end = self._take(view, known if goes_on else None, self.version.truncations)
         if end.offset < known.offset or (
             end.segment_base_offset == known.segment_base_offset and end.position < known.position
         ):
-            truncations = self.published.truncations.cut_at(min(end.offset, known.offset))
-            self.published = self.published._replace(truncations=truncations)
+            truncations = self.version.truncations.cut_at(min(end.offset, known.offset))
+            self.version = self.version._replace(truncations=truncations)
         return end != known or signs != before
 
     def _view_now(self, signs: _Signs | None) -> LogView:
@@ -218,7 +218,7 @@ class ExternalLog:
         signs = _Signs.of(view)
         end = _end_of(view, known)
         self._check(end)
-        self.published = _published(view, end, truncations, committed=self._committed)
+        self.version = _version(view, end, truncations, committed=self._committed)
         self.view, self._signs = view, signs
         return end.place
 

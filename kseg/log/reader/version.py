@@ -95,7 +95,7 @@ class Truncations(NamedTuple):
         return next((end for at, end in self.ends if at > number), None)
 
 
-class Published(NamedTuple):
+class Version(NamedTuple):
     """A log at one moment. Made once for each append, hence a tuple.
 
     Attributes:
@@ -168,4 +168,4 @@ class Changes(threading.Condition):
             self.waiting -= 1
 
 
-__all__ = ["END", "Changes", "HighWatermark", "Published", "SegmentInfo", "Truncations"]
+__all__ = ["END", "Changes", "HighWatermark", "SegmentInfo", "Truncations", "Version"]

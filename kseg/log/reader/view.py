@@ -31,7 +31,7 @@ from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log.locations import BatchLocation, RecordLocation
 from kseg.log.reader import aborted
 from kseg.log.reader.overlaps import Reached, end_of
-from kseg.log.reader.version import Published, SegmentInfo
+from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class LogView:
     Attributes:
         path: the partition directory.
         segments: rising, each with how much of it there was.
-        published: what this process published of a log that it appends to; else None.
+        version: what this process shows of a log that it appends to; else None.
     """
 
     def __init__(
@@ -61,30 +61,30 @@ class LogView:
         mapping: Mapping,
         *,
         files: PartitionFiles | None = None,
-        published: Published | None = None,
-        now: Callable[[], Published] | None = None,
+        version: Version | None = None,
+        now: Callable[[], Version] | None = None,
     ) -> None:
         """Take over a listing, or what a log under a writer of this process is; use `open`."""
         self.path: Final = path
         self.segments: Final = segments
         self._mapping: Final[Mapping] = mapping
         self._files = files
-        self.published: Final = published
+        self.version: Final = version
         self._now: Final = now
 
     @classmethod
     def of(
-        cls, path: Path, published: Published, mapping: Mapping, now: Callable[[], Published]
+        cls, path: Path, version: Version, mapping: Mapping, now: Callable[[], Version]
     ) -> LogView:
-        """A log that this process appends to, as it was published; no look at the disk.
+        """A log that this process appends to, as its readers see it; no look at the disk.
 
         Args:
             path: the partition directory.
-            published: the log.
+            version: of the log.
             mapping: how to open files.
-            now: what is published at the moment, so that a cut is noticed.
+            now: the version at the moment, so that a cut is noticed.
         """
-        return cls(path, published.segments, mapping, published=published, now=now)
+        return cls(path, version.segments, mapping, version=version, now=now)
 
     @classmethod
     def open(cls, path: str | PathLike[str], *, mapping: Mapping = "auto") -> LogView:
@@ -150,8 +150,8 @@ class LogView:
         `log-start-offset-checkpoint` of the data directory says so; one that cannot be read says
         nothing.
         """
-        if self.published is not None:
-            return self.published.log_start_offset
+        if self.version is not None:
+            return self.version.log_start_offset
         if self.topic is None or self.partition is None:
             return self.first_offset
         path = self.path.resolve().parent / "log-start-offset-checkpoint"
@@ -165,8 +165,8 @@ class LogView:
     @cached_property
     def log_end_offset(self) -> int:
         """The offset after the last whole batch of the snapshot."""
-        if self.published is not None:
-            return self.published.log_end_offset
+        if self.version is not None:
+            return self.version.log_end_offset
         for info in reversed(self.segments):
             with self.open_segment(info) as segment:
                 end = end_of(segment)
@@ -177,8 +177,8 @@ class LogView:
     @cached_property
     def last_stable_offset(self) -> int:
         """Where committed records end: the first offset of the earliest undecided transaction."""
-        if self.published is not None:
-            return self.published.last_stable_offset
+        if self.version is not None:
+            return self.version.last_stable_offset
         return aborted.last_stable_offset(self)
 
     @cached_property
@@ -305,9 +305,9 @@ class LogView:
 
     def _check_not_cut(self, segment_end: int) -> None:
         """Refuse what was read of a segment that this process has cut meanwhile."""
-        if self._now is None or self.published is None:
+        if self._now is None or self.version is None:
             return
-        lowest = self._now().truncations.lowest_end_since(self.published.truncations.number)
+        lowest = self._now().truncations.lowest_end_since(self.version.truncations.number)
         if lowest is not None and lowest < segment_end:
             raise CorruptRecordError(
                 f"the log was cut at {lowest} while it was read; read on from there",

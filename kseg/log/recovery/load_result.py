@@ -109,12 +109,12 @@ def load(
     """
     directory = Path(path)
     inputs = RecoveryInputs(config, clean, max(recovery_point, 0), max(log_start_offset, 0), now_ms)
-    keeper = None
+    backup = None
     if keep_cut:
         home = directory.resolve().parent
-        keeper = Backup(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
+        backup = Backup(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
     found = load_partition(directory, inputs, progress=progress)
-    applier = Applier(directory, keeper, derived=False)
+    applier = Applier(directory, backup, derived=False)
     # Who appends to the log next has its producers in memory; the next snapshot has them, too.
     missing = found.apply(applier, lacking=f".{SNAPSHOT}")
     context, log = found.context, found.log

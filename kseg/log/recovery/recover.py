@@ -242,14 +242,14 @@ def _apply(
     home = directory.resolve().parent
     if plan.is_noop and metadata.read_clean_shutdown(home) is not None:
         return RecoveryReport(plan)
-    keeper = None
+    backup = None
     if keep_cut and not plan.is_noop:
-        keeper = Backup(home, backup_directory, now_ms=plan.inputs.now_ms)
-        keeper.check_room(plan.truncated_bytes)
+        backup = Backup(home, backup_directory, now_ms=plan.inputs.now_ms)
+        backup.check_room(plan.truncated_bytes)
     if not plan.is_noop:
         _check_room(plan)
     lease = data_directory.enter(home)
-    applier = Applier(directory, keeper, derived=True)
+    applier = Applier(directory, backup, derived=True)
     sound = False
     try:
         lease.claim(directory.resolve().name)
@@ -262,7 +262,7 @@ def _apply(
         sound = True
     finally:
         lease.leave(clean=sound)
-    kept = () if keeper is None else tuple(keeper.kept)
+    kept = () if backup is None else tuple(backup.kept)
     return RecoveryReport(plan, kept, freed_bytes=applier.freed_bytes)
 
 

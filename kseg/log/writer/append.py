@@ -554,7 +554,7 @@ def _give_up(state: LogState, error: BaseException) -> None:
     Bytes that are there and were not told of are not taken back: loading finds them, and what is
     missing beside them. An interrupt may come when nobody knows how much is there.
     """
-    segment, told = state.active, state.published.log_end.position
+    segment, told = state.active, state.version.log_end.position
     if segment.poisoned or segment.size != told or not isinstance(error, Exception):
         state.fail(error)
 

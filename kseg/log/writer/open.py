@@ -197,7 +197,7 @@ def _state_of(
             producers=loaded.producers,
             snapshots=loaded.snapshots,
             partition=partition,
-            keeper=lease,
+            lease=lease,
             mapping=mapping,
             replicated=replicated,
         )

@@ -384,7 +384,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
 
 
 def _delete(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:
-    if state.keeper is not None and state.partition is not None:
+    if state.lease is not None and state.partition is not None:
         files = delete_segments(state, gone)
         state.flush_names()
         return files

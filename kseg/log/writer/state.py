@@ -5,7 +5,7 @@ nothing changes any more once it is not known what the disk holds. What is done 
 beside it: appending, flushing, cutting, loading.
 
 Whoever changes something holds `lock`, by `changing`, and makes it seen by `publish`. Readers take
-`published` and nothing else.
+`version` and nothing else.
 
 Source: Kafka `UnifiedLog`, `LocalLog`, `LogSegments`.
 """
@@ -31,7 +31,7 @@ from kseg.log.pending_deletes import Deletions
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.reader.version import Changes, Published, SegmentInfo, Truncations
+from kseg.log.reader.version import Changes, SegmentInfo, Truncations, Version
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 
@@ -39,7 +39,7 @@ from kseg.log.validate.rules import AppendOrigin, AppendRules
 _tuple: Final = tuple.__new__
 
 
-class OffsetKeeper(Protocol):
+class Lease(Protocol):
     """Who keeps the offsets of a log in the checkpoints of its data directory."""
 
     def note(
@@ -76,7 +76,7 @@ class LogState:
         now_ms: the clock.
         mapping: how readers of this log open files.
         partition: what the checkpoints call it; None for a directory under another name.
-        keeper: who keeps its offsets; None for nobody.
+        lease: of the data directory, which keeps its offsets; None without one.
         active: the segment that is appended to.
         sealed: those before it, rising, as light values.
         unflushed: writers of sealed segments that are not flushed yet, by base offset.
@@ -94,8 +94,8 @@ class LogState:
         recovery_point: what lies below is flushed.
         last_flush_ms: when that was last moved.
         last_checkpoint_ms: when a flush last had the checkpoints written.
-        cuts: raised and published in front of each cut, for those who read meanwhile.
-        published: what readers see.
+        cuts: raised and made visible in front of each cut, for those who read meanwhile.
+        version: what readers see.
     """
 
     __slots__ = (
@@ -115,9 +115,9 @@ class LogState:
         "follows_end",
         "gone_in_doubt",
         "high_watermark",
-        "keeper",
         "last_checkpoint_ms",
         "last_flush_ms",
+        "lease",
         "lock",
         "log_end",
         "log_start_offset",
@@ -127,7 +127,6 @@ class LogState:
         "partition",
         "path",
         "producers",
-        "published",
         "recovery_point",
         "replicated",
         "roll_ms",
@@ -136,6 +135,7 @@ class LogState:
         "truncations",
         "unflushed",
         "unflushed_snapshots",
+        "version",
     )
 
     def __init__(
@@ -153,7 +153,7 @@ class LogState:
         producers: ProducerState,
         snapshots: SnapshotFiles,
         partition: TopicPartition | None = None,
-        keeper: OffsetKeeper | None = None,
+        lease: Lease | None = None,
         mapping: Mapping = "auto",
         replicated: int | None = None,
     ) -> None:
@@ -166,7 +166,7 @@ class LogState:
         self.now_ms: Final = now_ms
         self.mapping: Final[Mapping] = mapping
         self.partition: Final = partition
-        self.keeper: Final = keeper
+        self.lease: Final = lease
         self.sealed = tuple(sealed)
         self.active = active
         self.unflushed: dict[int, SegmentWriter] = {}
@@ -350,7 +350,7 @@ class LogState:
             if stable.offset >= mark.offset:
                 # Where something is undecided this is not the end itself, by which `advance` goes.
                 stable = mark if undecided is None else OffsetMetadata(*mark)
-            self.published = Published(
+            self.version = Version(
                 self.sealed,
                 self._active_files,
                 self.log_start_offset,
@@ -363,13 +363,13 @@ class LogState:
             if self.changed.waiting:
                 self.changed.notify_all()
 
-    def foresee(self, end: OffsetMetadata) -> Published | None:
+    def foresee(self, end: OffsetMetadata) -> Version | None:
         """What readers see once the log ends there, after an append that no transaction is part of.
 
         Where nothing is undecided and nobody holds the high watermark back, all three offsets are
         the new end, and the rest is as before; else None, and `publish` finds out.
         """
-        seen = self.published
+        seen = self.version
         if not self.follows_end or seen.last_stable is not seen.log_end:
             return None
         start, flushed = self.log_start_offset, self.recovery_point
@@ -383,9 +383,9 @@ class LogState:
             flushed,
             self.truncations,
         )
-        return _tuple(Published, all_of_it)
+        return _tuple(Version, all_of_it)
 
-    def advance(self, end: OffsetMetadata, foreseen: Published | None) -> None:
+    def advance(self, end: OffsetMetadata, foreseen: Version | None) -> None:
         """Move the end, behind what producers were told of, and publish what was foreseen for it.
 
         Under the lock.
@@ -396,7 +396,7 @@ class LogState:
             self.publish()
             return
         self.high_watermark = end
-        self.published = foreseen
+        self.version = foreseen
         if self.changed.waiting:
             self.changed.notify_all()
 
@@ -427,8 +427,8 @@ class LogState:
             anew: it begins there too, maybe behind all that was.
         """
         offset = end.offset
-        if self.keeper is not None and self.log_end.offset > min(offset, self.log_start_offset):
-            self.keeper.forget_broker_epoch()
+        if self.lease is not None and self.log_end.offset > min(offset, self.log_start_offset):
+            self.lease.forget_broker_epoch()
         self.truncations = self.truncations.cut_at(offset)
         self.log_end = end
         self.log_start_offset = log_start_offset
@@ -437,7 +437,7 @@ class LogState:
             self.high_watermark = end
         if self.replicated is not None:
             self.replicated = offset if anew else min(self.replicated, offset)
-        self.published = Published(
+        self.version = Version(
             sealed,
             last.files,
             log_start_offset,
@@ -449,7 +449,7 @@ class LogState:
         )
 
     def note_offsets(self, *, write: bool = False, all_go: bool = False) -> None:
-        """Tell the keeper recovery point, log start and high watermark.
+        """Tell the lease recovery point, log start and high watermark.
 
         Args:
             write: let it write them down at once, as what is cut asks for.
@@ -458,9 +458,9 @@ class LogState:
         Raises:
             OSError: the checkpoints could not be written; the old ones are there.
         """
-        if self.keeper is None:
+        if self.lease is None:
             return
-        self.keeper.note(
+        self.lease.note(
             self.partition,
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
@@ -468,7 +468,7 @@ class LogState:
             high_watermark=self.replicated_offset,
         )
         if write:
-            self.keeper.write_checkpoints()
+            self.lease.write_checkpoints()
 
     def is_checkpoint_due(self, now_ms: int, interval_ms: int) -> bool:
         """Whether a flush is to have the checkpoints written; the time of the next counts from now.
@@ -635,4 +635,4 @@ class LogState:
         return f"LogState({str(self.path)!r}, {self.log_start_offset} to {self.log_end_offset})"
 
 
-__all__ = ["LogState", "OffsetKeeper", "Published", "SegmentInfo"]
+__all__ = ["Lease", "LogState", "SegmentInfo", "Version"]

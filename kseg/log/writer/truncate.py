@@ -37,7 +37,7 @@ from kseg.log.pending_deletes import remove_segment
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import SegmentSource, rebuild
 from kseg.log.reader.find import find_batch
-from kseg.log.reader.version import Published, SegmentInfo
+from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.recovery.overlay import Action, FileSeen
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
@@ -93,12 +93,12 @@ class TruncationPlan:
         return "\n".join([*lines, f"{self.path}: {offsets}, {self.truncated_bytes} bytes go"])
 
 
-def plan_of(path: Path, published: Published, offset: int) -> TruncationPlan:
+def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
     """What `truncate_to` would do; nothing is changed.
 
     Args:
         path: the partition directory.
-        published: the log at this moment.
+        version: the log at this moment.
         offset: where it is to end.
 
     Raises:
@@ -108,13 +108,13 @@ def plan_of(path: Path, published: Published, offset: int) -> TruncationPlan:
     """
     if offset < 0:
         raise ValueError(f"a log cannot end at {offset}")
-    segments = published.segments
-    if offset >= published.log_end.offset:
-        return TruncationPlan(path, published.log_start_offset, published.log_end.offset)
+    segments = version.segments
+    if offset >= version.log_end.offset:
+        return TruncationPlan(path, version.log_start_offset, version.log_end.offset)
     if segments[0].base_offset > offset:
         actions = (*_deletions(segments, offset), _creation(segments[0], offset))
         return TruncationPlan(path, offset, offset, actions, whole=True)
-    last = published.segments_from(offset)[0]
+    last = version.segments_from(offset)[0]
     above = [info for info in segments if info.base_offset > offset]
     actions = _deletions(above, offset)
     position = _position_of(last, offset)
@@ -124,7 +124,7 @@ def plan_of(path: Path, published: Published, offset: int) -> TruncationPlan:
     elif not actions:
         why = "no record has the offset, nor one behind it"
         actions = (Action("truncate", str(last.path), 0, why),)
-    start = min(offset, published.log_start_offset)
+    start = min(offset, version.log_start_offset)
     return TruncationPlan(path, start, offset, actions, position=position)
 
 
@@ -155,14 +155,14 @@ def _position_of(info: SegmentInfo, offset: int) -> int:
 # ---- off the last offset of all ------------------------------------------------------------------
 
 
-def is_unfollowed(published: Published) -> bool:
+def is_unfollowed(version: Version) -> bool:
     """Whether the log's last batch ends at 2^63 - 1, so that it cannot be opened for appending."""
-    return published.log_end.offset > LAST_OFFSET_MAX + 1
+    return version.log_end.offset > LAST_OFFSET_MAX + 1
 
 
-def last_offset(published: Published) -> int:
+def last_offset(version: Version) -> int:
     """The offset of the last record."""
-    return published.log_end.offset - 1
+    return version.log_end.offset - 1
 
 
 def cut_unfollowed(plan: TruncationPlan) -> int:
@@ -229,7 +229,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
     Source: Kafka `UnifiedLog.truncateTo`.
     """
     with state.changing():
-        plan = plan_of(state.path, state.published, offset)
+        plan = plan_of(state.path, state.version, offset)
         if plan.is_noop:
             # A leader may have begun an epoch at the end, and written nothing in it.
             state.epochs.truncate_from_end(state.log_end.offset)
@@ -238,7 +238,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
         if plan.whole:
             truncate_fully_and_start_at(state, offset)
             return True
-        last = state.published.segments_from(offset)[0]
+        last = state.version.segments_from(offset)[0]
         io.check_cuts(_kept_bytes(last, plan))
         full = _is_too_full(state, plan, last)
         with state.all_or_poison():
@@ -282,8 +282,8 @@ def _truncate(
     state.show_end(sealed, last, end, plan.log_start_offset)
     if not full:
         _write_end(state, offset)
-    elif state.keeper is not None and state.partition is not None:
-        state.keeper.take_back(state.partition, state.recovery_point)
+    elif state.lease is not None and state.partition is not None:
+        state.lease.take_back(state.partition, state.recovery_point)
     above = [info for info in state.segments if info.base_offset > last.base_offset]
     if above:
         _make_last(state, last)

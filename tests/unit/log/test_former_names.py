@@ -31,6 +31,13 @@ def test_what_keeps_old_indexes_is_a_backup(partition: Path, tmp_path: Path) -> 
     assert {each.backup for each in report.kept} == {tmp_path / "backup"}
 
 
+def test_what_a_log_has_published_is_its_version(partition: Path) -> None:
+    with kseg.Log.open(partition, mode="append") as log:
+        with pytest.warns(DeprecationWarning, match="version"):
+            former = log.published
+        assert former is log.version
+
+
 def test_leftovers_of_a_plan_are_its_temporary_files(partition: Path) -> None:
     (partition / f"{9:020d}.log.deleted").write_bytes(b"")
     plan = kseg.plan_recovery(partition)

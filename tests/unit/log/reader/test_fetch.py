@@ -439,7 +439,7 @@ class Restless:
         self.held -= 1
 
     @property
-    def published(self) -> Any:
+    def version(self) -> Any:
         if not self.held:
             self.truncations = self.truncations.cut_at(5)
         return SimpleNamespace(truncations=self.truncations)

@@ -239,13 +239,13 @@ def test_after_a_cut_of_another_process_it_goes_on_where_that_is_found_to_end(
         log.truncate_to(10)
         fill(log, [2])
         watched.look()
-        assert watched.published.truncations.lowest_end_since(0) == 12
+        assert watched.version.truncations.lowest_end_since(0) == 12
         log.truncate_to(6)
         watched.look()
-        assert watched.published.truncations.lowest_end_since(1) == 6
+        assert watched.version.truncations.lowest_end_since(1) == 6
         log.truncate_fully_and_start_at(40)
         watched.look()
-        assert watched.published.log_start_offset == 40
+        assert watched.version.log_start_offset == 40
 
 
 # ---- another process -----------------------------------------------------------------------------
@@ -271,11 +271,11 @@ def test_half_a_batch_is_not_shown(foreign: Path) -> None:
     for end in range(1, len(data)):
         append(foreign, data[end - 1 : end])
         log.look()
-        assert log.published.log_end.offset == 2
+        assert log.version.log_end.offset == 2
     append(foreign, data[-1:])
     assert log.look()
-    assert log.published.log_end.offset == 4
-    assert log.published.log_end.position == foreign.stat().st_size
+    assert log.version.log_end.offset == 4
+    assert log.version.log_end.position == foreign.stat().st_size
 
 
 def test_a_batch_that_is_written_into_room_made_before_is_shown_when_it_is_sound(
@@ -288,11 +288,11 @@ def test_a_batch_that_is_written_into_room_made_before_is_shown_when_it_is_sound
         log.look()
         file.seek(end)
         for piece in (data[:70], data[70:]):
-            assert log.published.log_end.offset == 2
+            assert log.version.log_end.offset == 2
             file.write(piece)
             file.flush()
             log.look()
-    assert log.published.log_end.offset == 4
+    assert log.version.log_end.offset == 4
 
 
 def test_a_batch_that_stays_unsound_is_damage(foreign: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_batch_that_stays_unsound_is_damage(foreign: Path) -> None:
     log = ExternalLog(foreign.parent)
     for _ in range(9):
         log.look()
-        assert log.published.log_end.offset == 2
+        assert log.version.log_end.offset == 2
     with pytest.raises(CorruptRecordError) as caught:
         log.look()
     assert (caught.value.path, caught.value.position) == (str(foreign), position)
@@ -327,7 +327,7 @@ def test_a_log_that_begins_anew_is_followed_into_its_new_beginning(foreign: Path
     new = foreign.with_name(f"{50:020d}.log")
     new.write_bytes(stored(50, 1))
     assert log.look()
-    assert (log.published.log_end.offset, log.published.truncations.number) == (51, 0)
+    assert (log.version.log_end.offset, log.version.truncations.number) == (51, 0)
 
 
 def test_a_log_without_a_file_is_gone(foreign: Path) -> None:
@@ -346,5 +346,5 @@ def test_waiting_for_another_process_takes_no_longer_than_asked(
     monkeypatch.setattr(following.time, "sleep", slept.append)
     log = following.WatchedLog(foreign.parent)
     for seconds in (0.01, 5.0):
-        assert log.wait(log.published, seconds)
+        assert log.wait(log.version, seconds)
     assert slept == [0.01, 0.1]

@@ -42,22 +42,22 @@ def test_a_clock_beyond_the_calendar_names_a_place_too(tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_before_something_is_kept(partition: Path) -> None:
-    keeper = aside(partition)
-    keeper.check_room(0)
-    assert keeper.keep_file(partition / "missing") is None
+    backup = aside(partition)
+    backup.check_room(0)
+    assert backup.keep_file(partition / "missing") is None
     assert os.listdir(partition.parent.parent) == ["data"]
 
 
 def test_a_tail_is_copied_from_its_position(partition: Path) -> None:
     log = partition / "00000000000000000000.log"
     log.write_bytes(b"sound|torn")
-    keeper = aside(partition)
-    kept = keeper.keep_tail(log, 6)
+    backup = aside(partition)
+    kept = backup.keep_tail(log, 6)
     assert kept is not None
-    assert kept.kept == keeper.directory / "orders-0" / "00000000000000000000.log.from-6"
+    assert kept.kept == backup.directory / "orders-0" / "00000000000000000000.log.from-6"
     assert (kept.kept.read_bytes(), kept.size) == (b"torn", 4)
     assert log.read_bytes() == b"sound|torn"
-    assert keeper.kept == [kept]
+    assert backup.kept == [kept]
 
 
 @pytest.mark.parametrize("tail", [b"", b"\0" * 100, b"\0" * (2**20 + 7)])
@@ -163,15 +163,15 @@ def test_a_copy_is_lasting_before_its_name_is_given_back(partition: Path) -> Non
 def test_a_copy_that_fails_leaves_nothing_half(partition: Path) -> None:
     log = partition / "00000000000000000000.log"
     log.write_bytes(b"sound|torn")
-    keeper = aside(partition)
+    backup = aside(partition)
     with (
         io.calls_replaced(refusing("pwritev", errno.ENOSPC)),
         pytest.raises(OSError, match=r"no room to back up 4 bytes.*--no-backup") as full,
     ):
-        keeper.keep_tail(log, 6)
+        backup.keep_tail(log, 6)
     assert (full.value.errno, full.value.filename) == (errno.ENOSPC, str(log))
-    assert os.listdir(keeper.directory / "orders-0") == []
-    assert keeper.kept == []
+    assert os.listdir(backup.directory / "orders-0") == []
+    assert backup.kept == []
 
 
 def test_a_full_disk_refuses_and_names_both_ways_out(partition: Path) -> None:
@@ -184,8 +184,8 @@ def test_a_full_disk_refuses_and_names_both_ways_out(partition: Path) -> None:
 def test_another_place_is_taken_as_it_is(partition: Path, tmp_path: Path) -> None:
     log = partition / "00000000000000000000.log"
     log.write_bytes(b"sound|torn")
-    keeper = Backup(partition.parent, tmp_path / "there", now_ms=NOW)
-    kept = keeper.keep_tail(log, 6)
+    backup = Backup(partition.parent, tmp_path / "there", now_ms=NOW)
+    kept = backup.keep_tail(log, 6)
     assert kept is not None
     assert kept.kept == tmp_path / "there" / "orders-0" / "00000000000000000000.log.from-6"
 

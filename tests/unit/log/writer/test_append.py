@@ -370,7 +370,7 @@ def _all_of(log: Log) -> dict[str, object]:
     state = log.state
     files = {path.name: path.read_bytes() for path in sorted(log.path.iterdir())}
     return files | {
-        "published": log.published,
+        "version": log.version,
         "epochs": (state.epochs.entries, state.epochs.dirty),
         "producers": dict(state.producers.entries),
         "map end": state.producers.map_end_offset,
@@ -418,12 +418,12 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path, ends: str) -> None
     with open_log(tmp_path / "t-0", index_interval_bytes=0) as log:
         for _ in range(3):
             log.append(one())
-        before, files = log.published, _bytes_of(log.path)
+        before, files = log.version, _bytes_of(log.path)
         error = OSError(errno.ENOSPC, "No space left on device")
         later = one(time=NOW_MS + 1)
         with failing("pwritev", error=error, ends=ends), pytest.raises(OSError, match="No space"):
             log.append(later)
-        assert log.published is before
+        assert log.version is before
         assert _bytes_of(log.path) == files
         assert log.append(later).first_offset == 3
         assert offsets(log) == [0, 1, 2, 3]

@@ -46,7 +46,7 @@ def test_what_is_relied_on_is_flushed_before_what_relies_on_it(log: Log) -> None
         f"flush {2:020d}.timeindex",
         "flush t-0",
     ]
-    assert log.recovery_point == log.published.recovery_point == 3
+    assert log.recovery_point == log.version.recovery_point == 3
 
 
 def test_a_flush_of_what_is_flushed_asks_nothing_of_the_disk(log: Log) -> None:

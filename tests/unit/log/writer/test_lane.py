@@ -114,7 +114,7 @@ def _left(path: Path) -> dict[str, bytes]:
 
 
 def _places(log: Log) -> tuple[object, ...]:
-    state, seen = log.state, log.published
+    state, seen = log.state, log.version
     return (
         seen.log_end,
         seen.high_watermark,

@@ -10,7 +10,7 @@ import pytest
 from kseg.errors import KsegError, PoisonedFileError
 from kseg.log.log import Log
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.reader.version import Published
+from kseg.log.reader.version import Version
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import COMMIT
 from tests.unit.log.logs import ONE, bases, marker, one, open_log
@@ -24,11 +24,11 @@ def log(tmp_path: Path) -> Any:
 
 def test_what_was_published_does_not_change(log: Log) -> None:
     log.append([one(), one()])
-    before = log.published
+    before = log.version
     told = (before.log_end, before.segments, before.size, before.high_watermark)
     log.append([one(), one(), one()])
     assert (before.log_end, before.segments, before.size, before.high_watermark) == told
-    assert log.published.log_end == OffsetMetadata(5, 4, ONE)
+    assert log.version.log_end == OffsetMetadata(5, 4, ONE)
     assert [(info.base_offset, info.size, info.is_last) for info in log.segments] == [
         (0, 2 * ONE, False),
         (2, 2 * ONE, False),
@@ -39,7 +39,7 @@ def test_what_was_published_does_not_change(log: Log) -> None:
 def test_the_segments_from_an_offset_on_begin_with_the_one_that_can_hold_it(log: Log) -> None:
     log.append([one() for _ in range(5)])
     for offset, expected in ((-1, [0, 2, 4]), (1, [0, 2, 4]), (2, [2, 4]), (4, [4]), (99, [4])):
-        found = [info.base_offset for info in log.published.segments_from(offset)]
+        found = [info.base_offset for info in log.version.segments_from(offset)]
         assert found == expected
 
 
@@ -49,9 +49,9 @@ def test_the_high_watermark_is_the_end_until_somebody_says_something(log: Log) -
     assert log.update_high_watermark(1) == 1
     log.append(one())
     assert (log.high_watermark, log.last_stable_offset) == (1, 1)
-    assert log.published.high_watermark == OffsetMetadata(1)
+    assert log.version.high_watermark == OffsetMetadata(1)
     assert log.update_high_watermark(99) == 4
-    assert log.published.high_watermark == log.published.log_end
+    assert log.version.high_watermark == log.version.log_end
     assert log.update_high_watermark(-5) == 0
 
 
@@ -72,7 +72,7 @@ def test_readers_take_no_lock(log: Log) -> None:
     done = threading.Event()
 
     def read() -> None:
-        if log.published.log_end_offset == 1 and [r.offset for r in log.records()] == [0]:
+        if log.version.log_end_offset == 1 and [r.offset for r in log.records()] == [0]:
             done.set()
 
     with log.state.lock:
@@ -83,14 +83,14 @@ def test_readers_take_no_lock(log: Log) -> None:
 
 
 def test_whoever_waits_is_told_of_each_change(log: Log) -> None:
-    seen: list[Published] = []
+    seen: list[Version] = []
 
     def follow() -> None:
         with log.state.changed:
             while not seen or seen[-1].log_end_offset < 3:
-                seen.append(log.published)
+                seen.append(log.version)
                 log.state.changed.wait(10)
-                seen.append(log.published)
+                seen.append(log.version)
 
     follower = threading.Thread(target=follow)
     follower.start()

@@ -318,7 +318,7 @@ def test_damage_in_front_of_the_cut_stops_it_before_anything_changes(log: Log) -
 
 def test_a_plan_says_what_will_be_done_and_does_nothing(log: Log) -> None:
     before = told(log.path)
-    plan = truncate.plan_of(log.path, log.published, 13)
+    plan = truncate.plan_of(log.path, log.version, 13)
     assert told(log.path) == before
     assert [(each.action, Path(each.path).name[:20]) for each in plan.actions] == [
         ("delete", f"{27:020d}"),
@@ -328,12 +328,12 @@ def test_a_plan_says_what_will_be_done_and_does_nothing(log: Log) -> None:
     log.truncate_to(13)
     assert plan.truncated_bytes == sum(each.size for each in before if each.last_offset >= 13)
     assert (plan.log_end_offset, plan.position) == (13, log.segments[-1].size)
-    assert truncate.plan_of(log.path, log.published, 13).is_noop
+    assert truncate.plan_of(log.path, log.version, 13).is_noop
 
 
 def test_a_plan_for_a_log_that_begins_later_names_the_new_beginning(log: Log) -> None:
     log.truncate_fully_and_start_at(50)
-    plan = truncate.plan_of(log.path, log.published, 20)
+    plan = truncate.plan_of(log.path, log.version, 20)
     assert plan.whole
     assert [each.action for each in plan.actions] == ["delete", "create"]
     assert plan.actions[1].path == str(log.path / f"{20:020d}.log")
