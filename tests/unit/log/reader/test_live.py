@@ -12,7 +12,7 @@ from kseg import CorruptRecordError, Log, Segment, scan
 from kseg.constants import StopReason
 from tests.builders import batch, record, write_segment
 from tests.unit.log.brute import Whole, rows
-from tests.unit.log.writer import writing
+from tests.unit.log.writing import writing
 
 #: Plain, compressed and old batches, as a broker wrote them.
 SOURCES = [
