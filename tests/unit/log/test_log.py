@@ -242,15 +242,15 @@ def test_a_segment_deleted_while_it_is_read_is_read_to_its_end(orders: Path) -> 
 def test_a_segment_deleted_while_the_log_is_opened_is_left_out(
     orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = view.list_partition
+    classified = view.classify_path
     first = orders / f"{2:020d}.log"
 
     def list_then_delete(path: Path) -> object:
-        files = listed(path)
-        first.unlink(missing_ok=True)
-        return files
+        known = classified(path)
+        first.unlink()
+        return known
 
-    monkeypatch.setattr(view, "list_partition", list_then_delete)
+    monkeypatch.setattr(view, "classify_path", list_then_delete)
     with Log.open(orders) as log:
         assert [info.base_offset for info in log.segments] == [5, 8, 11]
 
