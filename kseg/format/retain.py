@@ -23,7 +23,7 @@ from kseg.format.bodies import END, SOURCE, START, at_batch, each_bodies
 from kseg.format.columns import Workspace
 from kseg.format.down_convert import options_for, runs
 from kseg.format.encode import empty_batch, encode_batch
-from kseg.format.header import DELETE_HORIZON, LOG_APPEND
+from kseg.format.header import COLUMN, DELETE_HORIZON, LOG_APPEND
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.source import Rows, rows_of
@@ -51,6 +51,16 @@ if TYPE_CHECKING:
 #: Releases whose compaction differs: until 3.9 a batch keeps its magic, since 4.0 all become 2.
 RULES = ("3.9", "4.0")
 _COPY, _DROP, _REBUILD, _EMPTY = range(4)
+#: What is taken of a header to write its batch anew, and where some of it stands there.
+_FACTS = [
+    COLUMN[name]
+    for name in (
+        *("magic", "size", "base_offset", "last_offset"),
+        *("attributes", "leader_epoch", "producer_id", "producer_epoch", "base_sequence"),
+        *("base_timestamp", "max_timestamp"),
+    )
+]
+_SIZE, _ATTRIBUTES, _BASE_TIMESTAMP, _MAX_TIMESTAMP = 1, 4, 9, 10
 _BEYOND = "a record lies behind the last offset of its batch"
 _BACKWARDS = "the last offset lies below the base offset"
 
@@ -261,6 +271,7 @@ class _Judged:
         horizons: bool[m], which batches get a time from which their tombstones or markers may go.
         rows: int64[k], rows of the piece that are written anew.
         ends: int64[m + 1]; batch `i` has `rows[ends[i]:ends[i + 1]]`.
+        lasts: int64[m]: the largest offset of these; anything where there are none.
         columns: these rows.
     """
 
@@ -269,6 +280,7 @@ class _Judged:
     horizons: Bools
     rows: Int64s
     ends: Int64s
+    lasts: Int64s
     columns: RecordColumns
     _lent: dict[bool, Rows] = field(default_factory=dict)
 
@@ -364,7 +376,10 @@ class _Rewrite:
         ends = np.zeros(len(batches) + 1, np.int64)
         np.cumsum(np.where(rebuilt, kept, 0), out=ends[1:])
         columns = whole.columns if len(rows) == len(keep) else take_rows(whole.columns, rows)
-        return _Judged(whole, ways, horizons, rows, ends, columns)
+        lasts = np.zeros(len(batches), np.int64)
+        if len(rows):
+            lasts[rebuilt] = np.maximum.reduceat(columns["offset"], ends[:-1][rebuilt])
+        return _Judged(whole, ways, horizons, rows, ends, lasts, columns)
 
     def _has_horizon(self, batches: Int64s) -> Bools:
         """bool[m]: whether a batch has its time already, or can have none."""
@@ -439,52 +454,71 @@ class _Rewrite:
 
     def _each(self, piece: _Judged, first: int, end: int) -> None:
         """Batches that are rebuilt or kept empty, one by one, as far as there is room."""
-        whole = piece.whole
-        for number in range(first, end):
-            header = self.table[int(whole.batches[number])]
-            self.result.messages_read += int(whole.ends[number + 1] - whole.ends[number])
-            if piece.ways[number] == _EMPTY:
-                self._keep_empty(header)
+        batches = piece.whole.batches[first:end]
+        facts = self.table.rows[batches][:, _FACTS].tolist()
+        counts, kept = piece.whole.counts[first:end].tolist(), piece.ends[first : end + 1].tolist()
+        lasts, emptied = piece.lasts[first:end].tolist(), piece.ways[first:end] == _EMPTY
+        for number, batch in enumerate(batches.tolist()):
+            self.result.messages_read += counts[number]
+            if emptied[number]:
+                self._keep_empty(self.table[batch])
             else:
-                self._rebuild(piece, number, header)
-            self._done(int(whole.batches[number]) + 1, header.size)
+                row = first + number
+                self._rebuild(piece, row, facts[number], kept[number : number + 2], lasts[number])
+            self._done(batch + 1, facts[number][_SIZE])
             if self._outgrown():
                 return
 
-    def _rebuild(self, piece: _Judged, number: int, header: BatchHeader) -> None:
-        """One batch without the records that go, or with a horizon, or in magic 2."""
-        first, end = int(piece.ends[number]), int(piece.ends[number + 1])
-        horizon = self.horizon_ms if piece.horizons[number] else _horizon_of(header)
-        last = int(piece.columns["offset"][first:end].max())
+    def _rebuild(
+        self, piece: _Judged, number: int, facts: list[int], rows: list[int], last: int
+    ) -> None:
+        """One batch without the records that go, or with a horizon, or in magic 2.
+
+        Args:
+            piece: that it is in.
+            number: of it there.
+            facts: what its header says, `_FACTS`.
+            rows: the first row of the piece's columns that it has, and the one behind.
+            last: offset of its last record that stays.
+        """
+        magic, _, base_offset, last_offset, *_ = facts
+        first, end = rows
         where: dict[str, int] = {}
-        if header.magic >= 2:
-            if last > header.last_offset:
-                raise at_batch(InvalidRecordError(_BEYOND), header)
-            where = {"base_offset": header.base_offset, "last_offset": header.last_offset}
-        options = self._options(header, horizon)
-        rows = piece.old_rows if options.magic < 2 else piece.new_rows
+        if magic >= 2:
+            if last > last_offset:
+                raise at_batch(InvalidRecordError(_BEYOND), self._header(piece, number))
+            where = {"base_offset": base_offset, "last_offset": last_offset}
+        horizon = -1
+        if piece.horizons[number]:
+            horizon = self.horizon_ms
+        elif magic >= 2 and facts[_ATTRIBUTES] & DELETE_HORIZON:
+            horizon = facts[_BASE_TIMESTAMP]
+        options = self._options(piece, number, facts, horizon)
+        lent = piece.old_rows if options.magic < 2 else piece.new_rows
         try:
-            encoded = encode_batch(rows, options, first=first, end=end, **where)
+            encoded = encode_batch(lent, options, first=first, end=end, **where)
         except FormatError as error:
             numbers = piece.rows - piece.whole.ends[number]
-            raise refused_in(error, header, numbers) from None
+            raise refused_in(error, self._header(piece, number), numbers) from None
         self.result._add(encoded.data)
         self.result._count(end - first, last)
         self.result._time(encoded.max_timestamp, encoded.offset_of_max_timestamp)
 
-    def _options(self, header: BatchHeader, horizon: int) -> BatchOptions:
+    def _header(self, piece: _Judged, number: int) -> BatchHeader:
+        return self.table[int(piece.whole.batches[number])]
+
+    def _options(self, piece: _Judged, number: int, facts: list[int], horizon: int) -> BatchOptions:
         """How a batch is written anew; those in a row are mostly alike."""
-        timestamp = header.max_timestamp if header.attributes & LOG_APPEND else NO_TIMESTAMP
-        alike = (
-            *(header.magic, header.attributes, timestamp, horizon, header.leader_epoch),
-            *(header.producer_id, header.producer_epoch, header.base_sequence),
-        )
+        alike = (horizon, facts[0], *facts[_ATTRIBUTES:_BASE_TIMESTAMP])
+        if facts[_ATTRIBUTES] & LOG_APPEND:
+            alike = (*alike, facts[_MAX_TIMESTAMP])
         if alike != self.alike:
             self.alike = alike
-            magic = 2 if self.magic_2_only else header.magic
+            header = self._header(piece, number)
             how: dict[str, Any] = {"delete_horizon_ms": horizon}
             if header.magic >= 2:
                 how |= _of_header(header)
+            magic = 2 if self.magic_2_only else header.magic
             self.last_options = replace(options_for(header, magic), **how)
         return self.last_options
 
@@ -527,11 +561,6 @@ class _Rewrite:
 
     def _outgrown(self) -> bool:
         return self.result.bytes_retained > self.room
-
-
-def _horizon_of(header: BatchHeader) -> int:
-    horizon = header.delete_horizon_ms
-    return -1 if horizon is None else horizon
 
 
 def _of_header(header: BatchHeader) -> dict[str, Any]:

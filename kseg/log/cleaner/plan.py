@@ -153,15 +153,7 @@ def plan_inputs(
     staying: tuple[UncleanedSegment, ...] = ()
     end = bounds.first_dirty_offset
     if skipped is None:
-        one = Pass.of(
-            inputs,
-            bounds.first_dirty_offset,
-            bounds.first_uncleanable_offset,
-            rules=options.rules,
-            map_bytes=options.map_bytes,
-        )
-        end = one.end_offset
-        described = list(_described(one, measure=options.measure))
+        end, described = _looked_at(inputs, bounds, options)
         groups = tuple(group for group, changes in described if changes)
         same = [group.segments[0] for group, changes in described if not changes]
         staying = (
@@ -193,15 +185,36 @@ def plan_inputs(
     )
 
 
-def _described(one: Pass, *, measure: bool) -> Iterator[tuple[CompactedGroup, bool]]:
-    """Each group, and whether it changes; all may, where nobody has looked."""
-    for group in one.groups:
-        if measure:
-            done = one.rewrite.measure(group)
-            yield done.described(group), done.changes(group)
-        else:
-            found = (CompactedSegment(info.base_offset, info.path, info.size) for info in group)
-            yield CompactedGroup(tuple(found)), True
+def _looked_at(
+    inputs: CleanerInputs, bounds: Bounds, options: CompactionOptions
+) -> tuple[int, list[tuple[CompactedGroup, bool]]]:
+    """Where a pass ends; its groups, and whether each changes.
+
+    Without a look at the records all of them may, and the map is taken to have room for all keys.
+    """
+    end = bounds.first_uncleanable_offset
+    if options.measure:
+        one = Pass.of(
+            inputs,
+            bounds.first_dirty_offset,
+            end,
+            rules=options.rules,
+            map_bytes=options.map_bytes,
+        )
+        measured = [(group, one.rewrite.measure(group)) for group in one.groups]
+        return one.end_offset, [
+            (done.described(group), done.changes(group)) for group, done in measured
+        ]
+    reached = [info for info in inputs.segments if info.base_offset < end]
+    return end, [
+        (
+            CompactedGroup(
+                tuple(CompactedSegment(info.base_offset, info.path, info.size) for info in group)
+            ),
+            True,
+        )
+        for group in group_segments(reached, inputs.config, end)
+    ]
 
 
 def _staying(inputs: CleanerInputs, bounds: Bounds, end_offset: int) -> Iterator[UncleanedSegment]:
