@@ -573,16 +573,16 @@ def compacted(
 ) -> list[tuple[int, bytes | None, bytes | None]]:
     """What one compaction leaves of records: offset, key and value of each.
 
-    Of aborted transactions nothing is left, of the records from `start_offset` below `end_offset`
-    the last of each key, of those in front of it none that has a later one, and of all behind it
-    those that have a key, as far as a pass goes. Tombstones stay: they wait for their horizon.
+    From `end_offset` on all is as it was. In front of it nothing is left of aborted transactions
+    and of records without a key. Of each key that comes from `start_offset` on the last record
+    stays. Tombstones stay, too: they wait for their horizon.
     """
     listed = list(batches)
     aborted = _aborted(listed)
     rows = [
         (record.offset, record.key, record.value)
         for number, batch in enumerate(listed)
-        if not batch.is_control and number not in aborted
+        if not batch.is_control and (number not in aborted or batch.base_offset >= end_offset)
         for record in records(batch)
     ]
     last = {key: offset for offset, key, _ in rows if start_offset <= offset < end_offset}
