@@ -20,6 +20,8 @@ RAW: Final = 3
 CSV: Final = 4
 NESTED: Final = 8
 EXACT: Final = 16
+BARE: Final = 32
+JAVA: Final = 64
 
 class RowsEnd(NamedTuple):
     next_row: int

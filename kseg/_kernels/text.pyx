@@ -15,7 +15,9 @@ buffer of the caller's with as many whole rows as are sure to fit. A piece is a 
 absent value (for headers: an empty list) takes its `lead` with it. A `style` is an encoding
 (BASE64, HEX, UTF8, RAW), plus CSV where a quote in it is doubled, plus NESTED where the quotes
 around it are too, plus EXACT where a value that is not UTF-8 becomes `{"base64":"..."}` whole;
-names of headers always do. UTF8 is the body of a JSON string:
+names of headers always do. BARE has no quotes around a value, escapes neither quotes nor
+backslashes in it, and of HEADERS writes the names alone, as `[a,b]`; JAVA replaces a surrogate
+by one U+FFFD, as Java does, instead of three. UTF8 is the body of a JSON string:
 valid UTF-8 stays as it is, invalid becomes U+FFFD, and what could steer a terminal or end a line
 (C0, DEL, C1, line and paragraph separators, direction marks) is escaped as \\uXXXX. RAW replaces
 invalid UTF-8 only; it is for files.
@@ -40,7 +42,7 @@ ENUM = 3
 BYTES = 4
 HEADERS = 5
 
-# Styles: an encoding, plus CSV, NESTED, EXACT.
+# Styles: an encoding, plus CSV, NESTED, EXACT, BARE, JAVA.
 BASE64 = 0
 HEX = 1
 UTF8 = 2
@@ -48,6 +50,8 @@ RAW = 3
 CSV = 4
 NESTED = 8
 EXACT = 16
+BARE = 32
+JAVA = 64
 
 RowsEnd = namedtuple("RowsEnd", "next_row written")
 BytesEnd = namedtuple("BytesEnd", "used written")
@@ -67,6 +71,8 @@ cdef enum:
     E_CSV = 4
     E_NESTED = 8
     E_EXACT = 16
+    E_BARE = 32
+    E_JAVA = 64
     PIECES_MAX = 48
     NAMES_MAX = 16
     VIEWS_MAX = 160
@@ -222,6 +228,9 @@ cdef inline char* put_ascii(char* out, uint8_t byte, int style) noexcept nogil:
     """One ASCII byte; a quote as the style wants it, control bytes escaped unless RAW."""
     cdef bint raw = (style & E_MASK) == E_RAW
     cdef char letter = 0
+    if style & E_BARE and (byte == 0x22 or byte == 0x5C):
+        out[0] = <char> byte
+        return out + 1
     if byte == 0x22:
         if not raw:
             out[0] = 0x5C
@@ -295,6 +304,15 @@ cdef Py_ssize_t take_utf8(const uint8_t* data, Py_ssize_t count, uint32_t* point
     return need
 
 
+cdef Py_ssize_t take_surrogate(const uint8_t* data, Py_ssize_t count) noexcept nogil:
+    """Bytes behind a lead byte of ED that Java replaces as one, as `take_utf8` answers them."""
+    if count < 2 or not 0x80 <= data[1] <= 0xBF:
+        return -1
+    if count == 2:
+        return 0
+    return -3 if 0x80 <= data[2] <= 0xBF else -2
+
+
 cdef char* put_utf8(
     char* out, const uint8_t* data, Py_ssize_t count, int style, bint final, Py_ssize_t* used
 ) noexcept nogil:
@@ -318,6 +336,8 @@ cdef char* put_utf8(
             i += 1
             continue
         taken = take_utf8(data + i, count - i, &point)
+        if style & E_JAVA and data[i] == 0xED and taken == -1:
+            taken = take_surrogate(data + i, count - i)
         if taken > 0:
             if (style & E_MASK) != E_RAW and steers(point):
                 out = put_unicode_escape(out, point)
@@ -373,6 +393,8 @@ cdef char* put_quoted(
     char* out, const uint8_t* data, Py_ssize_t count, int style, Py_ssize_t quote
 ) noexcept nogil:
     """A value with its quotes; where it is to be exact and is no UTF-8, an object of base64."""
+    if style & E_BARE:
+        return put_content(out, data, count, style)
     if not style & E_EXACT or is_utf8(data, count):
         out = put(out, QUOTES, quote)
         out = put_content(out, data, count, style)
@@ -541,14 +563,31 @@ cdef inline char* put_null(char* out, const Piece* piece) noexcept nogil:
     return put(out, piece.null_text, piece.null_bytes)
 
 
+cdef char* put_names(char* out, const Piece* piece, Py_ssize_t row) noexcept nogil:
+    """`[name,...]` without quotes."""
+    cdef const Binary* keys = &piece.keys
+    cdef Py_ssize_t header
+    cdef Py_ssize_t first = piece.header_offsets[row]
+    out = put(out, b"[", 1)
+    for header in range(first, piece.header_offsets[row + 1]):
+        if header > first:
+            out = put(out, b",", 1)
+        out = put_content(
+            out, keys.data + keys.offsets[header], value_bytes(keys, header), piece.style
+        )
+    return put(out, b"]", 1)
+
+
 cdef char* put_headers(char* out, const Piece* piece, Py_ssize_t row) noexcept nogil:
-    """`[["name",value],...]`; in CSV one quoted field of it."""
+    """`[["name",value],...]`; in CSV one quoted field of it; bare `[name,...]`."""
     cdef Py_ssize_t quote = 2 if piece.style & E_CSV else 1
     cdef Py_ssize_t header
     cdef Py_ssize_t first = piece.header_offsets[row]
     cdef const Binary* keys = &piece.keys
     cdef const Binary* values = &piece.values
     cdef int key_style = E_UTF8 | E_EXACT | (piece.style & E_CSV)
+    if piece.style & E_BARE:
+        return put_names(out, piece, row)
     if piece.style & E_CSV:
         out = put(out, QUOTES, 1)
     out = put(out, b"[", 1)

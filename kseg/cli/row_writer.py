@@ -81,6 +81,8 @@ class RowWriter:
     def _large_value(self, piece: Piece, row: int) -> None:
         _kind, lead, _null, style, offsets, data, _validity = piece
         quote = b'""' if style & _text.NESTED else b'"'
+        if style & _text.BARE:
+            quote = b""
         left = memoryview(data)[offsets[row] : offsets[row + 1]]
         close = b""
         if style & _text.EXACT and _text.count_not_utf8(offsets, data, row, row + 1):
@@ -97,11 +99,20 @@ class RowWriter:
         """The headers of one row as rows of their own, a comma before all but one."""
         _kind, lead, _null, style, offsets, *sources = piece
         first, end = int(offsets[row]), int(offsets[row + 1])
+        if style & _text.BARE:
+            self._large_names(lead, style, sources[:2], first, end)
+            return
         around = b'"' if style & _text.CSV else b""
         self._write(memoryview(lead + around + b"["))
         self.rows(_header_rows(b"[", style, *sources), min(first + 1, end), first)
         self.rows(_header_rows(b",[", style, *sources), end, first + 1)
         self._write(memoryview(b"]" + around))
+
+    def _large_names(self, lead: bytes, style: int, names: list[Any], first: int, end: int) -> None:
+        self._write(memoryview(lead + b"["))
+        for comma, start, stop in ((b"", first, min(first + 1, end)), (b",", first + 1, end)):
+            self.rows(((_text.BYTES, comma, None, style, *names, None),), stop, start)
+        self._write(memoryview(b"]"))
 
 
 def _may_replace(style: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kseg._kernels.text import (
+    BARE,
     BASE64,
     BYTES,
     CSV,
@@ -11,6 +12,7 @@ from kseg._kernels.text import (
     HEADERS,
     HEX,
     INT,
+    JAVA,
     NESTED,
     RAW,
     TEXT,
@@ -24,6 +26,7 @@ from kseg._kernels.text import (
 )
 
 __all__ = [
+    "BARE",
     "BASE64",
     "BYTES",
     "CSV",
@@ -32,6 +35,7 @@ __all__ = [
     "HEADERS",
     "HEX",
     "INT",
+    "JAVA",
     "NESTED",
     "RAW",
     "TEXT",
