@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 from kseg.cli import output
 from kseg.cli.batches import complete_wrappers, holding, message_errors, tail_of
 from kseg.cli.entries import dump_entries
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
+from kseg.cli.kafka_dump.options import kafka_options, refuse_kafka_options
 from kseg.cli.options import (
     ALL,
     Range,
@@ -26,7 +28,6 @@ from kseg.cli.options import (
     check_ranges,
     format_option,
     mapping_option,
-    paths_argument,
     range_options,
     selection_options,
 )
@@ -48,10 +49,24 @@ if TYPE_CHECKING:
     from kseg.format.header import BatchTable
 
 _STDIN = FileName(FileKind.LOG, 0)
+#: Parameters that do not go with `--kafka`.
+_OWN = (
+    "form",
+    "batches",
+    "encoding",
+    "topics",
+    "partitions",
+    "offsets",
+    "times",
+    "key",
+    "limit",
+    "last",
+    "mapping",
+)
 
 
 @click.command()
-@paths_argument
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=str))
 @format_option
 @click.option(
     "--batches/--records", "batches", default=False, help="One row per batch, or per record."
@@ -60,7 +75,11 @@ _STDIN = FileName(FileKind.LOG, 0)
 @selection_options
 @range_options
 @mapping_option
+@kafka_options
+@click.pass_context
 def dump(
+    context: click.Context,
+    /,
     paths: tuple[str, ...],
     form: str,
     batches: bool,
@@ -73,13 +92,24 @@ def dump(
     limit: int | None,
     last: int | None,
     mapping: Mapping,
+    kafka: bool,
+    **kafkas: Any,
 ) -> int:
     """Print batches and records as they lie in the files, in file order.
 
     A PATH may be a log, an index, a snapshot, a checkpoint, a partition directory, a data
     directory, or - for batches on standard input. Goes on past a batch whose checksum fails (its
-    records say valid=false), says each finding on standard error, and then exits 1.
+    records say valid=false), says each finding on standard error, and then exits 1. With --kafka it
+    prints what Kafka's own tool prints, and takes that tool's options.
     """
+    if kafka:
+        from kseg.cli.kafka_dump.run import run_kafka  # most calls of the verb do without it
+
+        _refuse_own_options(context)
+        return run_kafka(paths, kafkas)
+    refuse_kafka_options(kafkas)
+    if not paths:
+        raise click.MissingParameter(ctx=context, param=context.command.params[0])
     check_ranges(last=last, limit=limit)
     if batches and key is not None:
         raise click.UsageError("--key chooses records; it does not go with --batches.")
@@ -89,6 +119,14 @@ def dump(
     run.paths(paths, Selection(topics, partitions))
     tell_replaced(run.sink.replaced)
     return Exit.FOUND if run.findings else Exit.OK
+
+
+def _refuse_own_options(context: click.Context) -> None:
+    """Refuse what `--kafka` has no use for, rather than pass it over."""
+    for name in _OWN:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = next(one for one in context.command.params if one.name == name)
+            raise click.UsageError(f"{option.opts[0]} does not go with --kafka.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,12 @@ _RAISED: Final = (StopReason.BAD_LENGTH, StopReason.ZERO_TAIL)
 
 
 def indexed_position(entries: bytes, base_offset: int, offset: int) -> int:
-    """The position that an offset index gives for `offset`; 0 for none, or one below 0.
+    """What `stored_position` gives; 0 for a position below 0."""
+    return max(stored_position(entries, base_offset, offset), 0)
+
+
+def stored_position(entries: bytes, base_offset: int, offset: int) -> int:
+    """The position that an offset index gives for `offset`, whatever its sign; 0 for none.
 
     Args:
         entries: the index as it lies on the disk; bytes behind the last whole entry are ignored.
@@ -65,7 +70,7 @@ def indexed_position(entries: bytes, base_offset: int, offset: int) -> int:
             if found == wanted:
                 break
     position: int = _ENTRY.unpack_from(entries, low * _ENTRY.size)[1]
-    return max(position, 0)
+    return position
 
 
 def _relative(entries: bytes, slot: int) -> int:
@@ -154,4 +159,4 @@ def _check(table: BatchTable, segment: Segment) -> None:
         raise at_path(stop_error(table), segment.path)
 
 
-__all__ = ["feed_segment", "indexed_position", "next_offset", "position_of"]
+__all__ = ["feed_segment", "indexed_position", "next_offset", "position_of", "stored_position"]

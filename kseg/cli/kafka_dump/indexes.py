@@ -1,0 +1,310 @@
+"""The lines of offset and time indexes, and what Kafka's tool compares with the log.
+
+Source: Kafka 4.2 `DumpLogSegments.dumpIndex`, `dumpTimeIndex`; `AbstractIndex`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from kseg.cli.row_writer import RowWriter
+from kseg.errors import CorruptIndexError, CorruptRecordError
+from kseg.files.log_file import LogFile
+from kseg.files.mapping import MappedFile
+from kseg.files.names import file_name
+from kseg.files.offset_index import LAYOUT as OFFSET_LAYOUT
+from kseg.files.time_index import LAYOUT as TIME_LAYOUT
+from kseg.format import text
+from kseg.format.columns import decode
+from kseg.format.message import MESSAGE_BYTES_MIN
+from kseg.format.request import Request
+from kseg.log.recovery import stored_position
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64Array = npt.NDArray[np.int64]
+    Line = Callable[[str], None]
+    Write = Callable[[memoryview], object]
+
+_HEAD = struct.Struct(">qiib")
+_DELTA = struct.Struct(">i")
+_DELTA_AT, _HEADER_BYTES, _OVERHEAD = 23, 61, 12
+_TIMES = Request(fields=("timestamp",), control=True, verify_crc=False)
+_NOT_FOUND = -1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """What to print and compare.
+
+    Attributes:
+        verify_only: print no entries.
+        sanity_only: do the check of an opening and no more.
+        max_message_size: bytes of the log that are read at an entry of an offset index.
+    """
+
+    verify_only: bool = False
+    sanity_only: bool = False
+    max_message_size: int = 5 * 1024 * 1024
+
+
+class Faults(Protocol):
+    """What is wrong with the entries of an index."""
+
+    def lines(self, path: str) -> Iterator[str]:
+        """What Kafka's tool says of them."""
+
+
+@dataclass(slots=True)
+class OffsetFaults:
+    """Entries that name another offset than the batch there ends with."""
+
+    mismatches: list[tuple[int, int]] = field(default_factory=list)
+
+    def lines(self, path: str) -> Iterator[str]:
+        """What Kafka's tool says of them, the last one first."""
+        if self.mismatches:
+            yield f"Mismatches in :{path}"
+        for index, log in reversed(self.mismatches):
+            yield f"  Index offset: {index}, log offset: {log}"
+
+
+@dataclass(slots=True)
+class TimeFaults:
+    """What is wrong with entries of a time index."""
+
+    mismatches: list[tuple[int, int]] = field(default_factory=list)
+    out_of_order: list[tuple[int, int]] = field(default_factory=list)
+    not_found: list[tuple[int, int]] = field(default_factory=list)
+
+    def lines(self, path: str) -> Iterator[str]:
+        """What Kafka's tool says of them."""
+        if self.mismatches:
+            yield f"Found timestamp mismatch in :{path}"
+        for index, log in self.mismatches:
+            yield f"  Index timestamp: {index}, log timestamp: {log}"
+        if self.out_of_order:
+            yield f"Found out of order timestamp in :{path}"
+        for index, before in self.out_of_order:
+            yield f"  Index timestamp: {index}, Previously indexed timestamp: {before}"
+        if self.not_found:
+            yield "The following indexed offsets are not found in the log."
+        for index, log in self.not_found:
+            yield f"Indexed offset: {index}, found log offset: {log}"
+
+
+def print_offset_index(path: Path, options: IndexOptions, write: Write, line: Line) -> OffsetFaults:
+    """Print the entries of an offset index, and compare each with the log.
+
+    Raises:
+        CorruptIndexError, CorruptRecordError: where Kafka's tool ends with an exception.
+        OSError: a file cannot be read.
+    """
+    faults = OffsetFaults()
+    with LogFile.open(path.with_suffix(".log")) as log:
+        data, base_offset = _read(path), file_name(path).base_offset or 0
+        raw = np.frombuffer(data, OFFSET_LAYOUT, len(data) // OFFSET_LAYOUT.itemsize)
+        offsets, positions = base_offset + raw["relative"].astype(np.int64), raw["position"]
+        if not len(raw):
+            line(f"{path} is empty.")
+            return faults
+        if options.sanity_only:
+            _check(path, data, OFFSET_LAYOUT, int(offsets[-1]), base_offset)
+            line(f"{path} passed sanity check.")
+            return faults
+        used = _used(offsets, base_offset)
+        done = 0
+        try:
+            for done in range(used):
+                offset, position = int(offsets[done]), int(positions[done])
+                found = _last_offset(log, position, options.max_message_size)
+                if found != offset:
+                    faults.mismatches.append((offset, found))
+            done = used
+        finally:
+            if not options.verify_only:
+                pieces = (("offset: ", offsets), (" position: ", positions.astype(np.int64)))
+                _print_entries(pieces, done, write)
+    return faults
+
+
+def print_time_index(path: Path, options: IndexOptions, write: Write, line: Line) -> TimeFaults:
+    """Print the entries of a time index, and compare each with the log.
+
+    Raises:
+        KsegError: where Kafka's tool ends with an exception.
+        OSError: a file cannot be read.
+    """
+    faults = TimeFaults()
+    with LogFile.open(path.with_suffix(".log")) as log:
+        data, base_offset = _read(path), file_name(path).base_offset or 0
+        index = _read(path.with_suffix(".index"))
+        raw = np.frombuffer(data, TIME_LAYOUT, len(data) // TIME_LAYOUT.itemsize)
+        offsets = base_offset + raw["relative"].astype(np.int64)
+        times = raw["timestamp"].astype(np.int64)
+        if options.sanity_only:
+            if len(raw) and times[-1] < times[0]:
+                raise CorruptIndexError(
+                    f"the last timestamp, {times[-1]}, is below the first, {times[0]}", path=path
+                )
+            last = int(offsets[-1]) if len(raw) else base_offset
+            _check(path, data, TIME_LAYOUT, last, base_offset)
+            line(f"{path} passed sanity check.")
+            return faults
+        used = _used(offsets, base_offset)
+        batches = _Batches(log)
+        done = 0
+        previous = -1
+        try:
+            for done in range(used):
+                time, offset = int(times[done]), int(offsets[done])
+                position = stored_position(index, base_offset, offset)
+                _compare(faults, batches, position, offset, time, previous)
+                previous = time
+            done = used
+        finally:
+            if not options.verify_only:
+                _print_entries((("timestamp: ", times), (" offset: ", offsets)), done, write)
+    return faults
+
+
+def _compare(
+    faults: TimeFaults, batches: _Batches, position: int, offset: int, time: int, previous: int
+) -> None:
+    found = batches.find(position, offset)
+    if found is None:
+        faults.not_found.append((offset, _NOT_FOUND))
+        return
+    at, last_offset = found
+    if last_offset != offset:
+        faults.not_found.append((offset, last_offset))
+        return
+    largest = batches.largest_time(at)
+    if largest != time:
+        faults.mismatches.append((time, largest))
+    if previous >= time:
+        faults.out_of_order.append((time, previous))
+
+
+class _Batches:
+    """Where the batches of a log lie, from a walk over its headers."""
+
+    def __init__(self, log: LogFile) -> None:
+        """Walk to the end."""
+        self._log = log
+        self._walk(0)
+
+    def _walk(self, start: int) -> None:
+        positions, offsets = [], []
+        self._end = start
+        for tile in self._log.walk(start=start, on_bad_crc="ignore", policy="file"):
+            positions.append(tile.table.position.copy())
+            offsets.append(tile.table.last_offset.copy())
+            self._end = tile.table.end_position
+        self._positions, self._offsets = np.concatenate(positions), np.concatenate(offsets)
+        self._ordered = bool((self._offsets[1:] >= self._offsets[:-1]).all())
+
+    def find(self, position: int, offset: int) -> tuple[int, int] | None:
+        """The first batch from a position on that ends at or past an offset, and where it ends.
+
+        Raises:
+            CorruptRecordError: the position lies outside the log, or what lies there before such a
+                batch is none.
+        """
+        if not 0 <= position <= self._log.size:
+            raise CorruptRecordError("the index points outside of the log", position=position)
+        first = int(np.searchsorted(self._positions, position))
+        if position != self._end and (
+            first == len(self._positions) or self._positions[first] != position
+        ):
+            other = _Batches.__new__(_Batches)
+            other._log = self._log
+            other._walk(position)
+            return other.find(position, offset)
+        if self._ordered:
+            at = max(first, int(np.searchsorted(self._offsets, offset)))
+        else:
+            behind = np.flatnonzero(self._offsets[first:] >= offset)
+            at = first + int(behind[0]) if len(behind) else len(self._offsets)
+        if at < len(self._offsets):
+            return int(self._positions[at]), int(self._offsets[at])
+        _check_end(self._log, self._end)
+        return None
+
+    def largest_time(self, position: int) -> int:
+        """The largest timestamp of a batch's records; -1 if it has none."""
+        largest = -1
+        for tile in self._log.walk(
+            start=position, limit=position + 1, on_bad_crc="ignore", policy="file"
+        ):
+            for columns in decode(tile.data, tile.table, _TIMES, base=tile.base):
+                largest = max(largest, int(columns.timestamp.max()))
+        return largest
+
+
+def _check_end(log: LogFile, position: int) -> None:
+    """Refuse an end of batches that Kafka's reader refuses.
+
+    Raises:
+        CorruptRecordError: a size that no batch has.
+    """
+    if log.size - position > 17:
+        size = int.from_bytes(log.head_at(position)[8:12], "big", signed=True)
+        if size < MESSAGE_BYTES_MIN:
+            reason = f"a size of {size} is smaller than that of any batch"
+            raise CorruptRecordError(reason, path=log.path, position=position)
+
+
+def _last_offset(log: LogFile, position: int, size_max: int) -> int:
+    """The last offset of the batch at a position.
+
+    Raises:
+        CorruptRecordError: the position lies outside of the log, or no whole batch lies there.
+    """
+    if not 0 <= position <= log.size:
+        raise CorruptRecordError("the index points outside of the log", position=position)
+    head = log.head_at(position)
+    left = min(log.size - position, size_max)
+    if left > 17:
+        offset, size, _epoch, magic = _HEAD.unpack_from(head)
+        if MESSAGE_BYTES_MIN <= size <= left - _OVERHEAD:
+            if magic < 2:
+                return int(offset)
+            if len(head) == _HEADER_BYTES:
+                return int(offset + _DELTA.unpack_from(head, _DELTA_AT)[0])
+    raise CorruptRecordError("the index points to no whole batch", path=log.path, position=position)
+
+
+def _read(path: Path) -> bytes:
+    with MappedFile.open(path, "never", index=True) as file:
+        return bytes(file.read(0, file.size))
+
+
+def _used(offsets: Int64Array, base_offset: int) -> int:
+    """Slots in front of the first unused one, as Kafka's tool tells it."""
+    unused = np.flatnonzero(offsets[1:] == base_offset)
+    return int(unused[0]) + 1 if len(unused) else len(offsets)
+
+
+def _check(path: Path, data: bytes, layout: np.dtype[np.void], last: int, base_offset: int) -> None:
+    """What Kafka checks of an index when it opens one.
+
+    Source: Kafka `OffsetIndex.sanityCheck`, `TimeIndex.sanityCheck`.
+    """
+    if last < base_offset:
+        raise CorruptIndexError(f"the last offset, {last}, is below {base_offset}", path=path)
+    if len(data) % layout.itemsize:
+        reason = f"{len(data)} bytes are not a multiple of {layout.itemsize}"
+        raise CorruptIndexError(reason, path=path)
+
+
+def _print_entries(columns: tuple[tuple[str, Int64Array], ...], count: int, write: Write) -> None:
+    pieces = [(text.INT, lead.encode(), b"", column, None) for lead, column in columns]
+    RowWriter(write).rows((*pieces, (text.TEXT, b"\n")), count)

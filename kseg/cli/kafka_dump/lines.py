@@ -1,0 +1,191 @@
+"""What a line says: templates for the lines of batches and records.
+
+Source: Kafka 4.2 `DumpLogSegments.printBatchLevel` and `dumpLog`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kseg.constants import Compression, TimestampType
+from kseg.format import text
+from kseg.format.header import DELETE_HORIZON
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.cli.rows import Piece, Template
+    from kseg.format.header import BatchTable
+    from kseg.format.values import BinaryColumn, RecordColumns
+
+_INT64_MIN = -(2**63)
+_CODECS = tuple(codec.label.encode() for codec in Compression)
+_TIMES = tuple(kind.label.encode() for kind in TimestampType)
+_FALSE_TRUE = (b"false", b"true")
+_HORIZON = (b" deleteHorizonMs: OptionalLong.empty", b" deleteHorizonMs: OptionalLong[")
+#: The fields of a batch line in front of its position, for magic 2.
+_BATCH_INTS = (
+    ("baseOffset: ", "base_offset"),
+    (" lastOffset: ", "last_offset"),
+    (" count: ", "record_count"),
+    (" baseSequence: ", "base_sequence"),
+    (" lastSequence: ", "last_sequence"),
+    (" producerId: ", "producer_id"),
+    (" producerEpoch: ", "producer_epoch"),
+    (" partitionLeaderEpoch: ", "leader_epoch"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How much of a record a line has.
+
+    Attributes:
+        style: of the bytes of keys, values and names: as they are, or escaped for a terminal.
+        metadata: offset, time, sizes and so on.
+    """
+
+    style: int
+    metadata: bool = True
+
+    @property
+    def terminal(self) -> bool:
+        """Whether lines go to a terminal."""
+        return self.style & text.RAW != text.RAW
+
+
+class Texts(NamedTuple):
+    """Values as text, in Arrow's layout, null where nothing is printed."""
+
+    offsets: npt.NDArray[np.int32]
+    data: npt.NDArray[np.uint8] | bytes
+    validity: npt.NDArray[np.uint8] | None
+
+    @classmethod
+    def of(cls, values: list[bytes | None]) -> Texts:
+        """The texts of a list."""
+        ends = np.cumsum([0, *(len(value or b"") for value in values)])
+        there = np.array([value is not None for value in values], np.bool_)
+        data = b"".join(value or b"" for value in values)
+        return cls(ends.astype(np.int32), data, np.packbits(there, bitorder="little"))
+
+    @classmethod
+    def those(cls, column: BinaryColumn, keep: npt.NDArray[np.bool_] | None) -> Texts:
+        """A column as it is, null where `keep` is false."""
+        validity = column.validity
+        if keep is not None:
+            validity = np.packbits(keep & column.is_valid(), bitorder="little")
+        return cls(column.offsets, column.data, validity)
+
+
+def look_of(*, terminal: bool, metadata: bool = True) -> Look:
+    """The look for standard output that is a terminal, or is not."""
+    encoding = text.UTF8 if terminal else text.RAW
+    return Look(encoding | text.BARE | text.JAVA, metadata)
+
+
+def batch_lines(table: BatchTable, head: Template, *, whole: bool = True) -> Template:
+    """A line for each batch: `head`, then what every magic has.
+
+    Args:
+        table: the batches, of one family.
+        head: `batch_head` or `message_head`.
+        whole: False for the part in front of the position, which has no end of line.
+    """
+    if not whole:
+        return head
+    return (
+        *head,
+        _int(" position: ", table.position),
+        _enum(b" ", table.timestamp_type, _TIMES, -1),
+        _int(": ", table.max_timestamp),
+        _int(" size: ", table.size),
+        _int(" magic: ", table.magic),
+        _enum(b" compresscodec: ", table.codec, _CODECS),
+        _int(" crc: ", table.crc),
+        _enum(b" isvalid: ", table.crc_ok, _FALSE_TRUE),
+        (text.TEXT, b"\n"),
+    )
+
+
+def batch_head(table: BatchTable) -> Template:
+    """What only batches of magic 2 have."""
+    has = (table.attributes & DELETE_HORIZON) != 0
+    horizon = np.where(has, table.base_timestamp, _INT64_MIN)
+    return (
+        *(_int(lead, getattr(table, name)) for lead, name in _BATCH_INTS),
+        _enum(b" isTransactional: ", table.is_transactional, _FALSE_TRUE),
+        _enum(b" isControl: ", table.is_control, _FALSE_TRUE),
+        _enum(b"", has, _HORIZON),
+        (text.INT, b"", None, horizon, _INT64_MIN),
+        _enum(b"", has, (b"", b"]")),
+    )
+
+
+def message_head(table: BatchTable) -> Template:
+    """What messages of magic 0 and 1 have in its place."""
+    return (_int("offset: ", table.last_offset),)
+
+
+def record_head(columns: RecordColumns, look: Look, before: Texts, middle: Template) -> Template:
+    """A record's line up to its contents, behind the lines of the batches that begin there.
+
+    Args:
+        columns: with `offset`, `timestamp`, `timestamp_type`, `key` and `value`.
+        look: what a line has.
+        before: whole lines in front of each record's.
+        middle: what follows the sizes: `of_batch` or `of_message`.
+    """
+    lines = (text.BYTES, b"", None, text.RAW | text.BARE, *before)
+    if not look.metadata:
+        return (lines,)
+    return (
+        lines,
+        _int("| offset: ", columns.offset),
+        _enum(b" ", columns.timestamp_type, _TIMES, -1),
+        _int(": ", columns.timestamp),
+        _int(" keySize: ", columns.key.sizes()),
+        _int(" valueSize: ", columns.value.sizes()),
+        *middle,
+    )
+
+
+def record_tail(look: Look, key: Texts | None, payload: Texts | None) -> Template:
+    """Key and payload, where they are to be printed, and the end of the line."""
+    pieces: list[Piece] = []
+    if key is not None:
+        lead = b" key: " if look.metadata else b"| key: "
+        pieces.append((text.BYTES, lead, None, look.style, *key))
+    if payload is not None:
+        pieces.append((text.BYTES, b" payload: ", None, look.style, *payload))
+    return (*pieces, (text.TEXT, b"\n"))
+
+
+def of_batch(columns: RecordColumns, look: Look, control: Texts | None) -> Template:
+    """What the line of a record of magic 2 has behind the sizes."""
+    headers = columns.headers
+    names, values = headers.keys, headers.values
+    sources = (names.offsets, names.data, values.offsets, values.data, values.validity)
+    pieces: list[Piece] = [
+        _int(" sequence: ", columns.sequence),
+        (text.HEADERS, b" headerKeys: ", b"", look.style, headers.offsets, *sources),
+    ]
+    if control is not None:
+        pieces.append((text.BYTES, b"", None, look.style, *control))
+    return tuple(pieces)
+
+
+def of_message(crc: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_]) -> Template:
+    """What the line of a message of magic 0 or 1 has there, a stray brace at its end."""
+    return (_enum(b" isValid: ", valid, _FALSE_TRUE), _int(" crc: ", crc), (text.TEXT, b"}"))
+
+
+def _int(lead: str, column: npt.NDArray[Any]) -> Piece:
+    return (text.INT, lead.encode(), b"", column, None)
+
+
+def _enum(lead: bytes, column: npt.NDArray[Any], names: tuple[bytes, ...], first: int = 0) -> Piece:
+    return (text.ENUM, lead, b"", column, names, first)

@@ -1,0 +1,266 @@
+"""Batches and records of one log, as Kafka's tool goes through it.
+
+Source: Kafka 4.2 `DumpLogSegments.dumpLog`, `FileLogInputStream.nextBatch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kseg.cli.kafka_dump.control import Marks, control_marks
+from kseg.cli.kafka_dump.lines import (
+    Look,
+    Texts,
+    batch_head,
+    batch_lines,
+    message_head,
+    of_batch,
+    of_message,
+    record_head,
+    record_tail,
+)
+from kseg.cli.kafka_dump.messages import MessageChecksums
+from kseg.cli.kafka_dump.parsers import Contents, Parser
+from kseg.cli.row_writer import RowWriter
+from kseg.constants import Compression
+from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
+from kseg.files.log_file import LogFile, Tile
+from kseg.files.names import FileKind, FileName, file_name
+from kseg.format.columns import Workspace, decode
+from kseg.format.message import MESSAGE_BYTES_MIN
+from kseg.format.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy.typing as npt
+
+    from kseg.format.header import BatchTable
+    from kseg.format.values import RecordColumns
+
+    Write = Callable[[memoryview], object]
+
+#: Kafka reads no further batch where so many bytes or fewer are left.
+_HEAD_BYTES = 17
+_OVERHEAD = 12
+_REQUEST = Request(
+    fields=(
+        "position",
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "key",
+        "value",
+        "headers",
+        "magic",
+        "sequence",
+        "control",
+    ),
+    control=True,
+    verify_crc=False,
+)
+
+
+@dataclass(slots=True)
+class Gaps:
+    """Offsets that do not follow the one before by one, as pairs; `previous` is the last seen."""
+
+    previous: int = -1
+    pairs: list[npt.NDArray[np.int64]] = field(default_factory=list)
+
+    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+        """Take the next offsets. After -1 any may follow, as in Kafka."""
+        before = np.concatenate(([np.int64(self.previous)], offsets[:-1]))
+        found = (before != -1) & (offsets != before + 1)
+        if found.any():
+            self.pairs.append(np.stack((before[found], offsets[found]), axis=1))
+        self.previous = int(offsets[-1])
+
+    def lines(self, path: str) -> Iterator[str]:
+        """What Kafka's tool says of them, the last pair first."""
+        if self.pairs:
+            yield f"Non-consecutive offsets in {path}"
+        for pairs in reversed(self.pairs):
+            for before, after in pairs[::-1].tolist():
+                yield f"  {before} is followed by {after}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What to print of logs.
+
+    Attributes:
+        look: of a record's line.
+        deep: print records.
+        parser: what key and payload look like; None to print neither.
+        max_bytes: read only so many bytes; None for all.
+    """
+
+    look: Look
+    deep: bool = False
+    parser: Parser | None = None
+    max_bytes: int | None = None
+
+
+class LogDump:
+    """One log on its way to standard output.
+
+    Attributes:
+        gaps: of the offsets printed.
+        found: whether a checksum is wrong or bytes are left over.
+    """
+
+    def __init__(self, options: LogOptions, write: Write) -> None:
+        """Print to `write`."""
+        self.gaps = Gaps()
+        self.found = False
+        self._options = options
+        self._write = write
+        self._rows = RowWriter(write)
+        self._workspace = Workspace()
+        self._checksums = MessageChecksums()
+
+    def print(self, path: Path) -> None:
+        """Print the whole log.
+
+        Raises:
+            FormatError: where Kafka's tool ends with an exception; the lines in front are printed.
+            LimitExceededError: a batch inflates to too many bytes.
+            OSError: the file cannot be read.
+        """
+        self._text(_title(file_name(path)))
+        with LogFile.open(path) as file:
+            end = file.size if self._options.max_bytes is None else self._options.max_bytes
+            position = 0
+            for tile in file.walk(end=end, on_bad_crc="note", policy="file"):
+                self.found = self.found or bool(tile.table.bad_crc_count)
+                self._tile(tile)
+                position = tile.table.end_position
+            self._end(file, position, min(end, file.size))
+
+    def _end(self, file: LogFile, position: int, end: int) -> None:
+        left = end - position
+        if left > _HEAD_BYTES:
+            size = int.from_bytes(file.head_at(position)[8:12], "big", signed=True)
+            if size < MESSAGE_BYTES_MIN:
+                reason = f"a size of {size} is smaller than that of any batch"
+                raise CorruptRecordError(reason, path=file.path, position=position)
+        if left and self._options.max_bytes is None:
+            self.found = True
+            self._text(f"Found {left} invalid bytes at the end of {file.path.name}\n")
+
+    def _text(self, text: str) -> None:
+        self._write(memoryview(text.encode()))
+
+    def _tile(self, tile: Tile) -> None:
+        """Print a tile, up to a batch whose codec has no name."""
+        table = tile.table
+        unnamed = np.flatnonzero(table.codec > Compression.ZSTD)
+        sound = table.take(slice(0, int(unnamed[0]))) if len(unnamed) else table
+        if self._options.deep:
+            self._deep(tile, sound)
+        else:
+            _write_batches(sound, self._rows)
+        if len(unnamed):
+            first = int(unnamed[0])
+            _write_batches(table.take(slice(first, first + 1)), self._rows, whole=False)
+            header = table[first]
+            raise InvalidRecordError(
+                f"no release ever wrote codec {header.codec}", position=header.position
+            )
+
+    def _deep(self, tile: Tile, table: BatchTable) -> None:
+        lines = _BatchLines(table)
+        try:
+            for columns in decode(
+                tile.data, table, _REQUEST, base=tile.base, workspace=self._workspace
+            ):
+                rows = np.searchsorted(table.position, columns.position)
+                self._records(tile, table, columns, rows, lines.up_to(rows))
+        except KsegError as error:
+            last = len(table) if error.position is None else error.position
+            self._write(lines.rest(int(np.searchsorted(table.position, last, "right"))))
+            raise
+        self._write(lines.rest(len(table)))
+
+    def _records(
+        self,
+        tile: Tile,
+        table: BatchTable,
+        columns: RecordColumns,
+        rows: npt.NDArray[np.int64],
+        before: Texts,
+    ) -> None:
+        """Print the records of a piece, up to one at which Kafka's tool ends."""
+        options = self._options
+        control = None
+        marks = Marks()
+        if columns.magic[0] < 2:
+            middle = of_message(*self._checksums.of(tile.data, tile.base, table, rows))
+        else:
+            if columns.control.any():
+                control = columns.control
+                if options.look.metadata:
+                    marks = control_marks(columns)
+            middle = of_batch(columns, options.look, marks.texts)
+        contents = Contents()
+        if options.parser is not None:
+            contents = options.parser.parse(columns, control)
+        failures = [one for one in (marks.failed, contents.failed) if one is not None]
+        failed = min(failures, key=itemgetter(0), default=None)
+        head = record_head(columns, options.look, before, middle)
+        count = len(columns) if failed is None else failed[0]
+        tail = record_tail(options.look, contents.key, contents.payload)
+        self._rows.rows((*head, *tail), count)
+        self.gaps.add(columns.offset)
+        if failed is not None:
+            self._rows.rows(head, count + 1, start=count)
+            raise failed[1]
+
+
+class _BatchLines:
+    """The lines of a table, to be put in front of the records of their batches."""
+
+    def __init__(self, table: BatchTable) -> None:
+        """Make all of them."""
+        made = bytearray()
+        _write_batches(table, RowWriter(made.extend))
+        self._data = bytes(made)
+        ends = np.flatnonzero(np.frombuffer(self._data, np.uint8) == 0x0A) + 1
+        self._ends = np.concatenate(([0], ends)).astype(np.int32)
+        self._done = 0
+
+    def up_to(self, rows: npt.NDArray[np.int64]) -> Texts:
+        """For each record the lines from behind the batch of the one before up to its own."""
+        starts = np.concatenate(([self._done], rows + 1))
+        self._done = int(starts[-1])
+        return Texts(self._ends[starts], self._data, None)
+
+    def rest(self, end: int) -> memoryview:
+        """The lines of batches before `end` that have not been asked for."""
+        start, self._done = self._done, max(end, self._done)
+        return memoryview(self._data)[self._ends[start] : self._ends[self._done]]
+
+
+def _write_batches(table: BatchTable, rows: RowWriter, *, whole: bool = True) -> None:
+    """Write the lines of a table, a run of one family at a time."""
+    old = table.magic < 2
+    borders = [0, *(np.flatnonzero(old[1:] != old[:-1]) + 1).tolist(), len(table)]
+    for start, end in pairwise(borders):
+        run = table.take(slice(start, end))
+        head = message_head(run) if end > start and old[start] else batch_head(run)
+        rows.rows(batch_lines(run, head, whole=whole), len(run))
+
+
+def _title(name: FileName) -> str:
+    if name.kind is FileKind.BOOTSTRAP:
+        return "KRaft bootstrap snapshot\n"
+    if name.kind is FileKind.CHECKPOINT_KRAFT:
+        return f"Snapshot end offset: {name.base_offset}, epoch: {name.epoch}\n"
+    return f"Log starting offset: {name.base_offset}\n"

@@ -1,0 +1,72 @@
+"""The options of Kafka's dump tool, under its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_COUNT: Final = click.IntRange(min=0, max=2**31 - 1)
+DECODER_NAMES: Final = "string, long or integer, or the name of Kafka's class for it"
+#: The decoders of internal topics in the order in which they count.
+TOPIC_DECODERS: Final = {
+    "offsets-decoder": "__consumer_offsets",
+    "transaction-log-decoder": "__transaction_state",
+    "cluster-metadata-decoder": "__cluster_metadata",
+    "remote-log-metadata-decoder": "__remote_log_metadata",
+    "share-group-state-decoder": "__share_group_state",
+}
+_FLAGS: Final = {
+    "kafka": "Print the lines of Kafka's dump tool (kafka-dump-log, 4.2), byte for byte.",
+    "deep-iteration": "With --kafka: print records, not only batches.",
+    "print-data-log": "With --kafka: print keys and payloads too.",
+    "skip-record-metadata": "With --kafka: of records print only key and payload.",
+    "verify-index-only": "With --kafka: compare indexes with the log, do not print entries.",
+    "index-sanity-check": "With --kafka: check indexes as an opening does, and no more.",
+    **{
+        name: f"With --kafka: print records of {topic} decoded."
+        for name, topic in TOPIC_DECODERS.items()
+    },
+}
+
+
+def kafka_options(function: _F) -> _F:
+    """`--kafka`, and Kafka's own options, which go with it only."""
+    for option in reversed(_valued()):
+        function = option(function)
+    for name, text in reversed(_FLAGS.items()):
+        function = click.option(f"--{name}", is_flag=True, help=text)(function)
+    return function
+
+
+def _valued() -> list[Callable[[_F], _F]]:
+    return [
+        click.option(
+            "--files", metavar="A,B...", help="With --kafka: the PATHs, as Kafka's tool has them."
+        ),
+        click.option(
+            "--max-message-size",
+            type=_COUNT,
+            metavar="N",
+            help="With --kafka: bytes read at an index entry (5242880).",
+        ),
+        click.option(
+            "--max-bytes", type=_COUNT, metavar="N", help="With --kafka: bytes read of each log."
+        ),
+        click.option("--key-decoder-class", metavar="NAME", help=f"With --kafka: {DECODER_NAMES}."),
+        click.option("--value-decoder-class", metavar="NAME", help="With --kafka: likewise."),
+    ]
+
+
+def refuse_kafka_options(given: dict[str, Any]) -> None:
+    """Refuse Kafka's options without `--kafka`.
+
+    Raises:
+        UsageError: names the first one.
+    """
+    for name, value in given.items():
+        if value not in (None, False):
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with --kafka.")

@@ -1,0 +1,93 @@
+"""From the options of the command line to a run of the tool."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+
+from kseg.cli.kafka_dump.decoders import InternalParser
+from kseg.cli.kafka_dump.dispatch import SUFFIXES, KafkaDump
+from kseg.cli.kafka_dump.indexes import IndexOptions
+from kseg.cli.kafka_dump.lines import look_of
+from kseg.cli.kafka_dump.logs import LogOptions
+from kseg.cli.kafka_dump.options import DECODER_NAMES, TOPIC_DECODERS
+from kseg.cli.kafka_dump.parsers import DecoderParser, Parser, number_decoder
+from kseg.cli.output import binary_stdout
+from kseg.errors import NotALogError
+from kseg.internal import InternalTopic
+
+#: Decoders by the end of their class name, in small letters, without `Decoder`.
+_DECODERS: Final[dict[str, Any]] = {
+    "string": None,
+    "long": number_decoder(8),
+    "integer": number_decoder(4),
+}
+
+
+def run_kafka(paths: tuple[str, ...], given: dict[str, Any]) -> int:
+    """Run the tool with what the command line has; returns the exit code.
+
+    Raises:
+        UsageError: there is no path, or no such decoder.
+    """
+    out = binary_stdout()
+    files = [*paths, *(given["files"] or "").split(",")]
+    files = [str(file) for each in files if each for file in _files(Path(each))]
+    if not files:
+        raise click.UsageError('Missing required argument "[files]".')
+    return KafkaDump(_logs(given, out), _indexes(given), out).run(files)
+
+
+def _files(path: Path) -> list[Path]:
+    """A file itself; of a directory those that the tool can print, by name.
+
+    Raises:
+        NotALogError: the directory has none.
+        OSError: the directory cannot be listed.
+    """
+    if not path.is_dir():
+        return [path]
+    names = sorted(os.listdir(path))
+    found = [path / name for name in names if name.rpartition(".")[2] in SUFFIXES]
+    if not found:
+        raise NotALogError("a directory without logs, indexes and snapshots", path=path)
+    return found
+
+
+def _logs(given: dict[str, Any], out: IO[bytes]) -> LogOptions:
+    parser = _parser(given)
+    return LogOptions(
+        look_of(terminal=out.isatty(), metadata=not given["skip_record_metadata"]),
+        deep=given["deep_iteration"] or parser is not None,
+        parser=parser,
+        max_bytes=given["max_bytes"],
+    )
+
+
+def _indexes(given: dict[str, Any]) -> IndexOptions:
+    size = given["max_message_size"]
+    return IndexOptions(
+        verify_only=given["verify_index_only"],
+        sanity_only=given["index_sanity_check"],
+        **({} if size is None else {"max_message_size": size}),
+    )
+
+
+def _parser(given: dict[str, Any]) -> Parser | None:
+    for name, topic in TOPIC_DECODERS.items():
+        if given[name.replace("-", "_")]:
+            return InternalParser(InternalTopic(topic))
+    classes = given["key_decoder_class"], given["value_decoder_class"]
+    if not given["print_data_log"] and classes == (None, None):
+        return None
+    return DecoderParser(*map(_decoder, classes))
+
+
+def _decoder(name: str | None) -> Any:
+    known = (name or "string").rpartition(".")[2].lower().removesuffix("decoder")
+    if known not in _DECODERS:
+        raise click.UsageError(f"No decoder {name!r}; there are {DECODER_NAMES}.")
+    return _DECODERS[known]

@@ -1,0 +1,101 @@
+"""`kseg dump --kafka` prints what Kafka's own tool printed of the files that brokers left."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kseg.cli.main import run
+
+#: The release whose lines `--kafka` has.
+RELEASE = "4.2.0"
+#: What Kafka's classes say on standard error when they are loaded.
+LOADING = re.compile(rb"^SLF4J:.*\n", re.MULTILINE)
+COMMAND = b"$ DumpLogSegments "
+FOLDER = re.compile(rb"\S*/(?=[^/ ]+\.(?:log|index|timeindex|txnindex|snapshot|checkpoint)\b)")
+
+
+class Printed(NamedTuple):
+    """What Kafka's tool printed of a file.
+
+    Attributes:
+        path: the file.
+        options: of the tool.
+        text: its lines behind the first; those on standard error last, if it told them apart.
+        threw: whether it ended with an exception.
+    """
+
+    path: Path
+    options: list[str]
+    text: bytes
+    threw: bool
+
+
+def printed(case: Path) -> Iterator[Printed]:
+    """Every call of the tool of `RELEASE` that a case has."""
+    if case.parent.name == "old":
+        for path in sorted(case.glob("dump-4.2/**/*.txt")):
+            yield from old_calls(case, path)
+    elif case.name.startswith(RELEASE):
+        for path in sorted(case.glob("dump*/**/*.txt.gz")):
+            file = case.joinpath(*path.relative_to(case).parts[1:])
+            yield from calls(file.with_name(path.name.removesuffix(".txt.gz")), path)
+
+
+def calls(file: Path, path: Path) -> Iterator[Printed]:
+    text = LOADING.sub(b"", gzip.decompress(path.read_bytes()))
+    for call in re.split(rb"^(?=\$ DumpLogSegments )", text, flags=re.MULTILINE):
+        if call and file.exists():
+            command, _, rest = call.partition(b"\n")
+            words = command.removeprefix(COMMAND).decode().split()
+            yield Printed(file, words[:-2], *_lines(rest, b"!! threw"))
+
+
+def old_calls(case: Path, path: Path) -> Iterator[Printed]:
+    """Here the command is not written down."""
+    recovered = path.parent.name == "recovered"
+    folders = (each for each in case.iterdir() if re.search(r"-\d+(\.recovered)?$", each.name))
+    name = path.name.removesuffix(".txt")
+    for folder in folders:
+        if folder.name.endswith(".recovered") == recovered and (folder / name).exists():
+            options = ["--deep-iteration", "--print-data-log"] if name.endswith(".log") else []
+            text = LOADING.sub(b"", path.read_bytes())
+            yield Printed(folder / name, options, *_lines(text, b"### DumpLogSegments threw"))
+
+
+def _lines(text: bytes, mark: bytes) -> tuple[bytes, bool]:
+    lines, threw, _ = text.partition(mark)
+    return lines.partition(b"\n")[2], bool(threw)
+
+
+def without_folders(text: bytes) -> bytes:
+    return FOLDER.sub(b"", text).rstrip(b"\n")
+
+
+#: One line that Kafka prints before it refuses a message whose key has the length -2.
+KNOWN_TO_DIFFER = ("mal-old-v0-key-minus2-0",)
+
+
+def test_dump_prints_the_lines_of_kafkas_tool(
+    fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for call in printed(fixture_case):
+        if call.path.parent.name in KNOWN_TO_DIFFER:
+            continue
+        code = run(["dump", "--kafka", *call.options, str(call.path)])
+        got = capsysbinary.readouterr()
+        out, told = without_folders(got.out.partition(b"\n")[2]), without_folders(got.err)
+        wanted = without_folders(call.text)
+        if call.threw:
+            assert (out, code) == (wanted, 1), call
+            assert told.startswith(b"kseg: ")
+            assert told.count(b"\n") == 0
+        elif call.path.suffix == ".snapshot" and told:
+            assert (out, code) == (b"", 1)
+        else:
+            assert b"\n".join(filter(None, (out, told))) == wanted, call
