@@ -1,6 +1,6 @@
 """Write kernels for magic 2: columns in, one batch out.
 
-One pass writes the records into a bytes object that nobody else has seen yet; then header and
+One pass writes the records into a bytes object that no other code has seen yet; then header and
 checksum are filled in and the object is cut to what was needed, in the same call. Records that do
 not fit into a batch stay for the next one. The loop itself stands in `csrc/write.h`.
 
@@ -247,7 +247,7 @@ cdef uint8_t *_sized(object scratch, PyObject **made, int64_t size) except NULL:
 cdef object _put_all(const Source *rows, Job *job, int64_t start, object scratch):
     """The scratch, or a bytes object: `start` bytes of room and the records behind, nothing else.
 
-    Nobody else sees the object before it is filled. It grows where the records turn out to need
+    No other code sees the object before it is filled. It grows where the records turn out to need
     more, and is cut to what they needed.
     """
     cdef PyObject *made = NULL
@@ -300,7 +300,7 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
     Returns:
         data (the scratch, if given), status, count, base_offset, last_offset, base_timestamp,
         max_timestamp, bytes of the records. `data` is None and `count` the refused row, from
-        `first` on, where the status is not 0. A bytes object is filled before anybody else can see
+        `first` on, where the status is not 0. A bytes object is filled before other code can see
         it.
 
     Source: Kafka MemoryRecordsBuilder.appendWithOffset, writeDefaultBatchHeader.

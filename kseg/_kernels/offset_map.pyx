@@ -2,8 +2,8 @@
 
 The contract is that of `_core`, but for `OffsetMap`, which owns its slots: 24 bytes each, 16 of a
 hash and 8 of an offset, as in Kafka. A key is known by its hash alone. The hash is SipHash-2-4 of
-128 bits under a secret that is drawn for each map, so that nobody can make two keys that meet, and
-by chance two of 2**40 keys do so once in 2**49 maps. Kafka takes MD5, for which anybody can.
+128 bits under a secret that is drawn for each map. So a producer cannot make two keys that meet,
+and by chance two of 2**40 keys do so once in 2**49 maps. Kafka takes MD5, for which a producer can.
 """
 
 cimport cython

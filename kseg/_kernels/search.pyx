@@ -1,9 +1,9 @@
-"""The search for sound batches where nobody knows any more where one begins.
+"""The search for sound batches where it is no longer known where one begins.
 
 The contract is that of `_core`. A filter passes over what cannot be a batch at the speed of memory.
 Any candidate's checksum is told in constant time from sums of the bytes in front of both of its
 ends, so batches that claim each other's bytes cost no more than others: the time is linear in the
-bytes, whoever made them.
+bytes, also where they were made to slow it down.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t

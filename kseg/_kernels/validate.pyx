@@ -341,7 +341,7 @@ def examine_records(const uint8_t[::1] data, *, int64_t count, int64_t base_offs
             against its fields.
         compacted: every record needs a key.
         create_time: the log takes create times, `before_max` ms older than `now` and `after_max` ms
-            newer at the most. Else nobody but the log may say when a record was appended.
+            newer at the most. Else only the log may say when a record was appended.
         faults: int64[n, NOTED_FIELDS], written as far as it goes: record, reason, offset,
             timestamp.
 

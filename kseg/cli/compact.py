@@ -223,7 +223,7 @@ class _Run:
         high_watermark: HighWatermark | None = self.high_watermark
         place = self.change.place_of(one.partition.path)
         if high_watermark is None and place != one.partition.path:
-            high_watermark = one.plan.high_watermark  # a copy is in nobody's directory
+            high_watermark = one.plan.high_watermark  # a copy lies in no data directory
         one.place = place
         with Log.open(
             place,

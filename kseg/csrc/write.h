@@ -5,7 +5,7 @@
  * the common ones ask nothing in vain.
  *
  * A bytes object never changes and the tuple keeps it alive, so that both may be read without the GIL. The numbers of
- * a column may be changed by somebody meanwhile: each is read once and held against its data and the buffer.
+ * a column may be changed by another thread meanwhile: each is read once and held against its data and the buffer.
  *
  * Source: Kafka DefaultRecord.writeTo, MemoryRecordsBuilder.appendWithOffset.
  */
@@ -51,7 +51,7 @@ enum {
     KSEG_WRITE_COLUMN,
     KSEG_WRITE_TYPE,
     KSEG_WRITE_CHANGED,
-    /* Not said to anybody: the batch, or the buffer, is full. */
+    /* The caller is not told these: the batch, or the buffer, is full. */
     KSEG_WRITE_FULL,
     KSEG_WRITE_ROOM
 };

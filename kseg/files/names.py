@@ -177,7 +177,7 @@ class KnownPath:
         kind: what it is.
         file: what the name of a file says; None for a directory.
         partition: what the name of a partition directory says, if it is one of Kafka's.
-        listing: of a directory, as it was looked at to tell what it is; nobody need list it again.
+        listing: of a directory, as it was read to tell what it is, so that it is listed once.
     """
 
     path: Path

@@ -8,10 +8,10 @@ tells, and what Kafka itself says of its internal topics, is all that is known:
     a topic in cleaner-offset-checkpoint        compacted
     __cluster_metadata                          the log of KRaft: left alone
 
-Settings that were named for a topic by its name go before that. Others fill in what is not known.
-Nothing else is assumed: neither Kafka's default of seven days, nor a limit that nobody has named.
-In a directory that is no broker's, a log has the settings that it was given, or Kafka's defaults;
-what is known of internal and compacted topics goes before those all the same.
+Settings that were given for the topic by its name go before that. Others fill in what is unknown.
+Nothing else is assumed: neither Kafka's default of seven days, nor a limit that was not given.
+In a directory that is no broker's, a log has the settings that it was given, or Kafka's defaults.
+What is known of internal and compacted topics goes before those there too.
 
 Source: Kafka `Topic`, `GroupCoordinatorService`, `TransactionStateManager`,
 `ShareCoordinatorService`, `TopicBasedRemoteLogMetadataManager`.
@@ -54,7 +54,7 @@ _INTERNAL: Final = {
 }
 _POLICY: Final = "cleanup_policy"
 _LIMITS: Final = frozenset({"retention_ms", "retention_bytes"})
-#: Whereby no segment is too old and none too much; one before the log's start may still go.
+#: By these no segment is too old and none too much; one before the log's start may still go.
 _NOTHING: Final[dict[str, Any]] = {_POLICY: frozenset(), "retention_ms": -1, "retention_bytes": -1}
 
 
@@ -78,8 +78,8 @@ class RetentionRules:
 
     Attributes:
         config: its cleanup policy and limits count.
-        skipped: POLICY_UNKNOWN where nothing goes by time or size, since nobody knows; one of
-            UNTOUCHED where nothing goes at all; None else.
+        skipped: POLICY_UNKNOWN where nothing goes by time or size, since the policy is unknown; one
+            of UNTOUCHED where nothing goes at all; None else.
         why: what is known, in words; nothing where the settings were given.
     """
 

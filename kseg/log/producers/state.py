@@ -340,7 +340,7 @@ class ProducerState:
         self._unreplicated.keep(set(left))
 
     def expire(self, now_ms: int) -> tuple[int, ...]:
-        """Forget producers that have written nothing for long, and guards that nobody used.
+        """Forget producers that have written nothing for long, and guards that were not used.
 
         Returns:
             The ids of the producers.

@@ -384,9 +384,9 @@ def _aborted_within(
 ) -> _Aborted | None:
     """The aborted transactions that touch what was fetched, up to position `end` of a segment.
 
-    Of a log under a writer of this process the transaction indexes tell; the end of what was
-    fetched is told by the offset index, so there may be some too many. Of others, whose indexes
-    nobody has compared with the log, its headers do, from where was fetched on.
+    In a log under a writer of this process the transaction indexes tell. The offset index gives the
+    end of what was fetched, so the answer may hold a few too many. In other logs the indexes have
+    not been compared with the log. There the batch headers tell, from the start of the fetch on.
 
     Source: Kafka `LocalLog.addAbortedTransactions`.
     """

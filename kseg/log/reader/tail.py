@@ -1,8 +1,8 @@
 """A log that another process may be writing to, as far as it is whole and sound at each look.
 
-Nobody tells a reader of another process what is there. Sizes of files do, and the batches at the
-log's end: what is not whole yet, or does not match its checksum yet, is not shown. Looking again
-costs two questions to the file system, and a walk over what was added.
+The writer does not tell a reader in another process what is there. The sizes of the files tell it,
+and the batches at the end of the log. A batch that is not whole yet, or does not match its checksum
+yet, is not shown. Each look costs two calls to the file system and a walk over what was added.
 
 Source: Kafka has no such reader; its own process publishes what it wrote.
 """
@@ -223,7 +223,7 @@ class ExternalLog:
         return end.place
 
     def _check(self, end: _End) -> None:
-        """A batch that stays unsound, though nothing of it is missing, is one nobody writes."""
+        """Report damage: a batch that is whole, and unsound at every look, is not being written."""
         waits = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
         if end.fault is None or end.fault.stop in waits:
             self._looks = 0

@@ -251,7 +251,7 @@ def default_place(data_directory: io.StrPath, now_ms: int) -> Path:
 
 
 def _refuse_link(path: Path) -> None:
-    """Refuse a place that somebody else chose, where what is kept may be read or changed."""
+    """Refuse a link: another user may have chosen its target, to read or change files there."""
     if path.is_symlink():
         raise OSError(
             errno.ELOOP,

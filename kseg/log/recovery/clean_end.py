@@ -110,7 +110,7 @@ def _note(context: LoadContext, end: LogEnd, done: str) -> None:
 
 
 def _remove_index(context: LoadContext, base: int, why: str) -> None:
-    """Without it whoever is interrupted knows that indexes are to be made anew."""
+    """Remove it first: after an interruption its absence says that indexes are to be made anew."""
     name = file_of(base, INDEX)
     if name in context.overlay.files:
         context.overlay.remove(name, why, keep=False)

@@ -1,4 +1,4 @@
-"""What is wrong with a file, as one value for whoever looks: verify, a load, a reindexing."""
+"""What is wrong with a file, as one value for verify, a load and a reindexing."""
 
 from __future__ import annotations
 

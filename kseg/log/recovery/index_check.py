@@ -234,7 +234,7 @@ class _EntriesCheck(_Check):
         return False
 
     def finish(self, stop: StopReason, due: Callable[[], Due]) -> None:
-        """Judge what points beyond the last batch, and what lacks; nobody knows behind damage.
+        """Judge entries that point beyond the last batch, and missing ones; not behind damage.
 
         Logs are written before their indexes, so an entry for nothing says that the log was longer
         once; or that its writer has gone on since we looked.
@@ -366,7 +366,7 @@ class TimeIndexCheck(_EntriesCheck):
         at = np.searchsorted(running, offsets)
         before = np.concatenate(([self._latest], latest))[at]
         late = before > timestamps
-        # Beside a damaged batch nobody knows which entries were its own.
+        # Beside a damaged batch it is unknown which entries were its own.
         told = table.bad_crc_count == 0
         in_gap = (offsets < table.base_offset[at]) & told
         # Magic 0 has no time, yet Kafka 0.10 indexed its producers' times.
@@ -510,7 +510,7 @@ def judge_transactions(
 ) -> None:
     """Tell what is wrong with the transaction indexes of a partition.
 
-    Each must name what its segment aborts; behind damage nobody knows what had begun before.
+    Each must name what its segment aborts. Behind damage it is unknown what had begun before.
 
     Args:
         begun: producers with a transaction open where the first segment begins.
@@ -536,7 +536,7 @@ def _aborted_by(state: ProducerState, batches: Sequence[ProducerBatch]) -> tuple
 
 
 def _pass_over(error: KsegError) -> None:
-    """What a producer did against the rules is for whoever recovers the log."""
+    """Ignore what a producer did against the rules: recovery reports that, this check does not."""
     del error
 
 

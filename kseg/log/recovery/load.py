@@ -127,7 +127,7 @@ class LoadResult:
             raise self.error
         missing = applier.take(self.context.overlay.steps, lacking=lacking)
         if not self.context.inputs.clean:
-            # Names that nobody had flushed, before others follow them.
+            # The writer may not have flushed these names; they are lasting before others follow.
             io.flush_directory(applier.directory)
         return missing
 
@@ -464,7 +464,7 @@ class Loading:
     ) -> None:
         """Take in a segment as far as it can be walked; what is wrong with it stays.
 
-        Behind a snapshot it goes on as whoever would begin with that one.
+        At a snapshot it goes on as a load that begins with that snapshot does.
         """
         if state.last_snapshot_offset == state.map_end_offset:
             offset = state.map_end_offset
@@ -481,9 +481,9 @@ class Loading:
     def _keep_snapshot(self, state: ProducerState) -> None:
         """Write a snapshot of what a reload would make of what is known, and go on from that.
 
-        So whoever begins with that snapshot another time writes the same ones behind it. Where the
-        first segment begins none is made that names nobody: after a good end none is made there
-        either, and a recovery that is killed takes the mark of that end away.
+        So a later load that begins with this snapshot writes the same snapshots behind it. An empty
+        one is not written where the first segment begins. A clean shutdown writes none there
+        either, and a recovery that is killed takes the mark of that shutdown away.
         """
         offset = state.map_end_offset
         state.load(state.snapshot_entries(), offset, now_ms=self.inputs.now_ms)

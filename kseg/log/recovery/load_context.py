@@ -4,8 +4,8 @@ Holds what each step needs and leaves: the overlay in which everything is done, 
 are by now, the leader epochs, what was noted. Knows how one segment is given what follows from its
 log, is cut, or goes; what is to be done with which segment is for `load`.
 
-What was found missing or garbled is made good last of all: an offset index comes after the cut, the
-snapshot and the epochs of its segment, so that whoever is interrupted and begins again finds the
+What was missing or garbled is written last of all. An offset index comes after the cut, the
+snapshot and the epochs of its segment. So a load that is interrupted and begins again finds the
 same reason.
 """
 
@@ -231,7 +231,7 @@ class LoadContext:
         Args:
             swept: what a walk has found.
             why: there was a walk.
-            last: what is made last: whoever dies on the way leaves the reason to walk again.
+            last: what is made last: a load that dies before leaves the reason to walk again.
         """
         base = swept.base_offset
         aborted = b"" if swept.aborted is None else pack_entries(swept.aborted)
@@ -283,7 +283,7 @@ class LoadContext:
         return True
 
     def assure(self, base_offset: int) -> None:
-        """Make a segment lasting as it is: whoever wrote it may have died before it was flushed."""
+        """Make a segment lasting as it is: its writer may have died before a flush."""
         for kind in (LOG, INDEX, TIMEINDEX):
             name = file_of(base_offset, kind)
             if name in self.overlay.files:

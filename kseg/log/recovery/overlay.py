@@ -85,8 +85,8 @@ class OverlayFile:
     Attributes:
         source: where its bytes lie on the disk.
         size: how many of them count.
-        data: the bytes themselves, where they are other ones; None for those on the disk. Of a file
-            whose bytes nobody will ask for, none.
+        data: the bytes themselves, where they are other ones; None for those on the disk. Empty
+            after `forget`.
         why: of its last change.
         start: where in `source` its bytes begin: a part of a log that is split.
         part: whether it is such a part.
@@ -211,8 +211,8 @@ class Applier:
     def put(self, name: str, data: bytes | Callable[[], bytes]) -> None:
         """Give a file these bytes, unless it has them; lasting.
 
-        On a full disk that is put off until the last step is taken: what goes comes first. What
-        follows from the log is missed by nobody meanwhile.
+        On a full disk the write waits until all other steps are taken: what goes comes first. Such
+        a file follows from the log, so it may be missing meanwhile.
 
         Args:
             name: the file.
@@ -396,7 +396,7 @@ class Overlay:
             name: the file.
             data: all of it.
             why: it changes.
-            held: whether anybody will ask for the bytes.
+            held: whether a later step asks for the bytes.
             again: works the bytes out once more, when the steps are taken, where there are too
                 many to be held until then.
         """
@@ -426,7 +426,7 @@ class Overlay:
         self._step("assure", name)
 
     def forget(self, name: str) -> None:
-        """Nobody will ask for a file's bytes any more."""
+        """Drop a file's bytes from memory: no later step asks for them."""
         file = self.files.get(name)
         if file is not None and file.data is not None:
             file.data = b""

@@ -237,7 +237,7 @@ def _apply(
     *,
     keep_cut: bool,
 ) -> RecoveryReport:
-    """Do what a plan says; `load` answers the log once nobody else writes to it."""
+    """Do what a plan says; `load` loads the log once the lock is held."""
     directory = Path(plan.path)
     home = directory.resolve().parent
     if plan.is_noop and metadata.read_clean_shutdown(home) is not None:

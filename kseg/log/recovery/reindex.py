@@ -383,7 +383,7 @@ class _Run:
     # ---- snapshots -------------------------------------------------------------------------------
 
     def _beginning(self, files: list[SegmentFiles]) -> ProducerState | None:
-        """What is known of producers in front of the first segment; None if nobody asks."""
+        """What is known of producers in front of the first segment; None if not asked for."""
         if not files or not {FileKind.TXNINDEX, FileKind.SNAPSHOT} & set(self._kinds):
             return None
         state = ProducerState(

@@ -223,8 +223,8 @@ def apply_split(
 ) -> tuple[Swept, ...]:
     """Put the new segments in the place of the old one; all lasting when this returns.
 
-    Killed on the way, it leaves what the loader's look at temporary files puts in order; a new plan
-    then comes to the same bytes. Nobody else may change the directory meanwhile.
+    If it is killed on the way, the next load clears up what it leaves (`temporary_files`), and a
+    new plan comes to the same bytes. The caller holds the lock of the directory.
 
     Args:
         plan: from `plan_split`.

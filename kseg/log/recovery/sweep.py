@@ -258,7 +258,7 @@ class _Sweep:
 
     def _survey(self, table: BatchTable) -> _Surveyed:
         latest = None if self._epochs is None else self._epochs.latest
-        # Nobody has a later epoch than the last one where they are not asked for.
+        # Where epochs are not asked for, no batch counts as having a later one.
         epoch = _INT32_MAX if self._epochs is None else -1
         survey_rows(
             table.rows,

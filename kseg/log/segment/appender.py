@@ -1,8 +1,8 @@
-"""The end of the lane of usual appends: into a segment that need not roll.
+"""The last step of the lane of usual appends: the writes into a segment that need not roll.
 
-Owns that such an append is written whole, with its index entries, or not at all. Where its entries
-go is known before, from `Places`; nothing is asked of the files. Whoever changes the segment in any
-other way gives the appender up, and another one is made when it is asked for.
+Such an append is written whole, with its index entries, or not at all. `Places` says beforehand
+where the entries go, so the appender asks the files nothing. Any other change of the segment drops
+the appender; the next append makes a new one.
 """
 
 from __future__ import annotations

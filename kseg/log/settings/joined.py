@@ -113,8 +113,8 @@ class PartitionSettings:
     def compaction_rules(self) -> RetentionRules:
         """What compaction goes by here.
 
-        Where nobody knows the topic's configuration, only a policy that was given for it counts:
-        what the cleaner's checkpoint tells says nothing of how long records are to stay.
+        Where the topic's configuration is unknown, only a policy that was given for it counts: the
+        cleaner's checkpoint does not say how long records are to stay.
         """
         policy = self.values.get(POLICY)
         is_given = policy is not None and policy.source == GIVEN_FOR_TOPIC

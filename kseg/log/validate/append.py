@@ -116,9 +116,10 @@ def validate_append(
         ValueError: `next_offset` or `now_ms` is negative, or has more than 64 bits.
         CorruptRecordError: a size, magic or checksum is wrong, or the last batch is cut short.
         InvalidRecordError, InvalidTimestampError: the batch or records in it break a rule;
-            `.record_errors` names each record. Kafka asks of producers alone that a header counts
-            its offsets; of anybody it is refused here to span none, or more than there are records:
-            the batch would lie over what is in front of it, where `recover` cuts a log.
+            `.record_errors` names each record. Kafka checks of producers alone that a header counts
+            its offsets. Here a header is refused from every origin if it spans no offset, or more
+            than there are records: the batch would lie over what is in front of it, and `recover`
+            cuts a log there.
         UnsupportedFormatError: the log's format cannot hold it, or zstd is not allowed.
         DecompressionError, LimitExceededError: the batch cannot be inflated.
         RecordTooLargeError: a batch is larger than allowed, before or after it was built anew.
@@ -417,7 +418,7 @@ def _validate_compressed(
 
 
 def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, Examined]:
-    """Look at every batch and record; what they are inflated to, for whoever builds anew."""
+    """Check every batch and record; the inflated bytes too, for a step that builds anew."""
     rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
     if first.magic < 2 and not first.codec:
         found = examine_entries(append.view, append.table, rules, now_ms=now_ms, metrics=metrics)

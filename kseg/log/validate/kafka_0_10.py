@@ -346,7 +346,7 @@ def _only_wrapper(messages: MessageSet, magic: int) -> Message | None:
     first: MessageAndOffset | None = next(entries, None)
     if first is None or next(entries, None) is not None:
         return None
-    # One with nothing inside has shown its magic to nobody yet.
+    # The magic of one with nothing inside has not been checked yet.
     return first.message if first.message.codec and first.message.magic == magic else None
 
 

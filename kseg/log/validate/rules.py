@@ -35,7 +35,7 @@ class AppendOrigin(IntEnum):
 
     REPLICATION = 0  #: a follower, which keeps the leader's offsets
     COORDINATOR = 1  #: the group or transaction coordinator, who may write markers
-    CLIENT = 2  #: a producer, of whom most is asked
+    CLIENT = 2  #: a producer, checked the most strictly
     RAFT_LEADER = 3  #: a KRaft leader, who brings offsets and epochs
 
 

@@ -10,6 +10,5 @@
     segment_deletion  the files of segments that go
     room              the order on a disk that is full
 
-Whoever changes the log holds `LogState.lock`, by `changing`, and lets readers see the change by
-`publish`.
+Each change of the log holds `LogState.lock`, by `changing`; readers see it after `publish`.
 """

@@ -192,7 +192,7 @@ def append_all(
     guard: VerificationGuard | None,
     transaction_version: int,
 ) -> AppendResult:
-    """Append batches one by one, with nobody else's between; the answer is that of all.
+    """Append batches one by one, with no other append between; the answer is that of all.
 
     The arguments are those of `append_as_leader`; each batch is taken when those before it are in
     the log. What is raised of one leaves those before it there.
@@ -552,7 +552,7 @@ def _give_up(state: LogState, error: BaseException) -> None:
     """Let the log fail, because of `error`, if it is not as it was before the append.
 
     Bytes that are there and were not told of are not taken back: loading finds them, and what is
-    missing beside them. An interrupt may come when nobody knows how much is there.
+    missing beside them. After an interrupt it is unknown how much is there.
     """
     segment, told = state.active, state.version.log_end.position
     if segment.poisoned or segment.size != told or not isinstance(error, Exception):

@@ -1,11 +1,11 @@
 """What makes a log last: rolls, flushes, and the good end.
 
-Nothing is lasting before `flush`, which goes from what is relied on to what relies on it: snapshots
-of producers, logs, their indexes, the names in the directory, and then alone the recovery point.
-The recovery point is told to whoever keeps the checkpoints; it need not be on the disk, since an
-older one only makes recovery look at more.
+Nothing is lasting before `flush`. It writes what others rely on first: snapshots of producers,
+logs, their indexes, the names in the directory, and at the end the recovery point. The recovery
+point goes to the checkpoints of the data directory. It need not be on the disk at once: with an
+older one recovery only reads more.
 
-A flush that fails fails the log: the kernel has given up the pages, and nobody knows which.
+A flush that fails fails the log: the kernel has dropped pages, and it is unknown which.
 
 Source: Kafka `UnifiedLog.roll`, `UnifiedLog.flush`, `UnifiedLog.close`, `LocalLog`.
 """

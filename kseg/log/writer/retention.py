@@ -8,7 +8,7 @@ Three rules, one after the other, each from the oldest segment on, ending at the
 
 Nothing at or above the high watermark goes, and an empty last segment never does. The high
 watermark of a log in a broker's data directory is what the broker left in its checkpoint, or the
-log's start where it left none; of any other log it is the end, unless somebody has said otherwise.
+log's start where it left none. Of any other log it is the end, unless the caller has set it.
 If all others and a last one with records are to go, the log gets a new segment first. A segment
 without timestamps counts by the age of its file; one whose records are of the future keeps all
 behind it.
@@ -64,7 +64,7 @@ class RetiredSegment:
         path: the log file.
         bytes: of the log file; what else goes with it is not counted.
         why: LOG_START, SIZE or TIME.
-        largest_timestamp: of its records in ms, or else of the file; None where nobody asked.
+        largest_timestamp: of its records in ms, or else of the file; None where it was not needed.
     """
 
     base_offset: int
@@ -371,7 +371,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         try:
             files = _delete(state, gone)
         except BaseException:
-            # Those that are still there are part of the log for whoever loads it.
+            # A load takes those that are still there for part of the log.
             state.replace_segments((), (info for info in gone if info.path.exists()))
             state.publish()
             raise

@@ -1,11 +1,11 @@
 """LogState: what a log that is appended to consists of, and the one value its readers see.
 
-Owns which segments there are, where the log starts and ends, what may be shown of it, and that
-nothing changes any more once it is not known what the disk holds. What is done with all this stands
-beside it: appending, flushing, cutting, loading.
+Owns which segments there are, where the log starts and ends, and what may be shown of it. Once it
+is unknown what the disk holds, nothing changes any more. The modules beside it use the state:
+append, flush, truncate, open.
 
-Whoever changes something holds `lock`, by `changing`, and makes it seen by `publish`. Readers take
-`version` and nothing else.
+A change holds `lock`, by `changing`, and readers see it after `publish`. Readers take `version` and
+nothing else.
 
 Source: Kafka `UnifiedLog`, `LocalLog`, `LogSegments`.
 """
@@ -70,8 +70,8 @@ class LogState:
         path: the partition directory.
         config: the settings; `update_config` replaces them.
         roll_ms: what they say of the age of a segment.
-        lock: held by whoever changes anything; may be taken again by who has it.
-        cleaning: held by whoever compacts it; never waited for with `lock` held.
+        lock: held during each change; the thread that holds it may take it again.
+        cleaning: held during a compaction; never waited for with `lock` held.
         changed: notified at each `publish`; for those who wait for records.
         now_ms: the clock.
         mapping: how readers of this log open files.
@@ -88,9 +88,9 @@ class LogState:
         log_start_offset: the first offset to be read.
         log_end: the next offset, the base of the active segment, its size.
         high_watermark: an offset, with its place where that is known.
-        follows_end: whether the high watermark is the log's end, as long as nobody has set it.
-        replicated: the high watermark that a broker left, which what is shown does not go by; None
-            where there was none, or somebody has said since what it is.
+        follows_end: whether the high watermark is the log's end; true until a caller sets it.
+        replicated: the high watermark that a broker left, which does not bound what readers see;
+            None where there was none, or a caller has set the high watermark since.
         recovery_point: what lies below is flushed.
         last_flush_ms: when that was last moved.
         last_checkpoint_ms: when a flush last had the checkpoints written.
@@ -293,7 +293,7 @@ class LogState:
     def replicated_offset(self) -> int:
         """What lies below is where it has to be: nothing above may go, and the checkpoint says it.
 
-        The high watermark; of a broker's log that which it left, until somebody says another.
+        The high watermark; of a broker's log the one that the broker left, until a caller sets it.
         """
         if self.replicated is None:
             return self.high_watermark.offset
@@ -366,8 +366,8 @@ class LogState:
     def foresee(self, end: OffsetMetadata) -> Version | None:
         """What readers see once the log ends there, after an append that no transaction is part of.
 
-        Where nothing is undecided and nobody holds the high watermark back, all three offsets are
-        the new end, and the rest is as before; else None, and `publish` finds out.
+        Where no transaction is open and the high watermark follows the end, all three offsets are
+        the new end, and the rest is as before; else None, and `publish` works it out.
         """
         seen = self.version
         if not self.follows_end or seen.last_stable is not seen.log_end:
