@@ -8,16 +8,16 @@ first `enter` and ends with the last `leave`:
             ... append, flush, `note` what is flushed, `write_checkpoints` ...
     leave   the last one writes the checkpoints, then the mark, and lets go of the lock
 
-So a process that dies in between leaves no mark, and the next one looks at the logs again.
-The mark comes back if it was there before, or once every partition in the directory has been
-loaded and closed well in this lease; never after one was closed badly. Checkpoints hold entries of
-partitions that are none of ours, maybe a broker's: those stay as they are, in their order.
+So a process that dies in between leaves no mark, and the next one recovers the logs. The mark comes
+back if it was there before, or once every partition in the directory was loaded and closed cleanly
+in this lease. It never comes back after one was closed with an error. The checkpoints may hold
+entries of other partitions, of a broker for example: those stay as they are, in their order.
 
-The mark that comes back has the epoch of the broker that left it, unless records went from the end
-of a log in this lease, or anything in a log was repaired: `forget_broker_epoch`. By an equal epoch
-a controller knows that the broker has all it had (KIP-966), and lets its replicas stay in sync.
-What retention takes from the front is no loss of this kind; brokers take it, each when it comes to
-it.
+The mark that comes back has the epoch of the broker that left it. It loses the epoch
+(`forget_broker_epoch`) if records went from the end of a log in this lease, or if a log was
+repaired. From an equal epoch a controller concludes that the broker still has all its records
+(KIP-966), and lets its replicas stay in sync. What retention takes from the front does not count:
+each broker deletes that in its own time.
 
 A directory without the mark was not shut down cleanly, unless there is no partition in it at all.
 
@@ -55,7 +55,7 @@ class PartitionOffsets:
         recovery_point: everything before it is flushed; 0 where nothing is said.
         log_start_offset: the first offset to be read; 0 where nothing is said.
         high_watermark: None where nothing is said.
-        clean: whether it was closed in good order.
+        clean: whether it was closed cleanly.
     """
 
     recovery_point: int = 0
@@ -91,18 +91,18 @@ class DirectoryFiles:
         return cls(mark, offsets, tuple(findings))
 
     def of(self, partition: TopicPartition | None, *, clean: bool = False) -> PartitionOffsets:
-        """What they say of one partition; nothing where that is None."""
+        """What they say of one partition; defaults for None."""
         if partition is None:
             return PartitionOffsets(clean=clean)
         points, starts, high_watermarks = (
             self.offsets[kind].get(partition) for kind in _CHECKPOINTS
         )
-        # No offset is negative; one that a file has is no reason to start before the log.
+        # A file may hold a negative offset; it must not let a log start before 0.
         return PartitionOffsets(max(points or 0, 0), max(starts or 0, 0), high_watermarks, clean)
 
 
 def told_of(directory: str | PathLike[str]) -> PartitionOffsets:
-    """What is said beside a partition's directory; what cannot be read says nothing. No lock."""
+    """What the files beside a partition say, without a lock; an unreadable one says nothing."""
     home, name = os.path.split(os.path.realpath(directory))
     partition = None
     with suppress(NotALogError):
@@ -133,18 +133,19 @@ class _SharedLease:
     #: Directories that were loaded in this lease: whether they are as a clean shutdown leaves them.
     loaded: dict[str, bool] = field(default_factory=dict)
     changed: set[FileKind] = field(default_factory=set)
-    #: Held while checkpoints are written, without `_guard`; no thread waits for both the other way.
+    #: Held while checkpoints are written, without `_guard`. No thread takes both the other way
+    #: round.
     writing: threading.Lock = field(default_factory=threading.Lock)
 
 
 #: The leases of this process, by the inode of the data directory.
 _leases: dict[tuple[int, int], _SharedLease] = {}
-#: Held for what is in memory, by all leases, and while one of them begins or ends.
+#: Guards the memory of all leases, and is held while one of them begins or ends.
 _guard: Final = threading.RLock()
 
 
 class DataDirectoryLease:
-    """One holder's part in a lease, from `enter` to `leave`; for one log, or for a directory.
+    """One holder's part in a lease, from `enter` to `leave`; the holder is a log, or a directory.
 
     It may be used from several threads.
     """
@@ -176,14 +177,14 @@ class DataDirectoryLease:
         return self._shared.said.findings
 
     def offsets_of(self, partition: TopicPartition | None) -> PartitionOffsets:
-        """What the checkpoints, and the notes of this lease, say; nothing of None."""
+        """What checkpoints and notes of this lease say of a partition; defaults for None."""
         with _guard:
             return self._shared.said.of(partition)
 
     def is_clean(self, name: str) -> bool:
         """Whether a partition's directory is as a clean shutdown leaves it.
 
-        That is: closed well in this lease, or not loaded in it and the directory `was_clean`.
+        That is: closed cleanly in this lease, or not loaded in it and the directory `was_clean`.
 
         Args:
             name: of the directory, as `orders-0`.
@@ -212,9 +213,9 @@ class DataDirectoryLease:
             self._name = name
 
     def settle_offsets(self) -> None:
-        """Let what `offsets_of` says of the claimed directory be lasting: files go on its word.
+        """Make what `offsets_of` says of the claimed directory lasting, before files go by it.
 
-        What a log of this lease noted before it failed may not have been written.
+        A log of this lease may have noted offsets and failed before they were written.
 
         Raises:
             OSError: a checkpoint could not be written.
@@ -242,7 +243,7 @@ class DataDirectoryLease:
         first_offset: int | None = None,
         high_watermark: int | None = None,
     ) -> None:
-        """Keep in mind what the checkpoints are to say; nothing is written yet.
+        """Note what the checkpoints are to say; nothing is written yet.
 
         Args:
             partition: None, or one whose name no checkpoint can hold, and nothing is noted.
@@ -267,7 +268,7 @@ class DataDirectoryLease:
     def forget(self, partition: TopicPartition) -> None:
         """Take a partition that is deleted, or moved away, out of the checkpoints.
 
-        However it was closed is no matter for the mark then.
+        It counts no longer for the mark, however it was closed.
         """
         with _guard:
             self._shared.loaded.pop(f"{partition.topic}-{partition.partition}", None)
@@ -275,7 +276,7 @@ class DataDirectoryLease:
                 self._drop(kind, partition)
 
     def forget_broker_epoch(self) -> None:
-        """Let the mark have no broker's epoch: not all is there any more that the broker had."""
+        """Let the mark have no broker's epoch: records that the broker had are gone."""
         with _guard:
             if self._shared.said.mark is not None:
                 self._shared.said.mark = CleanShutdown(None)
@@ -296,13 +297,13 @@ class DataDirectoryLease:
                 _write(self._shared, kind)
 
     def take_back(self, partition: TopicPartition, recovery_point: int) -> None:
-        """Let the recovery point on the disk be no higher than this; lasting when this returns.
+        """Lower the recovery point on the disk to this, if it is higher; lasting when this returns.
 
-        On a disk that is too full to say so the checkpoint goes first, for all logs: without it
-        none counts as flushed, which costs time and no record, and its room is free for the next.
+        On a disk too full for that, the checkpoint is deleted first, for all logs. Without it no
+        log counts as flushed, which costs time and no record. Its room is free for the new one.
 
         Raises:
-            KsegError, OSError: as for `write_checkpoints`; a full disk is none.
+            KsegError, OSError: as for `write_checkpoints`; a full disk raises nothing.
         """
         if self.offsets_of(partition).recovery_point <= recovery_point:
             return
@@ -333,13 +334,13 @@ class DataDirectoryLease:
     # ---- the end ---------------------------------------------------------------------------------
 
     def leave(self, *, clean: bool = True) -> None:
-        """Go; the last to go writes the checkpoints and, where it may, the mark.
+        """Leave the lease; the last holder writes the checkpoints and, where it may, the mark.
 
         A second call does nothing, nor does one in a child after a fork.
 
         Args:
-            clean: everything in the claimed directory is flushed, and nothing about it is in
-                doubt; also where it was never loaded, and nothing has been changed in it.
+            clean: everything in the claimed directory is flushed and sound; or it was never loaded,
+                and nothing in it was changed.
 
         Raises:
             OSError: a checkpoint or the mark could not be written. There is no mark then, and the
@@ -352,7 +353,8 @@ class DataDirectoryLease:
             shared = self._shared
             if self._name is not None:
                 shared.claimed.discard(self._name)
-                # Who was refused in front of loading knows nothing of a log that failed before.
+                # A holder that was refused before it loaded the log cannot say that the log is
+                # clean.
                 if self._loaded or not clean:
                     shared.loaded[self._name] = clean
             elif not clean:
@@ -377,7 +379,7 @@ class DataDirectoryLease:
 def enter(data_directory: str | PathLike[str]) -> DataDirectoryLease:
     """Begin the lease of a directory, or join the one that this process has of it.
 
-    When this returns the mark of a clean shutdown is gone from the disk; load nothing before.
+    When this returns the mark of a clean shutdown is gone from the disk. Load no log before that.
 
     Raises:
         LogLockedError: another process holds the directory.
@@ -402,7 +404,8 @@ def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
         was_clean = said.mark is not None or not marked_for(path)
         metadata.remove_clean_shutdown(path)
         if not was_clean:
-            # A process that died may not have come to it, and on the word of a checkpoint files go.
+            # A process that died may not have flushed the checkpoints, and files are deleted by
+            # them.
             io.flush_directory(path)
     except BaseException:
         held.release()
@@ -448,7 +451,7 @@ def _ends_clean(shared: _SharedLease) -> bool:
 def marked_for(path: str | PathLike[str]) -> list[str]:
     """The partitions that the mark speaks for, by the names of their directories.
 
-    Deleted ones are never recovered, and the log of KRaft always is.
+    Deleted ones are never recovered; the log of KRaft always is, so neither counts.
 
     Raises:
         OSError: the data directory cannot be listed.
@@ -462,5 +465,5 @@ def marked_for(path: str | PathLike[str]) -> list[str]:
 
 
 def _can_be_written(partition: TopicPartition) -> bool:
-    """Whether a line of a checkpoint can hold the name: white space would end the field."""
+    """Whether a line of a checkpoint can hold the name; white space would end the field."""
     return _WHITE_SPACE.search(partition.topic) is None and partition.topic.isprintable()

@@ -1,8 +1,8 @@
-"""LeaderEpochs: which leader wrote what, as epochs and the first offset of each.
+"""LeaderEpochs: which leader wrote which records, as epochs and the first offset of each.
 
-Both numbers ascend from entry to entry. A new epoch is on disk before the records of that epoch are
-written; what truncation takes away may reach the disk later, since loading drops again whatever
-lies beyond the log.
+Both numbers ascend from entry to entry. A new epoch is on disk before its records are written. A
+truncation removes entries in memory first and may write that later: a load drops entries beyond the
+log's end.
 
 Source: Kafka `LeaderEpochFileCache`.
 """
@@ -29,20 +29,20 @@ class LeaderEpochs:
     Attributes:
         path: the checkpoint; None keeps the epochs in memory only.
         entries: ascending in both numbers.
-        dirty: whether the file does not say yet what the entries say.
+        dirty: whether the file still lacks a change of the entries.
     """
 
     __slots__ = ("dirty", "entries", "path")
 
     def __init__(self, path: Path | None, entries: Iterable[EpochEntry] = ()) -> None:
-        """Start from entries, taken one by one as `assign` takes them."""
+        """Start from entries; each is taken as `assign` takes it."""
         self.path: Final = path
         self.entries = assign_epochs(entries)
         self.dirty = False
 
     @classmethod
     def load(cls, path: Path) -> LeaderEpochs:
-        """What the checkpoint says; a missing one says nothing.
+        """Read the checkpoint; a missing one has no entries.
 
         Raises:
             CorruptIndexError: it is malformed.
@@ -87,7 +87,7 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry:
         """The epoch that this log has instead of `epoch`, and where its records end.
 
-        A follower truncates to there. Epoch and offset are -1 where nothing can be told.
+        A follower truncates to there. Epoch and offset are -1 where that is unknown.
         """
         latest = self.latest
         if epoch < 0 or latest is None or epoch > latest.epoch:
@@ -99,7 +99,7 @@ class LeaderEpochs:
         return EpochEntry(below, self.entries[at].start_offset)
 
     def within(self, start_offset: int, end_offset: int) -> tuple[EpochEntry, ...]:
-        """The entries that a log of only these offsets would have; a negative bound is none."""
+        """The entries of a log with only these offsets; a negative bound counts as no bound."""
         part = LeaderEpochs(None, self.entries)
         if start_offset >= 0:
             part.truncate_from_start(start_offset)
@@ -113,10 +113,10 @@ class LeaderEpochs:
     # ---- changing --------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Take note of an epoch; on disk when this returns. Answers whether that changed anything.
+        """Add an epoch; on disk when this returns. Returns whether that changed anything.
 
-        It displaces entries of its own or a higher epoch, and those that start where it does or
-        later. The latest epoch with a later start is no news.
+        It replaces entries of its own or a higher epoch, and those that start where it does or
+        later. The latest epoch with a later start changes nothing.
 
         Raises:
             ValueError: a negative number.
@@ -132,7 +132,7 @@ class LeaderEpochs:
         return True
 
     def replace(self, entries: tuple[EpochEntry, ...]) -> None:
-        """Have these entries, ascending in both numbers; on disk when this returns.
+        """Replace all entries by these, ascending in both numbers; on disk when this returns.
 
         Raises:
             OSError: the checkpoint could not be written; nothing is taken note of.
@@ -141,7 +141,7 @@ class LeaderEpochs:
         self.entries = entries
 
     def restore(self, entries: tuple[EpochEntry, ...]) -> None:
-        """Have the entries of before again, where what they were replaced for has failed.
+        """Restore earlier entries, after the append that replaced them has failed.
 
         A checkpoint that cannot be written now is written with the next `flush`. Until then it says
         more than the log has; loading drops epochs that begin at the log's end.
@@ -151,7 +151,7 @@ class LeaderEpochs:
                 self.flush()
 
     def note(self, entries: Iterable[EpochEntry]) -> bool:
-        """As `assign` for each, but on disk at the next `flush`; for what the log says already."""
+        """As `assign` for each, but on disk at the next `flush`; for records that the log has."""
         return self._keep(assign_epochs([*self.entries, *entries]))
 
     def truncate_from_end(self, end_offset: int) -> bool:
@@ -178,7 +178,7 @@ class LeaderEpochs:
         return changed
 
     def flush(self) -> None:
-        """Write the entries to the checkpoint, if it does not say them yet.
+        """Write the entries to the checkpoint, if they have changed.
 
         Raises:
             OSError: the old checkpoint is still there.

@@ -1,9 +1,8 @@
 """Files of deleted segments: renamed to `.deleted`, and removed some time later.
 
-Readers that have just looked where something lies open the file by its name, and those that have it
-open go on reading; so names change at once and bytes go after a delay. No thread waits for
-the time: the next change of the log asks `remove_due`. Loading the log removes what is left when a
-process ends.
+A segment's files get their `.deleted` names at once. Their bytes go after a delay, so that readers
+that have a file open can finish. No thread waits for that time: the next change of the log calls
+`remove_due`. A load removes what is left when a process ends.
 
 Source: Kafka `LocalLog.deleteSegmentFiles`, `LogSegment.changeFileSuffixes`.
 """
@@ -21,7 +20,7 @@ DELETED: Final = ".deleted"
 
 
 class Deletions:
-    """What one log has given up and not removed yet. One thread at a time may change it.
+    """The deleted files of one log that are not removed yet. One thread at a time may change it.
 
     Attributes:
         freed_bytes: what the disk has got back so far, or gets back when what waits is removed;
@@ -48,8 +47,8 @@ class Deletions:
         Lasting after the directory is flushed. Without a delay they are removed at once.
 
         Args:
-            paths: under their plain names; a log before its indexes, since an index without a log
-                is nothing, but a log without its index is read again.
+            paths: under their plain names; a log before its indexes: a load ignores an index
+                without a log, but takes a log without an index for a segment.
             now_ms: the clock.
             delay_ms: `file_delete_delay_ms`.
 
@@ -74,7 +73,7 @@ class Deletions:
         return tuple(renamed)
 
     def await_removal(self, marked: Path, *, now_ms: int, delay_ms: int) -> None:
-        """Let a file wait that has its `.deleted` name already."""
+        """Queue a file that has its `.deleted` name already."""
         self._due[marked] = now_ms + delay_ms
 
     def unlink(self, path: Path) -> None:
@@ -88,7 +87,7 @@ class Deletions:
         self.freed_bytes += count
 
     def remove_due(self, now_ms: int) -> tuple[Path, ...]:
-        """Remove the files whose time has come; answers which.
+        """Remove the files whose time has come; returns which.
 
         Raises:
             OSError: the first that could not be removed; it will be tried again, as those behind
@@ -102,7 +101,7 @@ class Deletions:
 
 
 def remove_segment(files: SegmentFiles) -> None:
-    """Remove at once what may be there of a segment that is none of the log's.
+    """Remove at once the files at a base offset where the log has no segment.
 
     Raises:
         OSError: the disk refuses.

@@ -1,4 +1,4 @@
-"""What the sub-directories of a data directory are; by their names alone, none is looked into.
+"""What the sub-directories of a data directory are, by their names alone; none is opened.
 
     <topic>-<number>                    a log
     <topic>-<number>.<uuid>-delete      a log that was deleted; its files go later
@@ -7,7 +7,7 @@
     __cluster_metadata-0                the log of KRaft, which is a controller's
     remote-log-index-cache              indexes of segments in a remote store
 
-A broker does not start with any other one, and nothing is appended here beside one either.
+A broker does not start with any other one, and kseg appends to no log beside one either.
 
 Source: Kafka `LogManager.loadLogs`, `LocalLog.parseTopicPartitionName`.
 """
@@ -58,7 +58,7 @@ class DirectoryEntry:
 
 
 def list_entries(path: str | os.PathLike[str]) -> tuple[DirectoryEntry, ...]:
-    """The sub-directories of a data directory, by name; none is looked into.
+    """The sub-directories of a data directory, by name; none is opened.
 
     Raises:
         OSError: it cannot be listed.
@@ -96,7 +96,7 @@ def refuse_cluster_metadata(path: Path) -> None:
 
 
 def check_entries(entries: Iterable[DirectoryEntry]) -> None:
-    """Refuse what a broker refuses to start with.
+    """Refuse sub-directories with which a broker does not start.
 
     Raises:
         NotALogError: one is none of Kafka's, or two are of one partition.

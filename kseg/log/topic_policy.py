@@ -1,7 +1,7 @@
 """What is known of how a topic is cleaned up, where its settings are not.
 
-A data directory of a broker does not hold the settings of its topics: the cluster does. What it
-tells, and what Kafka itself says of its internal topics, is all that is known:
+The cluster has the settings of topics, not a broker's data directory. From the directory, and from
+what Kafka fixes for its internal topics, only this is known:
 
     __consumer_offsets, __transaction_state, __share_group_state    compacted
     __remote_log_metadata                       deleted, by no time and no size
@@ -64,8 +64,8 @@ class KnownTopics:
 
     Attributes:
         of_broker: whether it is a broker's.
-        compacted: the topics that a log cleaner has been at; None where that cannot be read, so
-            that any may be.
+        compacted: the topics that a log cleaner has compacted. None where that cannot be read: any
+            topic may be compacted.
     """
 
     of_broker: bool = False
@@ -89,7 +89,7 @@ class RetentionRules:
 
 
 def known_topics(data_directory: str | os.PathLike[str]) -> KnownTopics:
-    """Look at what a data directory tells.
+    """Read what a data directory tells of its topics.
 
     Raises:
         OSError: `cleaner-offset-checkpoint` cannot be read.
@@ -115,8 +115,8 @@ def retention_rules(
         known: of the data directory.
         topic: of the log; None for a directory under another name.
         config: what was given.
-        of_one_log: it was given for this log, not for all of a directory; so naming a limit names
-            the policy "delete". So it does for a topic by its name.
+        of_one_log: `config` was given for this log, not for all of a directory. Then a limit in it
+            implies the policy "delete", as a limit for a topic by its name does.
     """
     if topic == CLUSTER_METADATA:
         return left_alone(config, KRAFT, "the log of KRaft")
@@ -151,7 +151,7 @@ def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -
     Args:
         known: of the data directory.
         topic: of the log; None for a directory under another name.
-        config: what was given; of what is not named but for the policy Kafka's defaults count.
+        config: what was given. Kafka's defaults count for the rest, but not for the policy.
     """
     if topic == CLUSTER_METADATA:
         return RetentionRules(config, KRAFT, "the log of KRaft")

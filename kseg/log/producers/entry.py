@@ -1,8 +1,8 @@
 """What a log knows of one producer, and whether its next batch may follow: values and rules only.
 
-Owns sections of Kafka's code that look at one producer at a time; the map of all of them, and their
-transactions, are `kseg.log.producers.state`. An entry never changes: what is prepared for an append
-lies beside it until the append is written.
+Has the rules for one producer at a time. The map of all producers, and their transactions, are in
+`kseg.log.producers.state`. An entry never changes: an append prepares a new one, which replaces it
+once the append is written.
 
 Source: Kafka `ProducerStateEntry`, `BatchMetadata`, `ProducerAppendInfo`.
 """
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from kseg.format.header import BatchHeader
     from kseg.log.producers.verification import VerificationEntry
 
-#: A producer's last batches by which one that comes again is known.
+#: So many last batches of a producer are kept, to recognize one that it repeats.
 BATCHES_KEPT: Final = 5
-#: Batches that a working copy holds before it lets go of the older ones.
+#: Batches that a working copy holds before it drops the older ones.
 _BATCHES_MAX: Final = 64
 _SEQUENCE_MAX: Final = 2**31 - 1
 _NO_EPOCH: Final = -1
 
 
 class OffsetMetadata(NamedTuple):
-    """An offset, and where it lies if that is known; -1 stands for what is not."""
+    """An offset and its place: segment base and position, -1 where unknown."""
 
     offset: int
     segment_base_offset: int = -1
@@ -56,7 +56,7 @@ class OffsetMetadata(NamedTuple):
 
 
 class ProducerBatch(NamedTuple):
-    """What matters of a batch's header to its producer; `position` as in the header."""
+    """The header fields that the rules for a producer need; `position` as in the header."""
 
     producer_id: int
     producer_epoch: int
@@ -86,12 +86,12 @@ _OF_ROW: Final = itemgetter(*(COLUMN[name] for name in ProducerBatch._fields))
 
 
 def batch_of(header: BatchHeader) -> ProducerBatch:
-    """What matters of one header."""
+    """A `ProducerBatch` from one header."""
     return ProducerBatch._make(_OF_HEADER(header))
 
 
 def batch_of_row(row: list[int]) -> ProducerBatch:
-    """What matters of a row of a `BatchTable`."""
+    """A `ProducerBatch` from a row of a `BatchTable`."""
     return ProducerBatch._make(_OF_ROW(row))
 
 
@@ -186,7 +186,7 @@ class ProducerEntry(NamedTuple):
 
     @classmethod
     def from_snapshot(cls, stored: ProducerSnapshotEntry) -> ProducerEntry:
-        """As a snapshot has it: one batch at most, with the producer's last timestamp."""
+        """The entry from a snapshot: one batch at most, with the producer's last timestamp."""
         batches: tuple[BatchDescriptor, ...] = ()
         if stored.has_batch:
             batches = (
@@ -208,7 +208,7 @@ class ProducerEntry(NamedTuple):
         )
 
     def to_snapshot(self) -> ProducerSnapshotEntry:
-        """What a snapshot keeps of it: the last batch, without a timestamp of its own."""
+        """The form in a snapshot: the last batch, without a timestamp of its own."""
         first = self.current_txn_first_offset
         return ProducerSnapshotEntry(
             self.producer_id,
@@ -260,8 +260,8 @@ class ProducerAppend:
 
         Args:
             stored: what is known of the producer.
-            origin: who appends; less is asked of a follower than of a client.
-            verification: what was announced of its transaction, if anything.
+            origin: who appends; a follower's append passes fewer checks than a client's.
+            verification: its announced transaction, if there is one.
             transaction_version: of the coordinator that writes a marker; from 2 on a marker that
                 ends a transaction needs an epoch above the producer's.
         """
@@ -304,8 +304,8 @@ class ProducerAppend:
         """The entry as it is once the append is written.
 
         Args:
-            one_by_one: as if each batch were appended by itself: then an epoch that came and went
-                has taken the batches before it along. In one append only the last epoch counts.
+            one_by_one: as if each batch were appended by itself: then each new epoch drops the
+                batches before it. In one append only the last epoch counts.
 
         Source: Kafka `ProducerStateEntry.update`.
         """
@@ -349,7 +349,7 @@ class ProducerAppend:
             )
 
     def _enter_epoch(self, epoch: int) -> None:
-        """Batches of another epoch count no longer."""
+        """Drop the batches of the epoch before."""
         if epoch != self._epoch:
             self._batches.clear()
             self._forgets = True
@@ -425,20 +425,20 @@ class ProducerAppend:
 
 
 # ---- which batches of many leave a trace in what is known of their producers ---------------------
-# Source: none of Kafka's, which looks at every batch.
+# Kafka has no such step: it looks at every batch.
 
 _PRODUCER_ID: Final = COLUMN["producer_id"]
 _ASKED: Final = [COLUMN[name] for name in ("producer_id", "producer_epoch", "attributes")]
-#: So few rows are quicker looked at one by one.
+#: So few rows are faster to take one by one.
 _FEW: Final = 8
 
 
 def telling_batches(table: BatchTable, *, all_known: bool = False) -> list[ProducerBatch]:
     """The batches that leave a trace in what is known of their producers, in order.
 
-    Left out are those without a producer id and, unless `all_known`, data batches that go on as the
-    one before of the same producer did and are pushed out by as many as are remembered: a state
-    that takes in the rest, asking no sequence, knows the same in the end.
+    Batches without a producer id are left out. So are, unless `all_known`, data batches that
+    continue the one before of the same producer and are followed by as many as an entry remembers.
+    A state that takes in the rest, without checks of sequences, is the same in the end.
     """
     rows = table.rows
     if len(rows) > _FEW:

@@ -1,4 +1,4 @@
-"""Transactions in the order of their first offsets: which one is the oldest, told at once.
+"""Transactions in the order of their first offsets; the oldest is known at once.
 
 Source: Kafka `ProducerStateManager`, whose maps are sorted trees.
 """
@@ -14,7 +14,7 @@ from kseg.log.producers.entry import OffsetMetadata
 class TransactionsByOffset:
     """A map from first offset to the producer and place of a transaction, in rising order.
 
-    Nearly all come in at the end and go out near the front, which costs nothing worth telling.
+    Nearly all come in at the end and go out near the front, which is cheap.
     """
 
     __slots__ = ("_offsets", "_values")

@@ -1,8 +1,8 @@
-"""The producer snapshots of a partition directory, by the offsets up to which they know.
+"""The producer snapshots of a partition directory, each by the offset at which it was taken.
 
-A snapshot lies at the base of each segment, so that state can be had again from any of them on, and
-one more at the end of a log that was closed in good order. None is needed: without any, state is
-read from the log.
+A snapshot lies at the base of each segment, so that a load can begin at any of them. One more lies
+at the end of a log that was closed cleanly. They save time only: without them, state is read from
+the log.
 
 Source: Kafka `ProducerStateManager`, `SnapshotFile`.
 """
@@ -40,7 +40,7 @@ class SoundSnapshot(NamedTuple):
 
 
 class SnapshotDisk(Protocol):
-    """Where snapshots lie: on the disk, or where recovery imagines them."""
+    """Where snapshots lie: on the disk, or in the overlay of a recovery."""
 
     def read(self, path: Path) -> ProducerSnapshot:
         """See `kseg.files.producer_snapshot.read`."""
@@ -83,7 +83,7 @@ class SnapshotFiles:
         *,
         disk: SnapshotDisk | None = None,
     ) -> None:
-        """Know these; `scan` looks for them."""
+        """Take over these; `scan` finds them on the disk."""
         self._disk: Final[SnapshotDisk] = _Disk() if disk is None else disk
         self.directory = Path(directory)
         self._paths = dict(paths)
@@ -91,7 +91,7 @@ class SnapshotFiles:
 
     @classmethod
     def scan(cls, directory: io.StrPath) -> SnapshotFiles:
-        """Look which there are.
+        """List the directory.
 
         Raises:
             OSError: the directory cannot be listed.
@@ -100,7 +100,7 @@ class SnapshotFiles:
 
     @classmethod
     def of(cls, files: PartitionFiles) -> SnapshotFiles:
-        """Those of a listing; of two names for one offset that in 20 digits counts."""
+        """The snapshots of a listing; of two names for one offset the one in 20 digits counts."""
         found: dict[int, Path] = {}
         for file in files.snapshots:
             offset = file.name.base_offset
@@ -112,7 +112,7 @@ class SnapshotFiles:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Of all that are known, rising."""
+        """The offsets of all snapshots, rising."""
         return tuple(self._offsets)
 
     @property
@@ -150,8 +150,8 @@ class SnapshotFiles:
     def strays(self, base_offsets: Collection[int]) -> tuple[int, ...]:
         """Offsets of the snapshots that belong to no segment and are of no use.
 
-        Of those at no segment's base the newest is kept, unless it lies below the last base: it is
-        the one of a log that was closed in good order.
+        Of those at no segment's base the newest stays, unless it lies below the last base: it
+        belongs to a log that was closed cleanly.
 
         Source: Kafka `ProducerStateManager.removeStraySnapshots`.
         """
@@ -164,7 +164,7 @@ class SnapshotFiles:
     # ---- writing ---------------------------------------------------------------------------------
 
     def take(self, state: ProducerState, *, sync: bool = True) -> Path | None:
-        """Write a snapshot of `state` at its end, unless it got nowhere since the last.
+        """Write a snapshot of `state` at its end, unless one was taken there.
 
         Args:
             state: what is known.
@@ -174,7 +174,7 @@ class SnapshotFiles:
             The file; None if there was nothing to write.
 
         Raises:
-            OSError: the disk refuses; the state can be had from the log again.
+            OSError: the disk refuses; the log still has the state.
 
         Source: Kafka `ProducerStateManager.takeSnapshot`.
         """
@@ -242,10 +242,10 @@ class SnapshotFiles:
     def truncate_and_reload(
         self, state: ProducerState, log_start_offset: int, log_end_offset: int, *, now_ms: int
     ) -> None:
-        """Take state back to the newest sound snapshot of the log, unless it ends where that does.
+        """Take state back to the newest sound snapshot of the log, unless it ends at the log's end.
 
-        Snapshots past the log's end, at its start and before, and corrupt ones are deleted. What
-        lies between `map_end_offset` and the end is the caller's to feed.
+        Snapshots past the log's end, at its start and before, and corrupt ones are deleted. The
+        caller feeds what lies between `map_end_offset` and the end.
 
         Source: Kafka `ProducerStateManager.truncateAndReload`.
         """
@@ -301,8 +301,8 @@ def rebuild(
 ) -> None:
     """Bring `state` to `end_offset`, from the newest sound snapshot and the log behind it.
 
-    Snapshots are taken at the bases of the last two segments, where they are passed, and at the
-    end.
+    A snapshot is taken at the base of each of the last two segments that the walk passes, and at
+    the end.
 
     Args:
         state: changed in place.
@@ -311,13 +311,13 @@ def rebuild(
         log_start_offset: where the log begins.
         end_offset: batches that end at it or later are left out.
         now_ms: producers of a snapshot that have expired by then are left out.
-        clean: the log was closed in good order, so that no snapshot at all means that an old
-            release wrote it, and nothing is read.
+        clean: the log was closed cleanly. Then a log without any snapshot was written by an old
+            release, and nothing is read.
         magic: the format that is written; below 2 there are no producers to look for.
         on_error: see `ProducerState.feed`.
-        feed: how a segment is taken in, from `map_end_offset` on; by its index, as far as that can
-            be believed, if None.
-        bare_first: take a snapshot where the first segment begins even if it names no producer, as
+        feed: takes in a segment from `map_end_offset` on; if None, it begins where the segment's
+            index leads, which is checked.
+        bare_first: take a snapshot where the first segment begins even if it holds no producer, as
             Kafka does; see `is_bare_first`.
 
     Raises:
@@ -348,7 +348,7 @@ def rebuild(
 
 
 def is_bare_first(state: ProducerState, snapshots: SnapshotFiles, first: int) -> bool:
-    """Whether a snapshot of `state` would say no more than that the log begins there.
+    """Whether a snapshot of `state` would hold no producer and lie where the log begins.
 
     Args:
         state: what is known.
@@ -360,7 +360,7 @@ def is_bare_first(state: ProducerState, snapshots: SnapshotFiles, first: int) ->
 
 
 def _reaching(segments: Sequence[SegmentSource], start: int, end: int) -> Sequence[SegmentSource]:
-    """From the one that may hold `start` to the last that begins in front of `end`."""
+    """The segments from the one that may hold `start` to the last that begins before `end`."""
     bases = [source.base_offset for source in segments]
     first = max(bisect_left(bases, start + 1) - 1, 0)
     return segments[first : bisect_left(bases, end)]

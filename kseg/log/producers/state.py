@@ -1,8 +1,8 @@
 """What a log knows of all its producers: their last batches, and their transactions.
 
-An append is prepared, written, and then committed: preparing checks every batch against what is
-known and changes nothing, so that an append that is refused, or cannot be written, leaves no trace.
-What the log holds already, as after a restart, is fed instead, and asked little.
+An append is prepared, written, and then committed. `prepare` checks every batch against what is
+known and changes nothing. So an append that is refused, or cannot be written, leaves no trace.
+Batches that the log holds already, as after a restart, go through `feed`, which checks little.
 
 Nothing here touches a disk or reads a clock; snapshots of it are `kseg.log.producers.snapshots`.
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
 _DAY_MS: Final = 86_400_000
-#: How much longer than any transaction may take is waited before one is called late.
+#: A transaction is late when it is open for this much longer than the longest allowed.
 _LATE_BUFFER_MS: Final = 5 * 60 * 1000
 
 _POSITION: Final = COLUMN["position"]
@@ -53,11 +53,11 @@ class ProducerUpdate:
     """What an append will change once it is written.
 
     Attributes:
-        duplicate: the batch that was appended before and comes again; nothing is to be written.
+        duplicate: the batch appended before that this append repeats; nothing is to be written.
         entries: the producers' entries as they will be.
         started: producer id and first offset of each transaction that begins.
         completed: transactions that markers decide, in their order.
-        verified: producers whose guards have served.
+        verified: producers whose guards are used up.
     """
 
     duplicate: BatchDescriptor | None = None
@@ -67,11 +67,11 @@ class ProducerUpdate:
     verified: Collection[int] = ()
 
 
-#: A batch of data that goes on as its producer did, as `kseg._kernels.placement` tells it: producer
-#: id, epoch, position in its segment (-1 if it is of no transaction), last sequence, last offset,
-#: offset delta, largest timestamp.
+#: A data batch that continues its producer's sequence, as `kseg._kernels.placement` has it:
+#: producer id, epoch, position in its segment (-1 if it is of no transaction), last sequence, last
+#: offset, offset delta, largest timestamp.
 Told = tuple[int, int, int, int, int, int, int]
-#: What nearly every append without producer ids comes to.
+#: The update for nearly every append without producer ids.
 NOTHING: Final = ProducerUpdate()
 
 
@@ -125,12 +125,12 @@ class ProducerState:
 
     @property
     def entries(self) -> Mapping[int, ProducerEntry]:
-        """The producers by id, as a view that follows what happens."""
+        """The producers by id, as a view that follows all changes."""
         return MappingProxyType(self._entries)
 
     @property
     def unguarded(self) -> dict[int, ProducerEntry] | None:
-        """The producers by id, for who looks only; None where a guard may have to be shown."""
+        """The producers by id, to look at only; None where an append may need a guard."""
         guarded = self.verification_enabled or self._verifications.entries
         return None if guarded else self._entries
 
@@ -170,17 +170,17 @@ class ProducerState:
         return first and first.offset
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """What a transaction's entry in the index says: up to here all is decided with it.
+        """The last stable offset for a transaction's entry in the index: up to here all is decided.
 
-        Asked before `complete`. The first offset of the oldest open transaction of another
-        producer, else the one behind the marker. Source: Kafka
+        Called before `complete`. The first offset of the oldest open transaction of another
+        producer, else the offset behind the marker. Source: Kafka
         `ProducerStateManager.lastStableOffset`.
         """
         other = self._ongoing.oldest_of_another(completed.producer_id)
         return completed.last_offset + 1 if other is None else other.offset
 
     def has_late_transaction(self, now_ms: int) -> bool:
-        """Whether the oldest open transaction is open for longer than any may be, and 5 minutes."""
+        """Whether the oldest open transaction is open 5 minutes longer than any may be."""
         oldest = self._ongoing.oldest
         entry = oldest and self._entries.get(oldest[0])
         if not entry or entry.last_timestamp <= 0:
@@ -255,12 +255,12 @@ class ProducerState:
         )
 
     def take(self, told: Iterable[Told], segment_base_offset: int) -> bool:
-        """Take in batches that a kernel has found to follow, now that they are written.
+        """Take in batches that a kernel has checked, now that they are written.
 
         The same as `commit` of what `prepare` would make of them.
 
         Args:
-            told: in the log's order; of many in a row of one producer the first and the last ones.
+            told: in the log's order; of a long run of one producer, its first and its last batches.
             segment_base_offset: of the segment that they are in.
 
         Returns:
@@ -283,7 +283,7 @@ class ProducerState:
         return undecided
 
     def _served_by(self, batches: Iterable[ProducerBatch]) -> Collection[int]:
-        """Producers whose guards these batches make an end of."""
+        """Producers whose guards these batches use up."""
         if not self._verifications:
             return ()
         return {batch.producer_id for batch in batches if batch.is_transactional}
@@ -295,11 +295,11 @@ class ProducerState:
     def commit(self, update: ProducerUpdate) -> tuple[CompletedTxn, ...]:
         """Take in what was prepared, now that it is written.
 
-        Nothing else may have changed since `prepare`. `map_end_offset` is the caller's to move.
+        Nothing else may have changed since `prepare`. The caller moves `map_end_offset`.
 
         Returns:
-            The transactions that are decided. Of each, in order, the caller asks
-            `last_stable_offset`, writes it down if it is aborted, and tells `complete`.
+            The transactions that are decided. For each, in order, the caller reads
+            `last_stable_offset`, writes an index entry if it is aborted, and calls `complete`.
         """
         if update is not NOTHING:
             self._entries.update(update.entries)
@@ -402,10 +402,11 @@ class ProducerState:
         rows that leave a trace are looked at.
 
         Args:
-            table: headers, in the log's order; checksums are the caller's matter.
-            on_error: told of a batch that no leader would have taken (not transactional inside of a
-                transaction, or a control batch that is no marker), and the rest goes on; without
-                it the error is raised.
+            table: headers, in the log's order; the caller has checked the checksums, if it wants
+                to.
+            on_error: called with the error for a batch that no leader would have taken: not
+                transactional inside of a transaction, or a control batch that is no marker. The
+                walk goes on. Without it the error is raised.
 
         Returns:
             What the transaction index of the segment that holds these batches must have.
@@ -470,7 +471,7 @@ class ProducerState:
         self.map_end_offset = self.last_snapshot_offset = offset
 
     def snapshot_entries(self) -> list[ProducerSnapshotEntry]:
-        """What a snapshot of now holds, by producer id."""
+        """The entries of a snapshot taken now, by producer id."""
         return [self._entries[key].to_snapshot() for key in sorted(self._entries)]
 
     def clear(self) -> None:

@@ -1,7 +1,7 @@
 """Guards that a transaction's first batch is appended only while its coordinator knows of it.
 
-A broker asks the coordinator before it lets a producer begin a transaction, and the answer may come
-late: meanwhile a guard is kept, and only an append that brings the same guard may open the
+A broker asks the coordinator before it lets a producer begin a transaction. The answer may come
+late. Until then the log keeps a guard, and only an append with the same guard may open the
 transaction.
 
 Source: Kafka `VerificationStateEntry`, `VerificationGuard` (KIP-890).
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerificationGuard:
-    """One asking of the coordinator; equal to itself only."""
+    """One request to the coordinator; equal to itself only."""
 
 
 @dataclass(slots=True)

@@ -1,13 +1,13 @@
 """Which transactions were aborted, and up to where every one is decided.
 
-A data batch says that it belongs to a transaction of its producer; what became of it is said later,
-by a control batch of the same producer. Reading committed records therefore means knowing the
-markers ahead: headers are walked in front of the reader, on and on until each transaction that is
+A data batch says that it belongs to a transaction of its producer. A later control batch of the
+same producer, the marker, decides the transaction. So a reader of committed records must know the
+markers ahead. A walk over the headers goes in front of the reader, until each transaction that is
 open where it reads is decided.
 
-`.txnindex` is not asked. It has no checksum, and one that lost an entry looks like one that never
-had it: believed, it would show aborted records. The walk costs little beside the reading that
-follows it over the same bytes. Source: Kafka ProducerStateManager, UnifiedLog.
+`.txnindex` is not used. It has no checksum, and one that lost an entry looks like one that never
+had it. A reader that trusts it could show aborted records. The walk is cheap beside the reading of
+the same bytes. Source: Kafka ProducerStateManager, UnifiedLog.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOLD: Final = [COLUMN[name] for name in ("producer_id", "base_offset", "control
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AbortedRanges:
-    """Offsets whose records must not be seen, by producer.
+    """Offsets of aborted records, by producer.
 
     Attributes:
         ranges: by producer id, int64[k, 2] of first and last offset, ascending and apart.
@@ -49,7 +49,7 @@ class AbortedRanges:
 
     @classmethod
     def of(cls, transactions: Iterable[tuple[int, int, int]]) -> AbortedRanges:
-        """From (producer id, first offset, last offset) in any order."""
+        """Make them from (producer id, first offset, last offset) in any order."""
         by_producer: dict[int, set[tuple[int, int]]] = {}
         for producer_id, first, last in transactions:
             by_producer.setdefault(producer_id, set()).add((first, last))
@@ -115,7 +115,7 @@ class TransactionWalk:
             self.decide(producer_id, offset, aborts=kind == ControlType.ABORT)
 
     def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
-        """Take a marker; answers the first offset of what it decides, None for nothing."""
+        """Take a marker; returns the first offset of the transaction that it decides, or None."""
         first = self.open.pop(producer_id, None)
         if first is not None and aborts:
             self.aborted.append((producer_id, first, offset))
@@ -149,10 +149,10 @@ def _newest_snapshot(log: LogSegments) -> tuple[int, dict[int, int]]:
 
 
 class AbortedAhead:
-    """Aborted transactions of a log, told to one reader who goes through it from front to back.
+    """The aborted transactions of a log, for one reader that reads it from front to back.
 
-    One walk over the headers serves all of the reading; it is never further ahead than it takes to
-    decide what is open where the reader is.
+    One walk over the headers serves the whole read. It goes only so far ahead that all transactions
+    open at the reader's place are decided.
     """
 
     __slots__ = ("_end", "_reached", "_tables", "_walk")
@@ -185,7 +185,7 @@ class AbortedAhead:
         return keep
 
     def within(self, start_offset: int, end_offset: int) -> AbortedRanges:
-        """Those that touch a stretch, which must not lie in front of the one asked for before."""
+        """The aborted ranges within these offsets; a later call must not go back."""
         end = min(end_offset, self._end)
         while self._reached < end or self._undecided(end):
             table = next(self._tables, None)
@@ -199,7 +199,7 @@ class AbortedAhead:
         return AbortedRanges.of(self._walk.aborted)
 
     def _hide_undecided(self) -> None:
-        """At the log's end: what no marker decides is not committed, as where damage took it."""
+        """At the log's end: without a marker, which damage may have taken, nothing is committed."""
         for producer_id, first in self._walk.open.items():
             self._walk.aborted.append((producer_id, first, _OFFSET_MAX))
         self._walk.open.clear()
@@ -209,7 +209,7 @@ class AbortedAhead:
 
 
 def aborted_ranges(log: LogSegments, start_offset: int, end_offset: int) -> AbortedRanges:
-    """The aborted transactions that matter to a reader of `[start_offset, end_offset)`."""
+    """The aborted transactions within `[start_offset, end_offset)`."""
     return AbortedAhead(log, start_offset, end_offset).within(start_offset, end_offset)
 
 

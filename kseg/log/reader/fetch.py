@@ -1,10 +1,10 @@
 """Fetching: the stored bytes of a log from an offset on, as they lie on the disk.
 
-The format on disk is that of the wire, so nothing is decoded, copied twice or changed: an answer is
-a memoryview, or a range of a file for `sendfile`. It is out of one segment, begins with the batch
-that holds the offset, and may end inside a batch, as a fetch of Kafka's does. So it has records
-before the offset that was asked for where that lies inside a batch, and those of overlapping
-segments as they lie; `Fetched.columns` leaves them out, as consumers do.
+The format on disk is that of the wire, so nothing is decoded, copied twice or changed. The result
+is a memoryview, or a range of a file for `sendfile`. It comes from one segment, begins with the
+batch that holds the offset, and may end inside a batch, as a fetch of Kafka's does. So it may begin
+with records before the wanted offset, and repeat those of overlapping segments. `Fetched.columns`
+leaves them out, as consumers do.
 
 A fetch reads by positions, never through a map, and beside the writer as `finding` says.
 
@@ -59,7 +59,7 @@ _NOTHING: Final = memoryview(b"")
 class AbortedTransaction(NamedTuple):
     """A transaction that was aborted.
 
-    Records of the producer are not to be seen from the offset on, up to its next ABORT marker.
+    Consumers skip the producer's records from the offset on, up to its next ABORT marker.
     """
 
     producer_id: int
@@ -183,7 +183,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a fetch is asked for."""
+    """The arguments of a fetch."""
 
     start_offset: int
     max_bytes: int
@@ -193,7 +193,7 @@ class _Wanted:
 
 
 def limit_of(seen: Version, isolation: str) -> OffsetMetadata:
-    """Up to where may be read, and where that lies, if it is known."""
+    """The offset up to which a fetch may read, and its place, if known."""
     if isolation == "log_end":
         return seen.log_end
     return seen.high_watermark if isolation == "read_uncommitted" else seen.last_stable
@@ -239,7 +239,7 @@ def fetch(
 
 
 def _still_holds(now: Version, fetched: Fetched) -> bool:
-    """Whether no index of transactions was taken away before it was asked."""
+    """Whether no transaction index that the answer needs was removed meanwhile."""
     first = now.sealed[0] if now.sealed else now.active
     return fetched.aborted is None or fetched.segment < 0 or first.base_offset <= fetched.segment
 
@@ -339,7 +339,7 @@ def _base_after(seen: Version, info: SegmentInfo) -> int | None:
 
 
 def _bytes_of(fd: int, info: SegmentInfo, found: FoundBatch, size: int) -> memoryview:
-    """The bytes of an answer, out of what has been read already if they are there."""
+    """The bytes of an answer, from the window that was read already if they are in it."""
     window = found.window
     if not window.position <= found.position <= found.position + size <= window.end:
         window = read_window(fd, info, found.position, size)
@@ -373,7 +373,7 @@ def _place_of(seen: Version, place: OffsetMetadata) -> OffsetMetadata:
 
 
 class _Aborted(NamedTuple):
-    """What committed reading leaves out: as a consumer is told, and as ranges of offsets."""
+    """The aborted transactions of a fetch: in the form for consumers, and as ranges of offsets."""
 
     pairs: tuple[AbortedTransaction, ...]
     ranges: AbortedRanges
@@ -411,7 +411,7 @@ def _aborted_within(
 
 
 def _pairs_of(ranges: AbortedRanges) -> tuple[AbortedTransaction, ...]:
-    """Ranges as a consumer is told of them, in the order of their markers."""
+    """Ranges in the form for consumers, in the order of their markers."""
     rows = [
         (last, AbortedTransaction(producer_id, first))
         for producer_id, pairs in ranges.ranges.items()

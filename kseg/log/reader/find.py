@@ -1,13 +1,13 @@
 """The batch that holds an offset, found with few and small reads in a log that grows, or is cut.
 
-Nothing is mapped and nothing is kept: an index entry is asked for, the batch it points at is
-checked, and from there the headers are walked. Where the index cannot be believed the segment is
-walked from its start, as `Segment` does it.
+Nothing is mapped or kept. A lookup reads one index entry, checks the batch it points at, and walks
+the headers from there. Where the index entry is wrong, it walks the segment from its start, as
+`Segment` does.
 
-Readers take no lock (`undisturbed`): they look at the version that was there at first, and begin
-again if the log was cut meanwhile, so that what they answer is what the log held. Files that
-retention has taken away between two steps lead to another beginning, too. Only where that happens
-again and again do they keep the writer out while they look.
+Readers take no lock (`undisturbed`). They use the version from the beginning of the read, and begin
+again if the log was cut meanwhile. So an answer is always what the log held. They also begin again
+if retention removed a file between two steps. Only where that happens again and again do they take
+the writer's lock.
 
 Source: Kafka `LogSegment.translateOffset`.
 """
@@ -43,13 +43,13 @@ _POSITION: Final = COLUMN["position"]
 _SIZE: Final = COLUMN["size"]
 _MAGIC: Final = COLUMN["magic"]
 
-#: What one fetch answers unless told otherwise, as a consumer's `max.partition.fetch.bytes`.
+#: Bytes of one fetch by default, as a consumer's `max.partition.fetch.bytes`.
 FETCH_BYTES: Final = 2**20
 #: What is read at a time where no more is asked for: a few times the distance of index entries.
 WINDOW_BYTES: Final = 16 << 10
 #: Headers that are walked at a time.
 _BATCHES: Final = 64
-#: How often a reader begins again that the writer was in the way of, before it keeps him out.
+#: How often a reader begins again because of the writer, before it takes the lock.
 _ATTEMPTS_MAX: Final = 8
 
 _Answer = TypeVar("_Answer")
@@ -72,7 +72,7 @@ def undisturbed(
     look: Callable[[Version], _Answer],
     holds: Callable[[Version, _Answer], bool] | None = None,
 ) -> _Answer:
-    """What `look` finds, of a log that was not cut while it looked.
+    """Call `look` until the log was not cut meanwhile; returns what it found.
 
     Args:
         source: the log; one under a writer has a `lock`.
@@ -185,7 +185,7 @@ def _scan(window: Window, info: SegmentInfo, start: int) -> BatchTable:
 
 
 def _is_trusted(table: BatchTable) -> bool:
-    """Whether a batch that is announced may be taken into memory before it is checked."""
+    """Whether a batch of this announced size may be read into memory before it is checked."""
     return 0 < table.needed <= BATCH_BYTES_TRUSTED
 
 
@@ -205,7 +205,7 @@ def _leads_to(table: BatchTable, window: Window, offset: int) -> bool:
 
 
 def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
-    """Walk in windows, which also sees to batches of any size, and tries other entries."""
+    """Walk in windows; this handles batches of any size, and tries other index entries."""
     with Segment.open(info.path, mapping="never", size=info.size, is_last=info.is_last) as segment:
         found = segment.lookup(offset)
     if found is None:
@@ -216,7 +216,7 @@ def _find_without_index(info: SegmentInfo, offset: int) -> FoundBatch | None:
 def _walk(
     fd: int, info: SegmentInfo, offset: int, window: Window, table: BatchTable
 ) -> FoundBatch | None:
-    """Go on from what has been walked of a window."""
+    """Go on behind the part of a window that was walked."""
     while True:  # each turn takes a batch, or reads one that it will take
         last_offsets = table.rows[:, _LAST_OFFSET].tolist()
         for row, last in enumerate(last_offsets):

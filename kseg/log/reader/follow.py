@@ -1,14 +1,14 @@
 """Following a log: its records as columns, as they are written.
 
-Of a log that this process appends to, a follower sees what lies below the high watermark, at once:
-it waits for the writer to publish. Of a log that another process may write to it sees the batches
+In a log that this process appends to, a follower sees what lies below the high watermark, at once:
+it waits for the writer to publish. In a log that another process may write to, it sees the batches
 that are whole and sound, and looks again every 100 ms.
 
-Rolls do not show. Records that retention took away before they were read are passed over: the
-follower goes on at the log's start, and the offsets show the gap. Where a log is cut in front of
-the follower, as a replica's is that goes over to another leader, it goes on where the log was cut,
-so that offsets come again with other records; in a log of another process, where that was found to
-end the next time it was looked at.
+A roll makes no difference to a follower. Where retention removed records before they were read, the
+follower goes on at the log's start, and the offsets show the gap. A log may be cut below the
+follower's place, as a replica is that gets another leader. Then the follower goes on where the log
+was cut, and offsets come again with other records. In a log of another process it goes on where the
+next look finds the end.
 
 Source: Kafka's consumers poll; `auto.offset.reset=earliest` is what passing over comes to.
 """
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 #: How often a log of another process is looked at, in s.
 LOOK_INTERVAL_S: Final = 0.1
-#: How long a follower waits at a stretch for its own process: it may be told to stop, or the log
-#: may have failed.
+#: How long a follower waits in one go for its own process, in s; then it checks for a stop, or a
+#: failed log.
 _WAIT_S: Final = 0.5
 
 
@@ -73,7 +73,7 @@ class Publishing(ReadableLog, Protocol):
         """Whether nothing may be changed any more."""
 
     def check(self) -> None:
-        """Raise what a change would raise that is refused for the log's own sake."""
+        """Raise the error that refuses a change, if the log is closed or failed."""
 
 
 class OwnLog:
@@ -82,7 +82,7 @@ class OwnLog:
     __slots__ = ("_state", "path")
 
     def __init__(self, state: Publishing) -> None:
-        """Wait for what this state publishes."""
+        """Follow the versions that this state publishes."""
         self._state: Final = state
         self.path: Final = state.path
 
@@ -138,8 +138,8 @@ def follow(
 ) -> Iterator[RecordColumns]:
     """The records of a log as columns, as they are written; see the top of the module.
 
-    It ends when the log is closed by this process and all that may be shown of it was given, after
-    `timeout`, or when it is told to by `stop` or the generator's own `close`.
+    It ends after `timeout`, by `stop`, by the generator's own `close`, or when this process has
+    closed the log and all visible records were given.
 
     Args:
         log: the log.
@@ -156,7 +156,7 @@ def follow(
     Raises:
         OffsetOutOfRangeError: `start_offset` lies before the log's start, or beyond its end.
         FormatError, LimitExceededError: damage.
-        PoisonedFileError: the log failed; all that may be shown of it was given.
+        PoisonedFileError: the log failed; all visible records were given before.
         OSError: the disk refuses.
     """
     if isolation not in ISOLATIONS:

@@ -1,8 +1,8 @@
 """Offsets by time and by leader epoch, as consumers and followers ask for them.
 
 Times are those of records; six negative ones stand for ends of the log and for its largest
-timestamp. A segment is passed over if the last entry of its time index says that all of it is
-older; what that entry says is the largest time of a segment that was rolled or closed well.
+timestamp. A segment is skipped if the last entry of its time index says that all of it is older. In
+a segment that was rolled or closed cleanly, that entry has the largest time.
 
 Source: Kafka `UnifiedLog.fetchOffsetByTimestamp`, `UnifiedLog.endOffsetForEpoch`.
 """
@@ -65,8 +65,8 @@ def offset_for_timestamp(
 ) -> TimestampOffset | None:
     """The first record at or after a time, from the log's start on; None if there is none.
 
-    Where the first segment that may hold one does not, the next ones are asked; Kafka answers that
-    there is none.
+    If the first segment that may hold one does not, the search goes on in the next ones; Kafka's
+    ends there.
 
     Args:
         source: the log.
@@ -97,7 +97,7 @@ def end_offset_for_epoch(
 ) -> EpochEnd | None:
     """Where the records of a leader's epoch end, or of the last one before it that the log has.
 
-    A follower of that leader truncates its log to there. None where nothing can be told.
+    A follower of that leader truncates its log to there. None where that is unknown.
     """
     known = LeaderEpochs(None, epochs)
     found = known.end_offset_for(epoch, source.version.log_end.offset)

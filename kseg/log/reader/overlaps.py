@@ -1,10 +1,10 @@
 """Segments of one log that hold the same offsets: which of them gives an offset to a reader.
 
 A sound log has none. Copies made by hand and brokers that were cut off may leave a segment that
-goes on past the base offset of the next one. A reader gets each offset once, rising: the segment
-that is walked first gives all that it holds, and those behind it what lies past its end. A read
-begins with the last segment whose base offset is at or before its start, as in Kafka, so one that
-starts at or past the base of a later segment gets that segment's copy.
+goes on past the base offset of the next one. A reader gets each offset once, rising. The segment
+that is walked first gives all that it holds, and those behind it give what lies past its end. As in
+Kafka, a read begins with the last segment whose base offset is at or before its start. So a read
+that starts at or past the base of a later segment gets that segment's copy.
 
 Headers tell how far a segment goes, and cost a reader nothing. Only where they say that it goes
 past the next base are checksums compared: a damaged header must not hide the rest of the log.
@@ -52,7 +52,7 @@ class Reached:
 def first_offsets(log: LogSegments, start_offset: int) -> Iterator[tuple[SegmentInfo, int]]:
     """The segments that a read from an offset walks, and the first offset that each gives.
 
-    For those who do not read the segments one after the other: each segment's end is looked at.
+    For readers that do not read the segments one after the other; looks at each segment's end.
     """
     first = start_offset
     infos = log.segments_from(start_offset)

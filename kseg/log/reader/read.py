@@ -1,4 +1,4 @@
-"""What is asked of a partition, in whichever mode it is open: answered by a view of this moment."""
+"""The reading methods of `Log`, for every mode: each takes a view of this moment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LogReading:
-    """A base of `Log`, for its size: the questions that `view` answers."""
+    """A base class of `Log`, split off for its size: the methods that a `LogView` answers."""
 
     __slots__ = ()
 
@@ -109,8 +109,8 @@ class LogReading:
     ) -> Iterator[RecordColumns]:
         """The records of the partition as columns, a bounded piece at a time; see `LogView.read`.
 
-        What is appended meanwhile stays outside. A high watermark that was set by hand holds back
-        "read_committed" alone; "read_uncommitted" answers all that the log holds, unlike `fetch`.
+        Records appended meanwhile are not read. A high watermark that the caller has set bounds
+        "read_committed" alone; "read_uncommitted" gives all that the log holds, unlike `fetch`.
         """
         return self.view.read(
             start_offset=start_offset,

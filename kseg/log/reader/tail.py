@@ -25,7 +25,7 @@ from kseg.log.segment.reader import Segment
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
 
-#: What a writer may be in the middle of. A length that no batch can have is none of these.
+#: Ends of a walk that an unfinished write leaves. An impossible length is none of them.
 _UNFINISHED: Final = (
     StopReason.TORN_TAIL,
     StopReason.ZERO_TAIL,
@@ -33,7 +33,7 @@ _UNFINISHED: Final = (
     StopReason.BAD_LENGTH,
     StopReason.BAD_MAGIC,
 )
-#: Looks in a row at what is unsound, but not merely unfinished, before it counts as damage.
+#: So many looks in a row must find a batch unsound, though whole, before it counts as damage.
 _LOOKS_MAX: Final = 10
 
 
@@ -56,7 +56,7 @@ def seen_log(view: LogView) -> SeenLog:
 
 
 def for_isolation(log: SeenLog, isolation: str) -> SeenLog:
-    """What is fetched from; for "read_committed" it says up to where transactions are decided."""
+    """The log to fetch from; for "read_committed" with the last stable offset."""
     if isolation != "read_committed":
         return log
     seen = log.version
@@ -119,7 +119,7 @@ def _version(view: LogView, end: _End, truncations: Truncations, *, committed: b
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """By what a log shows that something has been written: names, and the last log file."""
+    """What shows that a log has changed: names, and the last log file's size and time."""
 
     names_ns: int
     written_ns: int
@@ -167,7 +167,7 @@ class ExternalLog:
         self._take(LogView.open(path, mapping="never"), None, Truncations())
 
     def look(self) -> bool:
-        """Look again; answers whether anything has changed.
+        """Look again; returns whether anything has changed.
 
         Raises:
             CorruptRecordError: there is damage that no writer is about to mend.
@@ -180,7 +180,7 @@ class ExternalLog:
             signs = None
         if signs == before and self._settled and not self._looks:
             return False
-        # Two writes within a tick of the clock have one time, hence the look after the last one.
+        # Two writes within a tick of the clock have one time, so one more look follows.
         self._settled = signs == before
         try:
             view = self._view_now(signs)

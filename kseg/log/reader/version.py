@@ -1,7 +1,8 @@
 """What readers of a log see: one value that never changes, and is replaced whole.
 
-A reader loads it once and needs no lock: the segments, how much of each is there, and the offsets
-that bound what may be read, all of one moment. And by what readers wait for the next one.
+A reader takes it once and needs no lock. It has the segments, how much of each is there, and the
+offsets that bound what may be read, all of one moment. `Changes` lets readers wait for the next
+one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from kseg.log.producers.entry import OffsetMetadata
     from kseg.log.segment.reader import Segment
 
-#: In place of a high watermark: this is the only copy, so that all of the log is replicated.
+#: In place of a high watermark: this log is the only copy, so all of it is replicated.
 END: Final = "end"
 HighWatermark = int | Literal["end"]
-#: Cuts that are told apart; readers that missed more go back further than they need.
+#: So many cuts are kept apart. A reader that missed more goes back further than it needs.
 _CUTS_KEPT: Final = 32
 
 
@@ -45,7 +46,7 @@ class SegmentInfo:
 
 
 class LogSegments(Protocol):
-    """A log at one moment, as far as walks over its segments ask for it."""
+    """A log at one moment, as walks over its segments need it."""
 
     @property
     def files(self) -> PartitionFiles:
@@ -71,7 +72,7 @@ class LogSegments(Protocol):
 
 
 class Truncations(NamedTuple):
-    """How often a log was cut, and how far down, for those who read beside it.
+    """How often a log was cut, and how far down, for readers beside the writer.
 
     Attributes:
         number: of the last one; raised before its first byte goes, so that what was read between
@@ -96,7 +97,7 @@ class Truncations(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A log at one moment. Made once for each append, hence a tuple.
+    """A log at one moment. A tuple, since each append makes one.
 
     Attributes:
         sealed: the segments that are not appended to any more, rising.
@@ -106,7 +107,7 @@ class Version(NamedTuple):
         high_watermark: what lies below may be shown; its place is -1 where it is not known.
         last_stable: below it every transaction is decided, and all is below the high watermark.
         recovery_point: what lies below is known to be flushed.
-        cuts: how often the log was cut; what was read of it while this changed is not to be used.
+        cuts: how often the log was cut; a read during which this changed is not used.
     """
 
     sealed: tuple[SegmentInfo, ...]
@@ -125,7 +126,7 @@ class Version(NamedTuple):
 
     @property
     def last_stable_offset(self) -> int:
-        """Where records end that may be read as committed."""
+        """The end of the records that may be read as committed."""
         return self.last_stable.offset
 
     @property

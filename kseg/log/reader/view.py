@@ -1,7 +1,7 @@
 """LogView: a partition directory at one moment, as an ordered row of segments, for reading.
 
-What is seen is a snapshot: the files and their sizes at that moment. What is appended later stays
-outside; a torn tail at the snapshot's end is an unfinished write of another process, not damage.
+A view is a snapshot: the files and their sizes at that moment. Later appends are not in it. A torn
+tail at its end is an unfinished write of another process, not damage.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     OnError = Callable[[KsegError], None]
     Keep = Callable[[BatchTable], BatchTable]
 
-#: How often a directory is listed whose files go away while it is looked at.
+#: How often a directory is listed again because files vanish between listing and opening.
 _LISTINGS_MAX: Final = 8
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 
@@ -82,7 +82,7 @@ class LogView:
             path: the partition directory.
             version: of the log.
             mapping: how to open files.
-            now: the version at the moment, so that a cut is noticed.
+            now: returns the version of that moment, so that a cut is noticed.
         """
         return cls(path, version.segments, mapping, version=version, now=now)
 
@@ -147,8 +147,8 @@ class LogView:
     def log_start_offset(self) -> int:
         """The first offset to be read: the first segment's, or a later one after DeleteRecords.
 
-        `log-start-offset-checkpoint` of the data directory says so; one that cannot be read says
-        nothing.
+        It comes from `log-start-offset-checkpoint` of the data directory; one that cannot be read
+        counts as missing.
         """
         if self.version is not None:
             return self.version.log_start_offset
@@ -259,8 +259,8 @@ class LogView:
         Raises:
             FormatError, LimitExceededError: damage, as `Segment.read` says.
             CorruptRecordError: this process has cut the log meanwhile.
-            FileNotFoundError: a segment of the snapshot is gone when its turn comes, as retention
-                and compaction of a live broker do it; `refresh`, and go on from its
+            FileNotFoundError: a segment of the snapshot is gone when its turn comes: a live
+                broker's retention or compaction removed it. Call `refresh`, and go on from its
                 `log_start_offset` or the last offset seen.
         """
         if isolation not in ISOLATIONS:

@@ -27,7 +27,7 @@ class SegmentAppender:
     """Three files of a segment, and where they stand.
 
     Attributes:
-        config: of the log; by another one another appender is needed.
+        config: of the log; another config needs another appender.
         places: judges each append, and says where it goes; see `Places.lead` and `Places.follow`.
     """
 
@@ -50,7 +50,7 @@ class SegmentAppender:
             position: the size of the segment.
             since: bytes since the last entry.
             latest: the largest timestamp so far.
-            newest_ms: what is newer has to roll.
+            newest_ms: an append with a later timestamp, in ms, has to roll.
         """
         self._log: Final = files.log
         self._index: Final = files.offset_index
@@ -72,7 +72,7 @@ class SegmentAppender:
         )
 
     def write(self, parts: Sequence[io.Bytes], size: int) -> None:
-        """Write batches that `places` was asked for, and their entries, or change nothing.
+        """Write batches that `places` has placed, and their entries, or change nothing.
 
         Args:
             parts: their bytes, one behind the other.
@@ -110,8 +110,8 @@ def index_placed(
 ) -> None:
     """Write entries.
 
-    Many batches may need more than there is room for; then the last ones go without, and the next
-    append rolls, where Kafka fails with the batches written.
+    Many batches may need more entries than there is room for. Then the last batches get none, and
+    the next append rolls; Kafka fails here, with the batches written.
     """
     if isinstance(placed, Packed):
         index.append_packed(placed.offsets, placed.indexed.offset)
@@ -127,13 +127,13 @@ def undo(
     """Take back what an append has written before `error` ended it.
 
     Args:
-        log, index: of the segment; the time index is written last, so nothing of it is there.
+        log, index: of the segment; the time index is written last, so it has no new entry yet.
         position: where the log ended before.
-        count: entries that the offset index had; -1 where it was not come to.
+        count: entries that the offset index had; -1 if it was not written yet.
         error: what happened.
 
     Raises:
-        OSError: that failed; the log file is poisoned if it is about that.
+        OSError: the undo failed; if it failed on the log file, that is poisoned.
     """
     if log.size != position:
         log.cut_back(position, error)

@@ -1,6 +1,6 @@
 """The four files of a segment under one writer: opened, flushed, renamed, closed, removed together.
 
-Owns their names and the order of what is done to them. Refuses to know what is in them.
+Owns their names and the order of each operation. Does not know what is in them.
 
 Source: Kafka `LogSegment` (`open`, `flush`, `changeFileSuffixes`, `close`, `deleteIfExists`).
 """
@@ -120,7 +120,7 @@ class WrittenFiles:
 
 
 def attempt(*steps: Callable[[], None]) -> None:
-    """Take every step, whatever became of those before; then raise the first error."""
+    """Take every step, also after one has failed; then raise the first error."""
     errors = []
     for step in steps:
         try:

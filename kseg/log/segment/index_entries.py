@@ -1,8 +1,8 @@
 """Where index entries go as batches are appended: a rule over offsets, times and sizes alone.
 
-An entry is made for a batch in front of which more than the interval of bytes lie, counted from the
-batch that had the last one. So the first batch of a segment has none, nor has the first one behind
-an opening, which starts to count anew.
+A batch gets an entry if more than the interval of bytes lie in front of it, counted from the batch
+with the last entry. So the first batch of a segment has none. An opening starts the count anew, so
+the first batch after it has none either.
 
 Source: Kafka `LogSegment.append` (3.9.1, 4.2; before, an append made one index entry at most).
 """
@@ -22,7 +22,7 @@ from kseg.format.header import BatchTable
 
 
 class Placed(NamedTuple):
-    """What a segment has to know of a batch that is appended.
+    """A batch to append, as the index entries need it.
 
     Attributes:
         last_offset: of its last record, or where that was before compaction.

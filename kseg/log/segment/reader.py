@@ -1,9 +1,9 @@
 """Segment: one log file and its indexes under one base offset, open for reading.
 
-Owns finding a place in the log and reading on from it. An index only ever saves walking: what it
-says is checked against the batch it points at, and a wrong or missing one is walked around. Refuses
-to know other segments, but for one question: whether a torn tail is the end of the log, or damage
-in the middle of it.
+Finds a place in the log and reads on from it. An index only saves walking: the segment checks each
+entry against the batch it points at, and walks the log where an entry is wrong or missing. It asks
+one question about other segments: whether a torn tail is the end of the log, or damage in the
+middle of it.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Segment(Closing):
 
         Args:
             path: the file.
-            mapping: "auto" maps it unless another process holds the data directory; "always",
+            mapping: "auto" maps it unless another process holds the data directory; or "always", or
                 "never".
             size: read no further than this, as a reader beside a writer wants.
             is_last: whether no later segment follows, where a torn tail is no damage; looked up if
@@ -223,7 +223,7 @@ class Segment(Closing):
         )
 
     def stop_fault(self, table: BatchTable) -> KsegError | None:
-        """The error that a walk's end is, if any; a torn tail is none in the last segment."""
+        """The error for the end of a walk, if any; a torn tail of the last segment is none."""
         if table.stop in _BENIGN or (table.stop in _BENIGN_AT_END and self.is_last):
             return None
         error = stop_error(table)
@@ -236,9 +236,9 @@ class Segment(Closing):
     def start_for_offset(self, offset: int) -> IndexEntry:
         """A place to walk from for `offset`: every batch in front of it holds smaller offsets only.
 
-        The index is asked, and believed only if a whole batch with a right checksum lies where it
-        points, at or before the offset. Otherwise the answer is (base offset, 0). What this cannot
-        tell from a batch of the log is a batch that lies, as data, in the value of a record.
+        The index counts only if a whole batch with a right checksum lies where it points, at or
+        before the offset. Otherwise the answer is (base offset, 0). A batch that lies, as data, in
+        the value of a record passes this check.
         """
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07:
@@ -262,10 +262,10 @@ class Segment(Closing):
     def start_for_time(self, timestamp: int) -> IndexEntry:
         """A place to walk from for records at or after `timestamp` (ms): those before it are older.
 
-        The time index is believed only if the batch it names has the time it says for its largest.
-        That nothing in front of that batch is later, only a walk could tell, and is taken on the
-        entry's word: one that was made to fit its batch in a log whose times go back and forth can
-        hide records. An index of another log, or of garbage, does not fit.
+        The time index counts only if the time in its entry is the largest time of the batch it
+        names. Only a walk could tell that nothing in front of that batch is later, so the entry is
+        trusted on that. In a log whose times go back and forth, an entry forged to fit its batch
+        can hide records. An index of another log, or of garbage, does not fit.
         """
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07 or timestamp <= 0:

@@ -1,4 +1,4 @@
-"""What only a walk over a segment tells, as someone who writes to it needs it.
+"""What a writer needs to know of a segment, and only a walk over it tells.
 
 Source: Kafka `LogSegment`.
 """
@@ -15,7 +15,7 @@ from kseg.log.segment.index_entries import Latest
 if TYPE_CHECKING:
     from kseg.log.segment.reader import Segment
 
-#: A writer finds these behind what it has written; what they mean for a log is recovery's to say.
+#: A writer may find these behind its own bytes; recovery decides what they mean for the log.
 _SOUND: Final = (StopReason.END, StopReason.LIMIT, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 

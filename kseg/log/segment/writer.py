@@ -1,8 +1,8 @@
 """Segment under one writer: a log file and its three indexes, appended to and cut together.
 
-Owns where index entries go, when it is time for another segment, and that an append is in the log
-whole, with its index entries, or not at all. Refuses to know what batches say: their last offsets,
-times and sizes come with them. What is not known of an existing segment is read when it is needed.
+Decides when it is time for another segment. Writes an append whole, with its index entries, or not
+at all. It does not read batches: their last offsets, times and sizes come with them. What it needs
+of an existing segment is read at the first use.
 
 Source: Kafka `LogSegment` (3.9.1, 4.2; before, an append made one index entry at most).
 """
@@ -32,7 +32,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 class SegmentWriter(Closing):
-    """One segment, open for appending. Not for several threads at once; `reader` is for those.
+    """One segment, open for appending. Not for several threads at once; they use `reader`.
 
     `open` acquires, `close` releases.
 
@@ -99,8 +99,8 @@ class SegmentWriter(Closing):
             now_ms: the clock.
             suffix: `.cleaned` and the like, behind each file's name.
             preallocate: give a new log file `segment_bytes` at once; as `config` says if None.
-            offset_entries, time_entries: how many entries of indexes that are there count, for
-                those who have compared them with the log; found out if None.
+            offset_entries, time_entries: how many entries of indexes that are there count, if the
+                caller has compared them with the log; found out if None.
 
         Raises:
             ValueError: `base_offset` is negative.
@@ -139,7 +139,7 @@ class SegmentWriter(Closing):
 
     @property
     def poisoned(self) -> bool:
-        """Whether what the log file holds is not known, since an error could not be undone."""
+        """Whether an error could not be undone, so that the content of the log file is unknown."""
         return self._log.poisoned
 
     @property
@@ -233,7 +233,7 @@ class SegmentWriter(Closing):
         return position
 
     def appender(self, segment_ms: int) -> SegmentAppender | None:
-        """The end of the lane of usual appends; None where the segment has to be looked at first.
+        """The appender for usual appends; None where the segment must be examined first.
 
         Args:
             segment_ms: `LogConfig.roll_ms`.
@@ -250,7 +250,7 @@ class SegmentWriter(Closing):
         return self._appender
 
     def _leave_lane(self) -> None:
-        """Know again what the appender knew; something else is going to change."""
+        """Take over what the appender knew, and drop it, before another change."""
         appender, self._appender = self._appender, None
         if appender is not None:
             self._latest = Latest(*appender.places.latest)
@@ -364,7 +364,7 @@ class SegmentWriter(Closing):
             return next_offset(reader, self.offset_index.last_offset)
 
     def truncate_to(self, offset: int, *, now_ms: int | None = None) -> int:
-        """Remove the batch of `offset`, or the first behind it, and all further; grow the indexes.
+        """Remove the batch of `offset`, or the first behind it, and all after; grow the indexes.
 
         Args:
             offset: the log is to end here, or before.
@@ -447,7 +447,7 @@ class SegmentWriter(Closing):
         self._files.change_suffix(old, new)
 
     def delete(self) -> None:
-        """Release all files and remove those that are there.
+        """Release all files, and remove those that exist.
 
         Raises:
             OSError: the first that could not be removed; the others are gone.

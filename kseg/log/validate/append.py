@@ -1,9 +1,9 @@
 """Which batches a log takes, and the offsets, epoch and times that it gives them.
 
-`validate_append` is all that a leader asks; `validate_replica` what a follower asks, who keeps
-offsets. `validate` is the middle part alone, Kafka's LogValidator. Batches that may stay as they
-are cost a new head in front of the caller's own bytes; others are built anew. Refuses to know
-clocks, files and what the log holds already: the next offset and the time are arguments.
+`validate_append` has all checks of a leader, `validate_replica` those of a follower, which keeps
+offsets. `validate` is the middle part alone, Kafka's LogValidator. A batch that may stay as it is
+gets a new header in front of the caller's own bytes; others are built anew. Nothing here reads a
+clock, a file or the log: the next offset and the time are arguments.
 
 Example:
     >>> from kseg.format.encode import encode_batch
@@ -99,7 +99,7 @@ def validate_append(
     now_ms: int,
     metrics: ValidationMetrics | None = None,
 ) -> ValidatedBatch:
-    """All that a leader asks of an append: checksums, sizes and records; then it gives offsets.
+    """Check an append as a leader does: checksums, sizes and records; then give it offsets.
 
     Args:
         data: one batch, or several messages of magic 0 or 1, and nothing else. The result borrows
@@ -153,7 +153,7 @@ def validate_replica(
     next_offset: int,
     metrics: ValidationMetrics | None = None,
 ) -> ValidatedBatch:
-    """What a follower, or a Raft leader, asks of batches that keep their offsets: no record's word.
+    """Check batches that keep their offsets, for a follower or a Raft leader; reads no record.
 
     Args:
         data: batches. A follower's last one may be cut short, as fetches have it; it is left out.
@@ -167,10 +167,10 @@ def validate_replica(
     Raises:
         CorruptRecordError: a size, magic or checksum is wrong, or a Raft leader's last batch is
             cut short.
-        OffsetsOutOfOrderError: the last offsets do not grow. Batches that lie over each other are
-            a log's own to refuse, see `check_rising`.
+        OffsetsOutOfOrderError: the last offsets do not grow. Batches that overlap are refused by
+            the log, see `check_rising`.
         UnexpectedAppendOffsetError: they begin in front of the log's end.
-        InvalidRecordError: no batch at all, or of another epoch than the Raft leader's.
+        InvalidRecordError: no batch at all, or one of another epoch than the Raft leader's.
         RecordTooLargeError, RecordBatchTooLargeError: as in `validate_append`.
         OffsetOverflowError: they end at 2^63 - 1, behind which no log goes on.
 
@@ -214,7 +214,7 @@ def validate_replica(
 
 
 def _first_offset_inside(view: memoryview, info: AppendInfo) -> int:
-    """The first offset of messages, which only inflating tells where they are compressed."""
+    """The first offset of messages; compressed ones are inflated for it."""
     request = Request(fields=("offset",), rows_max=1, control=True)
     with suppress(KsegError):
         for columns in decode(view, info.table[:1], request):
@@ -242,7 +242,7 @@ def validate(
         metrics: counted on.
 
     Returns:
-        What may be written; sizes are not looked at.
+        What may be written; sizes are not checked.
 
     Raises:
         As `validate_append`, but for sizes and the checksum of a batch.
@@ -279,7 +279,7 @@ def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
 def _as_usual(
     view: memoryview, rules: AppendRules, next_offset: int, now_ms: int
 ) -> ValidatedBatch | None:
-    """One batch that stays as it is, judged in one call; None if anything is refused or unusual."""
+    """Judge one batch that stays as it is, in one call; None if anything is refused or unusual."""
     found = _validate.judge_batch(view, rules, next_offset, now_ms, inflate_records)
     if found is None:
         return None
@@ -305,7 +305,7 @@ def _as_usual(
 
 @dataclass(slots=True, eq=False)
 class _Append:
-    """One append on its way: whole batches, their headers, and what is asked of them."""
+    """One append on its way: whole batches, their headers, and the rules for them."""
 
     view: memoryview
     table: BatchTable

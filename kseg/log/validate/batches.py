@@ -1,7 +1,7 @@
-"""What is asked of whole batches before a log looks into them: framing, size, checksum, offsets.
+"""The checks of whole batches before their records are read: framing, size, checksum, offsets.
 
-Leaders and followers ask the same here; nothing is inflated. Owns the refusals that a header is
-enough for; refuses to know records.
+Leaders and followers make the same checks here. A header is enough for all of them: nothing is
+inflated, and no record is read.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _MAGIC_2_VERSION, _ZSTD_VERSION = 3, 7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendInfo:
-    """What the headers of an append say; -1 where there is nothing to say.
+    """What the headers of an append say; -1 where a value is unknown.
 
     Attributes:
         first_offset: base offset of the first batch; -1 for magic 0 and 1, whose messages would
             have to be inflated.
         last_offset: of the last batch.
-        last_offset_of_first_batch: what stands in for `first_offset` where that is not known.
+        last_offset_of_first_batch: used in place of `first_offset` where that is unknown.
         last_leader_epoch: of the last batch.
         max_timestamp: the largest timestamp that a batch claims, in ms.
         offset_of_max_timestamp: last offset of the first batch that claims it.
@@ -83,7 +83,7 @@ class AppendInfo:
 
 
 def walk(data: Buffer, *, verify: bool) -> BatchTable:
-    """The whole batches in a buffer, their checksums noted or left alone; the end is not judged."""
+    """The whole batches in a buffer, with checksums compared or not; the end is not judged."""
     return scan(
         data,
         on_bad_crc="note" if verify else "ignore",
@@ -92,7 +92,7 @@ def walk(data: Buffer, *, verify: bool) -> BatchTable:
 
 
 def check_end(table: BatchTable, size: int) -> None:
-    """Refuse bytes behind the last whole batch that are no beginning of another.
+    """Refuse bytes behind the last whole batch that do not begin another one.
 
     Args:
         table: the walk over all of the buffer.
@@ -109,7 +109,7 @@ def check_end(table: BatchTable, size: int) -> None:
 
 
 def check_last_offset(last_offset: int) -> None:
-    """Refuse an append behind which a log would have no offset left to go on at.
+    """Refuse an append after which the log would have no next offset.
 
     Raises:
         OffsetOverflowError: it ends at 2^63 - 1, or would end even further.
@@ -122,7 +122,7 @@ def check_last_offset(last_offset: int) -> None:
 
 
 def out_of_order(table: BatchTable, before: int) -> npt.NDArray[np.bool_]:
-    """Which batches end in front of where they begin, or do not begin behind the one before them.
+    """bool[n]: batches that end before they begin, or do not begin behind the one before.
 
     A recovery cuts a log there, in kseg's own way (`kseg._kernels.placement.survey_rows`, strict).
 
@@ -147,8 +147,8 @@ def overlap_error(table: BatchTable, row: int, before: int) -> OffsetsOutOfOrder
 def check_rising(table: BatchTable, before: int) -> None:
     """Refuse batches that keep their offsets where a recovery would cut the log between them.
 
-    Kafka looks at last offsets alone. But `recover` takes a batch of magic 2 that lies over the one
-    before it, or ends in front of where it begins, for damage, and what was acknowledged would go.
+    Kafka looks at last offsets alone. But `recover` takes a batch of magic 2 for damage if it lies
+    over the one before it, or ends before it begins. Acknowledged records would go then.
 
     Args:
         table: the batches.
@@ -163,7 +163,7 @@ def check_rising(table: BatchTable, before: int) -> None:
 
 
 def check_whole(table: BatchTable, size: int) -> None:
-    """Refuse bytes behind the last whole batch, which a leader would have to leave out.
+    """Refuse bytes behind the last whole batch: a leader would lose them.
 
     Kafka cuts them off a leader's append as well, and writes what is in front of them, if anything.
 
@@ -188,7 +188,7 @@ def analyze(
     ignore_sizes: bool = False,
     metrics: ValidationMetrics | None = None,
 ) -> AppendInfo:
-    """Check the batches of an append from outside, as leader and follower do.
+    """Check the batches of an append by their headers, as leader and follower do.
 
     Args:
         data: the batches; an incomplete one at the end is not an error.
@@ -250,7 +250,7 @@ def _refuse_first(
 def _refusals(
     batches: BatchTable | BatchHeader, rules: AppendRules, ignore_sizes: bool
 ) -> Iterator[Refusal]:
-    """Each rule that a batch can break, in Kafka's order: which do, and the error."""
+    """Each rule in Kafka's order: which batches break it, and the error."""
     if rules.origin == AppendOrigin.RAFT_LEADER:
         epoch = rules.leader_epoch
         yield (
@@ -313,7 +313,7 @@ def source_codec(table: BatchTable) -> Compression:
     """The codec that an append counts as: that of the last batch that has one.
 
     Raises:
-        InvalidRecordError: no release ever had it.
+        InvalidRecordError: no release has such a codec.
     """
     if not table.attributes_seen & CODEC_MASK:
         return Compression.NONE
@@ -327,7 +327,7 @@ def source_codec(table: BatchTable) -> Compression:
 
 
 def check_produce_request(data: Buffer, *, version: int) -> None:
-    """What a broker asks of one partition's data in a produce request before its log sees it.
+    """Check one partition's data of a produce request, as a broker does before its log sees it.
 
     Args:
         data: the batches of the partition.
@@ -361,11 +361,11 @@ def check_produce_request(data: Buffer, *, version: int) -> None:
 def check_batch(
     header: BatchHeader, rules: AppendRules, metrics: ValidationMetrics | None = None
 ) -> None:
-    """What is asked of a magic 2 batch before its records are looked at.
+    """Check the header of a magic 2 batch before its records are read.
 
     Raises:
-        InvalidRecordError: a producer's batch that counts wrongly, holds markers or names a
-            producer without a sequence.
+        InvalidRecordError: a producer's batch counts its records wrongly, holds markers, or has a
+            producer id without a sequence.
         UnsupportedFormatError: a transaction or a producer, and the log's format has neither.
 
     Source: Kafka LogValidator.validateBatch.

@@ -1,16 +1,16 @@
 """What a broker of Kafka 0.10.1 did to a produced message set before it wrote it.
 
-`validate_append_010` is what callers ask, as `kseg.validate_append_010`. It takes two steps, as in
-the broker's `Log.append`: `analyze_0_10` looks at the outermost messages, their sizes and
-checksums; `validate_0_10` assigns offsets and timestamps, in the bytes as they are where it can,
-else in a set made anew. 0.10.0 did the same and handed back the set and `sizes_maybe_changed` only.
-Today's rules are those of `kseg.log.validate.append`. Reads no clock.
+Callers use `kseg.validate_append_010`. It takes two steps, as the broker's `Log.append` did:
+`analyze_0_10` checks the outermost messages, their sizes and checksums. `validate_0_10` assigns
+offsets and timestamps, in place where it can, else in a new set. 0.10.0 did the same and returned
+the set and `sizes_maybe_changed` only. Today's rules are in `kseg.log.validate.append`. Reads no
+clock.
 
-The results are 0.10.1's, its oddities among them: a set that is compressed anew is not checked
-message by message, log-append time does not reach messages whose wrapper is taken away. Two things
-differ, because 0.10.1 wrote damaged bytes there: a set is changed in place only if it is one
-wrapper and nothing else, and a message that has the wanted magic stays as it is when others beside
-it are converted.
+The results are those of 0.10.1, with its oddities. A set that is compressed anew is not checked
+message by message. Log-append time does not reach messages whose wrapper is taken away. Two things
+differ, because 0.10.1 wrote damaged bytes there. A set is changed in place only if it is one
+wrapper and nothing else. A message that has the wanted magic stays as it is when others beside it
+are converted.
 
 Source: Kafka 0.10.1 kafka.log.Log.analyzeAndValidateMessageSet,
 kafka.message.ByteBufferMessageSet.validateMessagesAndAssignOffsets.
@@ -45,7 +45,7 @@ from kseg.log.validate.rules import (
 if TYPE_CHECKING:
     from kseg.format.header import Buffer
 
-#: The largest difference of timestamps: as a bound it refuses nothing.
+#: The largest difference that two timestamps can have: as a bound it refuses nothing.
 DIFFERENCE_UNBOUNDED_MS = 2**63 - 1
 
 
@@ -96,7 +96,7 @@ class Validated010:
 def validate_append_010(
     data: Buffer, rules: AppendRules, *, next_offset: int, now_ms: int
 ) -> ValidatedBatch:
-    """All that a leader of Kafka 0.10.1 asked of a produced message set; then it gives offsets.
+    """Check a produced message set as a leader of Kafka 0.10.1 did; then give it offsets.
 
     Args:
         data: messages of magic 0 or 1; a cut-off last one is left out.
@@ -109,8 +109,8 @@ def validate_append_010(
         What may be written, all of it in `head`; `stats` tell nothing.
 
     Raises:
-        ValueError: magic 2, a codec that the magic lacks, two differences of timestamps, or what is
-            no offset or time.
+        ValueError: magic 2, a codec that the magic lacks, two different bounds of timestamps, or an
+            invalid offset or time.
         OffsetOverflowError: no offset may be left behind the messages.
         RecordTooLargeError: a message is larger than `rules.batch_bytes_max`, before or after it
             was made anew.
@@ -167,7 +167,7 @@ def validate_append_010(
 
 
 def analyze_0_10(data: Buffer, *, message_bytes_max: int) -> Analyzed010:
-    """Look at the outermost messages of a set, of a producer or of the leader.
+    """Check the outermost messages of a set, from a producer or from the leader.
 
     Args:
         data: the set; a cut-off last message is left out.
@@ -213,8 +213,8 @@ def validate_0_10(
     """Check the messages of a produced set, and give them offsets and timestamps.
 
     Args:
-        data: the set, which stays as it is; a cut-off last message is left out. Checksums of
-            outermost messages are `analyze_0_10`'s matter.
+        data: the set, which stays as it is; a cut-off last message is left out. `analyze_0_10` has
+            checked the checksums of outermost messages.
         next_offset: for the first message.
         now_ms: the broker's clock; what log-append time stamps.
         source: codec of the set, as `analyze_0_10` tells it.
@@ -260,7 +260,7 @@ def validate_0_10(
 
 
 class _Rules(NamedTuple):
-    """What `validate_0_10` was told."""
+    """The arguments of `validate_0_10`."""
 
     next_offset: int
     now_ms: int

@@ -1,7 +1,7 @@
-"""What is asked of each record of an append, and the words for what is refused.
+"""The checks of each record of an append, and the errors for refused ones.
 
-The kernels of `kseg._kernels.validate` look; here their answers are read, counted and raised. Owns
-the texts; refuses to know offsets given and batches made.
+The kernels of `kseg._kernels.validate` check the records. This module reads and counts their
+answers, and raises errors with a text for each. It gives no offsets and builds no batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kseg.log.validate.rules import AppendRules, ValidationMetrics
 if TYPE_CHECKING:
     Buffer = bytes | bytearray | memoryview
 
-#: Why a record is refused by itself, in the order of the kernels' numbers.
+#: Why a single record is refused, in the order of the kernels' numbers.
 REASONS = ("magic", "no_key", "timestamp", "timestamp_type")
 #: Columns of the faults that a kernel notes.
 NOTED_FIELDS = ("record", "reason", "offset", "timestamp")
@@ -29,7 +29,7 @@ _MAGIC, _NO_KEY, _TIMESTAMP, _TIMESTAMP_TYPE = range(len(REASONS))
 _NO_FAULTS = np.empty((0, len(NOTED_FIELDS)), np.int64)
 #: Status of the kernels for messages whose checksum is wrong, or of another magic.
 _MESSAGE_CRC, _MESSAGE_MAGIC = 13, 17
-#: As many refused records are named in an error's text.
+#: The text of an error names at most so many refused records.
 _SHOWN_MAX = 3
 
 
@@ -146,7 +146,7 @@ def _held(
     now_ms: int,
     metrics: ValidationMetrics,
 ) -> Examined:
-    """What a look at one batch's records gives; raise what is wrong with them."""
+    """The result of the check of one batch's records; raises what is wrong with them."""
     found = look(_NO_FAULTS)
     _count(found, metrics)
     if found.status:
@@ -224,7 +224,7 @@ def _refused(
     rules: AppendRules,
     now_ms: int,
 ) -> InvalidRecordError | InvalidTimestampError:
-    """The error for refused records: a second look tells which, one for their time which kind.
+    """The error for refused records: a second pass finds which, and whether for their time.
 
     Source: Kafka LogValidator.processRecordErrors.
     """

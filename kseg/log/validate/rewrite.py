@@ -1,6 +1,6 @@
 """Batches that a log cannot take as they are, built anew: another format, codec or offsets.
 
-What was inflated to be looked at is what is written from; nothing is inflated twice.
+The bytes that were inflated for the checks serve here too: nothing is inflated twice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _INT32_MAX = 2**31 - 1
-#: All records of an append in one piece; their checksums have been dealt with.
+#: All records of an append in one piece; their checksums were checked before.
 _WHOLE = Request(
     fields=("timestamp", "key", "value", "headers"),
     rows_max=_INT32_MAX,
@@ -80,7 +80,7 @@ _kept = threading.local()
 
 
 def inflate_records(codec_id: int, data: memoryview, limit: int) -> memoryview | None:
-    """The records of a compressed batch, for the kernel that judges it; None if they are none.
+    """The records of a compressed batch, inflated; None if they cannot be.
 
     Valid until this thread inflates another one.
     """
@@ -96,7 +96,7 @@ def inflate(
     """The only batch of an append, inflated; valid until this thread inflates another one.
 
     Raises:
-        DecompressionError, LimitExceededError, InvalidRecordError: it cannot be.
+        DecompressionError, LimitExceededError, InvalidRecordError: it cannot be inflated.
     """
     start = BATCH_HEADER_BYTES if header.magic >= 2 else 0
     if not header.codec or (header.magic >= 2 and header.record_count <= 0):
@@ -113,10 +113,10 @@ def inflate(
 def _inflated(
     codec_id: int, packed: memoryview, *, magic: int, limit: int, free: int
 ) -> memoryview:
-    """What a codec makes of some bytes, behind so many free ones.
+    """Some bytes inflated, behind so many free ones.
 
-    It lies in this thread's arena, whose pages are warm from the append before; that of a very
-    large batch is not held on to.
+    They lie in this thread's arena, whose pages are warm from the append before. The memory of a
+    very large batch is released.
     """
     arena: Arena | None = getattr(_kept, "arena", None)
     if arena is None:
@@ -142,11 +142,11 @@ def rebuild(
     now_ms: int,
     temporary_bytes: int,
 ) -> ValidatedBatch:
-    """One batch, wrapper or run of messages of the log's format, with consecutive offsets.
+    """Build one batch, wrapper or run of messages of the log's format, with consecutive offsets.
 
     Args:
-        inflated: the records, which have been looked at.
-        header: of the first batch, whose producer and transaction are kept.
+        inflated: the records, checked already.
+        header: of the first batch; its producer and transaction stay.
         rules: the format that is wanted.
         target: the codec that is wanted.
         next_offset: offset of the first record.
@@ -232,7 +232,7 @@ def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any] | Non
 
 
 # ---- header patches ------------------------------------------------------------------------------
-# A batch that stays as it is gets another beginning: offset, epoch, and time where that differs.
+# A batch that stays as it is gets a new header: offset, epoch, and time where that differs.
 # Everything behind a head is the producer's own bytes. Only where the time changes does the
 # checksum, which is then taken over head and tail as they are.
 
@@ -312,7 +312,7 @@ def plain_entries(view: memoryview, *, next_offset: int, append_time: int | None
     Args:
         view: whole entries of magic 0 or 1.
         next_offset: offset of the first.
-        append_time: the log's time, which those of magic 1 get; None to leave them theirs.
+        append_time: the log's time, for messages of magic 1; None to keep their own.
 
     Source: as `entry_head`.
     """

@@ -1,7 +1,7 @@
-"""What a log asks of what is appended to it, and what it gives back: values only.
+"""The rules for an append, who appends, and the validated result: values only.
 
-Owns the words of an append. The checks stand in `kseg.log.validate.batches` and
-`kseg.log.validate.records`, the order in which they are asked in `kseg.log.validate.append`.
+The checks are in `kseg.log.validate.batches` and `kseg.log.validate.records`. Their order is in
+`kseg.log.validate.append`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kseg.format.request import INFLATED_BYTES_MAX
 _INT64_MAX = 2**63 - 1
 #: No batch of a log ends past this: the offset behind it has 64 bits, too.
 LAST_OFFSET_MAX = _INT64_MAX - 1
-#: No append brings as many offsets as are left from here on; the short ways stay in front of it.
+#: No append has as many offsets as are left from here on; the short ways stop before it.
 NEAR_OFFSET_MAX = 2**63 - 2**33
 
 
@@ -41,7 +41,7 @@ class AppendOrigin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AppendRules:
-    """What is asked of an append, and in what form it is to be stored.
+    """The rules for an append, and the format in which it is stored.
 
     Attributes:
         magic: the format that is stored, 0 to 2.
@@ -108,7 +108,7 @@ class AppendRules:
 
 @dataclass(slots=True)
 class ValidationMetrics:
-    """How often appends were refused for what; counted on from append to append.
+    """How often appends were refused, for each reason; the counts go on from append to append.
 
     Source: Kafka LogValidator.MetricsRecorder.
     """
@@ -120,13 +120,13 @@ class ValidationMetrics:
     no_key_compacted: int = 0
 
 
-#: What nearly every append costs.
+#: The statistics of nearly every append.
 NOTHING_CONVERTED = ConversionStats()
 
 
 @dataclass(slots=True, eq=False)  # frozen ones take longer to make
 class ValidatedBatch:
-    """What may be written as it is: offsets, epoch and times are those of the log.
+    """An append to be written as it is: offsets, epoch and times are those of the log.
 
     Attributes:
         head: the bytes that were made or changed: 21 of a batch of magic 2 whose time stays, 43
@@ -134,7 +134,7 @@ class ValidatedBatch:
         tail: the bytes behind, borrowed from the input, which must stay as it is until they are
             written; empty where all was made anew.
         first_offset, last_offset: the offsets given.
-        next_offset: the one to come.
+        next_offset: the offset after the last one.
         record_count: how many records.
         max_timestamp: the largest timestamp; -1 for none.
         offset_of_max_timestamp: the last offset of the batch that has it; -1 for none.
@@ -142,7 +142,7 @@ class ValidatedBatch:
         log_append_time: the time of the append in ms under log append time, else -1.
         stats: what it cost.
         in_place: whether the records are those of the input, byte for byte.
-        table: the headers, where they were looked at and keep their offsets; else None.
+        table: the headers, where they were read and keep their offsets; else None.
     """
 
     head: bytes

@@ -1,19 +1,19 @@
 """Appending to a log, as a leader who gives offsets or as a follower who keeps them.
 
-There is one lane. A kernel judges what is given and says where its bytes and index entries go, and
-nothing is left but to write, to tell the producer's entry, and to let readers see it. Sound batches
-of data go that way, plain and compressed, with and without a producer, as long as the segment need
-not roll. Of anything else the kernel answers None, and no byte has been written: then each step of
-Kafka's is taken by itself, and what is refused is said in words.
+There is one lane for usual appends. A kernel judges the batches and says where their bytes and
+index entries go. Then the log writes them, updates the producer's entry, and lets readers see the
+new end. Sound batches of data take the lane: plain and compressed, with and without a producer, as
+long as the segment need not roll. For anything else the kernel answers None before a byte is
+written. Then Kafka's steps follow one by one, and a refusal gets its own error.
 
-These steps hand one value on: what is given is validated and producers are asked, before anything
-changes. Then its epochs are on the disk before it, the log rolls if it has to, and the segment
-takes the bytes whole or not at all. Only then does anything in memory change, and readers see it
-last.
+These steps hand one value on. First the append is validated and compared with what its producers
+sent before; nothing has changed yet. Then its epochs are made lasting, the log rolls if it has to,
+and the segment takes the bytes whole or not at all. After that the state in memory changes, and
+readers see it last.
 
-What is refused leaves no trace, where Kafka has taken the epoch and rolled before it asks the
-producers. An append that a producer repeats is not refused: as in Kafka, it may bring a new epoch
-and a new segment.
+A refused append leaves no trace. Kafka takes the epoch and rolls before it checks the producers. An
+append that a producer repeats is not refused: as in Kafka, it may bring a new epoch and a new
+segment.
 
 Source: Kafka `UnifiedLog.append`.
 """
@@ -65,7 +65,7 @@ _KEEPING_OFFSETS: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
 
 
 class AppendResult(NamedTuple):
-    """What became of an append; -1 stands where there is nothing to say. Made for each, so a tuple.
+    """What became of an append; -1 where a value is unknown. A tuple, since each append makes one.
 
     Attributes:
         first_offset, last_offset: of its records; of those written before, if it is a duplicate.
@@ -98,7 +98,7 @@ class AppendResult(NamedTuple):
 
 
 def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
-    """The answer for two appends, one behind the other; a duplicate only if both are."""
+    """Join the results of two appends in a row; a duplicate only if both are."""
     later = next_one.max_timestamp > one.max_timestamp
     counts = one.record_count, next_one.record_count
     return next_one._replace(
@@ -115,11 +115,11 @@ def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
 
 
 class Accepted(NamedTuple):
-    """An append that was validated: all that the log itself has to know of it.
+    """A validated append, as the log needs it.
 
     Attributes:
         batch: its bytes and offsets.
-        table: the headers that it has in the log, positions counted from wherever.
+        table: the headers that it has in the log; positions count from any start.
         first_offset: -1 where messages would have to be inflated to tell.
         leader_epoch: of the last batch; -1 for a message of magic 0 or 1.
     """
@@ -140,13 +140,13 @@ def append_as_leader(
     *,
     metrics: ValidationMetrics | None = None,
 ) -> AppendResult:
-    """Validate one append, give it offsets, and write it; a Raft leader's keeps its own.
+    """Validate one append, give it offsets, and write it; a Raft leader's append keeps its own.
 
     Args:
         state: the log.
-        data: one batch of magic 2, or messages of magic 0 or 1, all of them whole. Nothing is done
-            for no bytes. Bytes are numbered from 0, as producers do it; an `EncodedBatch` from
-            wherever.
+        data: one batch of magic 2, or messages of magic 0 or 1, all of them whole. Empty data is no
+            append. Offsets in bytes count from 0, as producers send them; an `EncodedBatch` may
+            start at any offset.
         leader_epoch: of this leader; the log's latest if None, or else 0.
         origin: who appends.
         guard, transaction_version: see `ProducerState.prepare`.
@@ -194,8 +194,8 @@ def append_all(
 ) -> AppendResult:
     """Append batches one by one, with no other append between; the answer is that of all.
 
-    The arguments are those of `append_as_leader`; each batch is taken when those before it are in
-    the log. What is raised of one leaves those before it there.
+    The arguments are those of `append_as_leader`; each batch is judged when those before it are in
+    the log. An error of one leaves those before it in the log.
     """
     result = None
     with state.lock:
@@ -214,9 +214,9 @@ def append_as_follower(
     Args:
         state: the log.
         data: batches, rising; an incomplete one at the end, as fetches have it, is left out.
-            Nothing is done for nothing.
-        leader_epoch: in which they were asked for: batches from the first one of a later epoch on
-            are left out. None to take all.
+            Empty data is no append.
+        leader_epoch: of the fetch that got them; batches from the first one of a later epoch on are
+            left out. None to take all.
 
     Returns:
         What became of it; `trimmed_bytes` says how much was left out.
@@ -253,7 +253,7 @@ def append_as_follower(
 
 
 def nothing_appended(state: LogState, trimmed_bytes: int = 0) -> AppendResult:
-    """The answer where there was nothing to append, but maybe the beginning of something."""
+    """The result for no whole batch; there may be the beginning of one."""
     return AppendResult(log_start_offset=state.log_start_offset, trimmed_bytes=trimmed_bytes)
 
 
@@ -315,9 +315,9 @@ def _write(
     told: list[Told] | None,
     now_ms: int | None,
 ) -> None:
-    """Write, tell the producers, let readers see it, and flush if that is due.
+    """Write, update the producers, let readers see it, and flush if that is due.
 
-    What can be done in front of the write is: behind it, little is left in the processor's caches.
+    As much as possible is done before the write: after it, the processor's caches hold little.
     """
     _offset, base, position = state.log_end
     place = _tuple(OffsetMetadata, (end, base, position + size))
@@ -338,7 +338,7 @@ def _write(
 
 
 def _given(data: Buffer | EncodedBatch, origin: AppendOrigin) -> memoryview:
-    """The bytes; batches that were encoded in a row are each numbered as a producer's."""
+    """The bytes; batches that were encoded in a row each count from 0, as a producer sends them."""
     if not isinstance(data, EncodedBatch):
         return _flat(data)
     if origin is AppendOrigin.CLIENT and data.magic >= 2 and data.base_offset:
@@ -388,7 +388,7 @@ def _accepted(batch: ValidatedBatch, leader_epoch: int) -> Accepted:
 
 
 def epochs_with(state: LogState, accepted: Accepted) -> tuple[EpochEntry, ...]:
-    """The log's epochs behind this append; a message of magic 0 or 1 makes an end of all.
+    """The log's epochs after this append; a message of magic 0 or 1 removes all of them.
 
     Raises:
         InvalidRecordError: a batch of magic 2 has none.
@@ -420,7 +420,7 @@ def _with_epoch(entries: tuple[EpochEntry, ...], epoch: int, offset: int) -> tup
 
 
 def new_base(state: LogState, accepted: Accepted, size: int, now_ms: int) -> int | None:
-    """Where the segment would begin that the append needs; None if the active one takes it.
+    """The base offset of the segment that the append needs; None if it fits the active one.
 
     Source: Kafka `UnifiedLog.maybeRoll`.
     """
@@ -510,7 +510,7 @@ def _append(
 
 
 def _take_back(state: LogState, epochs: tuple[EpochEntry, ...]) -> None:
-    """Have the epochs of before again, unless the log has failed with the append."""
+    """Restore the epochs from before the append, unless the log has failed with it."""
     if not state.failed and state.epochs.entries is not epochs:
         state.epochs.restore(epochs)
 
@@ -551,8 +551,8 @@ def _commit(state: LogState, update: ProducerUpdate, end: int) -> None:
 def _give_up(state: LogState, error: BaseException) -> None:
     """Let the log fail, because of `error`, if it is not as it was before the append.
 
-    Bytes that are there and were not told of are not taken back: loading finds them, and what is
-    missing beside them. After an interrupt it is unknown how much is there.
+    Bytes that reached the file without being announced stay there: a load finds them, and makes
+    what is missing beside them. After an interrupt it is unknown how much is there.
     """
     segment, told = state.active, state.version.log_end.position
     if segment.poisoned or segment.size != told or not isinstance(error, Exception):

@@ -1,4 +1,4 @@
-"""What makes a log last: rolls, flushes, and the good end.
+"""Rolls, flushes and the clean close: what makes a log lasting.
 
 Nothing is lasting before `flush`. It writes what others rely on first: snapshots of producers,
 logs, their indexes, the names in the directory, and at the end the recovery point. The recovery
@@ -38,10 +38,10 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
     An active segment that is empty and begins there already stays, its indexes given their full
     size again; Kafka deletes it and makes the same one.
 
-    What is sealed is on the disk before anything can follow it, so that a power cut leaves the
-    front of the log and never a hole; Kafka flushes it in the background. The recovery point waits
-    for `flush`, but for one: as soon as more than `UNFLUSHED_MAX` segments are sealed since, each
-    roll flushes up to the oldest.
+    A sealed segment is on the disk before anything can follow it. So a power cut leaves the front
+    of the log and never a hole. Kafka flushes it in the background. The recovery point waits for
+    `flush`, with one exception: once more than `UNFLUSHED_MAX` segments are sealed since, each roll
+    flushes up to the oldest.
 
     Args:
         state: the log.
@@ -71,7 +71,7 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
 
 
 def base_after(state: LogState, expected_next_offset: int | None = None) -> int:
-    """The base offset that the active segment has behind `roll`, of which the arguments are.
+    """The base offset of the active segment after `roll`; takes the arguments of `roll`.
 
     Raises:
         KsegError: as `roll`; nothing has changed.
@@ -104,7 +104,7 @@ def _seal_and_follow(state: LogState, base: int) -> None:
 
 
 def _begin(state: LogState, base: int) -> SegmentWriter:
-    """The files of a new segment, or none of them: loading would take one for the log's end."""
+    """Make all files of a new segment or none: a load takes a single one for the log's end."""
     state.note_new_names()
     try:
         return SegmentWriter.open(
@@ -151,9 +151,9 @@ def flush(state: LogState, offset: int | None = None, *, whole: bool = False) ->
 
 
 def _write_checkpoints(state: LogState) -> None:
-    """Have the recovery point written down; a full disk has to wait for the next time.
+    """Write the checkpoints; on a full disk they wait for the next time.
 
-    An older one costs time, and no record.
+    An older recovery point costs time, and no record.
     """
     try:
         state.note_offsets(write=True)

@@ -1,11 +1,11 @@
-"""Opening a log for appending: who may, what has to be in order, and what is made.
+"""Opening a log for appending: the lock, the claim, the load, the active segment.
 
     enter the data directory     its lock is ours, its mark of a clean shutdown is gone
     claim the partition          no other log of this process writes there
     refuse, or load              what was not closed in good order is recovered only if asked for
     open the last segment        all others stay closed until something is asked of them
 
-Whatever fails on the way leaves the data directory as a failed start of a broker does.
+An error on the way leaves the data directory as a failed start of a broker does.
 
 Source: Kafka `LogManager.loadLog`, `UnifiedLog.create`.
 """

@@ -86,11 +86,11 @@ class RetentionPlan:
         log_start_offset: where the log starts now.
         new_log_start_offset: where it starts then.
         log_end_offset: where the log ends.
-        kept_bytes: of the logs of the segments that stay.
+        kept_bytes: the log bytes of the segments that stay.
         high_watermark: nothing at or above it goes.
-        held_bytes: of the logs of those segments that would go, too, but for the high watermark.
-        skipped: why the log is left alone, in a word of `topic_policy`; None if it is not.
-        why: what is known of how it is cleaned up, in words; nothing where that was given.
+        held_bytes: the log bytes of segments that stay only because of the high watermark.
+        skipped: why the log is left alone, as a constant of `topic_policy`; None if it is not.
+        why: what is known of its cleanup policy, in words; empty where the policy was given.
     """
 
     path: Path
@@ -144,8 +144,8 @@ class RetentionReport:
         deleted_bytes: of their logs.
         log_start_offset: where the log starts now.
         files: what was renamed, under its new names.
-        freed_bytes: that the disk gets back for all their files, at once or when those are removed
-            that were renamed; nothing for files that have a second name, as in a backup.
+        freed_bytes: bytes that the disk gets back for all their files, now or when the renamed
+            files are removed. A file with a second name, as in a backup, counts nothing.
     """
 
     segments_count: int
@@ -157,7 +157,7 @@ class RetentionReport:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """Where a log starts and ends, and up to where replicas have it."""
+    """Where a log starts and ends, and its high watermark."""
 
     log_start_offset: int
     log_end_offset: int
@@ -182,7 +182,7 @@ def choose(
         bounds: of the log.
         config: of the log.
         now_ms: the clock.
-        largest_timestamp: of a segment in ms; asked of as few as need be.
+        largest_timestamp: returns a segment's in ms; called for as few segments as possible.
 
     Returns:
         The segments that go, oldest first.
@@ -317,7 +317,7 @@ def _plan(
 def largest_timestamp_of(info: SegmentInfo) -> int:
     """The newest record's time in ms by the time index, or else the file's.
 
-    Of a segment that may still be written to, what its index does not know yet is looked at.
+    For a segment that may still be written to, the batches behind the last index entry count too.
     """
     files = info.files
     newest = Latest(-1, info.base_offset)
@@ -347,8 +347,8 @@ def delete_old_segments(
 def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
     """As `kseg.log.retain.apply_retention`, for what a log open for appending consists of.
 
-    The log's start is written down before a file changes its name: what a crash brings back of the
-    old segments lies below it. On a disk that is too full for that whole segments go first, at once
+    The log's start is written down before a file changes its name. So what a crash brings back of
+    the old segments lies below it. On a disk too full for that, whole segments go first, at once
     (`kseg.log.writer.room`).
 
     Source: Kafka `UnifiedLog.deleteSegments`.

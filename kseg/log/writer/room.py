@@ -1,16 +1,16 @@
 """Room on a full disk: what a change needs before it begins, and whole segments that give it.
 
-Where a log starts, where it ends and up to where it is flushed is written down before segments go
-on the word of that. A disk without a block for it is full for what would free it, too. There
-the order is turned round: whole segments go first, each by its names, and each lasting before the
-next; a row of segments tells by its own first and last name where the log starts and ends. What is
-written down follows as soon as there is room.
+The checkpoints say where a log starts, where it ends and up to where it is flushed. They are
+written before segments go. A full disk has no block for them. There the order is turned round:
+whole segments go first, each by its names, and each removal is lasting before the next. The first
+and the last name that are left tell where the log starts and ends. The checkpoints follow as soon
+as there is room.
 
     from the start     the oldest first, until there is room      retention, deleting records
     from the end       the newest first, all that go              truncation
 
 A file that has a second name, in a backup for example, gives nothing back and does not count.
-What cannot be done in this way is refused before anything has changed.
+Where this gives too little room, the change is refused before anything has changed.
 """
 
 from __future__ import annotations

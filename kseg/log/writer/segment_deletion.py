@@ -1,4 +1,4 @@
-"""Deleting the files of segments: under other names first, or at once.
+"""Deleting the files of segments: renamed to `.deleted` first, or removed at once.
 
 Retention and truncation decide which segments go, and in which order; what waits under
 `.deleted` is `kseg.log.pending_deletes`.
@@ -55,7 +55,7 @@ def delete_segments(
 def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True) -> None:
     """Take the names of a segment's files away at once, and of the snapshot at its base.
 
-    For a full disk, which a file that waits under another name would leave full.
+    For a full disk: a file that waits under another name would free nothing.
 
     Args:
         state, info: as for `delete_segments`.

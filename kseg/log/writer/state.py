@@ -40,7 +40,7 @@ _tuple: Final = tuple.__new__
 
 
 class Lease(Protocol):
-    """Who keeps the offsets of a log in the checkpoints of its data directory."""
+    """What a log needs of its lease: it keeps the log's offsets in the checkpoints."""
 
     def note(
         self,
@@ -57,10 +57,10 @@ class Lease(Protocol):
         """Write what was noted; lasting when this returns."""
 
     def take_back(self, partition: TopicPartition, recovery_point: int) -> None:
-        """Let the recovery point be no higher, for good, whatever room there is on the disk."""
+        """Lower the recovery point on the disk; lasting, also where the disk is full."""
 
     def forget_broker_epoch(self) -> None:
-        """Records go from the log's end, which the mark of a clean shutdown is to tell."""
+        """Let the mark have no broker's epoch: records go from the log's end."""
 
 
 class LogState:
@@ -69,7 +69,7 @@ class LogState:
     Attributes:
         path: the partition directory.
         config: the settings; `update_config` replaces them.
-        roll_ms: what they say of the age of a segment.
+        roll_ms: the age at which a segment rolls, as the settings say.
         lock: held during each change; the thread that holds it may take it again.
         cleaning: held during a compaction; never waited for with `lock` held.
         changed: notified at each `publish`; for those who wait for records.
@@ -92,9 +92,9 @@ class LogState:
         replicated: the high watermark that a broker left, which does not bound what readers see;
             None where there was none, or a caller has set the high watermark since.
         recovery_point: what lies below is flushed.
-        last_flush_ms: when that was last moved.
+        last_flush_ms: when the recovery point last moved.
         last_checkpoint_ms: when a flush last had the checkpoints written.
-        cuts: raised and made visible in front of each cut, for those who read meanwhile.
+        cuts: raised and published before each cut, for readers that read meanwhile.
         version: what readers see.
     """
 
@@ -206,7 +206,7 @@ class LogState:
 
     @contextmanager
     def all_or_poison(self) -> Iterator[None]:
-        """A part of a change that must not end half-way: whatever ends it fails the log."""
+        """A part of a change that must not end half-way: an error in it fails the log."""
         try:
             yield
         except BaseException as error:
@@ -232,7 +232,7 @@ class LogState:
             raise KsegError("the log was opened by another process, before a fork", path=self.path)
 
     def fail(self, error: BaseException) -> None:
-        """Let nothing be changed any more, because of `error`; the first one counts."""
+        """Refuse all further changes because of `error`; the first one counts."""
         if self._failure is None:
             self._failure = error
 
@@ -252,7 +252,7 @@ class LogState:
         return self._closed
 
     def mark_closed(self) -> None:
-        """Refuse whatever comes; wakes those who wait."""
+        """Refuse all further calls, and wake the threads that wait."""
         with self.lock:
             self._closed = True
             self.changed.notify_all()
@@ -260,7 +260,7 @@ class LogState:
     # ---- settings --------------------------------------------------------------------------------
 
     def rules_for(self, origin: AppendOrigin, leader_epoch: int) -> AppendRules:
-        """What is asked of an append; its size is compared later, where Kafka does it.
+        """The rules for an append; its size is checked later, where Kafka checks it.
 
         The last ones are kept: most appends are like the one before.
         """
@@ -271,7 +271,7 @@ class LogState:
         return rules
 
     def update_config(self, config: LogConfig) -> None:
-        """Go by other settings from now on; what is there already stays as it is.
+        """Use other settings from now on; what is stored already stays as it is.
 
         Source: Kafka `UnifiedLog.updateConfig`.
         """
@@ -291,7 +291,7 @@ class LogState:
 
     @property
     def replicated_offset(self) -> int:
-        """What lies below is where it has to be: nothing above may go, and the checkpoint says it.
+        """Replicas have what lies below: nothing above may go, and the checkpoint has this offset.
 
         The high watermark; of a broker's log the one that the broker left, until a caller sets it.
         """
@@ -300,30 +300,30 @@ class LogState:
         return max(self.replicated, self.log_start_offset)
 
     def move_end(self, offset: int) -> None:
-        """The log ends at `offset`, and the active segment where it ends now.
+        """Let the log end at `offset`, and at the end of the active segment's file.
 
-        A high watermark does not stay behind the end. `publish` makes it seen.
+        A high watermark above the new end moves down to it. `publish` lets readers see it.
         """
         self.log_end = OffsetMetadata(offset, self.active.base_offset, self.active.size)
         if self.high_watermark.offset >= offset:
             self.high_watermark = self.log_end
 
     def move_start(self, offset: int) -> None:
-        """The log starts at `offset`; high watermark and recovery point are not below it."""
+        """Let the log start at `offset`; high watermark and recovery point are not below it."""
         self.log_start_offset = offset
         if self.high_watermark.offset < offset:
             self.move_high_watermark(OffsetMetadata(offset))
         self.recovery_point = max(self.recovery_point, offset)
 
     def move_high_watermark(self, place: OffsetMetadata) -> None:
-        """What lies below may be shown, and what is decided below is decided for good."""
+        """Let readers see what lies below; transactions decided below it are final."""
         self.high_watermark = place
         self.producers.high_watermark_updated(place.offset)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Take the embedder's word for what may be shown, brought into the log's range.
+        """Set the high watermark to the caller's value, within the log's range.
 
-        From now on it does not follow the log's end. Answers what it is then.
+        From now on it does not follow the log's end. Returns the new value.
 
         Source: Kafka `UnifiedLog.updateHighWatermark`.
         """
@@ -386,7 +386,7 @@ class LogState:
         return _tuple(Version, all_of_it)
 
     def advance(self, end: OffsetMetadata, foreseen: Version | None) -> None:
-        """Move the end, behind what producers were told of, and publish what was foreseen for it.
+        """Move the log's end after an append, and publish the version that `foresee` made for it.
 
         Under the lock.
         """
@@ -401,7 +401,7 @@ class LogState:
             self.changed.notify_all()
 
     def move_recovery_point(self, offset: int, now_ms: int | None = None) -> None:
-        """What lies below is flushed, at that time in ms if it is told, and readers see it."""
+        """Note that what lies below is flushed, and when (ms, if given); readers see it."""
         self.recovery_point = offset
         if now_ms is not None:
             self.last_flush_ms = now_ms
@@ -418,7 +418,7 @@ class LogState:
     ) -> None:
         """Let readers see where the log will end, and no offset of it reach past that.
 
-        What is committed is not told before the producers are known again.
+        The last stable offset follows once the producers are known again.
 
         Args:
             sealed, last: the segments there will be.
@@ -452,8 +452,8 @@ class LogState:
         """Tell the lease recovery point, log start and high watermark.
 
         Args:
-            write: let it write them down at once, as what is cut asks for.
-            all_go: no segment may be left for a while whose name tells where the log starts.
+            write: write the checkpoints at once, as a cut needs it.
+            all_go: for a while there may be no segment whose name tells where the log starts.
 
         Raises:
             OSError: the checkpoints could not be written; the old ones are there.
@@ -493,15 +493,15 @@ class LogState:
     # ---- segments --------------------------------------------------------------------------------
 
     def note_new_names(self) -> None:
-        """The directory is about to have names that do not last before it is flushed."""
+        """Note that the directory gets names that are not lasting before it is flushed."""
         self.names_changed = True
 
     def note_names_gone(self) -> None:
-        """Segments are given up, whose names a power cut may bring back until it is flushed."""
+        """Note that segments went whose names a power cut may bring back until it is flushed."""
         self.gone_in_doubt = True
 
     def flush_names(self, *, complete: bool = False) -> None:
-        """Let the directory have the names on the disk that it has now.
+        """Make the names of the directory lasting.
 
         Args:
             complete: no name is lacking that the log needs.
@@ -581,17 +581,17 @@ class LogState:
         self._active_files = self.files_of(writer.base_offset)
 
     def pop_unflushed(self, base_offset: int) -> SegmentWriter | None:
-        """The writer of a sealed segment that waited for its flush, which the caller has now."""
+        """Hand over the writer of a sealed segment that waits for its flush."""
         return self.unflushed.pop(base_offset, None)
 
     def pop_writers(self) -> list[SegmentWriter]:
-        """All writers, which are the caller's to close; the log is not used any more."""
+        """Hand over all writers for the caller to close; the log is not used any more."""
         writers = [*self.unflushed.values(), self.active]
         self.unflushed.clear()
         return writers
 
     def take_snapshot(self, offset: int) -> None:
-        """Have a snapshot of the producers at `offset`, to be flushed some time.
+        """Write a snapshot of the producers at `offset`; a later flush makes it lasting.
 
         Raises:
             OSError: it could not be written.
@@ -602,14 +602,14 @@ class LogState:
             self.unflushed_snapshots.append(path)
 
     def pop_unflushed_snapshots(self) -> list[Path]:
-        """Snapshots that were taken since the last flush, which are the caller's to flush."""
+        """Hand over the snapshots taken since the last flush, for the caller to flush."""
         paths, self.unflushed_snapshots = self.unflushed_snapshots, []
         return paths
 
     def replace_segments(
         self, removed: Collection[int], added: Iterable[SegmentInfo] = ()
     ) -> tuple[SegmentInfo, ...]:
-        """Put sealed segments in the place of others, in memory; files are the caller's matter.
+        """Put sealed segments in the place of others, in memory only; the caller moves the files.
 
         Writers of those that go are released as they are.
 

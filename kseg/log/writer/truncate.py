@@ -1,7 +1,8 @@
 """Cutting a log: its end back to an offset, its start forward, or all of it.
 
-What a cut takes away does not come back, and a crash in the middle of one leaves a log from its
-start to some end, never one with a hole. The order sees to that, each step lasting before the next:
+What a cut takes away does not come back. A crash in the middle of a cut leaves a log from its start
+to some end, never one with a hole. The order of the steps ensures that, each step lasting before
+the next:
 
     readers        see the new end, and that a cut began, before the first byte goes
     checkpoints    recovery point and log start not above the new end: recovery looks from there on
@@ -10,11 +11,11 @@ start to some end, never one with a hole. The order sees to that, each step last
     the cut        indexes, then the log, of the segment that becomes the last one
     producers      read again from a snapshot and the log behind it
 
-On a disk that is too full for checkpoints segments go before them (`kseg.log.writer.room`), and the
-cut, too, if no segment goes.
+On a disk too full for checkpoints, segments go before them (`kseg.log.writer.room`). If no segment
+goes, the cut itself comes before them.
 
-An error after the first of these fails the log: what the disk holds by then, only opening it again
-can tell. Maps of this process into what is cut would kill it, so those are asked about before.
+An error after the first of these fails the log: only a new opening can tell what the disk holds. A
+read through a map of what is cut would kill this process, so the cut first checks for such maps.
 
 Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 `UnifiedLog.maybeIncrementLogStartOffset`, `LocalLog`.
@@ -166,7 +167,7 @@ def last_offset(version: Version) -> int:
 
 
 def cut_unfollowed(plan: TruncationPlan) -> int:
-    """Cut off the batch behind which no log goes on; the log is to be recovered then.
+    """Cut off a batch that ends at 2^63 - 1; the log is to be recovered then.
 
     The caller holds a lease of the data directory before and afterwards, so that the mark of a
     clean shutdown comes back when the log was opened and closed.
@@ -263,7 +264,7 @@ def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bo
 
 
 def _kept_bytes(last: SegmentInfo, plan: TruncationPlan) -> dict[Path, int]:
-    """The files that get shorter, if only for a moment, and what of them no reader will miss."""
+    """The files that get shorter, if only for a moment, and the bytes of each that stay."""
     assert plan.position is not None
     if plan.position == last.size:
         return {}
@@ -274,7 +275,7 @@ def _kept_bytes(last: SegmentInfo, plan: TruncationPlan) -> dict[Path, int]:
 def _truncate(
     state: LogState, plan: TruncationPlan, last: SegmentInfo, *, full: bool = False
 ) -> None:
-    """Take all steps; on a full disk what goes whole goes before anything is written down."""
+    """Take all steps; on a full disk whole files go before the checkpoints are written."""
     assert plan.position is not None
     offset = plan.log_end_offset
     sealed = tuple(info for info in state.sealed if info.base_offset < last.base_offset)
@@ -306,7 +307,7 @@ def _truncate(
 
 
 def _write_end(state: LogState, offset: int) -> None:
-    """Write down where the log ends, or before: what goes on that word may go then."""
+    """Write the checkpoints and the epochs for the new end; segments above may go then."""
     state.note_offsets(write=True)
     state.epochs.truncate_from_end(offset)
     state.epochs.flush()
