@@ -2,42 +2,45 @@
 
 Callers hold a `Log` (`log.py`), many of them together (`directory.py`), or a stream over files,
 partitions and directories (`scan.py`). `adopt.py` takes over whole segments that were written
-elsewhere; `retain.py`, `truncate.py` and `compact.py` plan and apply what they say to a whole log.
-Programs come in by these, or by what the package of a room offers. Below lie the rooms; each has a
-guide of its own, and imports point down this list only:
+elsewhere. `retain.py`, `truncate.py` and `compact.py` plan and apply one change to a whole log.
+Programs use these modules, or the names that the package of a room offers. Below are the rooms.
+Each has a guide of its own, and imports point down this list only:
 
     cleaner     the last record of each key stays: bounds, offset map, rewrite, swap
     writer      a log under its one writer: open, append, roll, flush, truncate, retain, close
-    recovery    what a start after a crash has to do, planned and applied; indexes made anew
+    recovery    the repair after a crash, planned and applied; indexes made anew; backups
     reader      a log as readers see it: versions, views, fetches, followers, aborted transactions
     producers   what a log knows of its producers: sequences, transactions, snapshots
     segment     one log file and its indexes: read, written, walked; which batch gets an index entry
     validate    what a log asks of an append before it takes it
 
-Beside them lies what several rooms need: `config.py` (settings), `epochs.py` (which leader wrote
-what), `data_directory.py` (the lock, the checkpoints and the mark of a clean shutdown),
-`topic_policy.py` (what is known of a topic's cleanup), `disk_room.py` (what a full disk gives
-back), `copy.py` (a copy of a partition elsewhere).
+Several rooms share the modules beside them: `config.py` (settings), `epochs.py` (which leader wrote
+which records), `data_directory.py` (the lock, the mark of a clean shutdown, and the checkpoints:
+recovery point, log start, high watermark), `topic_policy.py` (what is known of a topic's cleanup),
+`pending_deletes.py` (`.deleted` files and their removal), `sub_directories.py` (what lies in a data
+directory), `disk_room.py` (what a full disk gives back), `copy.py` (a copy of a partition).
 
 The life of a batch
-    1. `writer.append` has a kernel judge it: header, checksum, records, offsets, the sequence of
-       its producer. The kernel says what its head becomes, and where bytes and index entries go.
-    2. Where it is unusual, or is to be refused, `validate` judges it step by step and gives it
-       offsets where the log leads; `producers` compares its sequence with what came before. Nothing
-       has changed up to here. Then `writer.append` writes down a new leader epoch, and rolls where
-       the batch has no place in the active segment.
+    1. `writer.append` passes it to a kernel: `Places.lead` for a leader, `Places.follow` for a
+       follower (`kseg._kernels.placement`). The kernel judges header, checksum, records, offsets
+       and the sequence of its producer. It returns the new header, and where bytes and index
+       entries go.
+    2. The kernel answers None for a batch that is unusual, or to be refused. Then `validate` judges
+       it step by step, and a leader gives it offsets; `producers` compares its sequence with what
+       came before. Nothing has changed up to here. Then `writer.append` writes down a new leader
+       epoch, and rolls where the batch does not fit the active segment.
     3. `segment` writes the bytes with their index entries, or neither.
-    4. `producers` notes it, the log's end moves, and `LogState.advance` lets readers see it.
-    5. `writer.flush` makes it lasting; retention, or a cut, takes it away again.
+    4. `producers` notes it, the log's end moves, and `LogState` publishes a new version to readers.
+    5. `writer.flush` makes it lasting. Retention, a truncation or compaction takes it away again.
 
 The order of a recovery
     1. `recovery.temporary_files` clears what interrupted work has left.
-    2. `recovery.sanity` looks at the indexes; a fault is a reason to walk the segment.
-    3. `recovery.sweep` walks what was not flushed, or is in doubt: the log is cut in front of the
-       first batch that is not sound.
+    2. `recovery.sanity` checks the ends of the indexes; a fault is a reason to sweep the segment.
+    3. `recovery.sweep` walks each segment that was not flushed, or has a fault. `recovery.load` cuts
+       the log in front of the first batch that is not sound.
     4. Producers come from the newest sound snapshot and the log behind it.
-    5. Epochs, log start and recovery point are brought in line with what is there.
-    All of it happens in an overlay, which writes down the steps; each segment is swept once.
-    `recovery.recover` answers a plan of that, or takes the steps on the disk, where what goes lies
-    in a backup first. `recovery.load_result` takes them for a log that is opened.
+    5. Epochs, log start and recovery point follow what is there.
+    All steps run in an overlay, which writes them down; each segment is swept once.
+    `recovery.recover` returns them as a plan, or takes them on the disk, after a backup of what
+    goes. `recovery.load_result` takes them for a log that is opened.
 """

@@ -1,8 +1,8 @@
 """Record columns as Arrow batches of exactly the types that Spark accepts.
 
-Spark refuses what is merely equivalent (large or view binaries, dictionaries, milliseconds), so
-each column is built here to the letter. Bytes are not copied: key, value and headers are already
-in Arrow's layout. What the path says (topic, partition) is repeated for each row.
+Spark refuses equivalent types (large or view binaries, dictionaries, milliseconds), so each column
+is built here with exactly Spark's type. Bytes are not copied: key, value and headers are already in
+Arrow's layout. Topic and partition come from the path and are repeated for each row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""What no text of the tree may hold: work left lying about, stray output, one machine's paths."""
+"""What no text of the tree may hold: unfinished work, stray output, a machine's paths, riddles."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,3 +42,51 @@ def test_nothing_swallows_every_exception(path: Path) -> None:
         or (isinstance(handler.type, ast.Name) and handler.type.id in {"Exception"})
     ]
     assert broad == []
+
+
+#: Words that make a reader guess who does a thing, or that name what has a better name.
+RIDDLES = {
+    "whoever": "name it: the reader, the caller, the next load",
+    "whom": "name it",
+    "nobody": "name it: no reader; or say what is unknown, or not needed",
+    "anybody": "name it: a producer, another process",
+    "somebody": "name it: the caller, another process",
+    "whereby": "by which",
+    "that which": "what, or the one that",
+    "of theirs": "their",
+    "none of ours": "of another",
+    "imagines?": "in the overlay",
+    "to the letter": "exactly",
+    "bring into order": "load",
+    "brought into order": "loaded",
+    "kept aside": "kept in the backup",
+    "workbench": "load context",
+    "runway": "append position",
+    "residence": "lease of the data directory",
+    "spoilt": "unclean",
+    "foreign log": "external log",
+}
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """What people read of a file, by line: comments and docstrings of Python, else all of it."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        yield from enumerate(text.splitlines(), 1)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT or (
+            token.type == tokenize.STRING and token.string.startswith('"""')
+        ):
+            yield from enumerate(token.string.splitlines(), token.start[0])
+
+
+@pytest.mark.parametrize("path", tree.files(*tree.TEXT, folders=("kseg", "docs")), ids=tree.name)
+def test_the_package_and_its_pages_say_who_does_what(path: Path) -> None:
+    riddles = [
+        (line, found.group(), instead)
+        for line, text in prose(path)
+        for word, instead in RIDDLES.items()
+        for found in re.finditer(rf"\b(?:{word})\b", text, re.IGNORECASE)
+    ]
+    assert riddles == []

@@ -1,7 +1,7 @@
 """The last offset of each key of the dirty part of a log, as far as there is memory.
 
-Two keys are told apart by 128 bits of a hash that nobody outside can compute; see the kernel. As in
-Kafka the map ends in the middle of a batch when it is full, and so may the checkpoint then.
+128 bits of a hash tell two keys apart, and no producer can compute it; see the kernel. As in Kafka
+the map ends in the middle of a batch when it is full, and so may the checkpoint then.
 
 Source: Kafka `Cleaner.buildOffsetMap`, `SkimpyOffsetMap`.
 """

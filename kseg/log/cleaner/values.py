@@ -33,7 +33,7 @@ class CompactedSegment:
         base_offset: from the file's name.
         path: the log file.
         bytes: of the log file.
-        kept_bytes: of these, what will be left; None where nobody has looked.
+        kept_bytes: of these, what will be left; None where it was not measured.
     """
 
     base_offset: int
@@ -63,7 +63,7 @@ class CompactedGroup:
 
     Attributes:
         segments: rising; the new one has the base offset of the first.
-        records: that were looked at; None where nobody has looked, as in the next two.
+        records: that were looked at; None where it was not measured, as in the next two.
         kept_records: of these, what is left.
         removes_tombstones: whether tombstones go, which older values of their keys must not
             outlive.
@@ -86,7 +86,7 @@ class CompactedGroup:
 
     @property
     def kept_bytes(self) -> int | None:
-        """Of the new log file; None where nobody has looked."""
+        """Of the new log file; None where it was not measured."""
         kept = [segment.kept_bytes for segment in self.segments]
         return None if None in kept else sum(size or 0 for size in kept)
 
@@ -161,13 +161,13 @@ class CompactionPlan:
 
     @property
     def kept_bytes(self) -> int | None:
-        """Of the new logs; None where nobody has looked."""
+        """Of the new logs; None where it was not measured."""
         kept = [group.kept_bytes for group in self.groups]
         return None if None in kept else sum(size or 0 for size in kept)
 
     @property
     def saved_bytes(self) -> int | None:
-        """What the log gets smaller by; None where nobody has looked."""
+        """What the log gets smaller by; None where it was not measured."""
         kept = self.kept_bytes
         return None if kept is None else self.bytes - kept
 

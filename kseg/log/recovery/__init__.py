@@ -1,21 +1,22 @@
-"""What has to be done to a partition before it can be appended to: planned, then applied.
+"""Recovery: what must be done to a log before an append. A plan decides it, `apply` does it.
 
 plan              what a recovery comes to, as values
-recover           `plan_recovery`, `apply_recovery`, `recover`: planned, and done on the disk
-load              the steps of loading, in an overlay; its docstring says what differs from Kafka
-as_broker         the steps that Kafka takes instead, to the letter, with its `raw_lookups`
+recover           `plan_recovery`, `apply_recovery`, `recover`: the plan, and its steps on the disk
+load              the steps of loading, in an overlay: where a torn tail is cut after a crash, which
+                  segments are walked; its docstring says what differs from Kafka
+as_broker         the steps exactly as Kafka takes them, with its `raw_lookups`
 load_context      what the steps share; `load_result`: a log as it is when appending begins
-overlay           a directory as a plan leaves it, the steps to that, and who takes them on the disk
+overlay           a directory as a plan leaves it, its steps, the applier that takes them on the disk
 temporary_files   what interrupted deletions, compactions and splits have left
-sanity            cheap looks at indexes and at the end of a log (Kafka's `sanityCheck`)
-clean_end         the end of a log that was closed in good order
+sanity            quick checks of indexes and of the end of a log (Kafka's `sanityCheck`)
+clean_end         the end of a log that was closed cleanly: a torn tail is cut here
 sweep             one walk that tells all that a segment's indexes, producers and epochs must say
 split             a segment whose offsets overflow, as several
 lost              which offsets go, or cannot be read, and what of it is sound
 index_check       whether an index fits its log: one check for verify and for a reindexing
 findings          what is wrong with a file, as one value; `codes`: the words for it
 reindex           indexes and snapshots made anew; `reindex_plan`, `differences`
-backup            what repairs take out, kept first
+backup            keeps what a repair cuts, replaces or removes, before it goes
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A log as Kafka 4.2.0 loads it, step by step, its silence and its mistakes included.
+"""How Kafka 4.2.0 loads a log, step by step, its mistakes included.
 
-Nothing is added and nothing is made better: a torn tail under a clean mark stays and hides what
-lies in front of it, a garbled index leads to wherever it points, and what a load fails on is
-raised. Left out is what nothing stored depends on, and what no look at the headers tells:
+Nothing is made better. A torn tail under a clean mark stays, and hides what lies in front of it. A
+garbled index leads to wherever it points. Where Kafka fails to load, this raises an error. Left out
+is what does not change the stored records, and what the headers alone do not tell:
 
 - the room that a broker takes in advance: indexes of full size beside the last segment, and under
   `preallocate` the zeros of a new log; what is left here is as after a clean stop;
@@ -56,12 +56,12 @@ _AS_BROKER: Final = "as a broker does"
 
 
 class AsBroker(Loading):
-    """The steps of a load to the letter of Kafka's."""
+    """The steps of a load exactly as Kafka takes them."""
 
     careful = False
 
     def load(self) -> tuple[LoadedLog, tuple[str, ...]]:
-        """Take all steps; answers the log and the names of temporary files.
+        """Take all steps; returns the log and the names of temporary files.
 
         Raises:
             KsegError: Kafka fails to load the log.
@@ -125,7 +125,7 @@ class AsBroker(Loading):
         if swept.error is not None:
             raise swept.error
         if file_of(base, INDEX) in context.overlay.files:
-            # It comes back last of all, and says until then that there is work to be done.
+            # It comes back last of all; its absence says until then that the work is not finished.
             context.overlay.remove(file_of(base, INDEX), why, keep=False)
             context.overlay.settle()
         self._cut_off(swept, why)
@@ -138,7 +138,7 @@ class AsBroker(Loading):
     def sweep(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
         """Walk a segment, unless nothing is in it."""
         if not self.context.size(base):
-            # Also that beside a log of a negative offset, of which nothing else wants to know.
+            # Also the one beside a log of a negative offset, which all other steps ignore.
             latest = Latest(NO_TIMESTAMP, base)
             return Swept(base, 0, 0, StopReason.END, None, (), base, latest, b"", b"", (), 0, 0)
         return super().sweep(base, state, epochs)
@@ -215,7 +215,7 @@ class AsBroker(Loading):
         for kind, entry in ((INDEX, OFFSET_ENTRY_BYTES), (TIMEINDEX, TIME_ENTRY_BYTES)):
             name = file_of(self.context.bases[-1], kind)
             size = overlay.size(name) if name in overlay.files else 0
-            # One whose bytes are not held is as large as its entries.
+            # An index whose bytes are not held is as large as its entries.
             if size != room // entry * entry and size // entry > room // entry:
                 raise CorruptIndexError(
                     f"{size} bytes do not go into an index of {room}", path=overlay.path(name)

@@ -4,13 +4,12 @@
         <file>                      as it was: replaced or removed in the log since
         <file>.from-<position>      the bytes that were cut off, from that position on
 
-A file that is replaced or removed is given a second name here, and copied only where the file
-system has no second names; one that goes for good is moved. The end of a file that is cut is
-copied, and lasting before it is cut. A file that is written in place is never linked, since its
+A file that is replaced or removed gets a second name here. It is copied only where the file system
+has no second names. A file that goes for good is moved. The end of a file that is cut is copied,
+and the copy is lasting before the cut. A file that is written in place is never linked, since its
 second name would show what is written.
 
-Never inside of the data directory: a broker does not start with a folder there that it does not
-know.
+A backup never lies inside the data directory: a broker does not start with an unknown folder there.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from kseg.files import io
 
 _SUFFIX: Final = ".kseg-backup"
 _COPIED_BYTES: Final = 2**20
-#: A file of the same name was kept before; more than so many mean that no one looks at them.
+#: At most so many files of one name are kept: more of them mean that they are never looked at.
 _NAMES_MAX: Final = 1_000
-#: What a file system answers that has no second names, or none over there.
+#: The errors of a file system without second names, or without them across file systems.
 _NO_LINKS: Final = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 )
@@ -205,7 +204,7 @@ class Backup:
 
     @contextmanager
     def _in_room(self, source: Path, size: int) -> Iterator[None]:
-        """Let a disk that is too full to keep so many bytes of a file say what to do."""
+        """Add advice to the error of a disk too full to keep so many bytes of a file."""
         try:
             yield
         except OSError as error:
@@ -262,7 +261,7 @@ def _refuse_link(path: Path) -> None:
 
 
 def _names(wanted: str) -> Iterator[str]:
-    """The name wanted, and others where that is taken."""
+    """The wanted name, then others for the case that it is taken."""
     yield wanted
     for number in range(2, _NAMES_MAX):
         yield f"{wanted}.{number}"

@@ -1,7 +1,7 @@
-"""The end of a log that was closed in good order, where it is not sound.
+"""The end of a log that was closed cleanly, where it is not sound.
 
-What follows the last whole batch is cut. The index of the last segment leads there past whatever
-lies in front; that is looked at now, too:
+What follows the last whole batch is cut. The index of the last segment leads there, past everything
+in front. So now the whole segment is walked:
 
     all of it is sound       the indexes are made anew
     the index misled         the end is where a walk over all of the segment comes to
@@ -30,7 +30,7 @@ from kseg.log.recovery.sweep import Swept, sweep_segment
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _TXN_ENTRY: Final = struct.Struct(">hqqqq")
-#: What a cut is called for, in a few words.
+#: Why the log is cut, in a few words.
 WHY_CUT: Final = {
     StopReason.TORN_TAIL: "the last batch is incomplete",
     StopReason.ZERO_TAIL: "only zeros follow",
@@ -91,7 +91,7 @@ def _swept(context: LoadContext, base: int) -> Swept:
 
 
 def _is_split(context: LoadContext, swept: Swept) -> bool:
-    """Whether what ended the walk is mended by a split, once the end is cut."""
+    """Whether a split mends what ended the walk, once the end is cut."""
     overflows = isinstance(swept.error, OffsetOverflowError)
     return overflows and split.overflows(context, swept.base_offset)
 

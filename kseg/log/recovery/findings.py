@@ -82,7 +82,7 @@ class Sink(Protocol):
         """Take one."""
 
     def count_more(self, code: str, path: str, number: int) -> None:
-        """There are `number` more of a kind than were taken one by one."""
+        """Count `number` more of a kind, beyond those taken one by one."""
 
 
 __all__ = ["PER_CODE_MAX", "Finding", "Sink"]

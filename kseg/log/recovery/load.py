@@ -1,4 +1,4 @@
-"""A log as kseg loads it: as a broker does, but it looks at more, says more and throws less away.
+"""How kseg loads a log: as a broker does, but it checks more, reports more and throws less away.
 
     clear          what interrupted work has left                           `temporary_files`
     find           which segments there are
@@ -8,10 +8,10 @@
     log start      a log that ends in front of its start begins anew there
     end            epochs and snapshots past the end go; producers as of the end
 
-Where it differs from Kafka 4.2.0 (which `as_broker` follows to the letter):
+Where it differs from Kafka 4.2.0 (which `as_broker` follows exactly):
 
     what is found                    Kafka                          here
-    clean, torn end                  stays, may hide all of it      kept aside, cut; damage in
+    clean, torn end                  stays, may hide all of it      backed up, cut; damage in
                                                                     front of it stays
     clean, zeros at the end          fails                          cut
     clean, garbled index             is believed                    made anew
@@ -99,12 +99,12 @@ WALKED: Final = "it may not have been flushed"
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What loading a log came to, in an overlay.
+    """The result of a load in an overlay.
 
     Attributes:
-        context: what was worked with.
-        log: what it came to; None where it cannot be loaded.
-        temporary_files: names of what interrupted work had left.
+        context: the load context, with the overlay.
+        log: the loaded log; None where it cannot be loaded.
+        temporary_files: names of files that interrupted work left.
         error: why it cannot be loaded.
     """
 
@@ -114,7 +114,7 @@ class LoadResult:
     error: KsegError | None = None
 
     def apply(self, applier: Applier, *, lacking: str = "") -> frozenset[str]:
-        """Do on the disk what was done in the overlay; the caller holds the lock.
+        """Take the overlay's steps on the disk; the caller holds the lock.
 
         Returns:
             See `Applier.take`.
@@ -144,10 +144,11 @@ def load_partition(
 
     Args:
         directory: the partition.
-        inputs: by what.
+        inputs: settings, mark and offsets for the load.
         policy: `as_broker.AsBroker` for Kafka's way; kseg's own if None.
         progress: told how many bytes of log were walked, and how many there are to walk.
-        is_plan: find out what a cut costs, too, and answer a bad sector instead of raising it.
+        is_plan: find out what a cut costs, too, and return the error of a bad sector instead of
+            raising it.
 
     Raises:
         OSError: it cannot be read.
@@ -173,7 +174,7 @@ class Loading:
     """The steps of one load, in kseg's own way; `as_broker` has those that Kafka takes instead.
 
     Attributes:
-        careful: look at more than Kafka does, and throw less away.
+        careful: check more than Kafka does, and throw less away.
     """
 
     careful = True
@@ -190,7 +191,7 @@ class Loading:
         self._snapshots = SnapshotFiles(context.overlay.directory)
 
     def load(self) -> tuple[LoadedLog, tuple[str, ...]]:
-        """Take all steps; answers the log and the names of temporary files.
+        """Take all steps; returns the log and the names of temporary files.
 
         Raises:
             KsegError: the log cannot be loaded.
@@ -203,7 +204,7 @@ class Loading:
         return split.retried(self.context, self._try), temporary_files
 
     def _try(self) -> LoadedLog:
-        """All steps behind these files; a split begins them again."""
+        """All steps after the temporary files; a split begins them again."""
         self.context.bases.clear()
         self.context.findings.clear()
         self._doubtful.clear()
@@ -328,7 +329,7 @@ class Loading:
     # ---- recovery --------------------------------------------------------------------------------
 
     def recover_segments(self) -> int:
-        """Walk what has to be walked; answers the log's end."""
+        """Walk the segments that need it; returns the log's end."""
         context, inputs = self.context, self.inputs
         todo = [] if inputs.clean else context.from_offset(inputs.recovery_point)
         last = context.bases[-1]
@@ -355,7 +356,7 @@ class Loading:
         return end
 
     def _suspects(self, base: int) -> bool:
-        """Whether a segment's indexes do not fit its log; says so."""
+        """Whether a segment's indexes do not fit its log; notes a finding."""
         fault = sanity.index_fault_of(self.context, base)
         if fault is None:
             return False
@@ -388,7 +389,7 @@ class Loading:
         context.install(swept, "it does not fit its log", last=self._doubtful.get(base, INDEX))
 
     def _find_lost_transactions(self, walked: set[int]) -> None:
-        """Segments whose index of aborted transactions is gone get it back."""
+        """Make the transaction indexes that are gone anew."""
         context = self.context
         for base in list(context.bases):
             lost = base not in walked and file_of(base, TXNINDEX) not in context.overlay.files
@@ -401,7 +402,7 @@ class Loading:
                 context.install(swept, "its transaction index is gone", last=TXNINDEX)
 
     def _recover_unflushed(self, todo: list[int]) -> int:
-        """Every segment from the recovery point on; answers the log's end."""
+        """Walk every segment from the recovery point on; returns the log's end."""
         context = self.context
         state = self.state_at(todo[0])[0]
         self._snapshots = context.snapshots()
@@ -431,7 +432,7 @@ class Loading:
         raise AssertionError("a last segment ends the walk")
 
     def _cut(self, swept: Swept, later: list[int]) -> bool:
-        """Cut a segment; answers whether those behind it had to go."""
+        """Cut a segment; returns whether those behind it had to go."""
         context, why = self.context, WHY_CUT[swept.stop]
         goes_on = bool(later) and later[0] == swept.next_offset
         drops = bool(later) and not goes_on
@@ -462,7 +463,7 @@ class Loading:
     def feed(
         self, state: ProducerState, segment: Segment, end: int, on_error: OnError | None
     ) -> None:
-        """Take in a segment as far as it can be walked; what is wrong with it stays.
+        """Feed a segment's batches to `state` as far as it can be walked; damage stays.
 
         At a snapshot it goes on as a load that begins with that snapshot does.
         """
@@ -479,7 +480,7 @@ class Loading:
                 self.context.findings.append(found)
 
     def _keep_snapshot(self, state: ProducerState) -> None:
-        """Write a snapshot of what a reload would make of what is known, and go on from that.
+        """Write a snapshot, and go on from the state that a load of it has.
 
         So a later load that begins with this snapshot writes the same snapshots behind it. An empty
         one is not written where the first segment begins. A clean shutdown writes none there
@@ -510,7 +511,7 @@ class Loading:
         return LoadedLog(start, end, max(point, start), epochs, state, snapshots)
 
     def _end_epochs(self, end: int) -> LeaderEpochs:
-        """What is past the end goes first, so that it hides nothing of what the log says."""
+        """Remove epochs past the end first, so that they hide none of the log's own."""
         context = self.context
         if self._stored is None:
             epochs = LeaderEpochs(None, _epochs_of_log(context))
@@ -525,7 +526,7 @@ class Loading:
         latest = -1 if epochs.latest is None else epochs.latest.epoch
         epochs.note(entry for entry in self._walked_epochs.entries if entry.epoch > latest)
         epochs.truncate_from_start(self.inputs.log_start_offset)
-        # Last, so that one that now begins at the end goes at once, and not the next time.
+        # This comes last, so that an epoch that now begins at the end goes in this load.
         epochs.truncate_from_end(end)
         stored = () if self._stored is None else self._stored.entries
         malformed = self._stored is None and leader_epochs.FILE_NAME in context.overlay.files
@@ -536,7 +537,7 @@ class Loading:
 
 
 def _pass_over(error: KsegError) -> None:
-    """What a producer did against the rules was noted when its segment was walked."""
+    """Ignore what a producer did against the rules: the walk over its segment noted it."""
     del error
 
 
@@ -548,7 +549,7 @@ def _offset(name: str) -> int | None:
 
 
 def _named(context: LoadContext, name: str) -> int | None:
-    """The base offset of a log, under 20 digits from now on; None if it is left alone."""
+    """The base offset of a log, which gets a name of 20 digits; None if it is left alone."""
     base = _offset(name)
     overlay = context.overlay
     if base is None or base < 0:
@@ -589,7 +590,7 @@ def _stored_epochs(context: LoadContext) -> LeaderEpochs | None:
 
 
 def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
-    """The epochs that the batches of the whole log say, from their headers."""
+    """The epochs of the whole log, from the headers of its batches."""
     epochs = LeaderEpochs(None)
     for base in context.bases:
         with context.open(base) as segment:

@@ -1,8 +1,8 @@
 """Load context: the segments of a partition while they are loaded, in an overlay.
 
-Holds what each step needs and leaves: the overlay in which everything is done, which segments there
-are by now, the leader epochs, what was noted. Knows how one segment is given what follows from its
-log, is cut, or goes; what is to be done with which segment is for `load`.
+Holds what the steps share: the overlay in which they run, the segments found so far, the leader
+epochs, the findings. Knows how to give one segment its derived files, cut it, or drop it. `load`
+decides which segment gets what.
 
 What was missing or garbled is written last of all. An offset index comes after the cut, the
 snapshot and the epochs of its segment. So a load that is interrupted and begins again finds the
@@ -57,15 +57,15 @@ LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT = (
     )
 )
 
-#: How the names of a segment's indexes end, each of which is nothing without its log.
+#: The suffixes of a segment's indexes, which are of no use without its log.
 INDEX_SUFFIXES: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
-#: How the name of a partition's directory ends that waits for its deletion.
+#: The suffix of a partition directory that waits for its deletion.
 DELETE_SUFFIX: Final = "-delete"
 
 #: Bytes of an entry of the indexes that are made with room for more.
 _ENTRY_BYTES: Final = {INDEX: OFFSET_ENTRY_BYTES, TIMEINDEX: TIME_ENTRY_BYTES}
 
-#: Why a file is replaced that follows from the log.
+#: Why a derived file is replaced.
 NOT_SAID: Final = "not what the log says"
 
 
@@ -77,7 +77,7 @@ def file_of(base_offset: int, kind: str) -> str:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What loading has come to."""
+    """The loaded log."""
 
     log_start_offset: int
     log_end_offset: int
@@ -89,11 +89,11 @@ class LoadedLog:
 
 @dataclass(slots=True)
 class LoadContext:
-    """What every step works with: the overlay, the segments found so far, and what was noted.
+    """What the steps share: the overlay, the segments found so far, and the findings.
 
     Attributes:
         overlay: the directory.
-        inputs: by what it is brought into order.
+        inputs: settings, mark and offsets for the load.
         progress: told of bytes walked.
         outcomes: of segments, by base offset; those that go, too.
         bases: of the segments that are there, rising.
@@ -101,8 +101,8 @@ class LoadContext:
         findings: what was noted.
         cut: where the log is cut.
         cut_bytes: bytes that go with it.
-        careful: whether to look at more than Kafka does; see `load.Loading`.
-        weighs: whether to find out what a cut costs, which only a plan says.
+        careful: whether to check more than Kafka does; see `load.Loading`.
+        weighs: whether to find out what a cut costs; only a plan reports it.
         costs: what goes of each segment, by base offset.
         held: the offset index of the segment that was walked last, and whose it is.
         walked_bytes, to_walk_bytes: for `progress`.
@@ -142,7 +142,7 @@ class LoadContext:
             self.bases.insert(at, base_offset)
 
     def note(self, base_offset: int) -> None:
-        """Take note of how a segment was found.
+        """Note how a segment was found.
 
         Raises:
             LimitExceededError: its log is longer than any segment.
@@ -207,7 +207,7 @@ class LoadContext:
         )
 
     def snapshots(self, *, aloof: bool = False) -> SnapshotFiles:
-        """The producer snapshots that are there; with `aloof` they stay as they are."""
+        """The producer snapshots that are there; `aloof` neither writes nor deletes any."""
         found: dict[int, Path] = {}
         for name in self.overlay.names():
             if name.endswith("." + SNAPSHOT):
@@ -218,7 +218,7 @@ class LoadContext:
         return SnapshotFiles(self.overlay.directory, found.items(), disk=disk)
 
     def same_snapshots(self) -> SnapshotFiles:
-        """As `snapshots`, but the ones of the last time where only they have changed since."""
+        """As `snapshots`; returns the same object again as long as only snapshots have changed."""
         if self.known_snapshots is None:
             self.known_snapshots = self.snapshots()
         return self.known_snapshots
@@ -253,7 +253,7 @@ class LoadContext:
         self.outcome(base, swept.valid_bytes, swept.offset_entry_count, swept.time_entry_count, why)
 
     def _swept_again(self, base_offset: int, kind: str) -> bytes:
-        """An index as the log on the disk makes it, when its turn comes to be written."""
+        """Sweep the log on the disk again for an index, when it is about to be written."""
         inputs = self.inputs
         with Segment.open(self.path(base_offset), mapping=self.overlay.mapping) as segment:
             swept = sweep_segment(segment, config=inputs.config, careful=self.careful)
@@ -262,7 +262,7 @@ class LoadContext:
     def outcome(
         self, base_offset: int, keep_bytes: int, entries: int, time_entries: int, why: str
     ) -> None:
-        """Note what becomes of a segment that was walked."""
+        """Note the outcome of a segment that was walked."""
         size = self.outcomes[base_offset].size
         self.outcomes[base_offset] = SegmentOutcome(
             base_offset, size, keep_bytes, entries, time_entries, walked=True, why=why

@@ -1,4 +1,4 @@
-"""What a log is when it is opened for appending: loaded, mended on the disk, and what it comes to.
+"""Load result: a log that was loaded, and mended on the disk, ready for appending.
 
 The caller holds the lock of the data directory.
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from kseg.log.config import LogConfig
     from kseg.log.recovery.load_context import LoadContext, Progress
 
-#: Who opens a log has no option for it: recovery is what asks less of the disk.
+#: What to do where the disk is too full: an opening has no option for it, `recover` has one.
 _OTHERWISE: Final = "free some room, or mend the log first by kseg recover --apply --no-backup"
 
 
 class LoadedSegment(NamedTuple):
-    """A segment of a log that was loaded, not opened yet. One of many, hence a tuple.
+    """A segment of a loaded log, not opened yet. A tuple, since a log may have many.
 
     Attributes:
         base_offset: from the file's name.
         size: bytes of log; all of the file.
-        offset_entries, time_entries: entries of its indexes that count, where the log was walked to
-            find out; None to look at the files.
+        offset_entries, time_entries: entries of its indexes that count, where a walk over the log
+            found them; None to read them from the files.
     """
 
     base_offset: int
@@ -86,14 +86,14 @@ def load(
     backup_directory: io.StrPath | None = None,
     progress: Progress | None = None,
 ) -> Loaded:
-    """Bring a partition directory into order and say what is in it.
+    """Load a partition directory, mend it on the disk, and return what it holds.
 
     A directory without a segment gets an empty one at the log's start.
 
     Args:
         path: the directory; it exists, and its data directory is locked by this process.
         config: of the log.
-        clean: whether it was closed in good order.
+        clean: whether it was closed cleanly.
         recovery_point: what lies in front of it was flushed; 0 for not known.
         log_start_offset: of the checkpoint; 0 for none.
         now_ms: the clock.
@@ -115,7 +115,7 @@ def load(
         backup = Backup(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
     found = load_partition(directory, inputs, progress=progress)
     applier = Applier(directory, backup, derived=False)
-    # Who appends to the log next has its producers in memory; the next snapshot has them, too.
+    # The next writer has these producers in memory, and its next snapshot will have them.
     missing = found.apply(applier, lacking=f".{SNAPSHOT}")
     context, log = found.context, found.log
     assert log is not None

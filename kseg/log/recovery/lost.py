@@ -1,7 +1,7 @@
 """What damage costs: which offsets cannot be read, and how much of what follows is sound.
 
-`lost_ranges` says it of each damaged place of a file, one behind the other. `gone` says it of a
-cut: all that lies behind it goes, sound or not. Both rest on `kseg.format.search`.
+`lost_ranges` tells it for each damaged place of a file, in order. `gone` tells it for a cut: all
+that lies behind it goes, sound or not. Both use `kseg.format.search`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         ) -> Iterator[SoundRun]: ...
 
 
-#: Damaged places of one file that are told one by one.
+#: At most so many damaged places of one file are reported one by one.
 PLACES_MAX: Final = 100
 _INT32_MAX: Final = 2**31 - 1
 

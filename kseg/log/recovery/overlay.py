@@ -1,14 +1,14 @@
 """Overlay: a partition directory as it is, and as a plan leaves it, file by file.
 
-Loading looks at the overlay alone and changes the overlay alone; the disk stays as it is. The
-overlay remembers that a file has another name, ends earlier, or has other bytes, and reads it that
-way. It also writes down each step in its order: `steps`. An `Applier` takes these steps on the disk
-once all of them are known, so that nothing is decided or read twice. What lasts before what is the
-order of the steps: each `put`, `cut` and `assure` is lasting before the next step, and names are
-with each `settle`.
+A load reads and changes the overlay alone; the disk stays as it is. The overlay remembers that a
+file has another name, ends earlier, or has other bytes, and reads it that way. It also writes down
+each step in its order: `steps`. An `Applier` takes these steps on the disk once all of them are
+known, so that nothing is decided or read twice. The order of the steps is the order on the disk:
+each `put`, `cut` and `assure` is lasting before the next step, and names are lasting with each
+`settle`.
 
-What has changed between the first look and the last is told by `changes`, whatever came between: a
-file that went and came back with the same bytes has not changed.
+`changes` compares the first look with the last. A file that went and came back with the same bytes
+has not changed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 #: No index, snapshot or checkpoint has more bytes; what is longer is not read.
 _SMALL_BYTES_MAX: Final = 2**31 - 1
-#: Bytes of files to be written that steps hold; further ones are worked out again in their turn.
+#: Steps hold at most so many bytes to be written; further files are worked out again in their turn.
 _HELD_BYTES_MAX: Final = 2**26
 
 
 class FileSeen(NamedTuple):
-    """A file as it was when it was looked at. Made for each file of a log, hence a tuple.
+    """A file as a look found it. A tuple, since each file of a log has one.
 
     Attributes:
         name: in its directory.
@@ -101,16 +101,16 @@ class OverlayFile:
 
 
 class Applier:
-    """Takes steps on the disk, and keeps what goes where something to keep it in is given.
+    """Takes steps on the disk, and keeps what goes in a backup, if there is one.
 
     Attributes:
         directory: the partition.
         backup: of what is cut or removed; None for none.
-        derived: whether indexes, snapshots and checkpoints are kept, too, that can be had again
-            from the log.
+        derived: whether the backup also keeps indexes, snapshots and checkpoints, which follow from
+            the log.
         freed_bytes: what the disk has got back by now.
-        mended: whether something was changed by now. An empty log that is begun is no change, nor
-            is it one to remove what waits under `.deleted`.
+        mended: whether something was changed by now. The start of an empty log does not count, nor
+            does the removal of `.deleted` files.
     """
 
     __slots__ = (
@@ -137,11 +137,11 @@ class Applier:
         self._unflushed = False
 
     def take(self, steps: Iterable[Step], *, lacking: str = "") -> frozenset[str]:
-        """Take all steps, and write at last what a full disk had no room for before.
+        """Take all steps; at the end, write what a full disk had no room for before.
 
         Args:
             steps: of an overlay.
-            lacking: how the names of files end without which the caller can do.
+            lacking: suffixes of the files that the caller can do without.
 
         Returns:
             The names of such files, if there is still no room for them.
@@ -169,11 +169,11 @@ class Applier:
         self._doomed[name] = self.derived if keep is None else keep
 
     def spare(self, name: str) -> None:
-        """A file is not to be removed after all."""
+        """Keep a file that was to be removed."""
         self._doomed.pop(name, None)
 
     def settle(self) -> None:
-        """Remove what is to go, the last name first, and make all names lasting."""
+        """Remove the files that are to go, the last name first, and make all names lasting."""
         for name in sorted(self._doomed, reverse=True):
             keep = self._doomed.pop(name)
             freed = io.bytes_given_back(self.directory / name)
@@ -244,7 +244,7 @@ class Applier:
         self._unflushed = True
 
     def assure(self, name: str) -> None:
-        """A file has the bytes that are wanted: make them lasting, and it stay."""
+        """Keep a file that has the wanted bytes, and make it lasting."""
         self.spare(name)
         if name in self._put_off:
             return
@@ -439,7 +439,7 @@ class Overlay:
         why: str,
         change: Callable[[Path], object],
     ) -> None:
-        """Imagine a log split.
+        """Split a log in the overlay.
 
         Args:
             name: the log.
@@ -464,7 +464,7 @@ class Overlay:
         self._step("settle")
 
     def spare(self, name: str) -> None:
-        """A file that was removed is about to come back."""
+        """Keep a removed file: it is about to come back."""
         self._step("spare", name)
 
     # ---- what it came to -------------------------------------------------------------------------
@@ -508,7 +508,7 @@ class OverlaySnapshots:
 
     Attributes:
         overlay: where the snapshots lie.
-        aloof: leave them as they are, whatever is asked.
+        aloof: ignore writes and removals, so that snapshots stay as they are.
     """
 
     __slots__ = ("aloof", "overlay")
@@ -618,7 +618,7 @@ class EmptySegment(Segment):
     __slots__ = ("_base",)
 
     def __init__(self, path: Path) -> None:
-        """It will have this name."""
+        """Give the segment the name that it will have."""
         self.path = path  # type: ignore[misc]
         self._base: Final = offset_from_file_name(path.name)
 

@@ -4,11 +4,11 @@
     apply_recovery   looks at the files again, loads anew, and takes the steps of that on the disk
     recover          loads once under the lock, and takes the steps of that
 
-A plan holds decisions, not bytes. Nothing is written before the last segment is swept; then the
+A plan holds decisions, not bytes. Nothing is written before the last segment is swept. Then the
 steps follow in the order in which they were decided, segment by segment: the log is cut and
-flushed, its snapshot is written, then its indexes, the offset index last. At whichever call the
-process dies, another load comes to the same bytes in the end; to those of a log without the mark of
-a clean stop, once that is gone.
+flushed, its snapshot is written, then its indexes, the offset index last. The process may die at
+any call: another load comes to the same bytes in the end. Once the mark of a clean shutdown is
+gone, these are the bytes that a load without the mark comes to.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ def plan_recovery(
 
     Args:
         path: the directory.
-        as_broker: say just what Kafka 4.2.0 would do. Else look at more and throw less away; what
-            differs stands in `kseg.log.recovery.load`.
-        clean: whether the log was closed in good order; as the mark beside the directory says if
-            None.
+        as_broker: plan exactly what Kafka 4.2.0 would do. Otherwise check more and throw less away;
+            `kseg.log.recovery.load` lists the differences.
+        clean: whether the log was closed cleanly; as the mark beside the directory says if None.
         recovery_point: what lies in front of it was flushed; as the checkpoint says if None.
         log_start_offset: the first offset to be read; as the checkpoint says if None.
         config: of the log; Kafka's defaults if None.
@@ -82,7 +81,7 @@ def _inputs(
     config: LogConfig | None,
     now_ms: int | None,
 ) -> RecoveryInputs:
-    """What was told, and what the data directory says of the rest."""
+    """The inputs: the arguments, and what the data directory says where they are None."""
     if not directory.is_dir():
         os.stat(directory)
         raise NotALogError("not a partition directory", path=directory)
@@ -105,13 +104,13 @@ def _inputs(
 def _load(
     directory: Path, inputs: RecoveryInputs, progress: Progress | None, *, is_plan: bool = False
 ) -> LoadResult:
-    """Load in kseg's own way, or to the letter of Kafka's."""
+    """Load in kseg's own way, or exactly as Kafka does."""
     policy = AsBroker if inputs.as_broker else None
     return load_partition(directory, inputs, policy=policy, progress=progress, is_plan=is_plan)
 
 
 def _plan_of(loaded: LoadResult) -> RecoveryPlan:
-    """What was found out in an overlay."""
+    """The plan that a load in an overlay comes to."""
     context, log = loaded.context, loaded.log
     failed = log is None
     return RecoveryPlan(
@@ -139,8 +138,8 @@ class RecoveryReport:
     """What was done.
 
     Attributes:
-        plan: that was carried out.
-        kept: what was kept aside.
+        plan: the plan that was applied.
+        kept: the files in the backup.
         freed_bytes: what the disk got back.
     """
 
@@ -165,7 +164,7 @@ class RecoveryReport:
 
     @property
     def kept_in_backup_bytes(self) -> int:
-        """Bytes that the disk gets back when what was kept aside is removed."""
+        """Bytes that the disk gets back when the backup is removed."""
         return kept_bytes(self.kept)
 
 
@@ -178,15 +177,15 @@ def apply_recovery(
 ) -> RecoveryReport:
     """Do what a plan says, under the lock of the data directory.
 
-    The log is as a good end leaves it then, all of it on the disk. The mark of a clean shutdown
-    that the directory may have lost comes back when the last of its partitions is in order, in
-    one life of a `lease`.
+    Afterwards the log is as a clean shutdown leaves it, all of it on the disk. If the directory has
+    lost its mark of a clean shutdown, the mark comes back when all its partitions were recovered or
+    loaded within one lease.
 
     Args:
         plan: from `plan_recovery`.
         backup_directory: where what is cut, removed or replaced is kept; a sibling of the data
             directory, named after the time of the plan, if None.
-        keep_cut: keep it at all.
+        keep_cut: false makes no backup.
         progress: told how many bytes of log were walked, and how many there are to walk.
 
     Raises:
@@ -197,8 +196,8 @@ def apply_recovery(
             partition open; nothing was done.
         PermissionError: this process cannot make files like those that are there; nothing was
             done.
-        OSError: the disk refuses, or is too full to keep what is cut; or it is full, and what goes
-            gives too little back for what is to be written. Nothing was done then.
+        OSError: the disk refuses; or it is too full for the backup, or for what is to be written,
+            even after what goes. Nothing was done if it is full.
     """
     directory = Path(plan.path)
     _refuse(plan)
@@ -285,10 +284,10 @@ def _check_room(plan: RecoveryPlan) -> None:
 
 
 def _flush(directory: Path, recovery_point: int) -> None:
-    """Make lasting what the process that died may not have: the mark will say that it is.
+    """Flush what the process that died may not have flushed: the mark will say that it is lasting.
 
-    What lies in front of the recovery point is on the disk already, but for what sealing took off
-    the ends of the segment in front.
+    What lies below the recovery point is on the disk already. Only the trim of the sealed segment
+    before it may not be.
     """
     files = list_partition(directory)
     bases = [segment.base_offset for segment in files.segments]

@@ -1,4 +1,4 @@
-"""Cheap looks at a segment: do the ends of its indexes fit its log, and where does that end?
+"""Sanity checks: whether the ends of a segment's indexes fit its log, and where the log ends.
 
 A few bytes of each file tell most of what goes wrong with indexes: that they are gone, cut, all
 zeros, or those of another log. What only a walk over the whole log could tell is for `kseg verify`.
@@ -44,7 +44,7 @@ class _Head(NamedTuple):
 
 
 class _Fault(NamedTuple):
-    """What of a `Finding` the look at one file tells."""
+    """The part of a `Finding` that the check of one file gives."""
 
     code: str
     message: str
@@ -71,7 +71,7 @@ class LogEnd:
 
 
 def index_fault_of(context: LoadContext, base: int) -> Finding | None:
-    """What is wrong with a segment's indexes; None if nothing is to be seen."""
+    """What is wrong with a segment's indexes; None if the check finds nothing."""
     if not context.size(base):
         return None
     for kind, look in ((INDEX, _of_index), (TIMEINDEX, _of_time_index), (TXNINDEX, _of_txn_index)):
@@ -210,7 +210,7 @@ def _batch_at(context: LoadContext, base: int, position: int) -> _Head | None:
 
 
 def end_of(context: LoadContext, base: int) -> LogEnd:
-    """Where the last segment of a log that was closed in good order ends.
+    """Where the last segment of a log that was closed cleanly ends.
 
     From the last index entry that leads to a sound batch; batches whose checksums are wrong are
     walked over.
@@ -229,7 +229,7 @@ def end_of(context: LoadContext, base: int) -> LogEnd:
 def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
     """Where the last entry leads that leads to a sound batch; 0 for none.
 
-    The last ones may be for batches that never came, or came in part.
+    The last entries may be for batches that were never written, or only in part.
     """
     start = segment.start_for_offset(_INT64_MAX).position
     name = file_of(base, INDEX)

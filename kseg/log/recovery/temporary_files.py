@@ -1,4 +1,4 @@
-"""What an interrupted deletion, compaction or split has left in a partition, cleared away.
+"""Temporary files: clears away what an interrupted deletion, compaction or split left.
 
     S.log.deleted   deleted; to be removed                            any file may be called so
     S.log.cleaned   not finished; the files it was made from are there
@@ -6,8 +6,8 @@
                     piece of work is not finished: a `.cleaned` at its offset or in front of it
 
 A `.swap` takes the place of all files from its offset up to where its last batch ends. Names become
-lasting between the steps, and logs change their names before their indexes do, so that a run
-that begins again after an interruption comes to the same end.
+lasting between the steps, and logs change their names before their indexes do. So a run that begins
+again after an interruption comes to the same end.
 
 Source: Kafka `LogLoader.removeTempFilesAndCollectSwapFiles`, `LogLoader.load`.
 """
@@ -40,9 +40,9 @@ def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str
     Args:
         overlay: the partition; changed.
         index_bytes: what an offset index has in full, for a broker.
-        careful: remove half-written checkpoints (`.tmp`), and pass over names that carry no offset;
-            else the first stay and the second fail, as in Kafka. It writes no indexes and snapshots
-            so; those that are, are ours.
+        careful: remove half-written checkpoints (`.tmp`), and skip names without an offset.
+            Otherwise, as in Kafka, the first stay and the second fail. Kafka writes no index or
+            snapshot through a `.tmp`; such a file is kseg's own.
 
     Returns:
         The names of what was found.
@@ -64,7 +64,7 @@ def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str
 
 
 def _remove_transient(overlay: Overlay, *, careful: bool) -> set[str]:
-    """What was given up goes, and what was half-written of checkpoints and indexes."""
+    """Remove `.deleted` files, and half-written checkpoints and indexes."""
     found = set()
     for name in overlay.names():
         if name.endswith(_DELETED) and not name.endswith(_KRAFT_DELETED):

@@ -2,7 +2,7 @@
 
 reader         finding a place in it and reading on from there
 writer         the segment that is appended to, and its roll
-appender       the end of the lane of usual appends: bytes and index entries, or neither
+appender       the last step of a usual append: bytes and index entries, or neither
 files          its four files under one writer
 index_entries  which batch gets an index entry: the one place that decides
 walks          what only a walk over a segment tells

@@ -1,14 +1,14 @@
 """A log under its one writer.
 
-    state             what the log consists of, and what its readers see of it
+    state             what the log consists of; publishes the version that its readers see
     open              the lock, the claim on the directory, loading, the active segment
     append            one append: judged and placed by a kernel, or step by step where it is
                       unusual; then epochs, roll, bytes, producers, readers
-    flush             rolls, flushes and the good end: what is relied on before what relies on it
-    truncate          the end cut back, the start moved forward, all of it begun anew
+    flush             rolls, flushes and the clean close; moves the recovery point
+    truncate          the end cut back, the start moved forward, or the whole log begun anew
     retention         which old segments go, and why
-    segment_deletion  the files of segments that go
-    room              the order on a disk that is full
+    segment_deletion  the files of segments that go, renamed to `.deleted` or removed
+    room              the order of the steps on a full disk
 
 Each change of the log holds `LogState.lock`, by `changing`; readers see it after `publish`.
 """
