@@ -36,8 +36,8 @@ The life of a batch
 The order of a recovery
     1. `recovery.temporary_files` clears what interrupted work has left.
     2. `recovery.sanity` checks the ends of the indexes; a fault is a reason to sweep the segment.
-    3. `recovery.sweep` walks each segment that was not flushed, or has a fault. `recovery.load` cuts
-       the log in front of the first batch that is not sound.
+    3. `recovery.sweep` walks each segment that was not flushed, or has a fault. `recovery.load`
+       cuts the log in front of the first batch that is not sound.
     4. Producers come from the newest sound snapshot and the log behind it.
     5. Epochs, log start and recovery point follow what is there.
     All steps run in an overlay, which writes them down; each segment is swept once.

@@ -6,7 +6,7 @@ load              the steps of loading, in an overlay: where a torn tail is cut 
                   segments are walked; its docstring says what differs from Kafka
 as_broker         the steps exactly as Kafka takes them, with its `raw_lookups`
 load_context      what the steps share; `load_result`: a log as it is when appending begins
-overlay           a directory as a plan leaves it, its steps, the applier that takes them on the disk
+overlay           a directory as a plan leaves it, its steps; the applier takes them on the disk
 temporary_files   what interrupted deletions, compactions and splits have left
 sanity            quick checks of indexes and of the end of a log (Kafka's `sanityCheck`)
 clean_end         the end of a log that was closed cleanly: a torn tail is cut here
