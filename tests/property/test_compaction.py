@@ -80,6 +80,8 @@ def test_what_stays_is_what_the_plain_implementation_says(
             )
             report = kseg.apply_compaction(log, plan)
             left = b"".join(info.path.read_bytes() for info in log.segments)
+        # Entries of transactions may begin where compaction has left nothing.
+        assert kseg.plan_reindex(folder / "t-0").is_noop
         found = [
             (one.offset, one.key, one.value)
             for each in reference.walk(left).batches

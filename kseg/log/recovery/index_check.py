@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import compress
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -414,8 +415,8 @@ class TxnTrail:
         stored: the entries; what was wrong with them by themselves is told already.
         usable: whether they could be read.
         marked: which of them have their marker in this segment.
-        emptied: last offsets of those whose producers have no records from there to where the log
-            begins their transactions.
+        emptied: last offsets of those whose producers have no records in this segment from where
+            the entry begins to where the log begins the transaction.
         batches: those that begin or end transactions that an entry may tell of.
         whole: whether the walk came to the end of the log.
     """
@@ -428,29 +429,27 @@ class TxnTrail:
     batches: tuple[ProducerBatch, ...]
     whole: bool
 
-    def expected(self, told: Iterable[AbortedTxn], log_start: int) -> tuple[AbortedTxn, ...]:
-        """What the index must have.
-
-        Args:
-            told: by the log, the segments in front included.
-            log_start: the first offset of these.
-        """
+    def expected(self, told: Iterable[AbortedTxn]) -> tuple[AbortedTxn, ...]:
+        """What the index must have, by what the log tells, the segments in front included."""
         found = {each.last_offset: each for each in told}
         for number, each in enumerate(self.stored):
             if not self.marked[number] or not _is_possible(each):
                 continue
             known = found.get(each.last_offset)
-            if known is None or self._knows_more(each, known, log_start):
+            if known is None or self._knows_more(each, known):
                 found[each.last_offset] = each
         return tuple(found[last] for last in sorted(found))
 
-    def _knows_more(self, stored: AbortedTxn, told: AbortedTxn, log_start: int) -> bool:
-        """Whether what differs is of records that the log has no more."""
-        first, stable = stored.first_offset, stored.last_stable_offset
-        begins = first == told.first_offset or (
-            first < told.first_offset and (first < log_start or stored.last_offset in self.emptied)
+    def _knows_more(self, stored: AbortedTxn, told: AbortedTxn) -> bool:
+        """Whether what differs can be of records that retention or compaction has removed.
+
+        An entry may begin in a segment in front, where this trail does not look. One that is stable
+        from an earlier offset on is looked at by more readers, and misleads none.
+        """
+        begins = stored.first_offset == told.first_offset or (
+            stored.first_offset < told.first_offset and stored.last_offset in self.emptied
         )
-        return begins and (stable == told.last_stable_offset or stable < log_start)
+        return begins and stored.last_stable_offset <= told.last_stable_offset
 
     def check(self, expected: tuple[AbortedTxn, ...], found: Sink | None = None) -> Finding | None:
         """Tell what the index has not, or has otherwise; answers the first finding."""
@@ -485,22 +484,29 @@ class TxnTrail:
 
 
 def _emptied(trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]) -> Iterator[int]:
-    """See `TxnTrail.emptied`; the segment is read again where an entry begins too early."""
+    """See `TxnTrail.emptied`; the segment is read again, once, where entries begin too early."""
     told = {each.last_offset: each for each in _aborted_by(ProducerState(), trail.batches)}
-    for number, each in enumerate(trail.stored):
+    before: dict[int, int] = {}
+    early: dict[int, list[tuple[int, int, int]]] = {}
+    for each in compress(trail.stored, trail.marked):
         known = told.get(each.last_offset)
-        if not trail.marked[number] or known is None:
-            continue
-        first, end = each.first_offset, known.first_offset
-        if trail.place.base_offset <= first < end and not any(
-            _has_batch(table, each.producer_id, first, end) for table in read()
-        ):
-            yield each.last_offset
-
-
-def _has_batch(table: BatchTable, producer_id: int, first: int, end: int) -> bool:
-    inside = (table.last_offset >= first) & (table.base_offset < end)
-    return bool((inside & (table.producer_id == producer_id)).any())
+        end = each.last_offset if known is None else known.first_offset
+        # Transactions of a producer follow each other: one that does not was made by no log.
+        if before.get(each.producer_id, -1) < each.first_offset < end:
+            first = max(each.first_offset, trail.place.base_offset)
+            early.setdefault(each.producer_id, []).append((first, end, each.last_offset))
+        before[each.producer_id] = each.last_offset
+    spans = {producer: np.array(each, np.int64) for producer, each in early.items()}
+    held = {producer: np.zeros(len(each), np.bool_) for producer, each in early.items()}
+    for table in read() if spans else ():
+        for producer in spans.keys() & set(np.unique(table.producer_id).tolist()):
+            rows = table.producer_id == producer
+            firsts, ends = spans[producer][:, 0], spans[producer][:, 1]
+            at = np.searchsorted(firsts, table.last_offset[rows], side="right") - 1
+            inside = (at >= 0) & (table.base_offset[rows] < ends[at])
+            held[producer][at[inside]] = True
+    for producer, span in spans.items():
+        yield from span[~held[producer], 2].tolist()
 
 
 def judge_transactions(
@@ -517,14 +523,14 @@ def judge_transactions(
         segments: of each, in order, its base offset, whether it is whole, and its trail if any.
         found: takes what is found.
     """
-    state, start, known = ProducerState(), 0, False
+    state, known = ProducerState(), False
     for base_offset, is_whole, trail in segments:
         if not known:
             state.load(begun, base_offset)
-            start, begun = base_offset, ()
+            begun = ()
         known = is_whole
         if trail is not None:
-            trail.check(trail.expected(_aborted_by(state, trail.batches), start), found)
+            trail.check(trail.expected(_aborted_by(state, trail.batches)), found)
 
 
 def _aborted_by(state: ProducerState, batches: Sequence[ProducerBatch]) -> tuple[AbortedTxn, ...]:

@@ -329,7 +329,7 @@ class _Run:
         )
         faults = checks.faults
         if trail is not None and swept.aborted is not None:
-            aborted = trail.expected(swept.aborted, self._first_offset)
+            aborted = trail.expected(swept.aborted)
             swept = replace(swept, aborted=aborted)
             faults[FileKind.TXNINDEX] = faults[FileKind.TXNINDEX] or trail.check(aborted)
         return swept, faults
