@@ -13,8 +13,14 @@ _Int64 = npt.NDArray[np.int64]
 Told = tuple[int, int, int, int, int, int, int]
 
 def place_rows(
-    rows: _Int64, base: int, interval: int, state: _Int64, offsets: bytearray, times: bytearray
-) -> bool: ...
+    rows: _Int64,
+    base: int,
+    interval: int,
+    strict: bool,
+    state: _Int64,
+    offsets: bytearray,
+    times: bytearray,
+) -> tuple[int, int]: ...
 
 @disjoint_base
 class Places:

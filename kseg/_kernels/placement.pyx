@@ -1,4 +1,8 @@
-"""Which batches get index entries, by the rule of `kseg.log.segment.index_entries`.
+"""Which batches get index entries: the one place that decides.
+
+A batch gets an entry if more than the interval of bytes lie in front of it, counted from the batch
+with the last entry. So the first batch of a segment has none. An opening starts the count anew, so
+the first batch after it has none either.
 
 It is asked over a table of headers, or over the batches of an append, which `Places` judges too:
 one call says that an append is sound, and where its bytes and entries go.
@@ -29,6 +33,14 @@ cdef enum:
     ENTRY_BATCHES = 5
     BATCH_LAST_SEQUENCE = 0
 
+# Why a batch cannot have its entry: kseg.log.segment.index_entries.Refused.
+cdef enum:
+    ACCEPTED = 0
+    FULL = 1
+    FAR = 2
+    OFFSET_NOT_ABOVE = 3
+    TIME_BELOW = 4
+
 cdef inline void _store(uint8_t *to, uint64_t value, int size) noexcept nogil:
     cdef int i
     for i in range(size):
@@ -48,6 +60,7 @@ cdef struct Stand:
     int64_t indexed_time_at
     int64_t offset_room
     int64_t time_room
+    bint strict  # an entry that there is no room for is refused, not left out
     uint8_t *offsets
     uint8_t *times
 
@@ -57,12 +70,18 @@ cdef inline int _place_one(Stand *s, int64_t last, int64_t timestamp, int64_t si
     if timestamp > s.latest:
         s.latest, s.latest_at = timestamp, last
     if s.since > s.interval:
-        s.since = 0
+        if s.strict and not (s.offset_room and s.time_room):
+            return FULL
         # Ordered as it is, no difference overflows.
-        if last < s.base or last - s.base > INT32_MAX or last <= s.indexed:
-            return 1
+        if last < s.base or last - s.base > INT32_MAX:
+            return FAR
+        if last <= s.indexed:
+            return OFFSET_NOT_ABOVE
         if s.latest_at < s.indexed_time_at or s.latest < s.indexed_time:
-            return 1
+            return TIME_BELOW
+        if s.latest_at < s.base or s.latest_at - s.base > INT32_MAX:
+            return FAR
+        s.since = 0
         if s.offset_room:
             _store(s.offsets, <uint64_t>(last - s.base), 4)
             _store(s.offsets + 4, <uint64_t>s.position, 4)
@@ -70,8 +89,6 @@ cdef inline int _place_one(Stand *s, int64_t last, int64_t timestamp, int64_t si
             s.offset_room -= 1
             s.indexed = last
         if s.time_room and s.latest > s.indexed_time:
-            if s.latest_at < s.base or s.latest_at - s.base > INT32_MAX:
-                return 1
             _store(s.times, <uint64_t>s.latest, 8)
             _store(s.times + 8, <uint64_t>(s.latest_at - s.base), 4)
             s.times += 12
@@ -79,49 +96,59 @@ cdef inline int _place_one(Stand *s, int64_t last, int64_t timestamp, int64_t si
             s.indexed_time, s.indexed_time_at = s.latest, s.latest_at
     s.position += size
     s.since += size
-    return 0
+    return ACCEPTED
 
 
-cdef int _place(const int64_t[:, ::1] rows, int64_t base, int64_t interval, int64_t *state,
-                uint8_t *offsets, uint8_t *times) noexcept nogil:
+cdef Py_ssize_t _place(const int64_t[:, ::1] rows, int64_t base, int64_t interval, bint strict,
+                       int64_t *state, uint8_t *offsets, uint8_t *times,
+                       int *refused) noexcept nogil:
     cdef Stand s
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, count = rows.shape[0]
     s.base, s.interval, s.offsets, s.times = base, interval, offsets, times
+    s.strict = strict
     s.position, s.since, s.latest, s.latest_at = state[0], state[1], state[2], state[3]
     s.indexed, s.indexed_time, s.indexed_time_at = state[4], state[5], state[6]
     s.offset_room, s.time_room = state[7], state[8]
-    for i in range(rows.shape[0]):
-        if _place_one(&s, rows[i, LAST_OFFSET], rows[i, MAX_TIMESTAMP], rows[i, SIZE]):
-            return 1
+    refused[0] = ACCEPTED
+    for i in range(count):
+        refused[0] = _place_one(&s, rows[i, LAST_OFFSET], rows[i, MAX_TIMESTAMP], rows[i, SIZE])
+        if refused[0] != ACCEPTED:
+            count = i
+            break
     state[0], state[1], state[2], state[3] = s.position, s.since, s.latest, s.latest_at
     state[4], state[5], state[6] = s.indexed, s.indexed_time, s.indexed_time_at
     state[7], state[8] = s.offset_room, s.time_room
-    return 0
+    return count
 
 
-def place_rows(const int64_t[:, ::1] rows, int64_t base, int64_t interval, int64_t[::1] state,
-               uint8_t[::1] offsets, uint8_t[::1] times):
-    """Write the entries that batches get; answer whether each of them may follow those before.
+def place_rows(const int64_t[:, ::1] rows, int64_t base, int64_t interval, bint strict,
+               int64_t[::1] state, uint8_t[::1] offsets, uint8_t[::1] times):
+    """Write the entries that batches get, up to the first one that cannot have its own.
 
     Args:
         rows: int64[n, 17], the headers.
         base: the segment's base offset, not negative.
         interval: an entry is made behind more than so many bytes.
-        state: int64[9], read, and written where the answer is true: position of the next batch,
-            bytes since the last entry, largest timestamp so far and its offset; offset of the last
-            entry of the offset index (less than the base for none); timestamp and offset of that of
-            the time index; entries that each index has room for.
+        strict: whether an entry that there is no room for is refused; else it is left out.
+        state: int64[9], read and written: position of the next batch, bytes since the last entry,
+            largest timestamp so far, that of a refused batch included, and its offset; offset of
+            the last entry of the offset index (less than the base for none); timestamp and offset
+            of that of the time index; entries that each index has room for.
         offsets, times: written: entries of the offset index and of the time index.
+
+    Returns:
+        How many batches are placed, and why the next one is not, as `index_entries.Refused`.
     """
     if base < 0 or rows.shape[1] != ROW_FIELDS or state.shape[0] != STATES:
         raise ValueError("rows, base or state has not the right shape")
     if not 0 <= state[7] <= offsets.shape[0] // 8 or not 0 <= state[8] <= times.shape[0] // 12:
         raise ValueError("there is less room than the state says")
-    cdef int status
+    cdef int refused
+    cdef Py_ssize_t placed
     with nogil:
-        status = _place(rows, base, interval, &state[0], <uint8_t *>pointer_to(offsets),
-                        <uint8_t *>pointer_to(times))
-    return status == 0
+        placed = _place(rows, base, interval, strict, &state[0], <uint8_t *>pointer_to(offsets),
+                        <uint8_t *>pointer_to(times), &refused)
+    return placed, refused
 
 
 # ---- appends that are sound ----------------------------------------------------------------------
@@ -281,6 +308,7 @@ cdef class Places:
         self._here.indexed_time, self._here.indexed_time_at = indexed_time
         self._here.offset_room, self._here.time_room = offset_room, time_room
         self._here.offsets = self._here.times = NULL
+        self._here.strict = False
         self._next = self._here
         self.offsets = self.times = b""
 

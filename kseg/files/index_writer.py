@@ -9,22 +9,17 @@ Source: Kafka `OffsetIndex`, `TimeIndex`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Final
 
 from kseg.constants import NO_TIMESTAMP
 from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
 from kseg.files import io, offset_index, time_index
-from kseg.files.index_slots import INT32_MAX, IndexSlots
+from kseg.files.index_slots import IndexSlots
 from kseg.files.offset_index import IndexEntry
 from kseg.files.time_index import TimeIndexEntry
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
-_pack_offset: Final = _OFFSET_ENTRY.pack
-_pack_time: Final = _TIME_ENTRY.pack
-#: Makes a named tuple in half the time that its own call takes.
-_tuple: Final = tuple.__new__
 
 
 class OffsetIndexWriter(IndexSlots):
@@ -77,37 +72,15 @@ class OffsetIndexWriter(IndexSlots):
 
         Source: Kafka `OffsetIndex.append`.
         """
-        file = self._file or self._load()
-        count, relative = self._count, offset - self.base_offset
-        late = count and offset <= self._last_offset
-        if late or count >= self._slots or not 0 <= relative <= INT32_MAX:
-            self._check_room(1)
-            self._packed(offset, position, self._last_offset, known=count > 0)
-        self._dirty = True
-        file.write_at(count * 8, _pack_offset(relative, position))
-        self._count = count + 1
+        self._check_room(1)
+        if self._count and offset <= self._last_offset:
+            raise OffsetsOutOfOrderError(
+                f"it is not above {self._last_offset}, the last one of the index",
+                path=self.path,
+                offset=offset,
+            )
+        self._write(self.ENTRY.pack(self._relative(offset), position), 1)
         self._last_offset = offset
-
-    def append_if_room(self, offset: int, position: int) -> None:
-        """As `append`, but that nothing is added where no slot is left."""
-        if self._file is None:
-            self._load()
-        if self._count < self._slots:
-            self.append(offset, position)
-
-    def append_all(self, entries: Sequence[tuple[int, int]]) -> None:
-        """Add entries (offset, position), all or none, in one write; as `append` for each."""
-        if len(entries) == 1:
-            return self.append(*entries[0])
-        self._check_room(len(entries))
-        last, known = self._last_offset, self._count > 0
-        packed = []
-        for offset, position in entries:
-            packed.append(self._packed(offset, position, last, known=known))
-            last, known = offset, True
-        if packed:
-            self._write(b"".join(packed), len(packed))
-            self._last_offset = last
 
     def stand(self) -> tuple[int, int]:
         """Offset of the last entry, one below the base if there is none; slots that are left."""
@@ -131,15 +104,6 @@ class OffsetIndexWriter(IndexSlots):
             file.write_parts(used * 8, (data,), len(data))
             self._count = used + count
             self._last_offset = last_offset
-
-    def _packed(self, offset: int, position: int, last: int, *, known: bool) -> bytes:
-        if known and offset <= last:
-            raise OffsetsOutOfOrderError(
-                f"it is not above {last}, the last one of the index",
-                path=self.path,
-                offset=offset,
-            )
-        return self.ENTRY.pack(self._relative(offset), position)
 
     def lookup(self, offset: int) -> IndexEntry:
         """The last entry at or below `offset`; (base offset, 0) if there is none.
@@ -234,21 +198,14 @@ class TimeIndexWriter(IndexSlots):
         """
         if not skip_full_check and self.is_full:
             raise ValueError(f"{self.path} is full: {self._count} of {self._slots} slots")
-        return self._append_one(timestamp, offset, 0)
-
-    def maybe_append_all(self, entries: Sequence[tuple[int, int]]) -> None:
-        """Add entries (timestamp, offset), all or none, in one write; as `maybe_append` for each.
-
-        Those that the slots do not suffice for are left out.
-        """
-        if len(entries) == 1:
-            self.append_if_room(*entries[0])
-        else:
-            self._append(entries, self.slots - 1)
-
-    def append_if_room(self, timestamp: int, offset: int) -> bool:
-        """As `maybe_append`, but that nothing is added where it is full."""
-        return self._append_one(timestamp, offset, 1)
+        last = self.last_entry
+        if self._count and (offset < last.offset or timestamp < last.timestamp):
+            self._refuse(timestamp, offset, last)
+        if timestamp <= last.timestamp or self._count >= self._slots:
+            return False
+        self._write(self.ENTRY.pack(timestamp, self._relative(offset)), 1)
+        self._last = TimeIndexEntry(timestamp, offset)
+        return True
 
     def stand(self) -> tuple[TimeIndexEntry, int]:
         """The last entry, (-1, base offset) if there is none; slots that are left but the last."""
@@ -270,38 +227,6 @@ class TimeIndexWriter(IndexSlots):
             self._dirty = True
             file.write_parts(used * 12, (data,), len(data))
             self._count = used + count
-            self._last = last
-
-    def _append_one(self, timestamp: int, offset: int, kept: int) -> bool:
-        """Add an entry if it says anything new, and leaves so many slots."""
-        file = self._file or self._load()
-        count, last = self._count, self._last
-        if count and (offset < last.offset or timestamp < last.timestamp):
-            self._refuse(timestamp, offset, last)
-        if timestamp <= last.timestamp or count >= self._slots - kept:
-            return False
-        data = _pack_time(timestamp, self._relative(offset))
-        self._dirty = True
-        file.write_at(count * 12, data)
-        self._count = count + 1
-        self._last = _tuple(TimeIndexEntry, (timestamp, offset))
-        return True
-
-    def _append(self, entries: Sequence[tuple[int, int]], slots: int) -> None:
-        last = self._last
-        known = self._count > 0
-        packed: list[bytes] = []
-        for timestamp, offset in entries:
-            if known and (offset < last.offset or timestamp < last.timestamp):
-                self._refuse(timestamp, offset, last)
-            if timestamp <= last.timestamp:
-                continue
-            if self._count + len(packed) >= slots:
-                break
-            packed.append(self.ENTRY.pack(timestamp, self._relative(offset)))
-            last, known = TimeIndexEntry(timestamp, offset), True
-        if packed:
-            self._write(b"".join(packed), len(packed))
             self._last = last
 
     def _refuse(self, timestamp: int, offset: int, last: TimeIndexEntry) -> None:

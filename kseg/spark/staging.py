@@ -22,10 +22,11 @@ from kseg.errors import OffsetsOutOfOrderError
 from kseg.files import io
 from kseg.format.encode import encode_batches
 from kseg.format.encoded import EncodedBatch
+from kseg.format.header import scan
 from kseg.format.options import BatchOptions
 from kseg.log.adopt import StagedSegment
 from kseg.log.config import LogConfig
-from kseg.log.segment import Placed, SegmentWriter
+from kseg.log.segment import SegmentWriter
 from kseg.spark.sink_options import SinkOptions
 from kseg.spark.topics import PARTITION_MAX, check_topic_name
 
@@ -192,8 +193,7 @@ class _PartitionWriter:
             writer = self._writer = SegmentWriter.open(
                 self._directory, self._first, self._config, create=True, now_ms=0, preallocate=False
             )
-        placed = Placed(batch.last_offset, batch.max_timestamp, len(batch.data))
-        writer.append([batch.data], [placed])
+        writer.append([batch.data], scan(batch.data, on_bad_crc="ignore"))
         self._next = batch.last_offset + 1
         self._records += batch.record_count
 

@@ -71,7 +71,8 @@ def test_oix_02_each_entry_is_found_and_others_lead_to_the_one_below(
 
 
 def test_oix_03_lookups_at_both_ends(index: OffsetIndexWriter) -> None:
-    index.append_all([(BASE + i + 1, i) for i in range(SLOTS)])
+    for i in range(SLOTS):
+        index.append(BASE + i + 1, i)
     assert index.lookup(BASE) == (BASE, 0)
     assert index.lookup(BASE + SLOTS) == (BASE + SLOTS, SLOTS - 1)
 
@@ -135,7 +136,8 @@ def test_oix_09_a_closed_index_is_full_when_it_is_opened_again(tmp_path: Path) -
 
 def test_oix_10_entries_from_an_offset_on_are_cut_off(tmp_path: Path) -> None:
     with OffsetIndexWriter.open(tmp_path / "x.index", 0, bytes_max=80) as index:
-        index.append_all([(i, i) for i in range(1, 10)])
+        for i in range(1, 10):
+            index.append(i, i)
         index.truncate_to(12)
         assert index.last_offset == 9
         for offset, cut, last in [(10, 10, 9), (10, 9, 8), (9, 5, 4)]:

@@ -16,7 +16,7 @@ from kseg.files import io
 from kseg.files.log_writer import LogWriter
 from kseg.log.config import LogConfig
 from kseg.log.recovery.split import apply_split, plan_split
-from kseg.log.segment.writer import Placed, SegmentWriter
+from kseg.log.segment.writer import SegmentWriter
 from tests.builders import write_segment
 from tests.segments import append, batch_of, messages_at, placed
 
@@ -65,14 +65,13 @@ def offsets_from(segment: SegmentWriter, offset: int) -> list[int]:
     ("base_offset", "largest"),
     [(0, -(2**31)), (0, 2**31), (1, 0), (100, 10), (2**31, 0), (2**31, 2**32)],
 )
-@pytest.mark.parametrize("way", ["objects", "table"])
 def test_seg_01_an_offset_without_a_relative_form_is_refused_and_nothing_written(
-    base_offset: int, largest: int, way: str, make: Make
+    base_offset: int, largest: int, make: Make
 ) -> None:
     segment = make(base_offset)
     data = messages_at(largest, timestamp=1)
     with pytest.raises(OffsetOverflowError):
-        append(segment, data, way=way)
+        append(segment, data)
     assert (segment.size, segment.path.stat().st_size) == (0, 0)
     assert segment.offset_index.count == segment.time_index.count == 0
 
@@ -342,7 +341,7 @@ def test_fr_10_cutting_at_the_second_message_leaves_one(make: Make) -> None:
     segment = make()
     append(segment, messages_at(50, 51, 52))
     assert segment.truncate_to(51) == 2 * MESSAGE
-    assert placed(segment.path.read_bytes()) == [Placed(50, 500, MESSAGE)]
+    assert placed(segment.path.read_bytes()) == [(50, 500, MESSAGE)]
 
 
 @pytest.mark.parametrize(("size", "cuts"), [(42, []), (23, [23])])

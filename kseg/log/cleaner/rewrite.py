@@ -178,7 +178,7 @@ class Rewrite:
 
 def _append(writer: SegmentWriter, result: Filtered) -> None:
     data = result.data
-    writer.append_table([data], scan_all(memoryview(data), on_bad_crc="ignore"))
+    writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
 
 
 def _dress(directory: Path, base: int, segments: Sequence[SegmentInfo]) -> None:

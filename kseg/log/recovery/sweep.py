@@ -25,7 +25,6 @@ from kseg.errors import (
     InvalidRecordError,
     InvalidTxnStateError,
     KsegError,
-    LimitExceededError,
     OffsetOverflowError,
     OffsetsOutOfOrderError,
     UnsupportedFormatError,
@@ -41,17 +40,15 @@ from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.files.txn_index_writer import pack_entries
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
-from kseg.log.segment.index_entries import Indexed, Latest, Packed, place_table
+from kseg.log.segment.index_entries import Indexed, Latest, place
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kseg.format.header import BatchTable
     from kseg.log.config import LogConfig
     from kseg.log.epochs import LeaderEpochs
     from kseg.log.producers.state import ProducerState
-    from kseg.log.segment.index_entries import Latest
     from kseg.log.segment.reader import Segment
 
 _INT32_MAX: Final = 2**31 - 1
@@ -478,12 +475,11 @@ def _is_zeros(file: io.WriteFile, start: int, end: int) -> bool:
 
 
 # ---- the index entries that a segment's batches make, as bytes, while the batches go by ----------
-# Where entries go is the rule of `kseg.log.segment.index_entries`; this is where they are gathered,
-# and where it is told which batch cannot have its own.
+# Where entries go, and which batch cannot have its own, is told by
+# `kseg.log.segment.index_entries`; this is where they are gathered.
 #
 # Source: Kafka `LogSegment.recover`, `OffsetIndex.append`, `TimeIndex.maybeAppend`.
 
-_OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
@@ -534,7 +530,7 @@ class DerivedEntries:
 
     def add(self, table: BatchTable) -> tuple[int, KsegError | None]:
         """Place entries for batches; how many of these that were, and what is wrong behind them."""
-        placed = place_table(
+        placed = place(
             table,
             self.position,
             self._since,
@@ -542,69 +538,18 @@ class DerivedEntries:
             self.latest,
             base_offset=self._base_offset,
             indexed=self._indexed,
+            strict=not self._careful,
         )
-        if not isinstance(placed, Packed) or (not self._careful and 0 in placed.indexed[2:]):
-            return self._add_singly(table)
         self.offsets += placed.offsets
         self.times += placed.times
         self._indexed, self.latest = placed.indexed, placed.latest
         self.position, self._since = placed.end, placed.bytes_since_entry
-        return len(table), None
-
-    def _add_singly(self, table: BatchTable) -> tuple[int, KsegError | None]:
-        """The same where some batch cannot have its entry: up to that one."""
-        columns = (table.last_offset, table.max_timestamp, table.size)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        for row, (last_offset, max_timestamp, size) in enumerate(rows):
-            if max_timestamp > self.latest.timestamp:
-                self.latest = Latest(max_timestamp, last_offset)
-            if self._since > self._interval:
-                error = self._refusal(last_offset)
-                if error is not None:
-                    return row, error
-                self._append(last_offset)
-                self._since = 0
-            self.position += size
-            self._since += size
-        return len(table), None
-
-    def _refusal(self, last_offset: int) -> KsegError | None:
-        """Source: Kafka OffsetIndex.append, TimeIndex.maybeAppend."""
-        indexed = self._indexed
-        error: KsegError | None = None
-        if not indexed.offset_room or not indexed.time_room:
-            error = LimitExceededError("an index has no room for its entry")
-        elif self.offsets and last_offset <= indexed.offset:
-            error = OffsetsOutOfOrderError(
-                f"it is not above {indexed.offset}, the last one of the index"
-            )
-        elif self.times and self.latest.offset < indexed.time.offset:
-            error = OffsetsOutOfOrderError(
-                f"its time is that of offset {self.latest.offset}, below {indexed.time.offset}, "
-                "the last one of the time index"
-            )
-        if error is not None:
-            error.position, error.offset = self.position, last_offset
-        return error
-
-    def _append(self, last_offset: int) -> None:
-        indexed = self._indexed
-        self.offsets += _OFFSET_ENTRY.pack(last_offset - self._base_offset, self.position)
-        indexed = indexed._replace(offset=last_offset, offset_room=indexed.offset_room - 1)
-        if self.latest.timestamp > indexed.time.timestamp:
-            self.times += self._packed_time()
-            indexed = indexed._replace(
-                time=TimeIndexEntry(*self.latest), time_room=indexed.time_room - 1
-            )
-        self._indexed = indexed
+        return placed.placed, placed.refusal
 
     def closing_entry(self) -> bytes:
         """The entry for the largest timestamp, if the last one is not of it."""
         if self.latest.timestamp <= self._indexed.time.timestamp:
             return b""
-        return self._packed_time()
-
-    def _packed_time(self) -> bytes:
         timestamp, offset = self.latest
         return _TIME_ENTRY.pack(timestamp, offset - self._base_offset)
 

@@ -4,7 +4,7 @@ reader         finding a place in it and reading on from there
 writer         the segment that is appended to, and its roll
 appender       the last step of a usual append: bytes and index entries, or neither
 files          its four files under one writer
-index_entries  which batch gets an index entry: the one place that decides
+index_entries  which batch gets an index entry, as `kseg/_kernels/placement.pyx` decides
 walks          what only a walk over a segment tells
 """
 
@@ -14,7 +14,6 @@ from kseg._door import door
 
 #: What programs may use of this room.
 _HOMES = {
-    "kseg.log.segment.index_entries": ("Placed",),
     "kseg.log.segment.reader": ("BatchLocation",),
     "kseg.log.segment.writer": ("SegmentWriter",),
 }

@@ -12,12 +12,12 @@ from typing import Final
 
 from kseg._kernels.placement import Places
 from kseg.files import io
-from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
+from kseg.files.index_writer import OffsetIndexWriter
 from kseg.files.log_writer import LogWriter
 from kseg.files.time_index import TimeIndexEntry
 from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.segment.files import WrittenFiles
-from kseg.log.segment.index_entries import Indexed, Latest, Packed, Placement
+from kseg.log.segment.index_entries import Indexed, Latest
 
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
@@ -56,7 +56,7 @@ class SegmentAppender:
         self._index: Final = files.offset_index
         self._times: Final = files.time_index
         self.config: Final = config
-        indexed = indexed_so_far(self._index, self._times)
+        indexed = indexed_so_far(files)
         self.places: Final = Places(
             end=config.segment_bytes,
             latest_max=min(newest_ms, INT64_MAX),
@@ -98,27 +98,11 @@ class SegmentAppender:
         places.settle()
 
 
-def indexed_so_far(index: OffsetIndexWriter, times: TimeIndexWriter) -> Indexed:
+def indexed_so_far(files: WrittenFiles) -> Indexed:
     """Where both indexes stand; makes missing ones."""
-    offset, room = index.stand()
-    last, time_room = times.stand()
+    offset, room = files.offset_index.stand()
+    last, time_room = files.time_index.stand()
     return Indexed(offset, last, room, max(time_room, 0))
-
-
-def index_placed(
-    index: OffsetIndexWriter, times: TimeIndexWriter, placed: Placement | Packed
-) -> None:
-    """Write entries.
-
-    Many batches may need more entries than there is room for. Then the last batches get none, and
-    the next append rolls; Kafka fails here, with the batches written.
-    """
-    if isinstance(placed, Packed):
-        index.append_packed(placed.offsets, placed.indexed.offset)
-        times.append_packed(placed.times, placed.indexed.time)
-    else:
-        index.append_all(placed.entries[: index.slots - index.count])
-        times.maybe_append_all(placed.times)
 
 
 def undo(
@@ -141,4 +125,4 @@ def undo(
         index.truncate_to_count(count)
 
 
-__all__ = ["SegmentAppender", "index_placed", "indexed_so_far", "undo"]
+__all__ = ["SegmentAppender", "indexed_so_far", "undo"]

@@ -1,38 +1,28 @@
-"""Where index entries go as batches are appended: a rule over offsets, times and sizes alone.
+"""Where index entries go as batches are appended: what the kernel says, as values and errors.
 
-A batch gets an entry if more than the interval of bytes lie in front of it, counted from the batch
-with the last entry. So the first batch of a segment has none. An opening starts the count anew, so
-the first batch after it has none either.
+Which batch gets an entry is told in `kseg/_kernels/placement.pyx` alone.
 
 Source: Kafka `LogSegment.append` (3.9.1, 4.2; before, an append made one index entry at most).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
-from kseg._kernels import placement as _placement
+from kseg._kernels.placement import place_rows
+from kseg.errors import (
+    KsegError,
+    LimitExceededError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+)
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.time_index import TimeIndexEntry
 from kseg.format.header import BatchTable
-
-
-class Placed(NamedTuple):
-    """A batch to append, as the index entries need it.
-
-    Attributes:
-        last_offset: of its last record, or where that was before compaction.
-        max_timestamp: the largest timestamp of its records in ms; -1 for none.
-        size: its bytes.
-    """
-
-    last_offset: int
-    max_timestamp: int
-    size: int
 
 
 class Latest(NamedTuple):
@@ -40,24 +30,6 @@ class Latest(NamedTuple):
 
     timestamp: int
     offset: int
-
-
-class Placement(NamedTuple):
-    """What batches do to the indexes.
-
-    Attributes:
-        entries: (last offset, position) of each batch that gets an entry.
-        times: the largest timestamp so far and its offset, at each of these.
-        end: the position behind the last batch.
-        bytes_since_entry: bytes from the last entry on.
-        latest: the largest timestamp, these batches included.
-    """
-
-    entries: list[tuple[int, int]]
-    times: list[tuple[int, int]]
-    end: int
-    bytes_since_entry: int
-    latest: Latest
 
 
 class Indexed(NamedTuple):
@@ -75,13 +47,17 @@ class Indexed(NamedTuple):
     time_room: int
 
 
-class Packed(NamedTuple):
-    """What batches do to the indexes, as bytes.
+class Placement(NamedTuple):
+    """What batches do to the indexes.
 
     Attributes:
         offsets, times: the new entries of both indexes, as they lie there.
         indexed: where both stand behind these.
-        end, bytes_since_entry, latest: as in `Placement`.
+        end: the position behind the last batch that is placed.
+        bytes_since_entry: bytes from the last entry on.
+        latest: the largest timestamp, these batches and a refused one included.
+        placed: how many batches are placed, from the first on.
+        refusal: why the next one cannot have its entry; None if all are placed.
     """
 
     offsets: memoryview | bytes
@@ -90,40 +66,20 @@ class Packed(NamedTuple):
     end: int
     bytes_since_entry: int
     latest: Latest
+    placed: int
+    refusal: KsegError | None
+
+
+class Refused(IntEnum):
+    """What the kernel says of a batch that cannot have its entry."""
+
+    FULL = 1
+    FAR = 2
+    OFFSET_NOT_ABOVE = 3
+    TIME_BELOW = 4
 
 
 def place(
-    batches: Iterable[tuple[int, int, int]],
-    position: int,
-    bytes_since_entry: int,
-    interval: int,
-    latest: Latest,
-) -> Placement:
-    """Say which batches get index entries.
-
-    Args:
-        batches: (last offset, max timestamp, size) of each, as `Placed`.
-        position: where the first one starts.
-        bytes_since_entry: bytes before it, from the last entry on.
-        interval: `index.interval.bytes`.
-        latest: the largest timestamp before them.
-    """
-    timestamp, offset = latest
-    entries: list[tuple[int, int]] = []
-    times: list[tuple[int, int]] = []
-    for last_offset, max_timestamp, size in batches:
-        if max_timestamp > timestamp:
-            timestamp, offset = max_timestamp, last_offset
-        if bytes_since_entry > interval:
-            entries.append((last_offset, position))
-            times.append((timestamp, offset))
-            bytes_since_entry = 0
-        position += size
-        bytes_since_entry += size
-    return Placement(entries, times, position, bytes_since_entry, Latest(timestamp, offset))
-
-
-def place_table(
     table: BatchTable,
     position: int,
     bytes_since_entry: int,
@@ -132,34 +88,32 @@ def place_table(
     *,
     base_offset: int,
     indexed: Indexed,
-) -> Packed | Placement:
-    """`place` for batches whose headers are a table, down to the bytes of the entries.
+    strict: bool = False,
+) -> Placement:
+    """Say which batches get index entries, up to the first one that cannot have its own.
 
     Args:
         table: the headers; where they say that batches lie is of no matter.
-        position, bytes_since_entry, interval, latest: as for `place`.
+        position: where the first one starts.
+        bytes_since_entry: bytes before it, from the last entry on.
+        interval: `index.interval.bytes`.
+        latest: the largest timestamp before them.
         base_offset: of the segment.
-        indexed: where the indexes stand. Entries that there is no room for are left out.
-
-    Returns:
-        Pairs, not bytes, if an entry may not follow those before it or has no 32-bit form; the
-        index will say what is wrong with it.
+        indexed: where the indexes stand.
+        strict: refuse a batch for whose entry there is no room; else it goes without.
     """
-    count = len(table)
-    offset_room, time_room = min(indexed.offset_room, count), min(indexed.time_room, count)
+    rows = len(table)
+    offset_room, time_room = min(indexed.offset_room, rows), min(indexed.time_room, rows)
     room = (offset_room, time_room)
     state = np.array(
         (position, bytes_since_entry, *latest, indexed.offset, *indexed.time, *room), np.int64
     )
     offsets = bytearray(offset_room * OFFSET_ENTRY_BYTES)
     times = bytearray(time_room * TIME_ENTRY_BYTES)
-    if not _placement.place_rows(table.rows, base_offset, interval, state, offsets, times):
-        columns = (table.last_offset, table.max_timestamp, table.size)
-        batches = zip(*(column.tolist() for column in columns), strict=True)
-        return place(batches, position, bytes_since_entry, interval, latest)
+    count, refused = place_rows(table.rows, base_offset, interval, strict, state, offsets, times)
     end, since, time, time_at, offset, indexed_time, indexed_at, *left = state.tolist()
     used, used_times = offset_room - left[0], time_room - left[1]
-    return Packed(
+    placement = Placement(
         memoryview(offsets)[: used * OFFSET_ENTRY_BYTES],
         memoryview(times)[: used_times * TIME_ENTRY_BYTES],
         Indexed(
@@ -171,4 +125,32 @@ def place_table(
         end,
         since,
         Latest(time, time_at),
+        count,
+        None,
     )
+    if not refused:
+        return placement
+    last_offset = int(table.last_offset[count])
+    return placement._replace(refusal=_refusal(refused, base_offset, last_offset, placement))
+
+
+def _refusal(refused: int, base_offset: int, last_offset: int, before: Placement) -> KsegError:
+    """Why a batch of this last offset cannot have its entry behind those before.
+
+    Source: Kafka OffsetIndex.append, TimeIndex.maybeAppend.
+    """
+    offset, time = before.indexed.offset, before.indexed.time
+    error, reason = {
+        Refused.FULL: (LimitExceededError, "an index has no room for its entry"),
+        Refused.FAR: (OffsetOverflowError, f"it has no 32-bit form relative to {base_offset}"),
+        Refused.OFFSET_NOT_ABOVE: (
+            OffsetsOutOfOrderError,
+            f"it is not above {offset}, the last one of the index",
+        ),
+        Refused.TIME_BELOW: (
+            OffsetsOutOfOrderError,
+            f"its time is that of offset {before.latest.offset}, below {time.offset}, "
+            "the last one of the time index",
+        ),
+    }[Refused(refused)]
+    return error(reason, position=before.end, offset=last_offset)

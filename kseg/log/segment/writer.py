@@ -22,9 +22,9 @@ from kseg.files.mapping import Mapping
 from kseg.format.header import BatchTable
 from kseg.log.config import LogConfig
 from kseg.log.segment import index_entries
-from kseg.log.segment.appender import SegmentAppender, index_placed, indexed_so_far, undo
+from kseg.log.segment.appender import SegmentAppender, indexed_so_far, undo
 from kseg.log.segment.files import WrittenFiles, attempt
-from kseg.log.segment.index_entries import Latest, Packed, Placed, Placement
+from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from, next_offset, timestamp_of_first
 
@@ -192,17 +192,17 @@ class SegmentWriter(Closing):
 
     # ---- appending -------------------------------------------------------------------------------
 
-    def append(self, parts: Sequence[io.Bytes], batches: Sequence[Placed]) -> int:
+    def append(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
         """Write batches at the end and index them, or change nothing.
 
         Args:
             parts: the bytes of the batches, back to back, in any pieces.
-            batches: each of them; none for no effect. The position of the first is the answer.
+            table: their headers; none for no effect. The position of the first is the answer.
 
         Raises:
-            ValueError: `parts` and `batches` differ in size.
+            ValueError: `parts` and `table` differ in size.
             OffsetOverflowError: the last offset has no 32-bit form relative to the base.
-            OffsetsOutOfOrderError: it would be indexed, and is not above that of the last entry.
+            OffsetsOutOfOrderError: an offset or time is to be indexed that is not above the last.
             LimitExceededError: no file may become so long.
             PoisonedFileError: an error before could not be undone.
             OSError: the disk refuses.
@@ -210,26 +210,41 @@ class SegmentWriter(Closing):
         Source: Kafka `LogSegment.append`.
         """
         self._leave_lane()
-        position, since = self._log.size, self._bytes_since_entry
-        if batches:
-            placed = index_entries.place(
-                batches, position, since, self.config.index_interval_bytes, self.latest
-            )
-            first, last = batches[0], batches[-1]
-            self._append(parts, placed, position, last.last_offset, first.max_timestamp)
-        return position
-
-    def append_table(self, parts: Sequence[io.Bytes], table: BatchTable) -> int:
-        """As `append`, for batches whose headers are a table; of use for many."""
-        self._leave_lane()
         position = self._log.size
-        if len(table):
-            where = position, self._bytes_since_entry, self.config.index_interval_bytes, self.latest
-            indexed = indexed_so_far(self.offset_index, self.time_index)
-            base = self.base_offset
-            placed = index_entries.place_table(table, *where, base_offset=base, indexed=indexed)
-            largest, first = int(table.last_offset[-1]), int(table.max_timestamp[0])
-            self._append(parts, placed, position, largest, first)
+        if not len(table):
+            return position
+        placed = index_entries.place(
+            table,
+            position,
+            self._bytes_since_entry,
+            self.config.index_interval_bytes,
+            self.latest,
+            base_offset=self.base_offset,
+            indexed=indexed_so_far(self._files),
+        )
+        largest, size = int(table.last_offset[-1]), int(table.size.sum())
+        if not self.can_convert(largest):
+            reason = f"it has no 32-bit form relative to {self.base_offset}"
+            raise OffsetOverflowError(reason, path=self._log.path, offset=largest)
+        if sum(map(len, parts)) != size:
+            raise ValueError(f"the parts have not the {size} bytes of the batches")
+        if placed.refusal is not None:
+            placed.refusal.path = self.offset_index.path
+            raise placed.refusal
+        count = self.offset_index.count if placed.offsets else -1
+        try:
+            self._log.append_parts(parts, size)
+            # Entries that there is no room for are left out; the next append rolls, where Kafka
+            # fails with the batches written.
+            self.offset_index.append_packed(placed.offsets, placed.indexed.offset)
+            self.time_index.append_packed(placed.times, placed.indexed.time)
+        except BaseException as error:
+            undo(self._log, self.offset_index, position, count, error)
+            raise
+        if position == 0:
+            self._rolling = int(table.max_timestamp[0])
+        self._latest = placed.latest
+        self._bytes_since_entry = placed.bytes_since_entry
         return position
 
     def appender(self, segment_ms: int) -> SegmentAppender | None:
@@ -255,33 +270,6 @@ class SegmentWriter(Closing):
         if appender is not None:
             self._latest = Latest(*appender.places.latest)
             self._bytes_since_entry = appender.places.since
-
-    def _append(
-        self,
-        parts: Sequence[io.Bytes],
-        placed: Placement | Packed,
-        position: int,
-        largest_offset: int,
-        first_timestamp: int,
-    ) -> None:
-        if not self.can_convert(largest_offset):
-            reason = f"it has no 32-bit form relative to {self.base_offset}"
-            raise OffsetOverflowError(reason, path=self._log.path, offset=largest_offset)
-        if sum(map(len, parts)) != placed.end - position:
-            raise ValueError(f"the parts have not the {placed.end - position} bytes of the batches")
-        indexed = -1
-        try:
-            self._log.append(*parts)
-            if placed[0]:
-                indexed = self.offset_index.count
-                index_placed(self.offset_index, self.time_index, placed)
-        except BaseException as error:
-            undo(self._log, self.offset_index, position, indexed, error)
-            raise
-        if position == 0:
-            self._rolling = first_timestamp
-        self._latest = placed.latest
-        self._bytes_since_entry = placed.bytes_since_entry
 
     # ---- rolling ---------------------------------------------------------------------------------
 
@@ -461,4 +449,4 @@ class SegmentWriter(Closing):
         return f"SegmentWriter({self._log.path!r}, size={self.size})"
 
 
-__all__ = ["Latest", "Placed", "SegmentWriter"]
+__all__ = ["Latest", "SegmentWriter"]

@@ -486,7 +486,7 @@ def _append(
     if update.duplicate is not None:
         return _repeated(state, batch, size, update.duplicate)
     try:
-        state.active.append_table(batch.parts(), table)
+        state.active.append(batch.parts(), table)
         _commit(state, update, batch.next_offset)
     except BaseException as error:
         _give_up(state, error)

@@ -14,13 +14,13 @@ from kseg.files.checkpoints import EpochEntry
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import FileKind
 from kseg.format.encode import encode_batches
+from kseg.format.header import scan as scan_batches
 from kseg.format.options import BatchOptions
 from kseg.log.adopt import StagedSegment, adopt
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
 from kseg.log.scan import scan
-from kseg.log.segment.index_entries import Placed
 from kseg.log.segment.writer import SegmentWriter
 from tests.stopping import Stopped, stopping_at
 from tests.unit.log.logs import stored
@@ -37,8 +37,7 @@ def staged(tmp_path: Path, name: str, first: int, count: int) -> StagedSegment:
                                   batch_records=3))  # fmt: skip
     with SegmentWriter.open(directory, first, CONFIG, create=True, now_ms=0) as writer:
         for one in batches:
-            placed = Placed(one.last_offset, one.max_timestamp, len(one.data))
-            writer.append([one.data], [placed])
+            writer.append([one.data], scan_batches(one.data))
         size = writer.size
         writer.flush()
     return StagedSegment(str(directory), first, first, first + count - 1, size, count)

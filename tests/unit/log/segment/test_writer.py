@@ -4,6 +4,7 @@ import errno
 import os
 import struct
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -14,23 +15,24 @@ from hypothesis import strategies as st
 from kseg._kernels.placement import place_rows
 from kseg.errors import (
     FormatError,
+    KsegError,
+    LimitExceededError,
+    OffsetOverflowError,
     OffsetsOutOfOrderError,
     PoisonedFileError,
 )
 from kseg.files import io
 from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
-from kseg.format.header import FIELDS, scan
+from kseg.format.header import FIELDS, BatchTable, scan
 from kseg.log.config import LogConfig
-from kseg.log.segment.index_entries import Indexed, Latest, Packed, place, place_table
-from kseg.log.segment.writer import Placed, SegmentWriter
+from kseg.log.segment.index_entries import Indexed, Latest, place
+from kseg.log.segment.writer import SegmentWriter
 from tests.builders import write_segment
 from tests.segments import (
-    WAYS,
     append,
     batch_of,
     offset_entries,
-    placed,
     time_entries,
 )
 
@@ -65,20 +67,16 @@ def test_nothing_to_append_has_no_effect(tmp_path: Path) -> None:
     with new(tmp_path) as segment:
         append(segment, batch_of(100, base_offset=0, timestamp=5))
         before = files(segment)
-        assert segment.append([], []) == 100
-        assert segment.append_table([], scan(b"")) == 100
+        assert segment.append([], scan(b"")) == 100
         assert files(segment) == before
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_parts_are_written_back_to_back(way: str, tmp_path: Path) -> None:
+def test_parts_are_written_back_to_back(tmp_path: Path) -> None:
     data = b"".join(batch_of(100, base_offset=n, timestamp=n) for n in range(4))
     parts = [data[:61], memoryview(data)[61:250], bytearray(data[250:])]
     with new(tmp_path) as segment:
-        assert append(segment, batch_of(77, base_offset=0), way=way) == 0
-        given = placed(data) if way == "objects" else scan(data)
-        add = segment.append if way == "objects" else segment.append_table
-        assert add(parts, given) == 77  # type: ignore[operator]
+        assert append(segment, batch_of(77, base_offset=0)) == 0
+        assert segment.append(parts, scan(data)) == 77
         assert segment.path.read_bytes()[77:] == data
 
 
@@ -86,7 +84,7 @@ def test_parts_are_written_back_to_back(way: str, tmp_path: Path) -> None:
 def test_parts_of_another_size_are_refused(size: int, tmp_path: Path) -> None:
     with new(tmp_path) as segment:
         with pytest.raises(ValueError, match="have not the 100 bytes"):
-            segment.append([bytes(size)], [Placed(0, -1, 100)])
+            segment.append([bytes(size)], scan(batch_of(100, base_offset=0)))
         assert segment.size == 0
 
 
@@ -109,11 +107,8 @@ def failing_at(name: str, number: int) -> io.Calls:
     return io.Calls(**{name: call})
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_an_append_that_fails_at_any_write_changes_nothing(
-    number: int, way: str, tmp_path: Path
-) -> None:
+def test_an_append_that_fails_at_any_write_changes_nothing(number: int, tmp_path: Path) -> None:
     with new(tmp_path) as segment:
         append(segment, batch_of(100, base_offset=0, timestamp=1))
         append(segment, batch_of(100, base_offset=1, timestamp=2))
@@ -123,27 +118,25 @@ def test_an_append_that_fails_at_any_write_changes_nothing(
             io.calls_replaced(failing_at("pwritev", number)),
             pytest.raises(OSError, match="Input/output"),
         ):
-            append(segment, *refused, way=way)
+            append(segment, *refused)
         assert (segment.path.read_bytes(), state(segment)) == (log, before)
         assert not segment.poisoned
-        append(segment, *refused, way=way)
+        append(segment, *refused)
         assert segment.offset_index.count == 3
         assert segment.path.read_bytes() == log + b"".join(refused)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_an_offset_that_the_index_refuses_is_not_appended(way: str, tmp_path: Path) -> None:
+def test_an_offset_that_the_index_refuses_is_not_appended(tmp_path: Path) -> None:
     with new(tmp_path) as segment:
         append(segment, batch_of(100, base_offset=5, timestamp=1))
         append(segment, batch_of(100, base_offset=6, timestamp=2))
         before = (files(segment), state(segment))
         with pytest.raises(OffsetsOutOfOrderError, match="not above 6"):
-            append(segment, batch_of(100, base_offset=6, timestamp=3), way=way)
+            append(segment, batch_of(100, base_offset=6, timestamp=3))
         assert (files(segment), state(segment)) == before
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_segment_that_cannot_undo_never_takes_more(way: str, tmp_path: Path) -> None:
+def test_a_segment_that_cannot_undo_never_takes_more(tmp_path: Path) -> None:
     segment = new(tmp_path)
     append(segment, batch_of(100, base_offset=0, timestamp=1))
     segment.flush()  # makes the indexes, which takes an ftruncate each
@@ -151,19 +144,16 @@ def test_a_segment_that_cannot_undo_never_takes_more(way: str, tmp_path: Path) -
         pwritev=failing_at("pwritev", 2).pwritev, ftruncate=failing_at("ftruncate", 1).ftruncate
     )
     with io.calls_replaced(calls), pytest.raises(OSError, match="Input/output"):
-        append(segment, batch_of(100, base_offset=1, timestamp=2), way=way)
+        append(segment, batch_of(100, base_offset=1, timestamp=2))
     assert segment.poisoned
     with pytest.raises(PoisonedFileError):
-        append(segment, batch_of(100, base_offset=2, timestamp=2), way=way)
+        append(segment, batch_of(100, base_offset=2, timestamp=2))
     segment.close(trim=False)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_batches_that_the_indexes_have_no_room_for_go_without_entries(
-    way: str, tmp_path: Path
-) -> None:
+def test_batches_that_the_indexes_have_no_room_for_go_without_entries(tmp_path: Path) -> None:
     with new(tmp_path, segment_index_bytes=24) as segment:
-        append(segment, *(batch_of(100, base_offset=n, timestamp=n) for n in range(9)), way=way)
+        append(segment, *(batch_of(100, base_offset=n, timestamp=n) for n in range(9)))
         assert (segment.offset_index.count, segment.offset_index.slots) == (3, 3)
         assert (segment.time_index.count, segment.time_index.slots) == (1, 2)
         assert segment.latest == (8, 8)
@@ -191,38 +181,88 @@ ROWS = st.lists(
 )
 
 
+def wanted_entries(
+    rows: list[tuple[int, int, int]], position: int, since: int, interval: int, latest: Latest
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]], tuple[int, int, Latest]]:
+    """(last offset, position) of entries, the largest timestamp at each, and where all stands."""
+    entries, times = [], []
+    for last, timestamp, size in rows:
+        if timestamp > latest.timestamp:
+            latest = Latest(timestamp, last)
+        if since > interval:
+            entries.append((last, position))
+            times.append(tuple(latest))
+            since = 0
+        position, since = position + size, since + size
+    return entries, times, (position, since, latest)
+
+
+def table_of(rows: list[tuple[int, int, int]]) -> BatchTable:
+    table = scan(b"".join(batch_of(100, base_offset=n) for n in range(len(rows))))
+    if rows:
+        values = table.rows.copy()
+        columns = np.array(rows)
+        for name, column in zip(("last_offset", "max_timestamp", "size"), columns.T, strict=True):
+            values[:, FIELDS.index(name)] = column
+        object.__setattr__(table, "rows", values)
+    return table
+
+
 @given(rows=ROWS, interval=st.integers(0, 500), room=st.tuples(*[st.integers(0, 70)] * 2))
 def test_a_table_is_placed_as_its_batches_are(
     rows: list[tuple[int, int, int]], interval: int, room: tuple[int, int]
 ) -> None:
-    batches, last = [], 99
-    for step, timestamp, size in rows:
-        last += step
-        batches.append(Placed(last, timestamp, size))
-    table = scan(b"".join(batch_of(100, base_offset=n) for n in range(len(rows))))
-    if rows:
-        values = table.rows.copy()
-        columns = np.array(batches)
-        for name, column in zip(("last_offset", "max_timestamp", "size"), columns.T, strict=True):
-            values[:, FIELDS.index(name)] = column
-        object.__setattr__(table, "rows", values)
+    ends = [99 + end for end in accumulate(step for step, _, _ in rows)]
+    batches = [(end, *row[1:]) for end, row in zip(ends, rows, strict=True)]
     how = (1000, 7, interval, Latest(-1, 100))
-    wanted = place(batches, *how)
-    found = place_table(
-        table, *how, base_offset=100, indexed=Indexed(99, TimeIndexEntry(-1, 100), *room)
-    )
-    assert isinstance(found, Packed)
-    assert found[3:] == wanted[2:]
-    entries = [(offset - 100, position) for offset, position in wanted.entries[: room[0]]]
+    wanted, wanted_times, behind = wanted_entries(batches, *how)
+    indexed = Indexed(99, TimeIndexEntry(-1, 100), *room)
+    found = place(table_of(batches), *how, base_offset=100, indexed=indexed)
+    assert found[3:] == (*behind, len(rows), None)
+    entries = [(offset - 100, position) for offset, position in wanted[: room[0]]]
     assert [*struct.iter_unpack(">ii", found.offsets)] == entries
     times, largest = [], -1
-    for timestamp, offset in wanted.times:
+    for timestamp, offset in wanted_times:
         if timestamp > largest and len(times) < room[1]:
             times.append((timestamp, offset - 100))
             largest = timestamp
     assert [*struct.iter_unpack(">qi", found.times)] == times
     assert found.indexed.offset_room == room[0] - len(entries)
     assert found.indexed.time_room == room[1] - len(times)
+
+
+@pytest.mark.parametrize(
+    ("rows", "indexed", "error", "said"),
+    [
+        ([(102, 5, 90)], (102, (-1, 100), 9, 9), OffsetsOutOfOrderError, "not above 102"),
+        ([(102, 5, 90)], (101, (4, 103), 9, 9), OffsetsOutOfOrderError, "that of offset 102, b"),
+        ([(100 + 2**31, 5, 90)], (99, (-1, 100), 9, 9), OffsetOverflowError, "32-bit form"),
+        ([(99, 5, 90)], (99, (-1, 100), 9, 9), OffsetOverflowError, "32-bit form"),
+        ([(102, 5, 90)], (99, (-1, 100), 1, 9), LimitExceededError, "no room"),
+        ([(102, 5, 90)], (99, (-1, 100), 9, 1), LimitExceededError, "no room"),
+    ],
+)
+def test_batches_are_placed_up_to_the_one_that_cannot_have_its_entry(
+    rows: list[tuple[int, int, int]],
+    indexed: tuple[int, tuple[int, int], int, int],
+    error: type[KsegError],
+    said: str,
+) -> None:
+    offset, time, *room = indexed
+    stand = Indexed(offset, TimeIndexEntry(*time), *room)
+    if error is LimitExceededError:  # the last entry that there is room for comes first
+        rows = [(101, 3, 50), *rows]
+    found = place(
+        table_of([(100, -1, 10), *rows, (300, 9, 10)]), 1000, 8, 9, Latest(*time),
+        base_offset=100, indexed=stand, strict=True,
+    )  # fmt: skip
+    before = len(rows)
+    assert found.placed == before
+    assert found.end == 1010 + sum(size for _, _, size in rows[:-1])
+    assert isinstance(found.refusal, error)
+    assert (found.refusal.position, found.refusal.offset) == (found.end, rows[-1][0])
+    assert said in str(found.refusal)
+    assert len(found.offsets) == 8 * (before - 1)
 
 
 def test_the_kernel_minds_its_bounds() -> None:
@@ -235,10 +275,11 @@ def test_the_kernel_minds_its_bounds() -> None:
         (0, good, 8, 11),
         (0, good - 2, 8, 12),
     ]:
+        room = bytearray(offsets), bytearray(times)
         with pytest.raises(ValueError, match=r"room|shape"):
-            place_rows(rows, base, 0, state_given.copy(), bytearray(offsets), bytearray(times))
+            place_rows(rows, base, 0, False, state_given.copy(), *room)
     with pytest.raises(ValueError, match="shape"):
-        place_rows(rows[:, :3].copy(), 0, 0, good.copy(), bytearray(8), bytearray(12))
+        place_rows(rows[:, :3].copy(), 0, 0, False, good.copy(), bytearray(8), bytearray(12))
 
 
 # Rolling

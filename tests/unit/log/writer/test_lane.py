@@ -16,7 +16,7 @@ from kseg.files.time_index import TimeIndexEntry
 from kseg.format.header import scan
 from kseg.log.log import Log
 from kseg.log.producers.entry import BatchDescriptor, ProducerEntry
-from kseg.log.segment.index_entries import Indexed, Latest, Packed, place_table
+from kseg.log.segment.index_entries import Indexed, Latest, Placement, place
 from kseg.log.validate import append as validate_append
 from kseg.log.validate.rewrite import inflate_records
 from kseg.log.validate.rules import AppendOrigin, AppendRules
@@ -266,21 +266,23 @@ def test_batches_are_placed_by_their_bytes_as_by_a_table(seed: int) -> None:
     rooms = source.choice((1, 2, 1000)), source.choice((1, 2, 1000))
     indexed = Indexed(source.choice((49, 99, 110)), before, *rooms)
     where = 0, source.choice((0, 500)), source.choice((0, 90, 400)), Latest(*before)
-    wanted = place_table(scan(data), *where, base_offset=50, indexed=indexed)
+    wanted = place(scan(data), *where, base_offset=50, indexed=indexed)
     there = places(indexed, since=where[1], interval=where[2], latest=where[3], base=50)
-    if isinstance(wanted, Packed):
+    if wanted.refusal is None:
         assert there.follow(data, 100, 0, {}) is not None
         assert (there.position, there.since, there.latest) == (0, *where[1::2])
         there.settle()
         behind = Indexed(there.indexed, TimeIndexEntry(*there.indexed_time), *wanted.indexed[2:])
         assert (
-            Packed(
+            Placement(
                 there.offsets,
                 there.times,
                 behind,
                 there.position,
                 there.since,
                 Latest(*there.latest),
+                len(parts),
+                None,
             )
             == wanted
         )
