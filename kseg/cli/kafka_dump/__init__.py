@@ -7,6 +7,7 @@
     parsers     key and payload by Kafka's decoder classes; `decoders`: those of internal topics
     control     control records
     json_text   messages as JSON; `remote_text`: remote log metadata as Java's objects print it
+    old_lines   the lines of older releases
     messages    checksums of the messages inside compressed messages
     indexes     offset and time indexes, and what the tool compares in them
     entries     producer snapshots and transaction indexes

@@ -119,5 +119,5 @@ class KafkaDump:
                 self.found = True
                 complain(line)
         for path, gaps in self._gaps:
-            for line in gaps.lines(os.path.abspath(path)):
+            for line in gaps.lines(os.path.abspath(path), self.logs.old):
                 complain(line)

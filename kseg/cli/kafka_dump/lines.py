@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _INT64_MIN = -(2**63)
 _CODECS = tuple(codec.label.encode() for codec in Compression)
-_TIMES = tuple(kind.label.encode() for kind in TimestampType)
+TIMES = tuple(kind.label.encode() for kind in TimestampType)
 _FALSE_TRUE = (b"false", b"true")
 _HORIZON = (b" deleteHorizonMs: OptionalLong.empty", b" deleteHorizonMs: OptionalLong[")
 #: The fields of a batch line in front of its position, for magic 2.
@@ -80,6 +80,15 @@ class Texts(NamedTuple):
             validity = np.packbits(keep & column.is_valid(), bitorder="little")
         return cls(column.offsets, column.data, validity)
 
+    def where(self, keep: npt.NDArray[np.bool_]) -> Texts:
+        """The same, null where `keep` is false too."""
+        if self.validity is not None:
+            count = len(keep)
+            keep = keep & np.unpackbits(self.validity, count=count, bitorder="little").view(
+                np.bool_
+            )
+        return self._replace(validity=np.packbits(keep, bitorder="little"))
+
 
 def look_of(*, terminal: bool, metadata: bool = True) -> Look:
     """The look for standard output that is a terminal, or is not."""
@@ -87,80 +96,75 @@ def look_of(*, terminal: bool, metadata: bool = True) -> Look:
     return Look(encoding | text.BARE | text.JAVA, metadata)
 
 
-def batch_lines(table: BatchTable, head: Template, *, whole: bool = True) -> Template:
+def batch_lines(table: BatchTable, head: Template) -> Template:
     """A line for each batch: `head`, then what every magic has.
 
     Args:
         table: the batches, of one family.
-        head: `batch_head` or `message_head`.
-        whole: False for the part in front of the position, which has no end of line.
+        head: what stands in front of the position.
     """
-    if not whole:
-        return head
     return (
         *head,
-        _int(" position: ", table.position),
-        _enum(b" ", table.timestamp_type, _TIMES, -1),
-        _int(": ", table.max_timestamp),
-        _int(" size: ", table.size),
-        _int(" magic: ", table.magic),
-        _enum(b" compresscodec: ", table.codec, _CODECS),
-        _int(" crc: ", table.crc),
-        _enum(b" isvalid: ", table.crc_ok, _FALSE_TRUE),
+        int_piece(" position: ", table.position),
+        enum_piece(b" ", table.timestamp_type, TIMES, -1),
+        int_piece(": ", table.max_timestamp),
+        int_piece(" size: ", table.size),
+        int_piece(" magic: ", table.magic),
+        enum_piece(b" compresscodec: ", table.codec, _CODECS),
+        int_piece(" crc: ", table.crc),
+        enum_piece(b" isvalid: ", table.crc_ok, _FALSE_TRUE),
         (text.TEXT, b"\n"),
     )
 
 
 def batch_head(table: BatchTable) -> Template:
-    """What only batches of magic 2 have."""
+    """What stands in front of a batch's position; of messages of magic 0 and 1 just an offset."""
+    if len(table) and table.magic[0] < 2:
+        return (int_piece("offset: ", table.last_offset),)
     has = (table.attributes & DELETE_HORIZON) != 0
     horizon = np.where(has, table.base_timestamp, _INT64_MIN)
     return (
-        *(_int(lead, getattr(table, name)) for lead, name in _BATCH_INTS),
-        _enum(b" isTransactional: ", table.is_transactional, _FALSE_TRUE),
-        _enum(b" isControl: ", table.is_control, _FALSE_TRUE),
-        _enum(b"", has, _HORIZON),
+        *(int_piece(lead, getattr(table, name)) for lead, name in _BATCH_INTS),
+        enum_piece(b" isTransactional: ", table.is_transactional, _FALSE_TRUE),
+        enum_piece(b" isControl: ", table.is_control, _FALSE_TRUE),
+        enum_piece(b"", has, _HORIZON),
         (text.INT, b"", None, horizon, _INT64_MIN),
-        _enum(b"", has, (b"", b"]")),
+        enum_piece(b"", has, (b"", b"]")),
     )
 
 
-def message_head(table: BatchTable) -> Template:
-    """What messages of magic 0 and 1 have in its place."""
-    return (_int("offset: ", table.last_offset),)
+def lines_before(before: Texts) -> Piece:
+    """Whole lines in front of each record's, those of the batches that begin there."""
+    return (text.BYTES, b"", None, text.RAW | text.BARE, *before)
 
 
-def record_head(columns: RecordColumns, look: Look, before: Texts, middle: Template) -> Template:
-    """A record's line up to its contents, behind the lines of the batches that begin there.
+def record_head(columns: RecordColumns, middle: Template) -> Template:
+    """A record's line up to its contents.
 
     Args:
         columns: with `offset`, `timestamp`, `timestamp_type`, `key` and `value`.
-        look: what a line has.
-        before: whole lines in front of each record's.
         middle: what follows the sizes: `of_batch` or `of_message`.
     """
-    lines = (text.BYTES, b"", None, text.RAW | text.BARE, *before)
-    if not look.metadata:
-        return (lines,)
     return (
-        lines,
-        _int("| offset: ", columns.offset),
-        _enum(b" ", columns.timestamp_type, _TIMES, -1),
-        _int(": ", columns.timestamp),
-        _int(" keySize: ", columns.key.sizes()),
-        _int(" valueSize: ", columns.value.sizes()),
+        int_piece("| offset: ", columns.offset),
+        enum_piece(b" ", columns.timestamp_type, TIMES, -1),
+        int_piece(": ", columns.timestamp),
+        int_piece(" keySize: ", columns.key.sizes()),
+        int_piece(" valueSize: ", columns.value.sizes()),
         *middle,
     )
 
 
-def record_tail(look: Look, key: Texts | None, payload: Texts | None) -> Template:
+def record_tail(
+    look: Look, key: Texts | None, payload: Texts | None, null_payload: bytes | None = None
+) -> Template:
     """Key and payload, where they are to be printed, and the end of the line."""
     pieces: list[Piece] = []
     if key is not None:
         lead = b" key: " if look.metadata else b"| key: "
         pieces.append((text.BYTES, lead, None, look.style, *key))
     if payload is not None:
-        pieces.append((text.BYTES, b" payload: ", None, look.style, *payload))
+        pieces.append((text.BYTES, b" payload: ", null_payload, look.style, *payload))
     return (*pieces, (text.TEXT, b"\n"))
 
 
@@ -170,7 +174,7 @@ def of_batch(columns: RecordColumns, look: Look, control: Texts | None) -> Templ
     names, values = headers.keys, headers.values
     sources = (names.offsets, names.data, values.offsets, values.data, values.validity)
     pieces: list[Piece] = [
-        _int(" sequence: ", columns.sequence),
+        int_piece(" sequence: ", columns.sequence),
         (text.HEADERS, b" headerKeys: ", b"", look.style, headers.offsets, *sources),
     ]
     if control is not None:
@@ -180,12 +184,20 @@ def of_batch(columns: RecordColumns, look: Look, control: Texts | None) -> Templ
 
 def of_message(crc: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_]) -> Template:
     """What the line of a message of magic 0 or 1 has there, a stray brace at its end."""
-    return (_enum(b" isValid: ", valid, _FALSE_TRUE), _int(" crc: ", crc), (text.TEXT, b"}"))
+    return (
+        enum_piece(b" isValid: ", valid, _FALSE_TRUE),
+        int_piece(" crc: ", crc),
+        (text.TEXT, b"}"),
+    )
 
 
-def _int(lead: str, column: npt.NDArray[Any]) -> Piece:
+def int_piece(lead: str, column: npt.NDArray[Any]) -> Piece:
+    """A number behind `lead`."""
     return (text.INT, lead.encode(), b"", column, None)
 
 
-def _enum(lead: bytes, column: npt.NDArray[Any], names: tuple[bytes, ...], first: int = 0) -> Piece:
+def enum_piece(
+    lead: bytes, column: npt.NDArray[Any], names: tuple[bytes, ...], first: int = 0
+) -> Piece:
+    """One of several names behind `lead`: that of `column - first`."""
     return (text.ENUM, lead, b"", column, names, first)

@@ -19,16 +19,17 @@ from kseg.cli.kafka_dump.lines import (
     Texts,
     batch_head,
     batch_lines,
-    message_head,
+    lines_before,
     of_batch,
     of_message,
     record_head,
     record_tail,
 )
 from kseg.cli.kafka_dump.messages import MessageChecksums
+from kseg.cli.kafka_dump.old_lines import OldLines, Piece
 from kseg.cli.kafka_dump.parsers import Contents, Parser
 from kseg.cli.row_writer import RowWriter
-from kseg.constants import Compression
+from kseg.constants import BATCH_HEADER_BYTES, Compression
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.names import FileKind, FileName, file_name
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from kseg.cli.rows import Template
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
 
@@ -52,6 +54,7 @@ _OVERHEAD = 12
 _REQUEST = Request(
     fields=(
         "position",
+        "base_offset",
         "offset",
         "timestamp",
         "timestamp_type",
@@ -82,10 +85,10 @@ class Gaps:
             self.pairs.append(np.stack((before[found], offsets[found]), axis=1))
         self.previous = int(offsets[-1])
 
-    def lines(self, path: str) -> Iterator[str]:
+    def lines(self, path: str, old: OldLines | None) -> Iterator[str]:
         """What Kafka's tool says of them, the last pair first."""
         if self.pairs:
-            yield f"Non-consecutive offsets in {path}"
+            yield f"Non-consecutive offsets in {path}" if old is None else f"{old.gaps}{path}"
         for pairs in reversed(self.pairs):
             for before, after in pairs[::-1].tolist():
                 yield f"  {before} is followed by {after}"
@@ -100,12 +103,14 @@ class LogOptions:
         deep: print records.
         parser: what key and payload look like; None to print neither.
         max_bytes: read only so many bytes; None for all.
+        old: the lines of an older release; None for those of 4.2.
     """
 
     look: Look
     deep: bool = False
     parser: Parser | None = None
     max_bytes: int | None = None
+    old: OldLines | None = None
 
 
 class LogDump:
@@ -134,13 +139,14 @@ class LogDump:
             LimitExceededError: a batch inflates to too many bytes.
             OSError: the file cannot be read.
         """
-        self._text(_title(file_name(path)))
+        title = _title(file_name(path))
+        self._text(title if self._options.old is None else title.replace("Log s", "S", 1))
         with LogFile.open(path) as file:
             end = file.size if self._options.max_bytes is None else self._options.max_bytes
             position = 0
             for tile in file.walk(end=end, on_bad_crc="note", policy="file"):
                 self.found = self.found or bool(tile.table.bad_crc_count)
-                self._tile(tile)
+                self._tile(tile, file.size)
                 position = tile.table.end_position
             self._end(file, position, min(end, file.size))
 
@@ -148,7 +154,8 @@ class LogDump:
         left = end - position
         if left > _HEAD_BYTES:
             size = int.from_bytes(file.head_at(position)[8:12], "big", signed=True)
-            if size < MESSAGE_BYTES_MIN:
+            lenient = self._options.old is not None and self._options.old.lenient
+            if size < MESSAGE_BYTES_MIN and not lenient:
                 reason = f"a size of {size} is smaller than that of any batch"
                 raise CorruptRecordError(reason, path=file.path, position=position)
         if left and self._options.max_bytes is None:
@@ -158,25 +165,36 @@ class LogDump:
     def _text(self, text: str) -> None:
         self._write(memoryview(text.encode()))
 
-    def _tile(self, tile: Tile) -> None:
-        """Print a tile, up to a batch whose codec has no name."""
+    def _tile(self, tile: Tile, size: int) -> None:
+        """Print a tile, up to a batch whose header Kafka cannot show."""
         table = tile.table
-        unnamed = np.flatnonzero(table.codec > Compression.ZSTD)
-        sound = table.take(slice(0, int(unnamed[0]))) if len(unnamed) else table
+        beyond = (table.magic >= 2) & (table.position + BATCH_HEADER_BYTES > size)
+        refused = (table.codec > Compression.ZSTD) | (table.magic < 0) | beyond
+        first = int(refused.argmax()) if refused.any() else len(table)
+        sound = table.take(slice(0, first)) if first < len(table) else table
         if self._options.deep:
             self._deep(tile, sound)
         else:
-            _write_batches(sound, self._rows)
-        if len(unnamed):
-            first = int(unnamed[0])
-            _write_batches(table.take(slice(first, first + 1)), self._rows, whole=False)
-            header = table[first]
-            raise InvalidRecordError(
-                f"no release ever wrote codec {header.codec}", position=header.position
-            )
+            self._batches(sound, self._rows)
+        if first < len(table):
+            self._refuse(table.take(slice(first, first + 1)), beyond=bool(beyond[first]))
+
+    def _refuse(self, table: BatchTable, *, beyond: bool) -> None:
+        """End at a batch, with the part of its line that Kafka prints."""
+        header = table[0]
+        if beyond:
+            raise CorruptRecordError("the header ends behind the file", position=header.position)
+        old = self._options.old
+        self._rows.rows(batch_head(table) if old is None else old.head(table), 1)
+        what = f"magic {header.magic}" if header.magic < 0 else f"codec {header.codec}"
+        raise InvalidRecordError(f"no release ever wrote {what}", position=header.position)
 
     def _deep(self, tile: Tile, table: BatchTable) -> None:
-        lines = _BatchLines(table)
+        made = bytearray()
+        nested = self._options.old is None or self._options.old.nested
+        if nested:
+            self._batches(table, RowWriter(made.extend))
+        lines = _BatchLines(bytes(made) if nested else b"", len(table))
         try:
             for columns in decode(
                 tile.data, table, _REQUEST, base=tile.base, workspace=self._workspace
@@ -198,42 +216,64 @@ class LogDump:
         before: Texts,
     ) -> None:
         """Print the records of a piece, up to one at which Kafka's tool ends."""
-        options = self._options
-        control = None
-        marks = Marks()
+        options, look = self._options, self._options.look
+        control = columns.control if columns.magic[0] >= 2 and columns.control.any() else None
+        marks = Marks() if control is None or not look.metadata else control_marks(columns)
+        checks = None
         if columns.magic[0] < 2:
-            middle = of_message(*self._checksums.of(tile.data, tile.base, table, rows))
-        else:
-            if columns.control.any():
-                control = columns.control
-                if options.look.metadata:
-                    marks = control_marks(columns)
-            middle = of_batch(columns, options.look, marks.texts)
+            checks = self._checksums.of(tile.data, tile.base, table, rows)
         contents = Contents()
         if options.parser is not None:
             contents = options.parser.parse(columns, control)
         failures = [one for one in (marks.failed, contents.failed) if one is not None]
         failed = min(failures, key=itemgetter(0), default=None)
-        head = record_head(columns, options.look, before, middle)
+        head: Template = (lines_before(before),)
+        if look.metadata:
+            head += self._head(Piece(columns, table, rows, checks, marks.texts))
         count = len(columns) if failed is None else failed[0]
-        tail = record_tail(options.look, contents.key, contents.payload)
+        null = None if options.old is None else options.old.null_payload
+        key = contents.key
+        if key is not None and options.old is not None and not options.old.keyed:
+            key = key.where(columns.value.is_valid())
+        tail = record_tail(look, key, contents.payload, null)
         self._rows.rows((*head, *tail), count)
         self.gaps.add(columns.offset)
         if failed is not None:
             self._rows.rows(head, count + 1, start=count)
-            raise failed[1]
+            error = failed[1]
+            error.position = int(columns.position[count])
+            error.offset = int(columns.offset[count])
+            raise error
+
+    def _head(self, piece: Piece) -> Template:
+        """The lines of a piece up to keys and payloads."""
+        look = self._options.look
+        if self._options.old is not None:
+            return self._options.old.records(piece, look)
+        if piece.checks is not None:
+            middle = of_message(*piece.checks)
+        else:
+            middle = of_batch(piece.columns, look, piece.control)
+        return record_head(piece.columns, middle)
+
+    def _batches(self, table: BatchTable, rows: RowWriter) -> None:
+        """Write the lines of a table, a run of one family at a time."""
+        for run in _families(table):
+            old = self._options.old
+            template = batch_lines(run, batch_head(run)) if old is None else old.batches(run)
+            rows.rows(template, len(run))
 
 
 class _BatchLines:
     """The lines of a table, to be put in front of the records of their batches."""
 
-    def __init__(self, table: BatchTable) -> None:
-        """Make all of them."""
-        made = bytearray()
-        _write_batches(table, RowWriter(made.extend))
-        self._data = bytes(made)
+    def __init__(self, made: bytes, count: int) -> None:
+        """Take all of them, in the order of the table, or none."""
+        self._data = made
         ends = np.flatnonzero(np.frombuffer(self._data, np.uint8) == 0x0A) + 1
         self._ends = np.concatenate(([0], ends)).astype(np.int32)
+        if not made:
+            self._ends = np.zeros(count + 1, np.int32)
         self._done = 0
 
     def up_to(self, rows: npt.NDArray[np.int64]) -> Texts:
@@ -248,14 +288,11 @@ class _BatchLines:
         return memoryview(self._data)[self._ends[start] : self._ends[self._done]]
 
 
-def _write_batches(table: BatchTable, rows: RowWriter, *, whole: bool = True) -> None:
-    """Write the lines of a table, a run of one family at a time."""
+def _families(table: BatchTable) -> Iterator[BatchTable]:
+    """Runs of batches, and of messages of magic 0 and 1."""
     old = table.magic < 2
-    borders = [0, *(np.flatnonzero(old[1:] != old[:-1]) + 1).tolist(), len(table)]
-    for start, end in pairwise(borders):
-        run = table.take(slice(start, end))
-        head = message_head(run) if end > start and old[start] else batch_head(run)
-        rows.rows(batch_lines(run, head, whole=whole), len(run))
+    for start, end in pairwise([0, *(np.flatnonzero(old[1:] != old[:-1]) + 1).tolist(), len(old)]):
+        yield table.take(slice(start, end))
 
 
 def _title(name: FileName) -> str:

@@ -9,6 +9,8 @@ import click
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+#: Releases whose lines for logs can be had.
+VERSIONS: Final = ("0.8", "0.9", "0.10.0", "0.10", "0.11", "1.0", "1.1", "2.8", "4.2")
 _COUNT: Final = click.IntRange(min=0, max=2**31 - 1)
 DECODER_NAMES: Final = "string, long or integer, or the name of Kafka's class for it"
 #: The decoders of internal topics in the order in which they count.
@@ -44,6 +46,11 @@ def kafka_options(function: _F) -> _F:
 
 def _valued() -> list[Callable[[_F], _F]]:
     return [
+        click.option(
+            "--kafka-version",
+            type=click.Choice(VERSIONS),
+            help="With --kafka: the lines that the tool of this release had for logs (4.2).",
+        ),
         click.option(
             "--files", metavar="A,B...", help="With --kafka: the PATHs, as Kafka's tool has them."
         ),

@@ -13,6 +13,7 @@ from kseg.cli.kafka_dump.dispatch import SUFFIXES, KafkaDump
 from kseg.cli.kafka_dump.indexes import IndexOptions
 from kseg.cli.kafka_dump.lines import look_of
 from kseg.cli.kafka_dump.logs import LogOptions
+from kseg.cli.kafka_dump.old_lines import VERSIONS, MessageLines, OldLines
 from kseg.cli.kafka_dump.options import DECODER_NAMES, TOPIC_DECODERS
 from kseg.cli.kafka_dump.parsers import DecoderParser, Parser, number_decoder
 from kseg.cli.output import binary_stdout
@@ -59,12 +60,30 @@ def _files(path: Path) -> list[Path]:
 
 def _logs(given: dict[str, Any], out: IO[bytes]) -> LogOptions:
     parser = _parser(given)
+    old = VERSIONS[given["kafka_version"] or "4.2"]
+    deep = given["deep_iteration"] or parser is not None
+    if old is not None:
+        _check_old(given, old)
     return LogOptions(
         look_of(terminal=out.isatty(), metadata=not given["skip_record_metadata"]),
-        deep=given["deep_iteration"] or parser is not None,
+        deep=deep,
         parser=parser,
         max_bytes=given["max_bytes"],
+        old=old,
     )
+
+
+def _check_old(given: dict[str, Any], old: OldLines) -> None:
+    """Refuse what is not known of an older release's lines.
+
+    Raises:
+        UsageError: a decoder, lines of contents alone, or messages without deep iteration.
+    """
+    for name in (*TOPIC_DECODERS, "skip-record-metadata"):
+        if given[name.replace("-", "_")]:
+            raise click.UsageError(f"--{name} prints the lines of 4.2 only.")
+    if isinstance(old, MessageLines) and not given["deep_iteration"]:
+        raise click.UsageError("Up to --kafka-version 0.10 there are lines for --deep-iteration.")
 
 
 def _indexes(given: dict[str, Any]) -> IndexOptions:

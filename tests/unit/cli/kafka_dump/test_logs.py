@@ -12,7 +12,7 @@ import pytest
 from kseg.cli.kafka_dump.lines import Look, look_of
 from kseg.cli.kafka_dump.logs import LogDump, LogOptions
 from kseg.cli.kafka_dump.parsers import DecoderParser
-from kseg.errors import CorruptRecordError, KsegError
+from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from tests.builders import (
     COMMIT,
     GZIP,
@@ -144,3 +144,22 @@ def test_a_changed_byte_ends_in_lines_or_in_a_typed_error(tmp_path: Path, at: in
     else:
         assert dump.found
     assert out.getvalue().startswith(b"Log starting offset: 0\n")
+
+
+def test_lines_end_in_the_middle_of_a_control_record_that_cannot_be_read(tmp_path: Path) -> None:
+    broken = batch([record(b"", key=b"\0\0\0\1")], transactional=True, control=True)
+    log = write_segment(tmp_path, 0, broken, batch([record(b"v")], base_offset=1))
+    out = io.BytesIO()
+    with pytest.raises(InvalidRecordError, match="6 bytes") as raised:
+        LogDump(LogOptions(PLAIN, deep=True), out.write).print(log)
+    assert (raised.value.position, raised.value.offset) == (0, 0)
+    assert out.getvalue().endswith(b" headerKeys: []")
+
+
+def test_lines_end_in_front_of_a_header_that_ends_behind_the_file(tmp_path: Path) -> None:
+    short = bytes(8) + (20).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(15)
+    log = write_segment(tmp_path, 0, batch([record(b"v")]), short)
+    out = io.BytesIO()
+    with pytest.raises(CorruptRecordError, match="the header ends behind the file"):
+        LogDump(LogOptions(PLAIN, deep=True), out.write).print(log)
+    assert out.getvalue().count(b"\n") == 3

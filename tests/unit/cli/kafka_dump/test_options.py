@@ -19,6 +19,8 @@ LOG = "00000000000000000000.log"
         (("--kafka", "--limit", "3"), "--limit does not go with --kafka"),
         (("--kafka", "--format", "jsonl"), "--format does not go with --kafka"),
         (("--kafka", "--value-decoder-class", "Avro"), "No decoder 'Avro'"),
+        (("--kafka", "--kafka-version", "0.10"), "lines for --deep-iteration"),
+        (("--kafka", "--kafka-version", "2.8", "--offsets-decoder"), "the lines of 4.2 only"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -88,3 +90,9 @@ def test_skipped_metadata_leaves_contents_alone(kseg: Kseg, tmp_path: Path) -> N
     log = write_segment(tmp_path, 0, batch(records))
     ran = kseg("dump", "--kafka", "--print-data-log", "--skip-record-metadata", log)
     assert ran.text.split("\n")[3:] == ["| key: k payload: v", " payload: w", "", ""]
+
+
+def test_an_older_release_refuses_the_format_that_it_did_not_know(kseg: Kseg, orders: Path) -> None:
+    ran = kseg("dump", "--kafka", "--kafka-version", "0.10", "--deep-iteration", orders / LOG)
+    assert (ran.code, ran.text) == (1, f"Dumping {orders / LOG}\nStarting offset: 0\n")
+    assert "did not know magic 2" in ran.err
