@@ -22,22 +22,9 @@ from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadat
 
 if TYPE_CHECKING:
     from kseg.cli.paths import Partition
+    from kseg.log.recovery import Action
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """A change of a file, planned or made: the fields of `actions` in every document."""
-
-    action: str
-    path: str
-    bytes: int
-    why: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As in a document."""
-        return {"action": self.action, "path": self.path, "bytes": self.bytes, "why": self.why}
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +288,7 @@ def say(
         output.write_document(f"{verb}/1", document)
         return _code(actions, applied=applied)
     if actions:
-        rows = [(each.action, each.bytes, each.path, each.why) for each in actions]
+        rows = [(each.action, each.bytes, each.path, each.told) for each in actions]
         output.write_table(("action", "bytes", "path", "why"), rows)
     else:
         output.write_line("nothing to do")

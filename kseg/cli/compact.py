@@ -13,7 +13,7 @@ import click
 
 from kseg import CompactionPlan, CompactionReport, PartitionSettings, RetentionPlan
 from kseg.cli import changing, output
-from kseg.cli.changing import Action, Change
+from kseg.cli.changing import Change
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import (
@@ -40,7 +40,7 @@ from kseg.files.names import PathKind, list_partition
 from kseg.log import data_directory
 from kseg.log.compact import MAP_BYTES, RULES, apply_compaction, plan_compaction
 from kseg.log.log import Log
-from kseg.log.recovery import Backup
+from kseg.log.recovery import Action, Backup
 from kseg.log.retain import apply_retention, plan_retention
 from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.log.topic_policy import RetentionRules

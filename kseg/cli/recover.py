@@ -12,7 +12,7 @@ import click
 
 from kseg import RecoveryReport, apply_recovery, plan_recovery
 from kseg.cli import changing, output
-from kseg.cli.changing import Action, Change
+from kseg.cli.changing import Change
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
     Selection,
@@ -191,7 +191,7 @@ class _Run:
             "recover",
             directory,
             self.change,
-            [_action(action) for plan in plans for action in plan.actions],
+            [action for plan in plans for action in plan.actions],
             [kept for one in self.reports for kept in one.kept],
             freed_bytes=sum(one.freed_bytes for one in self.reports) if self.change.apply else 0,
             as_json=as_json,
@@ -244,11 +244,6 @@ def _raise_first(plans: list[RecoveryPlan]) -> None:
     for plan in plans:
         if plan.error is not None and not isinstance(plan.error, UnreadableError):
             raise plan.error
-
-
-def _action(action: Any) -> Action:
-    target = f" (now {Path(action.target).name})" if action.target else ""
-    return Action(action.action, action.path, action.bytes, action.why + target)
 
 
 def _print(plan: RecoveryPlan) -> None:

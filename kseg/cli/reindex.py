@@ -10,7 +10,7 @@ import click
 
 from kseg import ReindexPlan, apply_reindex, plan_reindex
 from kseg.cli import changing, output
-from kseg.cli.changing import Action, Change
+from kseg.cli.changing import Change
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
@@ -31,8 +31,6 @@ from kseg.log.recovery import KINDS, Backup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from kseg.log.recovery import Action as PlannedAction
 
 _KINDS = {kind.value: kind for kind in KINDS}
 
@@ -120,7 +118,7 @@ class _Run:
             "reindex",
             directory,
             self.change,
-            [_action(each) for plan in self.plans.values() for each in plan.actions],
+            [each for plan in self.plans.values() for each in plan.actions],
             changing.all_kept(self.kept.values()),
             as_json=as_json,
             findings=[printable(str(finding)) for finding in findings],
@@ -137,10 +135,6 @@ def say_left_alone(findings: Sequence[object]) -> bool:
     for finding in findings:
         complain(f"kseg: left alone: {printable(str(finding))}; 'kseg recover' tells what to do")
     return bool(findings)
-
-
-def _action(action: PlannedAction) -> Action:
-    return Action(action.action, action.path, action.bytes, action.why)
 
 
 def document(plan: ReindexPlan, topic: str | None, partition: int | None) -> dict[str, Any]:

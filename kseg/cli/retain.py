@@ -12,7 +12,7 @@ import click
 
 from kseg import KsegError, PartitionSettings, RetentionPlan
 from kseg.cli import changing, output
-from kseg.cli.changing import Action, Change
+from kseg.cli.changing import Change
 from kseg.cli.escapes import printable
 from kseg.cli.failures import complain
 from kseg.cli.options import (
@@ -30,7 +30,7 @@ from kseg.cli.settings import known_settings
 from kseg.files.names import FileKind, PathKind, list_partition, segment_name
 from kseg.log import data_directory
 from kseg.log.log import Log
-from kseg.log.recovery import Backup
+from kseg.log.recovery import Action, Backup
 from kseg.log.retain import LOG_START, SIZE, RetiredSegment, apply_retention, plan_retention
 from kseg.log.sub_directories import EntryKind, entry_of
 

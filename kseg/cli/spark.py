@@ -436,7 +436,7 @@ def _write_reindex(found: ReindexResult, paths: tuple[str, ...], *, as_json: boo
     code = changing.say(
         "reindex",
         output.path_field(paths),
-        [changing.Action(one.action, str(one.path), one.bytes, one.why) for one in found.actions],
+        found.actions,
         applied=found.applied,
         backups=found.backups,
         remedy="--apply does it",

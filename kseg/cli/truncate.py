@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import click
 
 from kseg import TruncationReport, apply_truncation, plan_truncation
 from kseg.cli import changing
-from kseg.cli.changing import Action
 from kseg.cli.options import (
     Selection,
     Setting,
@@ -19,7 +19,7 @@ from kseg.cli.options import (
     selection_options,
 )
 from kseg.cli.paths import partitions as partitions_of
-from kseg.log.recovery import Action as PlannedAction
+from kseg.log.recovery import Action
 
 #: What this verb's documents call an action, where that is not what plans call it.
 _WORDS: Final = {"truncate": "cut"}
@@ -88,6 +88,6 @@ def truncate(
     )
 
 
-def _action(each: PlannedAction) -> Action:
+def _action(each: Action) -> Action:
     """In the words of this verb's documents."""
-    return Action(_WORDS.get(each.action, each.action), each.path, each.bytes, each.why)
+    return replace(each, action=_WORDS.get(each.action, each.action))

@@ -77,6 +77,15 @@ class Action:
     why: str
     target: str | None = None
 
+    @property
+    def told(self) -> str:
+        """Why, and the new name of a "rename"."""
+        return f"{self.why} (now {Path(self.target).name})" if self.target else self.why
+
+    def to_json(self) -> dict[str, Any]:
+        """As in the `actions` of a document."""
+        return {"action": self.action, "path": self.path, "bytes": self.bytes, "why": self.told}
+
 
 @dataclass(slots=True)
 class OverlayFile:
