@@ -13,8 +13,8 @@ interruption, do the same once more with what is still staged.
     link indexes, rename the log   segment by segment
     open and close the log         flushed, its snapshot and checkpoints as a broker leaves them
 
-Offset and leader epoch of a batch are outside its checksum, and index entries count from the base
-offset, so new offsets change the first sixteen bytes of each batch and nothing else.
+The checksum of a batch does not cover its offset and leader epoch, and index entries count from the
+base offset. So new offsets change the first sixteen bytes of each batch and nothing else.
 """
 
 from __future__ import annotations

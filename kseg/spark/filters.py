@@ -1,8 +1,8 @@
 """Spark's pushed filters as ranges: what planning and reading can use, and what Spark must recheck.
 
-Filters on partition, topic and offset are applied exactly and so need no second look; a filter on
-the timestamp only narrows (milliseconds below, microseconds above) and goes back to Spark, as does
-everything else. It recognises filters by class name and attribute, so it needs no pyspark.
+Filters on partition, topic and offset are applied exactly, so Spark need not apply them again. A
+filter on the timestamp only narrows (milliseconds below, microseconds above) and goes back to
+Spark, as do all others. It recognises filters by class name and attribute, so it needs no pyspark.
 """
 
 from __future__ import annotations

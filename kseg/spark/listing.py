@@ -1,9 +1,9 @@
 """From the paths of a `load` to the segments to plan for.
 
-Spark hands paths over as they are: no glob expanded, nothing checked. Here a path may be a data
-directory, a partition directory, a segment or a glob over them, on this machine or in a store
-(see `remote`); each directory is listed once, no
-log is opened, and what is wrong is one line that names the path. Nothing here imports pyspark.
+Spark passes paths on as they are: it expands no glob and checks nothing. A path may be a data
+directory, a partition directory, a segment or a glob over them, on this machine or in a store (see
+`remote`). Each directory is listed once, and no log is opened. An error is one line that names the
+path. Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class SegmentEntry:
 class LogEntry:
     """The segments of one partition directory, by base offset.
 
-    `topic` and `partition` come from the directory's name and are None where it says neither.
-    `log_start_offset` is where records begin: the first segment's base, or what the broker's
-    checkpoint says; None for segments that were named one by one, each of which is read as it is.
-    `end_offset` is where reading ends, if it is to end before the log does. `unreadable` says why
-    the directory cannot be read, where a query takes damage as rows.
+    `topic` and `partition` come from the directory's name; None where the name has neither.
+    `log_start_offset` is where records begin: the first segment's base, or the offset in the
+    broker's checkpoint. It is None for segments that were named one by one: each is read whole.
+    `end_offset` is where reading ends, if that is before the log's end. `unreadable` says why the
+    directory cannot be read, for a query that takes damage as rows.
     """
 
     directory: str
@@ -87,7 +87,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
 def local_paths(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
 ) -> list[str]:
-    """One path or several, each as `local_path` has it.
+    """One path or several, each converted by `local_path`.
 
     Raises:
         ValueError: one is the URL of something in a store.
@@ -99,11 +99,11 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
     """Every log that the options ask for, by topic, partition and directory.
 
     Logs of a data directory that wait for deletion, are being moved in, or are stray are left out,
-    as their broker leaves them out; a path that names one gets it.
+    as their broker does. A path that names such a log gets it.
 
     Raises:
         ValueError: a path of another topic than those asked for, or a URL of no store.
-        NotALogError: no segment is left: the message says why.
+        NotALogError: no segment is left; the message says why.
         OSError: a path is missing or cannot be listed.
     """
     logs: dict[str, LogEntry] = {}
@@ -133,7 +133,7 @@ def _nothing(options: SourceOptions, reason: str) -> NotALogError:
 
 
 def _merge(one: LogEntry, other: LogEntry) -> LogEntry:
-    """Two paths led to one directory: each segment counts once."""
+    """Join the logs of two paths to one directory: each segment counts once."""
     segments = {segment.path: segment for segment in (*one.segments, *other.segments)}
     whole = highest(one.log_start_offset, other.log_start_offset)
     ordered = tuple(sorted(segments.values(), key=_segment_order))
@@ -178,7 +178,7 @@ def _expand(options: SourceOptions, starts: _LogStarts) -> Iterator[LogEntry]:
 
 
 def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
-    """Refuse a mix: topics were asked for by name, and a path spelled out leads to another."""
+    """Refuse a path to another topic than those that the options name."""
     choice = options.topics
     if spelled and choice.listed and log.topic is not None and log.topic not in choice.names:
         raise ValueError(f"kseg: {log.directory} is of topic {log.topic!r}, not of {choice}")
@@ -186,7 +186,7 @@ def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
 
 
 def _is_log(path: Path) -> bool:
-    """Whether a path that a glob brought up is a segment; its neighbours are passed over."""
+    """Whether a path that a glob matched is a segment; other files are skipped."""
     try:
         name = names.parse_name(path.name)
     except NotALogError:
@@ -198,7 +198,7 @@ _LOG_KINDS = (names.FileKind.LOG, names.FileKind.KAFKA07)
 
 
 def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[LogEntry]:
-    """A partition directory as itself, a data directory as what is in it."""
+    """The directory itself if it is a partition's, else the partitions in it."""
     partition = names.list_partition(path)
     if partition.segments:
         return [_log(partition)]
@@ -225,24 +225,24 @@ def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[L
 
 
 def _wanted(child: names.PartitionDirectory, options: SourceOptions) -> bool:
-    """Whether a partition is asked for, as far as its name says."""
+    """Whether the options want a partition, as far as its name tells."""
     return child.name is None or options.wants(child.name.topic, child.name.partition)
 
 
 def _unreadable(skipped: names.Unreadable) -> LogEntry:
-    """A directory of which there is nothing but what the file system said."""
+    """An entry for a directory that cannot be read, with the file system's error."""
     directory = os.path.realpath(skipped.path.parent) + os.sep + skipped.path.name
     name = names.parse_partition_dir(skipped.path.name)
     return LogEntry(directory, name.topic, name.partition, (), unreadable=skipped.reason)
 
 
 def _remote_log(remote: Found) -> LogEntry:
-    """A log of a store, from what one listing of it said."""
+    """A log of a store, from one listing of it."""
     return _log(remote.files, str(remote.files.path), remote.sizes)
 
 
 def _chosen(remote: Found) -> LogEntry:
-    """Objects that were named one by one, with what their neighbours say about them."""
+    """Objects that were named one by one, completed from the objects beside them."""
     log = _remote_log(remote)
     chosen = [segment for segment in log.segments if segment.path in (remote.chosen or ())]
     if not chosen:
@@ -255,7 +255,7 @@ def _log(
     directory: str | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> LogEntry:
-    """A log from a listing; asks for sizes that are not known."""
+    """A log from a listing; looks up sizes that the listing lacks."""
     segments = partition.segments
     following: list[int | None] = [segment.base_offset for segment in segments]
     directory = directory or os.path.realpath(partition.path)
@@ -289,7 +289,7 @@ def _entry(
 
 
 def _list_files(directory: Path, paths: list[Path]) -> LogEntry:
-    """Segments that were named one by one, with what their directory says about them."""
+    """Segments that were named one by one, completed from their directory."""
     log = _log(names.list_partition(directory))
     beside = {os.path.basename(segment.path): segment for segment in log.segments}
     chosen = []
@@ -333,7 +333,7 @@ class _LogStarts:
 
 
 def _read_log_starts(data_directory: str) -> Mapping[TopicPartition, int]:
-    """What cannot be read says nothing, as in `kseg.Log`."""
+    """The log starts in a checkpoint; one that cannot be read has none, as in `kseg.Log`."""
     path = os.path.join(data_directory, names.FileKind.LOG_START.value)
     try:
         return read_offset_checkpoint(place(path)).offsets

@@ -1,10 +1,10 @@
-"""The options of `format("kseg")`: parsed once, checked, and named in every complaint.
+"""The options of `format("kseg")`: parsed once, checked, and named in every error.
 
-Spark hands options over as strings under lower-cased names. Here they become one frozen
-`SourceOptions`. The names are those of Spark's own Kafka source where it has them, so that a query
-moves by changing the format and the path; `kafka.*` settings of such a query have no meaning for
-files and are ignored with a warning. Any other unknown name is refused. Nothing here imports
-pyspark or touches a file.
+Spark passes options as strings under lower-cased names. Here they become one frozen
+`SourceOptions`. The names are those of Spark's own Kafka source where it has them. So you can move
+a query by changing the format and the path. Its `kafka.*` settings have no meaning for files and
+are ignored with a warning. Any other unknown name is refused. Nothing here imports pyspark or opens
+a file.
 
     topic               a name or a glob; of a data directory, only these topics
     subscribe, subscribePattern, assign    the same choice as Spark's Kafka source has it
@@ -64,7 +64,7 @@ BATCH_ROWS: Final = 65_536
 BATCH_ROWS_MAX: Final = 1_048_576
 OFFSET_MAX: Final = 2**63 - 1
 
-#: Offsets with a meaning of their own in Spark's JSON form.
+#: Offsets with a special meaning in Spark's JSON form.
 _EARLIEST, LATEST = -2, -1
 _SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -74,8 +74,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class OffsetBound:
     """One end of the offsets to read: for every partition, or partition by partition.
 
-    `each` lists `(topic, partition, offset)`; what it does not name falls back to `every`.
-    None means unbounded.
+    `each` lists `(topic, partition, offset)`; `every` counts for all other partitions. None means
+    unbounded.
     """
 
     every: int | None = None
@@ -96,7 +96,7 @@ class PartitionChoice:
     ranges: tuple[tuple[int, int], ...] = ()
 
     def __contains__(self, partition: int | None) -> bool:
-        """Whether a partition is wanted; one without a number is only where none is asked for."""
+        """Whether a partition is wanted; one without a number only if there are no ranges."""
         if not self.ranges:
             return True
         return partition is not None and any(a <= partition <= b for a, b in self.ranges)
@@ -104,7 +104,7 @@ class PartitionChoice:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What one `load` asked for. Times are milliseconds since 1970 in UTC; ranges are half open."""
+    """The options of one `load`. Times are milliseconds since 1970 in UTC; ranges are half open."""
 
     paths: tuple[str, ...]
     topics: TopicChoice = EVERY_TOPIC
@@ -132,11 +132,11 @@ class SourceOptions:
 
     @property
     def permissive(self) -> bool:
-        """Whether damage is to become rows."""
+        """Whether damage becomes rows."""
         return self.on_corrupt == "permissive"
 
     def check_batch(self) -> None:
-        """Refuse what only a stream can do.
+        """Refuse options that only a stream can have.
 
         Raises:
             ValueError: reading is to start behind the last record.
@@ -146,11 +146,11 @@ class SourceOptions:
             raise ValueError("kseg: option startingOffsets: latest has no meaning at this end")
 
     def check_stream(self) -> None:
-        """Refuse what only a batch query can do.
+        """Refuse options that only a batch query can have.
 
         Raises:
-            ValueError: reading is to end somewhere, or to give no records; or a path is in a store,
-                which does not say what is new.
+            ValueError: an option sets an end, or a mode other than records; or a path is in a
+                store, which does not tell what is new.
         """
         ends = self.ending_offsets
         for name, given in (
@@ -233,7 +233,7 @@ def _unknown(name: str) -> str:
 
 
 def parse_word(*words: str) -> Callable[[str], str]:
-    """A parser that takes one of some words, in any case."""
+    """A parser for one of these words, in upper or lower case."""
 
     def parse(text: str) -> str:
         word = text.strip().lower()
@@ -364,7 +364,7 @@ def _time(text: str) -> int:
         raise ValueError("neither milliseconds nor ISO 8601") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    # Rounded up, so that a bound between two milliseconds keeps its meaning at both ends.
+    # Rounded up, so that a bound between two milliseconds is right as a start and as an end.
     return -((_EPOCH - moment) // timedelta(milliseconds=1))
 
 

@@ -1,12 +1,12 @@
-"""Who reads what: segments pruned, big ones cut at batch starts, small ones packed into tasks.
+"""Which task reads what: segments pruned, big ones cut at batch starts, small ones packed.
 
-A plan is made on the driver, again for every action and for `explain`, so it must be quick: names
-and sizes do most of the work; an index is opened for a segment that is to be cut or might be pruned
-by time, and once for its end: what it holds past the next one's base, that one does not give again.
-Indexes help and are never believed. A cut is taken from one only where a whole
-batch with a right checksum starts; a segment is pruned by its time index only if the log's tail
-bears it out; and a reader fails when a cut turns out to lie inside a batch after all. Where an
-index does not hold, or there is none, headers are walked.
+The driver makes a plan for every action and for `explain`, so it must be quick. Names and sizes do
+most of the work. An index is opened for a segment that is to be cut, or might be pruned by time. It
+is also opened once for the end of a segment: records past the next segment's base come from the
+first of the two only. Unless the option `index` is `use`, each index entry is checked against the
+log. A cut counts only where a whole batch with a right checksum starts. A segment is pruned by its
+time index only if the log's tail agrees with it. A reader fails when a cut turns out to lie inside
+a batch after all. Where an index is wrong or missing, headers are walked.
 
 A split owns the batches that start within `[start_position, end_position)`. Plans are values,
 the same for the same files. Nothing here imports pyspark.
@@ -39,7 +39,7 @@ from kseg.spark.remote import is_remote, place
 
 #: A task lists no more segments than this, however small they are.
 SPLITS_PER_TASK_MAX: Final = 4096
-#: To bear a time index out, at most so much of a log's tail is walked.
+#: To check a time index, at most so many bytes of a log's tail are walked.
 _TAIL_BYTES_MAX: Final = 1 << 20
 #: A segment without an index is walked for its end, on the driver, if it is no larger.
 _WALKED_BYTES_MAX: Final = 16 << 20
@@ -56,7 +56,7 @@ class Split:
         topic: of every record, or None if the directory does not say.
         partition: likewise.
         start_position: where a batch starts.
-        end_position: where another starts, or `size`.
+        end_position: where a later batch starts, or `size`.
         size: bytes of the file that count; what was appended later does not.
         is_last: the segment is the last of its log, so that an unfinished tail is no damage.
         start_offset: records before it are left out.
@@ -64,7 +64,7 @@ class Split:
         start_timestamp: milliseconds; so are records before it.
         end_timestamp: milliseconds; so are records from here on.
         aborted: transactions to leave out, for a reader of committed records.
-        unreadable: why `path`, a partition directory, has no row but that of its damage.
+        unreadable: why the partition directory `path` cannot be read; its only row reports that.
         base_offset: of the segment; None for a copy whose name carries none.
     """
 
@@ -91,7 +91,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Tasks, each a run of splits, and what it took to get there.
+    """Tasks, each a run of splits, and the number of segments behind them.
 
     Attributes:
         tasks: what each Spark partition reads, in order.
@@ -149,7 +149,7 @@ def make_plan(
         narrowing: what Spark's filters leave; None for no filters.
 
     Raises:
-        OSError: an index or a log that had to be looked into could not be read.
+        OSError: an index or a log that the plan needs cannot be read.
     """
     narrowing = narrowing or Narrowing()
     splits: list[Split] = []
@@ -174,7 +174,7 @@ def make_plan(
 def _range(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Range:
     start = options.starting_offsets.of(log.topic, log.partition)
     end = options.ending_offsets.of(log.topic, log.partition)
-    # Deleted records are none, but the batches that hold them still lie in the file.
+    # Deleted records do not count, but their batches still lie in the file.
     first = log.log_start_offset if options.mode == "records" else None
     return _Range(
         start_offset=highest(first, highest(start, narrowing.start_offset)),
@@ -185,7 +185,7 @@ def _range(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Rang
 
 
 def _committed(log: LogEntry, wanted: _Range) -> _Range:
-    """End the range where transactions are undecided, and name those in it that were aborted."""
+    """End the range at the last stable offset, and name the aborted transactions in it."""
     if is_remote(log.directory):
         raise ValueError(f"kseg: {log.directory}: isolation=read_committed needs local files")
     with Log.open(log.directory) as opened:
@@ -205,9 +205,9 @@ def _crossed(start: int | None, end: int | None) -> bool:
 
 
 def _of_log(log: LogEntry, wanted: _Range, options: SourceOptions) -> Iterator[list[Split]]:
-    """The splits of each segment; records that an earlier one gives are left out of those behind.
+    """The splits of each segment, without the records that an earlier segment gives.
 
-    So every task knows what it gives, and they agree; the rule is in `kseg.log.reader.overlaps`.
+    So no two tasks give the same record; the rule is in `kseg.log.reader.overlaps`.
     """
     here = wanted
     for segment in log.segments:
@@ -221,7 +221,7 @@ def _of_log(log: LogEntry, wanted: _Range, options: SourceOptions) -> Iterator[l
 
 
 def _damaged(log: LogEntry) -> Split:
-    """What stands for a directory that cannot be read: one row of damage."""
+    """The split of a directory that cannot be read: one row of damage."""
     return Split(
         path=log.directory,
         topic=log.topic,
@@ -294,7 +294,7 @@ def _split(
 
 
 def _outside(segment: SegmentEntry, wanted: _Range) -> bool:
-    """Whether the names alone say that no offset of the segment is wanted."""
+    """Whether the names alone show that no offset of the segment is wanted."""
     if segment.base_offset is None:
         return False
     after = segment.next_base_offset
@@ -305,11 +305,11 @@ def _outside(segment: SegmentEntry, wanted: _Range) -> bool:
 
 
 def _too_old(segment: SegmentEntry, wanted: _Range, index: str) -> bool:
-    """Whether every record is older than wanted, as far as the time index can be believed.
+    """Whether every record is older than wanted, by a time index that the log's tail confirms.
 
-    Only the newest time of a segment is known without a walk: times need not ascend, so nothing
-    is ever pruned for being too new. A broker makes the last time entry when it rolls a segment,
-    hence the last segment of a log is never pruned either.
+    Times need not ascend, so only the newest time of a segment is known without a walk. No segment
+    is pruned for being too new. A broker makes the last time entry when it rolls a segment, so the
+    last segment of a log is never pruned either.
     """
     start = wanted.start_timestamp
     if start is None or index == "ignore" or segment.is_last:

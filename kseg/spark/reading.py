@@ -1,7 +1,8 @@
 """What a task does: read its splits and turn them into Arrow batches. Needs no pyspark.
 
-A split that ends at a cut must find a batch starting just there; if its last batch reaches past it,
-the index that gave the cut was wrong, and the task says so rather than give rows twice or never.
+A split that ends at a cut must find a batch that starts at the cut. If its last batch reaches past
+it, the index that gave the cut was wrong. Then the task fails, rather than give rows twice or
+never.
 """
 
 from __future__ import annotations

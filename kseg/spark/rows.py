@@ -32,15 +32,15 @@ _CONTROL_NAMES: Final = {int(kind): kind.name for kind in ControlType}
 
 
 class RowBuilder:
-    """Turns what one query's splits hold into record batches of one schema."""
+    """Turns the rows of one query's splits into record batches of one schema."""
 
     def __init__(self, projection: Projection, builders: Mapping[str, Any] | None = None) -> None:
         """Fix the columns.
 
         Args:
             projection: those of the query.
-            builders: what makes each, by name, out of a source of rows, a split and an Arrow type;
-                those of records if None.
+            builders: by name, the function that makes a column from a source of rows, a split and
+                an Arrow type; those of records if None.
         """
         self.schema: Final = arrow_schema(projection)
         known = _BUILDERS if builders is None else builders
@@ -77,7 +77,7 @@ _Builder = Callable[[Any, "Split", pa.DataType], pa.Array]
 
 
 def _integers(field: str) -> _Builder:
-    """A field as it is, or widened to Spark's INT."""
+    """An integer field as it is, or widened to Spark's INT."""
 
     def build(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
         return pa.array(columns[field].astype(kind.to_pandas_dtype(), copy=False), kind)
@@ -100,7 +100,7 @@ def _labels(field: str, names: Mapping[int, str]) -> _Builder:
 
 
 def labelled(codes: npt.NDArray[Any], names: Mapping[int, str], kind: pa.DataType) -> pa.Array:
-    """Small codes as words; one that has no name becomes its number."""
+    """Small codes as words; a code without a name becomes its number."""
     known, slots = np.unique(codes, return_inverse=True)
     words = pa.array([names.get(int(code), str(code)) for code in known], kind)
     return words.take(pa.array(slots))

@@ -1,10 +1,10 @@
-"""The columns of `format("kseg")`: Spark's types, Arrow's twins, and what each is decoded from.
+"""The columns of `format("kseg")`: Spark's types, Arrow's types, and the fields behind each.
 
-Each mode has columns of its own. The first eight of records are those of Spark's own Kafka source,
-under its names and types; the rest are kseg's, in the same camelCase, and come only where asked
-for. Spark checks the Arrow type of what a source yields to the last bit (names, order, nullability,
-time zone), so a `Projection` is made from the very schema that Spark passes to `reader`. Nothing
-here imports pyspark, and pyarrow only where Arrow's schema is asked for.
+Each mode has columns of its own. The first eight columns of records have the names and types of
+Spark's own Kafka source. The rest are kseg's, in the same camelCase, and a query gets them only if
+it asks for them. Spark checks the Arrow type of each batch exactly (names, order, nullability, time
+zone). So a `Projection` is made from the schema that Spark passes to `reader`. Nothing here imports
+pyspark; only `arrow_schema` imports pyarrow.
 
 Source: Spark `KafkaRecordToRowConverter.schemaWithoutHeaders`, `schemaWithHeaders`.
 """
@@ -30,7 +30,7 @@ class Column:
     Attributes:
         name: as Spark shows it.
         ddl: its Spark type in DDL.
-        fields: the fields of `RecordColumns` that it is made from; none for what the path says.
+        fields: the fields of `RecordColumns` that it is made from; none if it comes from the path.
         nullable: whether a null can occur.
     """
 
@@ -73,7 +73,7 @@ class Projection:
 
 
 _HEADERS_DDL: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
-#: A session may read TIMESTAMP as either of Spark's two; this one does not depend on it.
+#: A session setting decides which of Spark's two types TIMESTAMP is; this name is always one.
 _TIMESTAMP_DDL: Final = "TIMESTAMP_LTZ"
 
 _KAFKA_COLUMNS: Final = (

@@ -1,8 +1,8 @@
 """The sink behind `write.format("kseg")` and `writeStream.format("kseg")`.
 
-Tasks stage whole segments; the driver's commit moves them into the logs. Spark makes these objects
-where it likes, several times, and pickles them, so they hold options and names only: a job's name
-is made with the writer, and a micro-batch's comes with its commit.
+Tasks stage whole segments; the driver's commit moves them into the logs. Spark may make these
+objects in any process, several times, and pickles them, so they hold options and names only. The
+writer makes the name of its job. A micro-batch's name comes with its commit.
 
 Source: `pyspark.sql.datasource`.
 """
@@ -46,7 +46,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What a task tells the commit."""
+    """The message of a task to the commit."""
 
     task: StagedTask
 
@@ -54,7 +54,7 @@ class StagedMessage(WriterCommitMessage):
 def check_schema(schema: StructType, options: SinkOptions) -> None:
     """Make sure that rows of a schema can be written.
 
-    Columns of `format("kseg")` that say nothing about a new record are passed over.
+    Columns of `format("kseg")` that mean nothing for a new record are ignored.
 
     Raises:
         ValueError: no column value, one that is unknown, or one of another type.
@@ -75,7 +75,7 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
 
 
 class _Staging:
-    """The half that is the same for jobs and for micro-batches."""
+    """The part that jobs and micro-batches share."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options: Final = options
@@ -90,7 +90,7 @@ class _Staging:
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        # Unlike the attempt's number, this is another one when a whole stage runs again.
+        # Unlike the attempt's number, this changes when a whole stage runs again.
         place = SinkPaths.of(self._options).attempt(self._job, number, context.taskAttemptId())
         return StagedMessage(stage(batches, place, number, self._options))
 
@@ -109,7 +109,7 @@ class _Staging:
 
 
 def _job_of(tasks: list[StagedTask]) -> str | None:
-    """The job whose name the tasks used, which a stream's committer does not share."""
+    """The job whose name the tasks used; a stream's committer does not know it."""
     for task in tasks:
         for partition in task.partitions:
             for segment in partition.segments:
@@ -173,7 +173,7 @@ def writer_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -
     """A writer of a DataFrame.
 
     Raises:
-        ValueError: an option, or a column, is none; or everything is to be replaced.
+        ValueError: an unknown option or column, or the mode `overwrite`.
     """
     if overwrite:
         raise ValueError("kseg: a log is appended to: use mode('append')")
@@ -188,7 +188,7 @@ def stream_writer_of(
     """A writer of a stream's micro-batches.
 
     Raises:
-        ValueError: an option, or a column, is none; or another output mode than append.
+        ValueError: an unknown option or column, or another output mode than append.
     """
     if overwrite:
         raise ValueError("kseg: a log is appended to: use outputMode('append')")

@@ -1,9 +1,9 @@
 """The stream source behind `readStream.format("kseg")`: records in the order of each log, once.
 
-Spark keeps the offsets of every micro-batch before it reads it, and asks for the same range again
-after a crash. So a range always gives the same rows: what is read is decided by offsets, never by
-how long a file is at the time. Planning and reading happen in different processes: what this
-object remembers between calls saves walks and decides nothing.
+Spark stores the offsets of every micro-batch before it reads it, and reads the same range again
+after a crash. So a range always gives the same rows: offsets decide what is read, never the length
+of a file at that time. Planning and reading happen in different processes. What this object
+remembers between calls saves walks and decides nothing.
 
 Source: `pyspark.sql.datasource.DataSourceStreamReader`.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kseg.spark.watching import Watch
 
-#: Admission control and queries over what is available now came with Spark 4.2.
+#: Admission control and the trigger `availableNow` came with Spark 4.2.
 _ADMITS: Final = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 if TYPE_CHECKING or _ADMITS:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -38,7 +38,7 @@ else:
 
 
 def stream_reader(options: SourceOptions, projection: Projection) -> StreamReader:
-    """A reader for a stream; before Spark 4.2 each micro-batch takes all that is there."""
+    """A reader for a stream; before Spark 4.2 each micro-batch takes all records there are."""
     if not _ADMITS and not _limit_of(options).is_unlimited:
         message = "kseg: this Spark has no admission control; limits per trigger are ignored"
         warnings.warn(message, UserWarning, stacklevel=2)
@@ -54,18 +54,18 @@ def _limit_of(options: SourceOptions) -> Amount:
 
 
 class RefusedStream(DataSourceStreamReader):
-    """What a stream is given that cannot be: says why when Spark first asks it anything.
+    """Stands for a stream that is refused: raises the reason at Spark's first call.
 
-    Where making a reader fails, Spark goes on to stop the reader that it does not have, and tells
-    of that instead.
+    If the constructor raised, Spark would try to stop a reader that does not exist, and report that
+    error instead.
     """
 
     def __init__(self, error: ValueError) -> None:
-        """Keep what is to be said."""
+        """Keep the error's text."""
         self._error: Final = error
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Asked of a new query.
+        """Raise; Spark calls this first for a new query.
 
         Raises:
             ValueError: always.
@@ -75,7 +75,7 @@ class RefusedStream(DataSourceStreamReader):
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
-        """Asked of one that goes on.
+        """Raise; Spark calls this first for a query that goes on.
 
         Raises:
             ValueError: always.
@@ -83,7 +83,7 @@ class RefusedStream(DataSourceStreamReader):
         raise self._error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Asked of one that died within a micro-batch.
+        """Raise; Spark calls this first for a query that died within a micro-batch.
 
         Raises:
             ValueError: always.
@@ -91,7 +91,7 @@ class RefusedStream(DataSourceStreamReader):
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Never asked: there are no partitions.
+        """Raise; Spark never calls this, since there are no partitions.
 
         Raises:
             ValueError: always.
@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans each micro-batch on the driver, reads it in the workers."""
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
-        """Note what to read; nothing is looked at yet."""
+        """Keep what to read; no file is read yet."""
         self._options: Final = options
         self._projection: Final = projection
         self._watched: Watch | None = None
@@ -127,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffsets(self._starts({})).to_json()
 
     def _starts(self, known: Mapping[str, Place]) -> dict[str, Place]:
-        """The places known, and those in partitions that are not: new ones are read whole."""
+        """The known places, and a place for each new partition: new ones are read whole."""
         watch, places = self._watch(), dict(known)
         for name, log in watch.logs().items():
             if name in places:
@@ -158,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = admit(starts, amount, self._watch().advance)
         else:
             ends = self._towards(starts, self._ends, amount)
-        # Spark takes any difference for news, so what stands still keeps its words.
+        # Spark takes any difference in the text for new data, so a log without news keeps its text.
         moved = {name: end for name, end in ends.items() if end.offset != starts[name].offset}
         return StreamOffsets({**starts, **moved}).to_json()
 
@@ -178,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _towards(
         self, starts: Mapping[str, Place], pinned: StreamOffsets, amount: Amount
     ) -> dict[str, Place]:
-        """As far as the limit goes, and never past ends that were fixed before."""
+        """The end of the next micro-batch: up to the limit, and never past ends fixed before."""
         reach = {name: place for name, place in starts.items() if name in pinned.places}
         ends = admit(reach, amount, self._watch().advance)
         for name, place in ends.items():
@@ -188,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**starts, **ends}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the ends: a query over what is available now takes nothing that comes later."""
+        """Fix the ends: a query with `availableNow` reads nothing that comes later."""
         watch = self._watch()
         ends = {name: watch.end_of(name, log) for name, log in watch.logs().items()}
         self._ends = StreamOffsets(ends)
@@ -221,10 +221,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the logs keep themselves."""
+        """Do nothing: reading changes no log."""
 
     def stop(self) -> None:
-        """Nothing to do: no file is held between calls."""
+        """Do nothing: no file stays open between calls."""
 
     # ---- in a worker -----------------------------------------------------------------------------
 

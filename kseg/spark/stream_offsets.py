@@ -2,9 +2,9 @@
 
     {"v": 1, "topics": {"orders-0": {"offset": 1200, "segment": 1000, "pos": 81920}}}
 
-`offset` is the next record's and alone decides what is read; `segment` and `pos` say where its
-batch was seen to begin, or the log to end, and save a walk if that is still so. Nothing here
-imports pyspark or touches a file.
+`offset` is the next record's and alone decides what is read. `segment` and `pos` say where the last
+look found the beginning of its batch, or the log's end. They save a walk if that is still so.
+Nothing here imports pyspark or touches a file.
 """
 
 from __future__ import annotations

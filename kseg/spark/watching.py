@@ -1,9 +1,9 @@
-"""Logs that grow, as a stream sees them: what is new in each, up to the last whole batch.
+"""Logs that grow, as a stream sees them: the new records of each, up to the last whole batch.
 
-What a writer has not finished is left alone: half a batch at the end of a log, zeros, or a last
-batch whose checksum is not right yet. A log that has not changed costs a look at its directory and
-at its last file. What this remembers only saves walks; the answers come from places and files.
-Nothing here imports pyspark.
+A stream does not read what a writer has not finished: half a batch at the end of a log, zeros, or a
+last batch whose checksum is not right yet. If a log has not changed, that costs a `stat` of its
+directories and of its last file. What this remembers only saves walks; the results come from places
+and files. Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Watch:
     def logs(self) -> dict[str, LogEntry]:
         """Every log by the name of its directory, listed anew where a directory has changed.
 
-        What is asked of one log goes by the latest listing, so that looking at many logs costs one.
+        All other methods use the latest listing, so a look at many logs costs one listing.
 
         Raises:
             NotALogError: the paths hold no segment.
@@ -111,7 +111,7 @@ class Watch:
         return self.advance(name, self.start_of(log), Amount()).place
 
     def checked(self, name: str, place: Place) -> Place:
-        """A place at which the log still has records, or whose next record is to come.
+        """The place, or the log's start if the records from there on are gone.
 
         Raises:
             OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
@@ -135,7 +135,7 @@ class Watch:
     # ---- what is new -----------------------------------------------------------------------------
 
     def advance(self, name: str, place: Place, limit: Amount, *, at_least: bool = True) -> Advance:
-        """How far a log gets from a place; with `at_least`, by one batch, if there is one.
+        """How far a log goes on from a place within the limit; with `at_least`, one batch at least.
 
         Raises:
             KsegError: the log's end is damaged, and `onCorrupt` is `fail`.
@@ -152,7 +152,7 @@ class Watch:
         return step
 
     def _stands_still(self, name: str, log: LogEntry, place: Place) -> bool:
-        """Whether the last look ended here, and the last segment is as it was then."""
+        """Whether the last look ended here, and the last segment has not changed since."""
         path, size, end = self._ends.get(name, ("", -1, place))
         return (
             path == log.segments[-1].path
@@ -177,7 +177,7 @@ class Watch:
     def _within(
         self, name: str, entry: SegmentEntry, place: Place, limit: Amount, *, at_least: bool
     ) -> tuple[Place, Amount, bool]:
-        """Take batches of one segment: where that leads, how much it is, whether that is all."""
+        """Take batches of one segment: the place behind, the amount, whether these are all."""
         base = entry.base_offset or 0
         end, taken = replace(place, offset=max(place.offset, base)), _NOTHING
         with Segment.open(entry.path, is_last=entry.is_last) as segment:
@@ -213,7 +213,7 @@ def _from(log: LogEntry, place: Place) -> Iterator[SegmentEntry]:
 
 
 def _begin(segment: Segment, base: int, place: Place) -> int:
-    """Where to walk from: the place's own position if a batch begins there, else by the index."""
+    """Where to walk from: the place's own position if a batch begins there, else the index's."""
     if place.segment == base and 0 < place.position <= segment.size:
         if place.position == segment.size:
             return place.position
@@ -289,7 +289,7 @@ def _sum(one: Amount, other: Amount) -> Amount:
 
 
 def _committed(log: LogEntry, start: Place, step: Advance) -> Advance:
-    """No further than the last stable offset: what lies behind it is not decided yet."""
+    """The place, but not past the last stable offset: transactions behind it are open."""
     with Log.open(log.directory) as opened:
         stable = opened.last_stable_offset
     if step.place.offset <= stable:

@@ -1,24 +1,24 @@
 """Whether an index fits its log: the one check that verify and a reindexing make.
 
-Entries differ from release to release (first offset of the append, last offset of the batch, the
-exact record of the largest timestamp; one entry for several batches), from one setting to another,
-and with each restart of the broker, and lead to the right place all the same. So what is asked is
-what a lookup relies on:
+Entries differ from release to release: first offset of the append, last offset of the batch, the
+exact record of the largest timestamp, one entry for several batches. They also differ with the
+settings and with each restart of the broker. All of them lead to the right place. So the check asks
+only for what a lookup relies on:
 
     offset index (o, p)    a batch starts at p; every batch before p has offsets below o only
     time index (t, o)      the batch that holds o has t for its largest time, no batch before it a
                            later one; the last entry of a closed segment is for the largest time
     transaction index      each aborted transaction whose marker lies here, and nothing else
 
-There must be at least half as many entries as the log makes. Zeros follow the entries of the last
-segment where its writer took room for more and was killed; the last time index lacks the entry for
-the end then. Neither is a fault.
+There must be at least half as many entries as the log makes. A writer that takes room for more
+entries and is killed leaves zeros behind those of the last segment, and a time index without the
+entry for the end. Neither is a fault.
 
-An entry of a transaction index knows more than a log that has lost its beginning. One whose
-transaction began in front of the log, or has no records any more, is believed if its marker is
-there.
+An entry of a transaction index knows more than a log that has lost its beginning. An entry counts
+as right if its marker is in the log and its transaction began in front of the log, or has no
+records any more.
 
-What can be told from the ends of the files alone is `kseg.log.recovery.sanity`, for a load.
+`kseg.log.recovery.sanity` checks the ends of the files alone, for a load.
 
 Source: Kafka `OffsetIndex`, `TimeIndex`, `LogSegment.append`, `TransactionIndex`.
 """
@@ -142,7 +142,7 @@ class _EntriesCheck(_Check):
     entry_bytes: ClassVar[int]
     other: ClassVar[str]
     name: ClassVar[str]
-    #: How a finding begins, and what it says of entries for nothing.
+    #: The first words of a finding, and its words for entries that point nowhere.
     sentence: ClassVar[str]
     beyond: ClassVar[tuple[str, str]]
 
@@ -181,7 +181,7 @@ class _EntriesCheck(_Check):
             )
         with self.index.open(place.path, place.base_offset, mapping=place.mapping) as index:
             used, slots = index.entry_count, index.slots
-            # Two entries may lead to one batch. The rest is memory for nothing.
+            # Two entries may lead to one batch. More than that would only take memory.
             if place.log_bytes is not None and used * entry > 2 * bytes_max(place.log_bytes, entry):
                 self._note_order(f"{used} entries are more than the log can need", 0)
                 return _NONE, _NONE
@@ -199,7 +199,7 @@ class _EntriesCheck(_Check):
         )
 
     def _check_unused(self, used: int, slots: int, stray: int | None) -> None:
-        """Behind the used entries there may be zeros, and in a closed segment not even those."""
+        """Behind the used entries of the last segment there may be zeros; elsewhere nothing."""
         why = "has entries that are not in order"
         if stray is not None:
             self.note(
@@ -412,7 +412,7 @@ class TxnTrail:
 
     Attributes:
         place: the index, or the log of a segment without one.
-        stored: the entries; what was wrong with them by themselves is told already.
+        stored: the entries; faults in the entries alone are reported already.
         usable: whether they could be read.
         marked: which of them have their marker in this segment.
         emptied: last offsets of those whose producers have no records in this segment from where
@@ -452,7 +452,7 @@ class TxnTrail:
         return begins and stored.last_stable_offset <= told.last_stable_offset
 
     def check(self, expected: tuple[AbortedTxn, ...], found: Sink | None = None) -> Finding | None:
-        """Tell what the index has not, or has otherwise; answers the first finding."""
+        """Report missing and wrong entries; returns the first finding."""
         check = _Check(self.place, found)
         if not self.usable:
             return None
@@ -514,7 +514,7 @@ def judge_transactions(
     segments: Iterable[tuple[int, bool, TxnTrail | None]],
     found: Sink,
 ) -> None:
-    """Tell what is wrong with the transaction indexes of a partition.
+    """Report what is wrong with the transaction indexes of a partition.
 
     Each must name what its segment aborts. Behind damage it is unknown what had begun before.
 
@@ -534,7 +534,7 @@ def judge_transactions(
 
 
 def _aborted_by(state: ProducerState, batches: Sequence[ProducerBatch]) -> tuple[AbortedTxn, ...]:
-    """What transactions these batches abort; they are taken into the state."""
+    """The transactions that these batches abort; feeds the batches to the state."""
     rows = np.zeros((len(batches), len(FIELDS)), np.int64)
     if batches:
         rows[:, [COLUMN[name] for name in ProducerBatch._fields]] = batches
@@ -630,7 +630,7 @@ class TxnIndexCheck(_Check):
             self._batches += [batch] if began is None else [began[0], batch]
 
     def finish(self, stop: StopReason, read: Callable[[], Iterable[BatchTable]]) -> TxnTrail | None:
-        """What there is to be known, now that no batch follows; None if that is nothing.
+        """The segment's trail, once no batch follows; None if there is nothing in it.
 
         Args:
             stop: why the walk over the log ended.
@@ -669,12 +669,12 @@ _CHECKS: Final[dict[FileKind, type[OffsetIndexCheck | TimeIndexCheck | TxnIndexC
 }
 
 
-#: What there are checks for.
+#: The kinds of index that have a check.
 CHECKED: Final = tuple(_CHECKS)
 
 
 def _due(base_offset: int, tables: Iterable[BatchTable]) -> Due:
-    """What a log makes; nothing where some batch can have no entry, as in one that is damaged."""
+    """The entries that a log makes; none where a batch can have none, as in a damaged log."""
     made = DerivedEntries(base_offset, _DEFAULTS, careful=True)
     for table in tables:
         far = (table.last_offset < base_offset) | (table.last_offset - base_offset > _INT32_MAX)
@@ -685,7 +685,7 @@ def _due(base_offset: int, tables: Iterable[BatchTable]) -> Due:
 
 
 class IndexChecks:
-    """The indexes of one segment, compared with its batches while these go by."""
+    """The indexes of one segment, compared with its batches during one walk."""
 
     def __init__(self, log: IndexPlace, found: Sink | None = None) -> None:
         """Begin with none.
@@ -698,7 +698,7 @@ class IndexChecks:
         self._checks: dict[FileKind, OffsetIndexCheck | TimeIndexCheck | TxnIndexCheck] = {}
 
     def add(self, kind: FileKind, path: io.StrPath | None) -> int:
-        """Look at an index, or at its absence; answers its size, -1 for none.
+        """Begin the check of an index, or of its absence; returns its size, -1 for none.
 
         Raises:
             OSError: there is a file, but it cannot be read.

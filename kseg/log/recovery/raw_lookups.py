@@ -1,8 +1,8 @@
 """Finding a place in a segment as Kafka does: by whatever its offset index says.
 
-Everything else in this package looks at the batch that an index entry leads to before it believes
-it. To tell what a broker would make of a garbled index, that must not be done: the entries are
-searched as they lie, in Kafka's very order of comparisons, and the walk begins wherever they point.
+Every other lookup of this package checks the batch that an index entry leads to. To tell what a
+broker does with a garbled index, these do not: they search the entries as they lie, with the same
+order of comparisons as Kafka, and the walk begins wherever an entry points.
 
 Source: Kafka `AbstractIndex.indexSlotRangeFor`, `LogSegment.translateOffset`,
 `LogSegment.readNextOffset`, `UnifiedLog.rebuildProducerState`.

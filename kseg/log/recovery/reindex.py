@@ -1,14 +1,13 @@
 """The indexes and producer snapshots of a partition, made anew from its log: planned, then done.
 
-What a log says of its indexes is what `kseg.log.recovery.sweep` finds. An index is left alone where
-`kseg.log.recovery.index_check` finds no fault. With `exact` only the very bytes will do.
+`kseg.log.recovery.sweep` finds the entries that a log makes. An index is left alone where
+`kseg.log.recovery.index_check` finds no fault. With `exact` it must have exactly those bytes.
 
-The log itself is never touched. From where it is damaged nothing is made of what it says: that is
-for recovery.
+The log itself is never changed. Nothing is made from what lies behind damage: that is for recovery.
 
-A snapshot that can be read stays unless the log has a later batch of some producer, or another one
-at the same place: it knows more than a log that has lost its beginning. Missing ones are made where
-a broker's load makes them: at the bases of the last two segments and at the end.
+A readable snapshot knows more than a log that has lost its beginning. So it stays, unless the log
+has a later batch of some producer, or another batch at the same place. Missing snapshots are made
+where a broker's load makes them: at the bases of the last two segments and at the end.
 
 Source: Kafka `LogSegment.recover`, `UnifiedLog.rebuildProducerState`.
 """
@@ -91,13 +90,13 @@ def plan_reindex(
     now_ms: int | None = None,
     progress: Progress | None = None,
 ) -> ReindexPlan:
-    """Say which indexes and snapshots are not what the log says; changes nothing.
+    """Find the indexes and snapshots that do not fit the log; changes nothing.
 
     Args:
         path: a partition directory.
         config: of the log: the interval of index entries counts. Kafka's defaults if None.
         kinds: what to look at, of `KINDS`.
-        exact: leave alone only what has the very bytes that Kafka 4.2 would write.
+        exact: leave alone only files with exactly the bytes that Kafka 4.2 would write.
         now_ms: leave producers out that have expired by then, where the first snapshot names them.
         progress: called after each segment.
 
@@ -131,7 +130,7 @@ def apply_reindex(
     progress: Progress | None = None,
     keeper: Backup | None = None,
 ) -> ReindexReport:
-    """Do what a plan says. Killed on the way, it can be planned and done again.
+    """Do what a plan says. If it is killed on the way, plan and apply again.
 
     Each file is replaced by a rename, and keeps owner, permissions and time of modification.
 
@@ -139,7 +138,7 @@ def apply_reindex(
         plan: from `plan_reindex`.
         backup_directory: where to keep the old files; beside the data directory if None.
         keep: whether to keep them.
-        backup: what keeps them, instead of these two.
+        backup: keeps them, instead of these two.
         progress: called after each segment.
         keeper: the former name of `backup`.
 
@@ -176,7 +175,7 @@ def apply_reindex(
 
 @contextmanager
 def _alone_in(home: Path) -> Iterator[DataDirectoryLease]:
-    """Hold the data directory, as the only one who writes to the partition."""
+    """Hold the lease of the data directory and the claim on the partition."""
     io.check_new_files(home)
     lease = data_directory.enter(home.parent)
     sound = False
@@ -216,7 +215,7 @@ class _Applier:
 
 
 class _Run:
-    """One look at a partition, which also changes what is wrong where it has an applier."""
+    """One pass over a partition; with an applier it also changes what is wrong."""
 
     def __init__(
         self,
@@ -433,7 +432,7 @@ class _Run:
         entries: list[ProducerSnapshotEntry],
         offset: int,
     ) -> str:
-        """What the log knows better than a snapshot; nothing if that is nothing."""
+        """How the log contradicts a snapshot, in words; empty if it does not."""
         told = {entry.producer_id: entry for entry in entries}
         for each in stored:
             producer = f"producer {each.producer_id}"

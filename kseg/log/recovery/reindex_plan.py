@@ -1,4 +1,4 @@
-"""What making indexes and producer snapshots anew comes to, as values."""
+"""The plan and the report of a reindexing, as values."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ReindexPlan:
         path: the partition directory.
         config: of the log.
         kinds: what is looked at.
-        exact: whether true indexes change, too, that are not what Kafka 4.2 would write.
+        exact: whether indexes without a fault change, too, if Kafka 4.2 would write other bytes.
         now_ms: the time by which producers of a first snapshot have expired; None for never.
         segments: all of them, by base offset.
         snapshots: the producer snapshots that change.

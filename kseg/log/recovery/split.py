@@ -1,9 +1,9 @@
-"""A segment that holds offsets without a 32-bit form becomes several that do not.
+"""A split: a segment with offsets that have no 32-bit form becomes several without such offsets.
 
-Compaction before Kafka 1.1 could join segments so; their indexes cannot be made. The batches are
-copied as they lie, into segments that each begin at the base offset of their first batch. What lies
-behind the last batch that is sound, and in order, goes into the last one as it is: what becomes of
-it is for recovery to decide.
+Compaction before Kafka 1.1 could join segments so that their indexes cannot be made. The batches
+are copied as they lie, into segments that each begin at the base offset of their first batch. What
+lies behind the last batch that is sound, and in order, goes into the last segment as it is.
+Recovery decides what becomes of it.
 
 The new files come in through `.cleaned` and `.swap`. At every moment a loader finds the old segment
 whole or all of the new ones, whichever of the names have reached the disk. Two things differ from
@@ -135,7 +135,7 @@ class _Cuts:
         self.last_offset = -1
 
     def feed(self, table: BatchTable) -> bool:
-        """Take in the next batches; answers whether all of them are in order."""
+        """Take in the next batches; returns whether all of them are in order."""
         last = table.last_offset
         wrong = out_of_order(table, self.last_offset)
         count = int(wrong.argmax()) if wrong.any() else len(table)
@@ -390,7 +390,7 @@ def _replace(context: LoadContext, plan: SplitPlan, base: int, bases: list[int])
 
 
 def _split_on_disk(directory: Path, *, name: str, config: LogConfig) -> None:
-    """Do what was planned for the log: it may have another name since, and an end less."""
+    """Apply the plan to the log, which may have another name since, and may have been cut."""
     plan, _ = _plan(directory / name)
     apply_split(plan, config=config)
 
@@ -398,8 +398,9 @@ def _split_on_disk(directory: Path, *, name: str, config: LogConfig) -> None:
 def overflows(context: LoadContext, base: int) -> bool:
     """Whether a segment's last batch has no 32-bit offset, as a split is to mend it.
 
-    One in the middle of others that have, or that reaches into the segments behind, is no overflow,
-    but wrong. Kafka splits there all the same; it fails if the log does not end with a whole batch.
+    Such a batch in the middle of others with 32-bit offsets, or one that reaches into the segments
+    behind, is damage and no overflow. Kafka splits there too; it fails if the log does not end with
+    a whole batch.
 
     Source: Kafka `LogSegment.hasOverflow`.
     """

@@ -1,8 +1,8 @@
-"""One walk over a segment that tells all that its indexes, its producers and its epochs must say.
+"""One walk over a segment that finds what its indexes, producers and epochs must hold.
 
-What a log file says is looked at once, checksums included, a tile at a time; the answer is a value,
-and `write_indexes` installs it. What becomes of the bytes behind `Swept.valid_bytes` is for
-recovery to decide: the log file is not touched here.
+The walk reads the log file once, a tile at a time, and compares checksums. The result is a value,
+`Swept`; `write_indexes` writes the indexes from it. Nothing here changes the log file: recovery
+decides what becomes of the bytes behind `Swept.valid_bytes`.
 
 Source: Kafka `LogSegment.recover`.
 """
@@ -54,14 +54,14 @@ if TYPE_CHECKING:
 _INT32_MAX: Final = 2**31 - 1
 _LAST_OFFSET: Final = COLUMN["last_offset"]
 _INT64_MIN: Final = -(2**63)
-#: So many findings of a segment are kept; the rest would say the same.
+#: At most so many findings of a segment are kept; the rest would say the same.
 _FINDINGS_MAX: Final = 100
 _WINDOW_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a segment says.
+    """The result of one walk over a segment.
 
     Attributes:
         base_offset: of the segment.
@@ -69,9 +69,9 @@ class Swept:
             producer's batch is the error.
         size: bytes of the log file.
         stop: why the walk ended there; LIMIT where `error` ended it.
-        error: a batch that no cut mends, and behind which nothing was looked at; None if there is
-            none. Its `position` is that of the batch.
-        findings: other faults, those that the walk went past; at most 100.
+        error: a batch that no cut mends; the walk read nothing behind it. None if there is none.
+            Its `position` is that of the batch.
+        findings: faults that did not end the walk; at most 100.
         next_offset: the offset behind the last batch; the base offset if there is none.
         latest: the largest timestamp in ms and its offset; (-1, base offset) for none.
         offset_entries, time_entries: the entries of both indexes as they lie there, that for the
@@ -136,7 +136,8 @@ def sweep_segment(
     Memory is that of the entries: no more than the two indexes of `config` can hold. A batch that
     ends at 2^63 - 1 is an `error`: there is no offset to go on at behind it.
 
-    Without `careful` this is what Kafka's recovery of the segment does. Else, four things differ:
+    Without `careful` the walk does what Kafka's recovery of the segment does. With it, four things
+    differ:
 
     - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka takes any such
       batch for one of magic 2.
@@ -177,7 +178,7 @@ def sweep_segment(
 
 
 class _Surveyed(NamedTuple):
-    """What a look at batches has shown.
+    """What the survey of some batches has found.
 
     Attributes:
         in_order: how many, from the first one on, have offsets that may follow.
@@ -195,7 +196,7 @@ class _Surveyed(NamedTuple):
 
 
 class _Sweep:
-    """The state of one walk: what the batches so far have come to."""
+    """The state of one walk: the results of the batches so far."""
 
     def __init__(
         self,
@@ -221,7 +222,7 @@ class _Sweep:
         self.watch: Callable[[BatchTable], None] | None = None
 
     def feed(self, table: BatchTable) -> bool:
-        """Take in the next batches; answers whether to go on."""
+        """Take in the next batches; returns whether to go on."""
         seen = self._survey(table)
         sound = table
         error: KsegError | None = None
@@ -312,7 +313,7 @@ class _Sweep:
     # ---- producers -------------------------------------------------------------------------------
 
     def _feed_producers(self, table: BatchTable, seen: _Surveyed) -> KsegError | None:
-        """Take in what the producers did; the error that Kafka's load would fail with, if any."""
+        """Feed the producers; returns the error with which Kafka's load would fail, if any."""
         if self._producers is None:
             return None
         if seen.old:
@@ -441,7 +442,7 @@ def write_indexes(
 
 
 def _keeps(path: Path, data: bytes, size: int, *, optional: bool) -> bool:
-    """Whether a file is as wanted; it is lasting then."""
+    """Whether a file has the wanted bytes; if so, makes it lasting."""
     try:
         file = io.WriteFile.open(path)
     except FileNotFoundError:
