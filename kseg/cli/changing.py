@@ -16,6 +16,7 @@ from kseg.cli.failures import Exit, complain
 from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
+from kseg.log.compact import MAP_BYTES, RULES
 from kseg.log.copy import copy_partition
 from kseg.log.recovery import Backup, Kept, kept_bytes
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
@@ -140,6 +141,45 @@ def backup_options(function: _F) -> _F:
     )(function)
 
 
+def backup_dir_option(function: _F) -> _F:
+    """`--backup-dir` of compaction, which keeps nothing without it."""
+    return click.option(
+        "--backup-dir",
+        metavar="DIR",
+        type=click.Path(path_type=str),
+        help="Keep the old segments here; else nothing of them is kept.",
+    )(function)
+
+
+def compaction_options(function: _F) -> _F:
+    """`--all`, `--force`, `--rules`, `--map-bytes` of `CompactionOptions`; `--high-watermark`."""
+    function = click.option(
+        "--high-watermark",
+        type=click.Choice(["end"]),
+        help="This is the only copy: what lies above a broker's high watermark is compacted, too.",
+    )(function)
+    function = click.option(
+        "--map-bytes",
+        type=click.IntRange(min=64),
+        default=MAP_BYTES,
+        show_default=True,
+        help="Memory for keys, 24 bytes each; where it is too little there are several passes.",
+    )(function)
+    function = click.option(
+        "--rules",
+        type=click.Choice(RULES),
+        default=RULES[-1],
+        show_default=True,
+        help="3.9 leaves magic 0 and 1 as they are; since 4.0 they become magic 2.",
+    )(function)
+    function = click.option(
+        "--force", is_flag=True, help="Also what is not dirty enough, or too young."
+    )(function)
+    return click.option(
+        "--all", "from_start", is_flag=True, help="From the log's start, clean or not."
+    )(function)
+
+
 def output_option(function: _F) -> _F:
     """`-o`."""
     return click.option(
@@ -162,34 +202,6 @@ def change_of(
 ) -> Change:
     """The values of `change_options` as one."""
     return Change(apply, output_dir, backup_dir, not no_backup)
-
-
-_T = TypeVar("_T")
-
-
-def in_turn(items: Iterable[_T], change: Callable[[_T], None], *, in_place: bool) -> None:
-    """Change one after the other; those for which a disk is too full once more, in the end.
-
-    The others may have given the room that one of them has not itself.
-
-    Args:
-        items: in order.
-        change: of one of them.
-        in_place: whether a change can give room.
-
-    Raises:
-        OSError: the disk is still too full for one, or refuses for another reason.
-    """
-    refused = []
-    for item in items:
-        try:
-            change(item)
-        except OSError as error:
-            if not (io.is_full(error) and in_place):
-                raise
-            refused.append(item)
-    for item in refused:
-        change(item)
 
 
 def changeable(found: Sequence[Partition]) -> list[Partition]:

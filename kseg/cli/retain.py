@@ -27,11 +27,18 @@ from kseg.cli.options import (
 from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_settings
-from kseg.files.names import FileKind, PathKind, list_partition, segment_name
-from kseg.log import data_directory
+from kseg.files.names import PathKind, list_partition
+from kseg.log import data_directory, disk_room
 from kseg.log.log import Log
 from kseg.log.recovery import Action, Backup
-from kseg.log.retain import LOG_START, SIZE, RetiredSegment, apply_retention, plan_retention
+from kseg.log.retain import (
+    LOG_START,
+    SIZE,
+    RetiredSegment,
+    apply_retention,
+    files_of,
+    plan_retention,
+)
 from kseg.log.sub_directories import EntryKind, entry_of
 
 if TYPE_CHECKING:
@@ -148,7 +155,7 @@ class _Run:
             if self.change.apply:
                 for home in sorted({each.path.resolve().parent for each in going}):
                     stack.callback(data_directory.enter(home).leave)
-            changing.in_turn(going, self._change, in_place=self.change.apply)
+            disk_room.in_turn(going, self._change, in_place=self.change.apply)
 
     def _change(self, partition: Partition) -> None:
         place, rules = self.change.place_of(partition.path), self.rules[partition]
@@ -240,14 +247,6 @@ class _Run:
             if plan.held_bytes:
                 how = "--high-watermark end says that this is the only copy"
                 output.write_line(f"{partition.path}: {plan.why_held}; {how}")
-
-
-def files_of(plan: RetentionPlan) -> Iterator[Path]:
-    """The files that go, whether they are there or not."""
-    for segment in plan.segments:
-        for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
-            yield plan.path / segment_name(segment.base_offset, kind)
-        yield plan.path / segment_name(segment.base_offset, FileKind.SNAPSHOT)
 
 
 def actions_of(plan: RetentionPlan, place: Path) -> Iterator[Action]:

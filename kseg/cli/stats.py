@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg.cli import output
+from kseg.cli import compact, output
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.options import (
     Selection,
+    Setting,
+    broker_options,
+    clock_of,
+    config_options,
     jobs_option,
     json_option,
     paths_argument,
@@ -23,6 +27,7 @@ from kseg.cli.paths import places
 
 if TYPE_CHECKING:
     from kseg.analysis.stats import PartitionReport, StatsReport
+    from kseg.log.compact_closed import ClosedPartition
 
 #: Of a key that is shown as text; JSON has the whole.
 _KEY_CHARACTERS_MAX = 60
@@ -31,6 +36,14 @@ _KEY_CHARACTERS_MAX = 60
 @click.command()
 @paths_argument
 @stats_options
+@click.option(
+    "--compaction",
+    "with_compaction",
+    is_flag=True,
+    help="Also what a compaction would save of each partition, as 'kseg compact' plans it.",
+)
+@config_options
+@broker_options
 @jobs_option
 @selection_options
 @json_option
@@ -39,10 +52,12 @@ def stats(
     top: int,
     headers: bool,
     encoding: str,
+    with_compaction: bool,
     jobs: int,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
+    **known: Any,
 ) -> int:
     """Count what fills the disk: batches, records, sizes, times, codecs and top keys.
 
@@ -50,14 +65,22 @@ def stats(
     sixteenth too large, numbers of different keys are within about 2 %, and the bytes of a top key
     are exact unless an error is shown. Counts are of the files: an offset that two segments hold
     counts twice.
+
+    --config, --broker-config, --metadata-dir and --now are for --compaction, and mean there what
+    they mean for 'kseg compact'. Partitions that have no compacted topic are left alone, and the
+    reason is told.
     """
     from kseg.analysis.stats import StatsOptions
     from kseg.analysis.stats import stats as run
 
+    selection = Selection(topics, partitions)
+    planned = _planned(paths, selection, **known) if with_compaction else None
+    if planned is None and any(value not in (None, ()) for value in known.values()):
+        raise click.UsageError("Settings and --now are for --compaction.")
     options = StatsOptions(records=not headers, top=top)
     with output.progress("stats", 0) as bar:
         report = run(
-            list(places(paths, Selection(topics, partitions))),
+            list(places(paths, selection)),
             options=options,
             jobs=jobs,
             progress=bar.to,
@@ -65,23 +88,72 @@ def stats(
         )
     for skipped in report.skipped:
         pass_over(skipped.error)
-    return write_report(report, paths, encoding, as_json=as_json)
+    return write_report(report, paths, encoding, planned, as_json=as_json)
+
+
+def _planned(
+    paths: Sequence[str],
+    selection: Selection,
+    settings: tuple[Setting, ...],
+    now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
+) -> list[ClosedPartition]:
+    """The partitions with segments, and what compaction would do to them."""
+    from kseg.cli.paths import partitions
+    from kseg.cli.settings import known_settings
+    from kseg.log.compact_closed import ClosedPartition, Compacting, has_segments
+
+    found = list(partitions(paths, selection))
+    known = known_settings(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
+    how = Compacting(clock_of(now_ms)())
+    planned = []
+    for each in found:
+        if has_segments(each.path):
+            one = ClosedPartition.of(each.path, known.of(each.path))
+            try:
+                how.look(one)
+            except OSError as error:
+                pass_over(error)
+            else:
+                planned.append(one)
+    return planned
 
 
 def write_report(
-    report: StatsReport, paths: Sequence[str], encoding: str, *, as_json: bool
+    report: StatsReport,
+    paths: Sequence[str],
+    encoding: str,
+    planned: Sequence[ClosedPartition] | None = None,
+    *,
+    as_json: bool,
 ) -> Exit:
-    """Print the counts, and faults on standard error; returns the exit code."""
+    """Print the counts, and faults on standard error; returns the exit code.
+
+    Args:
+        report: the counts.
+        paths: as they were given.
+        encoding: of keys in JSON.
+        planned: what compaction would do; None where it was not asked for.
+        as_json: one document instead of tables.
+    """
     if as_json:
         write = _ENCODERS[encoding]
         rows = [_document(one, write) for one in report.partitions]
+        if planned is not None:
+            plans = {str(one.path): compact.document(one) for one in planned}
+            for row in rows:
+                row["compaction"] = plans.get(row["path"])
         output.write_document("stats/1", {"path": output.path_field(paths), "partitions": rows})
     else:
         _print(report)
+        if planned is not None:
+            _print_compaction(planned)
     for one in report.partitions:
         for fault in one.stats.faults:
             complain(f"kseg: {fault}")
-    return Exit.FOUND if report.fault_count else Exit.OK
+    damaged = planned is not None and compact.say_findings(planned)
+    return Exit.FOUND if report.fault_count or damaged else Exit.OK
 
 
 def _utf8(data: bytes) -> str:
@@ -115,6 +187,31 @@ def _print(report: StatsReport) -> None:
     if keys:
         output.write_line()
         output.write_table(("partition", "key", "records", "bytes", "error"), keys)
+
+
+def _print_compaction(planned: Sequence[ClosedPartition]) -> None:
+    """What would be saved, by partition and by segment; then what stays, and why."""
+    plans = [(one.path.name, one.plan) for one in planned if one.plan is not None]
+    names = ("bytes", "kept_bytes", "saved_bytes", "records", "kept_records", "saved_records")
+    output.write_line()
+    output.write_table(
+        ("compaction", *names),
+        [
+            (name, *(getattr(plan, each) for each in names))
+            for name, plan in plans
+            if plan.skipped is None
+        ],
+    )
+    segments = [
+        (name, each.base_offset, each.bytes, each.kept_bytes, each.saved_bytes)
+        for name, plan in plans
+        for group in plan.groups
+        for each in group.segments
+    ]
+    if segments:
+        output.write_line()
+        output.write_table(("partition", "segment", *names[:3]), segments)
+    compact.say_what_stays(planned)
 
 
 def _row(one: PartitionReport) -> list[object]:

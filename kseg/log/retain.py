@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kseg.files.names import FileKind, segment_name
 from kseg.log.writer import retention
 from kseg.log.writer.retention import LOG_START, SIZE, TIME, RetiredSegment
 
@@ -64,4 +67,20 @@ def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
     return retention.apply_state(log.state, plan)
 
 
-__all__ = ["LOG_START", "SIZE", "TIME", "RetiredSegment", "apply_retention", "plan_retention"]
+def files_of(plan: RetentionPlan) -> Iterator[Path]:
+    """The files that go, whether they are there or not."""
+    for segment in plan.segments:
+        for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
+            yield plan.path / segment_name(segment.base_offset, kind)
+        yield plan.path / segment_name(segment.base_offset, FileKind.SNAPSHOT)
+
+
+__all__ = [
+    "LOG_START",
+    "SIZE",
+    "TIME",
+    "RetiredSegment",
+    "apply_retention",
+    "files_of",
+    "plan_retention",
+]

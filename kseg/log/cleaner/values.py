@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kseg.log.config import LogConfig
 
 #: Memory of the offset map in bytes; Kafka's `log.cleaner.dedupe.buffer.size`.
@@ -23,6 +25,12 @@ LAST_STABLE: Final = "last-stable-offset"
 MIN_LAG: Final = "min-compaction-lag"
 BEYOND_MAP: Final = "map-full"
 UNCHANGED: Final = "unchanged"
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    """None where one of them is not known."""
+    known = list(parts)
+    return None if None in known else sum(part or 0 for part in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +95,7 @@ class CompactedGroup:
     @property
     def kept_bytes(self) -> int | None:
         """Of the new log file; None where it was not measured."""
-        kept = [segment.kept_bytes for segment in self.segments]
-        return None if None in kept else sum(size or 0 for size in kept)
+        return _sum(segment.kept_bytes for segment in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +169,29 @@ class CompactionPlan:
     @property
     def kept_bytes(self) -> int | None:
         """Of the new logs; None where it was not measured."""
-        kept = [group.kept_bytes for group in self.groups]
-        return None if None in kept else sum(size or 0 for size in kept)
+        return _sum(group.kept_bytes for group in self.groups)
 
     @property
     def saved_bytes(self) -> int | None:
         """What the log gets smaller by; None where it was not measured."""
         kept = self.kept_bytes
         return None if kept is None else self.bytes - kept
+
+    @property
+    def records(self) -> int | None:
+        """In the logs that are written anew; None where it was not measured."""
+        return _sum(group.records for group in self.groups)
+
+    @property
+    def kept_records(self) -> int | None:
+        """Of these, what is left; None where it was not measured."""
+        return _sum(group.kept_records for group in self.groups)
+
+    @property
+    def saved_records(self) -> int | None:
+        """Of these, what goes; None where it was not measured."""
+        records, kept = self.records, self.kept_records
+        return None if records is None or kept is None else records - kept
 
     @property
     def room_bytes(self) -> int:
