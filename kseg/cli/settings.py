@@ -11,6 +11,21 @@ from kseg.cli.options import Setting, by_topic, check_settings, config_of
 from kseg.cli.paths import Partition
 
 
+def given_settings(
+    partitions: Sequence[Partition], settings: Sequence[Setting]
+) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """What `--config` says for every topic, and by topic.
+
+    Raises:
+        UsageError: a setting is none, or of a topic that is not here.
+    """
+    topics = {each.topic for each in partitions}
+    check_settings(settings, topics)
+    for topic in topics:
+        config_of(settings, topic)
+    return by_topic(settings)
+
+
 def known_settings(
     partitions: Sequence[Partition],
     settings: Sequence[Setting],
@@ -30,11 +45,7 @@ def known_settings(
         UsageError: a setting is none, or of a topic that is not here.
         OSError: a file cannot be read.
     """
-    topics = {each.topic for each in partitions}
-    check_settings(settings, topics)
-    for topic in topics:
-        config_of(settings, topic)
-    plain, own = by_topic(settings)
+    plain, own = given_settings(partitions, settings)
     try:
         return kseg.settings(
             sorted({each.path.resolve().parent for each in partitions}),

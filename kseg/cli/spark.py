@@ -6,7 +6,9 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -18,6 +20,7 @@ from kseg.cli.options import (
     Range,
     Selection,
     Setting,
+    broker_options,
     config_of,
     config_options,
     deep_option,
@@ -31,12 +34,13 @@ from kseg.cli.options import (
     stats_options,
 )
 from kseg.cli.paths import partition_at, partitions, places
+from kseg.cli.settings import given_settings
 from kseg.errors import KsegError, NotALogError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kseg.spark.jobs import CompactionResult, ExportResult, ReindexResult
+    from kseg.spark.jobs import CompactionResult, CompactResult, ExportResult, ReindexResult
 
     Progress = Callable[[int, int], None]
 
@@ -339,7 +343,8 @@ def compaction(
     """Show what compaction would save: how many records are not the last of their key.
 
     Sizes of records are those of key and value before compression. The savings in log files are an
-    estimate from these.
+    estimate from these, for all segments whatever the policy; 'kseg spark compact' has the numbers
+    of the next compaction.
     """
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     with _session(cores, "compaction") as (session, progress):
@@ -366,6 +371,77 @@ def _write_compaction(found: CompactionResult, paths: tuple[str, ...], *, as_jso
             for row in rows
         ],
     )
+
+
+@spark.command("compact")
+@paths_argument
+@changing.backup_dir_option
+@changing.apply_option
+@config_options
+@broker_options
+@changing.compaction_options
+@job_options
+@selection_options
+@json_option
+def compact(
+    paths: tuple[str, ...],
+    backup_dir: str | None,
+    apply: bool,
+    settings: tuple[Setting, ...],
+    now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
+    high_watermark: Literal["end"] | None,
+    cores: int,
+    job: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    as_json: bool,
+    **how: Any,
+) -> int:
+    """Say what compaction would leave of logs: of each key the last record.
+
+    As 'kseg compact', over many data directories. A task takes up to --map-bytes of memory. Changes
+    nothing without --apply.
+    """
+    from kseg.log.compact_closed import CompactionOptions
+
+    wanted = _directories(paths, Selection(topics, partitions))
+    plain, own = given_settings([partition_at(Path(path)) for path in wanted], settings)
+    with _session(cores, "compact") as (session, progress):
+        from kseg.spark import jobs
+        from kseg.spark.jobs import CompactOptions
+
+        options = CompactOptions(
+            how=CompactionOptions(**how),
+            config=plain,
+            topic_config=own,
+            broker_config=broker_config,
+            metadata_directory=metadata_dir,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+            backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
+        )
+        found = jobs.compact(
+            session, wanted, apply=apply, options=options, job=job, progress=progress
+        )
+    _say_skipped(found.skipped, "partitions")
+    return _write_compact(found, paths, as_json=as_json)
+
+
+def _write_compact(found: CompactResult, paths: tuple[str, ...], *, as_json: bool) -> Exit:
+    from kseg.cli.compact import write_report
+
+    say = partial(
+        changing.say,
+        "compact",
+        output.path_field(paths),
+        applied=found.applied,
+        backups=found.backups,
+        remedy="--apply does it",
+        room=changing.Room(found.freed_bytes, found.kept_bytes),
+    )
+    return write_report(found.partitions, say, as_json=as_json)
 
 
 @spark.command("reindex")

@@ -6,6 +6,7 @@ import importlib
 import os
 import random
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kseg import plan_compaction
 from kseg.analysis.stats import StatsOptions
 from kseg.analysis.stats import stats as stats_here
 from kseg.analysis.units import Unit, UnitKind
@@ -20,10 +22,14 @@ from kseg.analysis.verify import VerifyOptions
 from kseg.analysis.verify import verify as verify_here
 from kseg.errors import CorruptRecordError, KsegError, LogLockedError, NotALogError
 from kseg.log import data_directory
+from kseg.log.config import LogConfig
+from kseg.log.directory import LogDirectory
+from kseg.log.log import Log
 from kseg.log.recovery.reindex import plan_reindex
 from kseg.log.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
+from kseg.spark.jobs.compact import CompactOptions
 from kseg.spark.jobs.compaction import CompactionResult
 from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.reindex import ReindexOptions
@@ -313,3 +319,95 @@ def test_a_data_directory_that_somebody_holds_is_told_and_left_alone(
 def test_a_file_has_no_indexes_of_its_own(spark: SparkSession, bare: Path) -> None:
     with pytest.raises(NotALogError, match="wants a directory"):
         jobs.reindex(spark, next((bare / "one" / "orders-0").glob("*.log")))
+
+
+# ---- compact -------------------------------------------------------------------------------------
+
+COMPACTED = LogConfig(
+    segment_bytes=400, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0
+)
+COMPACT = CompactOptions(config={"cleanup.policy": "compact", "segment.bytes": "400"})
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    """Two data directories with two partitions each, with 30 records of 2 keys."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        with LogDirectory.open(tmp_path / name, mode="append", config=COMPACTED) as directory:
+            for partition in (0, 1):
+                log = directory.create("users", partition)
+                for number in range(30):
+                    log.append(batch([record(b"%d" % number, key=b"%d" % (number % 2))]))
+                log.roll()
+    return tmp_path
+
+
+def last_values(path: Path) -> dict[bytes | None, bytes | None]:
+    with Log.open(path) as log:
+        return {one.key: one.value for one in log.records()}
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_logs_are_compacted_as_planned_here_and_a_run_goes_on(
+    spark: SparkSession, users: Path
+) -> None:
+    homes = [users / "one", users / "two"]
+    paths = [home / f"users-{number}" for home in homes for number in (0, 1)]
+    planned = jobs.compact(spark, homes, options=COMPACT, job=users / "job")
+    assert [one.path for one in planned.partitions] == paths
+    assert (planned.tasks, planned.skipped, planned.applied) == (4, 0, False)
+    for one in planned.partitions:
+        with Log.open(one.path) as log:
+            assert one.plan is not None
+            assert one.plan == plan_compaction(log, config=one.rules, now_ms=one.plan.now_ms)
+            assert (one.plan.records, one.plan.kept_records) == (30, 2)
+    rows = planned.frame(spark).toArrow().to_pylist()
+    assert [row["saved_records"] for row in rows] == [28] * 4
+    before = [last_values(path) for path in paths]
+    done = jobs.compact(spark, homes, apply=True, options=COMPACT, job=users / "job")
+    assert (done.skipped, done.tasks, done.applied, done.backups) == (4, 2, True, ())
+    assert done.freed_bytes > 0
+    assert [one.done.kept_records for one in done.partitions if one.done is not None] == [2] * 4
+    assert [last_values(path) for path in paths] == before
+    again = jobs.compact(spark, homes, apply=True, options=COMPACT, job=users / "job")
+    assert (again.skipped, again.freed_bytes) == (0, 0)
+    assert all(one.is_noop for one in again.partitions)
+    assert not [one for one in verify_here(homes).findings if one.severity == "error"]
+
+
+def test_damage_leaves_one_partition_alone_and_the_others_go_on(
+    spark: SparkSession, users: Path
+) -> None:
+    log = users / "one" / "users-0" / f"{0:020}.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    done = jobs.compact(spark, users / "one", apply=True, options=COMPACT)
+    assert [one.finding is None for one in done.partitions] == [False, True]
+    assert len(done.findings) == 1
+    assert log.read_bytes() == data
+    assert done.partitions[1].done is not None
+
+
+def test_a_held_data_directory_is_told_and_others_are_compacted(
+    spark: SparkSession, users: Path
+) -> None:
+    before = sorted(os.listdir(users / "one" / "users-0"))
+    held = data_directory.enter(users / "one")
+    try:
+        with pytest.raises(LogLockedError, match=str(users / "one")):
+            jobs.compact(spark, [users / "one", users / "two"], apply=True, options=COMPACT)
+    finally:
+        held.leave()
+    assert sorted(os.listdir(users / "one" / "users-0")) == before
+    (one, _) = jobs.compact(spark, users / "two", options=COMPACT).partitions
+    assert one.is_noop
+
+
+def test_old_segments_are_kept_where_it_is_asked_for(spark: SparkSession, users: Path) -> None:
+    options = replace(COMPACT, backup_directory=str(users / "kept"))
+    done = jobs.compact(spark, users / "one", apply=True, options=options)
+    assert done.backups == (str(users / "kept"),)
+    assert done.kept_bytes > 0
+    assert list((users / "kept").rglob("*.log"))

@@ -14,6 +14,7 @@ Importing this module imports no pyspark.
 
 from __future__ import annotations
 
+from kseg.spark.jobs.compact import CompactOptions, CompactResult, compact
 from kseg.spark.jobs.compaction import CompactionResult, compaction
 from kseg.spark.jobs.export import FIELDS as EXPORT_FIELDS
 from kseg.spark.jobs.export import ExportResult, export
@@ -24,12 +25,15 @@ from kseg.spark.jobs.verify import VerifyResult, verify
 
 __all__ = [
     "EXPORT_FIELDS",
+    "CompactOptions",
+    "CompactResult",
     "CompactionResult",
     "ExportResult",
     "ReindexOptions",
     "ReindexResult",
     "StatsResult",
     "VerifyResult",
+    "compact",
     "compaction",
     "error_of",
     "export",

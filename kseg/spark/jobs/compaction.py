@@ -6,7 +6,8 @@ hashes would be taken for one: among a billion keys that happens about once in f
 
 A cleaner would keep the last record of each key, tombstones for a while too, and drop records
 without a key. It leaves the active segment alone, which is counted here like the others. Sizes are
-those of key and value before compression, as in `kseg stats`.
+those of key and value before compression, as in `kseg stats`. What the next compaction of a log
+would do, by its settings and checkpoints, is the plan of `kseg.spark.jobs.compact`.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def reindex(
     """
     chosen = options or ReindexOptions()
     places = local_paths(paths)
-    partitions = list(dict.fromkeys(path for place in places for path in _partitions(place)))
+    partitions = list(dict.fromkeys(path for place in places for path in partitions_in(place)))
     directory = None if job is None else open_job(job, "reindex", chosen)
     items = [_item(path, marked=directory is not None) for path in partitions]
     ran = run(spark, items, partial(_plan, options=chosen), job=directory, progress=progress)
@@ -142,7 +142,13 @@ def reindex(
     return ReindexResult(plans, apply, tuple(sorted(backups)), tasks, ran.skipped)
 
 
-def _partitions(path: str | PathLike[str]) -> Iterator[Path]:
+def partitions_in(path: str | PathLike[str]) -> Iterator[Path]:
+    """A partition directory itself, or those of a data directory but for the log of KRaft.
+
+    Raises:
+        NotALogError: it is neither, or the log of KRaft.
+        OSError: it is missing, or cannot be listed.
+    """
     known = classify_path(path)
     if known.kind is PathKind.FILE:
         raise NotALogError("a file; this job wants a directory", path=path)
@@ -205,4 +211,4 @@ def _apply(
     return tuple(kept)
 
 
-__all__ = ["ReindexOptions", "ReindexResult", "reindex"]
+__all__ = ["ReindexOptions", "ReindexResult", "partitions_in", "reindex"]

@@ -82,6 +82,31 @@ def test_the_answer_is_that_of_the_verb(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("words", [[], ["--json"], ["--json", "--all", "--force"]])
+def test_compact_plans_as_the_verb_does_and_does_it(
+    kseg: Kseg, started: list[int], tmp_path: Path, words: list[str]
+) -> None:
+    for partition in (0, 1):
+        for base in (0, 2, 4):
+            given = [record(b"v%d" % base, key=b"%d" % n) for n in range(2)]
+            segment = batch(given, base_offset=base)
+            write_segment(tmp_path / "data" / f"users-{partition}", base, segment)
+    words = ["--config", "users:cleanup.policy=compact", "--now", "2025-10-09T08:53:20Z", *words]
+    here = kseg("compact", *words, tmp_path / "data")
+    there = kseg("spark", "compact", *words, tmp_path / "data")
+    assert (there.code, there.out) == (here.code, here.out) == (1, here.out)
+    recovered = kseg("recover", "--apply", tmp_path / "data")
+    assert recovered.code == 0
+    kept = tmp_path / "kept"
+    ran = kseg("spark", "compact", *words, "--apply", "--backup-dir", kept, tmp_path / "data")
+    assert ran.code == 0
+    assert len(list(kept.rglob("*.log"))) == 4
+    again = kseg("spark", "compact", "--json", tmp_path / "data")
+    assert again.document["actions"] == []
+    assert kseg("verify", tmp_path / "data").code == 0
+
+
+@pytest.mark.spark
 def test_reindex_applies_and_keeps_what_goes(
     kseg: Kseg, started: list[int], data: Path, tmp_path: Path
 ) -> None:
@@ -181,7 +206,7 @@ def test_a_mistake_is_one_line_and_usage(
 
 
 def test_a_path_of_nothing_is_told_before_spark_starts(kseg: Kseg, tmp_path: Path) -> None:
-    for verb in ("verify", "stats", "compaction", "reindex"):
+    for verb in ("verify", "stats", "compact", "compaction", "reindex"):
         assert kseg("spark", verb, tmp_path / "nowhere").code == 3
     assert kseg("spark", "verify").code == 2
 

@@ -1,0 +1,292 @@
+"""Compaction of a fleet by Spark's workers: planned partition by partition, then done.
+
+Any free worker plans a partition, as `kseg compact` does. With `apply` one worker changes each data
+directory, since only one process at a time can hold its lock. Damage stops one partition alone. A
+run that was ended plans what has changed since anew: what is compacted has nothing dirty then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import kseg
+from kseg.errors import KsegError
+from kseg.files import io
+from kseg.files.names import FileKind
+from kseg.log import data_directory, disk_room
+from kseg.log.compact_closed import (
+    ClosedPartition,
+    Compacting,
+    CompactionOptions,
+    has_segments,
+)
+from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.recovery import Backup, kept_bytes, look_at
+from kseg.spark.jobs.job_directory import Item, open_job
+from kseg.spark.jobs.reindex import partitions_in
+from kseg.spark.jobs.running import run, state_of
+from kseg.spark.listing import local_paths
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kseg.log.topic_policy import RetentionRules
+    from kseg.spark.jobs.running import Progress
+
+_NAMES: Final = (
+    "bytes",
+    "kept_bytes",
+    "saved_bytes",
+    "room_bytes",
+    "records",
+    "kept_records",
+    "saved_records",
+    "first_dirty_offset",
+    "end_offset",
+)
+_DDL: Final = (
+    "path STRING, "
+    + ", ".join(f"{name} BIGINT" for name in _NAMES)
+    + ", skipped STRING, why STRING, finding STRING, freed_bytes BIGINT"
+)
+#: Checkpoints that a plan goes by.
+_READ: Final = (FileKind.CLEANER, FileKind.REPLICATION)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactOptions:
+    """What to compact, and how; settings are looked for as by `kseg.settings`.
+
+    Attributes:
+        how: as for `kseg.plan_compaction`. A task takes up to `map_bytes` of memory for keys.
+        config: settings for every topic, weaker than what the broker has.
+        topic_config: settings by topic, stronger than that.
+        broker_config: the broker's `server.properties`.
+        metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
+        high_watermark: "end" where these are the only copies.
+        now_ms: the time to go by; the clock's if None.
+        backup_directory: keeps what goes; without one nothing of it is kept.
+    """
+
+    how: CompactionOptions = field(default_factory=CompactionOptions)
+    config: Mapping[str, str] = field(default_factory=dict)
+    topic_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    broker_config: str | None = None
+    metadata_directory: str | None = None
+    high_watermark: Literal["end"] | None = None
+    now_ms: int | None = None
+    backup_directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactResult:
+    """What compaction does, or would do.
+
+    Attributes:
+        partitions: each with its plan, and its report if `applied`.
+        applied: whether it was done.
+        backups: where old segments were kept.
+        kept_bytes: of these.
+        tasks: how many Spark ran.
+        skipped: partitions that an earlier run had planned.
+    """
+
+    partitions: tuple[ClosedPartition, ...]
+    applied: bool
+    backups: tuple[str, ...]
+    kept_bytes: int
+    tasks: int
+    skipped: int
+
+    @property
+    def findings(self) -> tuple[KsegError, ...]:
+        """Damage, for which partitions were left as they are."""
+        return tuple(one.finding for one in self.partitions if one.finding is not None)
+
+    @property
+    def freed_bytes(self) -> int:
+        """What the disks got back."""
+        return sum(one.freed_bytes for one in self.partitions)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The partitions, a row each; numbers are null where damage left no plan."""
+        return spark.createDataFrame([_row(one) for one in self.partitions], _DDL)
+
+
+def _row(one: ClosedPartition) -> tuple[Any, ...]:
+    plan = one.plan
+    numbers = (None if plan is None else getattr(plan, name) for name in _NAMES)
+    why = (None, None) if plan is None else (plan.skipped, plan.why or None)
+    finding = None if one.finding is None else str(one.finding)
+    return (str(one.path), *numbers, *why, finding, one.freed_bytes)
+
+
+def compact(
+    spark: SparkSession,
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    apply: bool = False,
+    options: CompactOptions | None = None,
+    job: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> CompactResult:
+    """Say what compaction would leave of logs; with `apply`, compact them.
+
+    Args:
+        spark: the session.
+        paths: partition directories and data directories, as every worker sees them. Where several
+            of these hold a metadata log, each data directory has the settings of its own alone.
+        apply: change what can be compacted, each data directory under its lock.
+        options: what to compact, and how.
+        job: a directory to note in what was planned, and to go on from.
+        progress: called now and then with tasks done and tasks in all.
+
+    Raises:
+        ValueError: a path is in a store, or a setting is none.
+        NotALogError: a path is no directory of Kafka's, or is the log of KRaft.
+        LogLockedError: a broker, or another process, holds a data directory; others were done.
+        UncleanShutdownError: a log was not closed in good order; other directories were done.
+        OSError: something is missing or cannot be read or written, here or by a worker.
+        KsegError: `job` is of another job.
+    """
+    chosen = options or CompactOptions()
+    now_ms = time_ns() // 1_000_000 if chosen.now_ms is None else chosen.now_ms
+    how = Compacting(now_ms, chosen.high_watermark, chosen.how)
+    found = _partitions(local_paths(paths), chosen)
+    directory = None if job is None else open_job(job, "compact", chosen)
+    items = [_item(one, marked=directory is not None) for one in found]
+    ran = run(spark, items, partial(_look, how=how), job=directory, progress=progress)
+    known = {one.path: one for ones in ran.answers for one in ones}
+    tasks = ran.tasks
+    kept: dict[str, int] = {}
+    if apply:
+        act = partial(_apply, how=how, backup_directory=chosen.backup_directory)
+        done = run(spark, _by_home(known.values()), act, progress=progress)
+        for ones, backups in done.answers:
+            known |= {one.path: one for one in ones}
+            for backup, size in backups:
+                kept[backup] = kept.get(backup, 0) + size
+        tasks += done.tasks
+    ones = tuple(known[one.path] for one in found)
+    return CompactResult(ones, apply, tuple(sorted(kept)), sum(kept.values()), tasks, ran.skipped)
+
+
+def _partitions(places: Iterable[str], options: CompactOptions) -> list[ClosedPartition]:
+    """The partitions with segments, with what compaction goes by in each."""
+    paths = list(dict.fromkeys(path for place in places for path in partitions_in(place)))
+    settings = _settings([path.resolve().parent for path in paths], options)
+    return [
+        ClosedPartition.of(path, settings[path.resolve().parent].of(path))
+        for path in paths
+        if has_segments(path)
+    ]
+
+
+def _settings(homes: Iterable[Path], options: CompactOptions) -> dict[Path, kseg.Settings]:
+    """The settings of the partitions of each data directory.
+
+    Directories of one broker share its metadata log; of several brokers each has its own.
+    """
+    different = sorted(set(homes))
+    logs = [home for home in different if (home / f"{CLUSTER_METADATA}-0").is_dir()]
+    shared = options.metadata_directory is not None or len(logs) <= 1
+    groups = [different] if shared else [[home] for home in different]
+    found: dict[Path, kseg.Settings] = {}
+    for group in groups:
+        try:
+            known = kseg.settings(
+                group,
+                metadata_directory=options.metadata_directory,
+                broker_config=options.broker_config,
+                config=options.config,
+                topic_config=options.topic_config,
+            )
+        except ValueError as error:
+            raise ValueError(f"kseg: {error}") from None
+        found |= dict.fromkeys(group, known)
+    return found
+
+
+def _item(one: ClosedPartition, *, marked: bool) -> Item:
+    seen = look_at(one.path)
+    cost = sum(file.size for file in seen if file.name.endswith(".log"))
+    if not marked:
+        return Item(one, cost)
+    home = one.path.resolve().parent
+    beside = [state_of(os.fspath(home / kind.value)) for kind in _READ]
+    rules = [_told(rules) for rules in (one.rules, one.old)]
+    return Item(one, cost, repr((str(one.path), str(one.path.resolve()), rules, seen, beside)))
+
+
+def _told(rules: RetentionRules | None) -> object:
+    """The same in each run, as the order of a set is not."""
+    if rules is None:
+        return None
+    config = asdict(rules.config).items()
+    told = [(name, sorted(it) if isinstance(it, frozenset) else it) for name, it in config]
+    return (rules.skipped, rules.why, told)
+
+
+def _by_home(ones: Iterable[ClosedPartition]) -> list[Item]:
+    """What changes, by data directory."""
+    homes: dict[Path, list[ClosedPartition]] = {}
+    for one in ones:
+        if not one.is_noop:
+            homes.setdefault(one.path.resolve().parent, []).append(one)
+    return [
+        Item((home, tuple(going)), sum(one.plan.bytes for one in going if one.plan is not None))
+        for home, going in sorted(homes.items())
+    ]
+
+
+def _look(ones: Sequence[ClosedPartition], *, how: Compacting) -> tuple[ClosedPartition, ...]:
+    for one in ones:
+        how.look(one)
+    return tuple(ones)
+
+
+def _apply(
+    homes: Sequence[tuple[Path, tuple[ClosedPartition, ...]]],
+    *,
+    how: Compacting,
+    backup_directory: str | None,
+) -> tuple[tuple[ClosedPartition, ...], tuple[tuple[str, int], ...]]:
+    """Compact in some data directories; answers what was done, and what was kept where."""
+    changed: list[ClosedPartition] = []
+    kept: list[tuple[str, int]] = []
+    failed: list[KsegError | OSError] = []
+    for home, ones in homes:
+        backup = None
+        if backup_directory is not None:
+            backup = Backup(home, backup_directory, now_ms=how.now_ms)
+        try:
+            _apply_in(home, ones, how, backup)
+        except (KsegError, OSError) as error:  # the others go on
+            failed.append(error)
+        changed += ones
+        if backup is not None and backup.kept:
+            kept.append((str(backup.directory), kept_bytes(backup.kept)))
+    if failed:
+        raise failed[0]
+    return tuple(changed), tuple(kept)
+
+
+def _apply_in(
+    home: Path, ones: Sequence[ClosedPartition], how: Compacting, backup: Backup | None
+) -> None:
+    for one in ones:
+        io.check_new_files(one.path)
+    with ExitStack() as stack:  # no other process comes in between two partitions
+        stack.callback(data_directory.enter(home).leave)
+        disk_room.in_turn(ones, partial(how.change, backup=backup), in_place=True)
+
+
+__all__ = ["CompactOptions", "CompactResult", "compact"]
