@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Final
@@ -42,7 +42,8 @@ class VerifyResult:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The findings, a row each."""
-        return spark.createDataFrame([astuple(one) for one in self.report.findings], _DDL)
+        rows = [tuple(one.to_dict().values()) for one in self.report.findings]
+        return spark.createDataFrame(rows, _DDL)
 
 
 def verify(
