@@ -43,6 +43,12 @@ PINNED = {
     "a finished file with a longer index": ("damaged", "5", 1220),
     "a finished file with another index, the log changed behind it": ("damaged", "5", 1660),
     "a sound batch that lies over the next segment": ("damaged", "5", 1508),
+    "producers in front of the log's start, a cut where a segment ended": (
+        "kseg-damaged",
+        "s20261123",
+        215,
+    ),
+    "a segment whose front has another name once it is split": ("damaged", "s20261123", 107),
 }
 
 

@@ -169,8 +169,6 @@ class AsBroker(Loading):
             if swept.error is not None and not refused:
                 raise swept.error
             gone = context.size(base) if refused else swept.truncated_bytes
-            if gone:
-                context.drop(todo[number + 1 :], "it follows a segment that was cut")
             if refused:
                 self._empty(swept)
             else:
@@ -178,6 +176,8 @@ class AsBroker(Loading):
                 snapshots.take(state)
                 context.install(swept, why)
             if gone:
+                # The snapshot just taken goes too, where the next segment began there.
+                context.drop(todo[number + 1 :], "it follows a segment that was cut")
                 return
 
     def _empty(self, swept: Swept) -> None:
