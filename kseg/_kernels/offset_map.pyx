@@ -63,7 +63,7 @@ cdef inline void _hash(const uint8_t *data, int64_t size, uint64_t k0, uint64_t 
     cdef Sip s
     cdef uint64_t word
     cdef int64_t left = size
-    cdef int i
+    cdef int i, _i
     s.a = k0 ^ <uint64_t>0x736f6d6570736575
     s.b = k1 ^ <uint64_t>0x646f72616e646f6d ^ 0xee
     s.c = k0 ^ <uint64_t>0x6c7967656e657261
@@ -84,11 +84,11 @@ cdef inline void _hash(const uint8_t *data, int64_t size, uint64_t k0, uint64_t 
     _round(&s)
     s.a ^= word
     s.c ^= 0xee
-    for i in range(4):
+    for _i in range(4):
         _round(&s)
     out.low = s.a ^ s.b ^ s.c ^ s.d
     s.b ^= 0xdd
-    for i in range(4):
+    for _i in range(4):
         _round(&s)
     out.high = s.a ^ s.b ^ s.c ^ s.d
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from typing_extensions import Buffer
 
 _Int64 = npt.NDArray[np.int64]
-Judged = tuple[bytes, int, int, int, int, int, int]
+_Judged = tuple[bytes, int, int, int, int, int, int]
 _Answer = tuple[int, int, int, int, int, bool, int, int, int, int]
 
 def examine_records(
@@ -32,7 +32,7 @@ def judge_batch(
     next_offset: int,
     now: int,
     inflate: Callable[[int, memoryview, int], Buffer | None],
-) -> Judged | None: ...
+) -> _Judged | None: ...
 def examine_messages(
     data: Buffer,
     *,
