@@ -11,14 +11,16 @@ Each has a guide of its own, and imports point down this list only:
     recovery    the repair after a crash, planned and applied; indexes made anew; backups
     reader      a log as readers see it: versions, views, fetches, followers, aborted transactions
     producers   what a log knows of its producers: sequences, transactions, snapshots
+    settings    what the broker's metadata log says of each partition
     segment     one log file and its indexes: read, written, walked; which batch gets an index entry
     validate    what a log asks of an append before it takes it
 
 Several rooms share the modules beside them: `config.py` (settings), `epochs.py` (which leader wrote
-which records), `data_directory.py` (the lock, the mark of a clean shutdown, and the checkpoints:
-recovery point, log start, high watermark), `topic_policy.py` (what is known of a topic's cleanup),
-`pending_deletes.py` (`.deleted` files and their removal), `sub_directories.py` (what lies in a data
-directory), `disk_room.py` (what a full disk gives back), `copy.py` (a copy of a partition).
+which records), `data_directory.py` (the lock; it writes the mark of a clean shutdown and the
+checkpoints: recovery point, log start, high watermark), `topic_policy.py` (what is known of a
+topic's cleanup), `pending_deletes.py` (`.deleted` files and their removal), `sub_directories.py`
+(what lies in a data directory), `disk_room.py` (what a full disk gives back), `copy.py` (a copy of
+a partition).
 
 The life of a batch
     1. `writer.append` passes it to a kernel: `Places.lead` for a leader, `Places.follow` for a

@@ -9,7 +9,7 @@ load_context      what the steps share; `load_result`: a log as it is when appen
 overlay           a directory as a plan leaves it, its steps; the applier takes them on the disk
 temporary_files   what interrupted deletions, compactions and splits have left
 sanity            quick checks of indexes and of the end of a log (Kafka's `sanityCheck`)
-clean_end         the end of a log that was closed cleanly: a torn tail is cut here
+clean_end         the end of a log that was closed cleanly, where its torn tail is cut
 sweep             one walk that tells all that a segment's indexes, producers and epochs must say
 split             a segment whose offsets overflow, as several
 lost              which offsets go, or cannot be read, and what of it is sound
