@@ -130,6 +130,8 @@ def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
         segment = walked.get(f"{name.partition('.')[0]}.")
         if found.severity != "error" or segment is None:
             continue
+        if found.code.startswith("txn-index") and (found.offset or 0) < plan.log_start_offset:
+            continue  # no reader comes there: a load goes by the log's start
         remade = not name.endswith(f".{SNAPSHOT}") or segment.why == load.WALKED
         if remade and (found.code, name, found.position) not in begins:
             wrong.append(found)
