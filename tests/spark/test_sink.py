@@ -266,7 +266,7 @@ def test_a_stream_that_is_killed_again_and_again_delivers_each_record_once(tmp_p
     expected = {p: [b"%d/%d" % (p, n) for n in range(stream.written)] for p in (0, 1)}
     assert seen(stream.target) == expected
     assert verify(stream.target, deep=True).ok
-    assert stream.deaths["batch"]
+    assert stream.deaths["batch"] or kills == 1  # a single kill may come when the batch has ended
     print(
         f"seed {seed}: {stream.starts} starts, {kills} of them killed: {stream.deaths['batch']} in "
         f"a micro-batch, {stream.deaths['staged']} with rows staged, {stream.deaths['commit']} in "
