@@ -30,6 +30,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "reindex": ("data/clicks-0", 0),
     "truncate": ("data/clicks-1 --to 5", 1),
     "retain": ("data", 0),
+    "compact": ("data", 0),
     "stats": ("data --json", 0),
     "spark": ("verify --help", 0),
     "bench": ("data/orders-0 --seconds 0", 0),
