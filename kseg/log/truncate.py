@@ -19,7 +19,7 @@ from kseg.log.clock import clock_of, machine_ms
 from kseg.log.log import Log
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.tail import seen_log
-from kseg.log.recovery.backup import Backup, Kept, kept_bytes
+from kseg.log.recovery.backup import Backup, CutReport
 from kseg.log.recovery.overlay import look_at
 from kseg.log.sub_directories import refuse_cluster_metadata
 from kseg.log.writer import truncate
@@ -33,38 +33,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TruncationReport:
-    """The result of a truncation.
-
-    Attributes:
-        plan: the plan that was applied.
-        kept: files in the backup.
-        freed_bytes: what the disk got back, at once or when files are removed that were renamed.
-    """
-
-    plan: TruncationPlan
-    kept: tuple[Kept, ...] = ()
-    freed_bytes: int = 0
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset to be read."""
-        return self.plan.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The next offset to be given."""
-        return self.plan.log_end_offset
-
-    @property
-    def truncated_bytes(self) -> int:
-        """Bytes of log that went."""
-        return self.plan.truncated_bytes
-
-    @property
-    def kept_in_backup_bytes(self) -> int:
-        """Bytes that the disk gets back when the backup is removed."""
-        return kept_bytes(self.kept)
+class TruncationReport(CutReport[TruncationPlan]):
+    """The result of a truncation."""
 
 
 def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from kseg.files import io
 
@@ -338,4 +338,53 @@ def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool
     return True
 
 
-__all__ = ["Backup", "Kept", "default_place", "kept_bytes"]
+class CutPlan(Protocol):
+    """What plans that cut the end of a log have in common."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def truncated_bytes(self) -> int: ...
+
+
+_PlanT = TypeVar("_PlanT", bound=CutPlan)
+
+
+@dataclass(frozen=True, slots=True)
+class CutReport(Generic[_PlanT]):
+    """What a plan did that may cut the end of a log.
+
+    Attributes:
+        plan: the plan that was applied.
+        kept: the files in the backup.
+        freed_bytes: what the disk got back, at once or when files are removed that were renamed.
+    """
+
+    plan: _PlanT
+    kept: tuple[Kept, ...] = ()
+    freed_bytes: int = 0
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset to be read."""
+        return self.plan.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+        return self.plan.log_end_offset
+
+    @property
+    def truncated_bytes(self) -> int:
+        """Bytes of log that went."""
+        return self.plan.truncated_bytes
+
+    @property
+    def kept_in_backup_bytes(self) -> int:
+        """Bytes that the disk gets back when the backup is removed."""
+        return kept_bytes(self.kept)
+
+
+__all__ = ["Backup", "CutReport", "Kept", "default_place", "kept_bytes"]

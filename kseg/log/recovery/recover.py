@@ -28,7 +28,7 @@ from kseg.log import data_directory, disk_room
 from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
-from kseg.log.recovery.backup import Backup, Kept, kept_bytes
+from kseg.log.recovery.backup import Backup, CutReport
 from kseg.log.recovery.load import LoadResult, load_partition
 from kseg.log.recovery.overlay import Applier, look_at
 from kseg.log.recovery.plan import RecoveryInputs, RecoveryPlan
@@ -134,38 +134,8 @@ def _plan_of(loaded: LoadResult) -> RecoveryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryReport:
-    """What was done.
-
-    Attributes:
-        plan: the plan that was applied.
-        kept: the files in the backup.
-        freed_bytes: what the disk got back.
-    """
-
-    plan: RecoveryPlan
-    kept: tuple[Kept, ...] = ()
-    freed_bytes: int = 0
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset to be read."""
-        return self.plan.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The next offset to be given."""
-        return self.plan.log_end_offset
-
-    @property
-    def truncated_bytes(self) -> int:
-        """Bytes of log that went."""
-        return self.plan.truncated_bytes
-
-    @property
-    def kept_in_backup_bytes(self) -> int:
-        """Bytes that the disk gets back when the backup is removed."""
-        return kept_bytes(self.kept)
+class RecoveryReport(CutReport[RecoveryPlan]):
+    """What a recovery did."""
 
 
 def apply_recovery(
