@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from kseg.errors import KsegError, PoisonedFileError
 from kseg.files import io
@@ -26,6 +26,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, SegmentFiles, segment_name
 from kseg.log.config import INT64_MAX, LogConfig
+from kseg.log.data_directory import DataDirectoryLease
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import Deletions
 from kseg.log.producers.entry import OffsetMetadata
@@ -37,30 +38,6 @@ from kseg.log.validate.rules import AppendOrigin, AppendRules
 
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
-
-
-class Lease(Protocol):
-    """What a log needs of its lease: it keeps the log's offsets in the checkpoints."""
-
-    def note(
-        self,
-        partition: TopicPartition | None,
-        *,
-        recovery_point: int | None = None,
-        log_start_offset: int | None = None,
-        first_offset: int | None = None,
-        high_watermark: int | None = None,
-    ) -> None:
-        """Remember them for the next writing."""
-
-    def write_checkpoints(self) -> None:
-        """Write what was noted; lasting when this returns."""
-
-    def take_back(self, partition: TopicPartition, recovery_point: int) -> None:
-        """Lower the recovery point on the disk; lasting, also where the disk is full."""
-
-    def forget_broker_epoch(self) -> None:
-        """Let the mark have no broker's epoch: records go from the log's end."""
 
 
 class LogState:
@@ -153,7 +130,7 @@ class LogState:
         producers: ProducerState,
         snapshots: SnapshotFiles,
         partition: TopicPartition | None = None,
-        lease: Lease | None = None,
+        lease: DataDirectoryLease | None = None,
         mapping: Mapping = "auto",
         replicated: int | None = None,
     ) -> None:
@@ -635,4 +612,4 @@ class LogState:
         return f"LogState({str(self.path)!r}, {self.log_start_offset} to {self.log_end_offset})"
 
 
-__all__ = ["Lease", "LogState", "SegmentInfo", "Version"]
+__all__ = ["LogState", "SegmentInfo", "Version"]
