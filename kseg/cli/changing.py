@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,7 @@ from kseg.cli.failures import Exit, complain
 from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
+from kseg.log import data_directory
 from kseg.log.compact import MAP_BYTES, RULES
 from kseg.log.copy import copy_partition
 from kseg.log.recovery import Backup, Kept, kept_bytes
@@ -79,6 +81,25 @@ class Change:
         """
         for path in partitions if self.apply else ():
             io.check_new_files(path)
+
+    @contextmanager
+    def holding(self, partitions: Iterable[Path]) -> Iterator[None]:
+        """Keep other processes out of these partitions' data directories between the changes.
+
+        Nothing is held for changed copies: no other process knows of those.
+
+        Raises:
+            PermissionError: see `check_owners`.
+            LogLockedError: another process holds a data directory.
+            OSError: one cannot be locked.
+        """
+        paths = list(partitions)
+        self.check_owners(paths)
+        with ExitStack() as stack:
+            if self.apply:
+                for home in sorted({path.resolve().parent for path in paths}):
+                    stack.callback(data_directory.enter(home).leave)
+            yield
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,7 +28,7 @@ from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.retain import actions_of
 from kseg.cli.settings import known_settings
 from kseg.files.names import PathKind
-from kseg.log import data_directory, disk_room
+from kseg.log import disk_room
 from kseg.log.compact_closed import (
     ClosedPartition,
     Compacting,
@@ -120,11 +119,7 @@ class _Run:
     def change_all(self) -> None:
         """Change partitions where something goes, under the lock of the data directory."""
         going = [one for one in self.ones if not one.is_noop]
-        self.change.check_owners(one.place for one in going)
-        with ExitStack() as stack:
-            if self.change.apply:
-                for home in sorted({one.place.resolve().parent for one in going}):
-                    stack.callback(data_directory.enter(home).leave)
+        with self.change.holding(one.place for one in going):
             disk_room.in_turn(going, self._change, in_place=self.change.apply)
 
     def _change(self, one: ClosedPartition) -> None:

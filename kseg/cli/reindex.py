@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,6 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
-from kseg.log import data_directory
 from kseg.log.recovery import KINDS, Backup
 
 if TYPE_CHECKING:
@@ -92,11 +90,7 @@ class _Run:
     def change_all(self, asked: dict[str, Any]) -> None:
         """Change partitions that differ, under the lock of the data directory."""
         differing = [partition for partition, plan in self.plans.items() if not plan.is_noop]
-        self.change.check_owners(partition.path for partition in differing)
-        with ExitStack() as stack:
-            if self.change.apply:
-                for home in sorted({each.path.resolve().parent for each in differing}):
-                    stack.callback(data_directory.enter(home).leave)
+        with self.change.holding(partition.path for partition in differing):
             for partition in differing:
                 self._change(partition, asked)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,7 +27,7 @@ from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_settings
 from kseg.files.names import PathKind, list_partition
-from kseg.log import data_directory, disk_room
+from kseg.log import disk_room
 from kseg.log.log import Log
 from kseg.log.recovery import Action, Backup
 from kseg.log.retain import (
@@ -150,11 +149,7 @@ class _Run:
     def change_all(self) -> None:
         """Change partitions where a segment goes, under the lock of the data directory."""
         going = [partition for partition, plan in self.plans.items() if not plan.is_noop]
-        self.change.check_owners(partition.path for partition in going)
-        with ExitStack() as stack:
-            if self.change.apply:
-                for home in sorted({each.path.resolve().parent for each in going}):
-                    stack.callback(data_directory.enter(home).leave)
+        with self.change.holding(partition.path for partition in going):
             disk_room.in_turn(going, self._change, in_place=self.change.apply)
 
     def _change(self, partition: Partition) -> None:
