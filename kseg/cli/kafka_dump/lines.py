@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from kseg.format.values import BinaryColumn, RecordColumns
 
 _INT64_MIN = -(2**63)
-_CODECS = tuple(codec.label.encode() for codec in Compression)
+CODECS = tuple(codec.label.encode() for codec in Compression)
 TIMES = tuple(kind.label.encode() for kind in TimestampType)
-_FALSE_TRUE = (b"false", b"true")
+FALSE_TRUE = (b"false", b"true")
 _HORIZON = (b" deleteHorizonMs: OptionalLong.empty", b" deleteHorizonMs: OptionalLong[")
 #: The fields of a batch line in front of its position, for magic 2.
-_BATCH_INTS = (
+BATCH_INTS = (
     ("baseOffset: ", "base_offset"),
     (" lastOffset: ", "last_offset"),
     (" count: ", "record_count"),
@@ -96,12 +96,13 @@ def look_of(*, terminal: bool, metadata: bool = True) -> Look:
     return Look(encoding | text.BARE | text.JAVA, metadata)
 
 
-def batch_lines(table: BatchTable, head: Template) -> Template:
+def batch_lines(table: BatchTable, head: Template, codecs: tuple[bytes, ...] = CODECS) -> Template:
     """A line for each batch: `head`, then what every magic has.
 
     Args:
         table: the batches, of one family.
         head: what stands in front of the position.
+        codecs: what each codec is called.
     """
     return (
         *head,
@@ -110,9 +111,9 @@ def batch_lines(table: BatchTable, head: Template) -> Template:
         int_piece(": ", table.max_timestamp),
         int_piece(" size: ", table.size),
         int_piece(" magic: ", table.magic),
-        enum_piece(b" compresscodec: ", table.codec, _CODECS),
+        enum_piece(b" compresscodec: ", table.codec, codecs),
         int_piece(" crc: ", table.crc),
-        enum_piece(b" isvalid: ", table.crc_ok, _FALSE_TRUE),
+        enum_piece(b" isvalid: ", table.crc_ok, FALSE_TRUE),
         (text.TEXT, b"\n"),
     )
 
@@ -124,9 +125,9 @@ def batch_head(table: BatchTable) -> Template:
     has = (table.attributes & DELETE_HORIZON) != 0
     horizon = np.where(has, table.base_timestamp, _INT64_MIN)
     return (
-        *(int_piece(lead, getattr(table, name)) for lead, name in _BATCH_INTS),
-        enum_piece(b" isTransactional: ", table.is_transactional, _FALSE_TRUE),
-        enum_piece(b" isControl: ", table.is_control, _FALSE_TRUE),
+        *(int_piece(lead, getattr(table, name)) for lead, name in BATCH_INTS),
+        enum_piece(b" isTransactional: ", table.is_transactional, FALSE_TRUE),
+        enum_piece(b" isControl: ", table.is_control, FALSE_TRUE),
         enum_piece(b"", has, _HORIZON),
         (text.INT, b"", None, horizon, _INT64_MIN),
         enum_piece(b"", has, (b"", b"]")),
@@ -170,22 +171,24 @@ def record_tail(
 
 def of_batch(columns: RecordColumns, look: Look, control: Texts | None) -> Template:
     """What the line of a record of magic 2 has behind the sizes."""
+    return (int_piece(" sequence: ", columns.sequence), *names_and_marks(columns, look, control))
+
+
+def names_and_marks(columns: RecordColumns, look: Look, control: Texts | None) -> Template:
+    """Names of headers, then what a control record says."""
     headers = columns.headers
     names, values = headers.keys, headers.values
     sources = (names.offsets, names.data, values.offsets, values.data, values.validity)
-    pieces: list[Piece] = [
-        int_piece(" sequence: ", columns.sequence),
-        (text.HEADERS, b" headerKeys: ", b"", look.style, headers.offsets, *sources),
-    ]
-    if control is not None:
-        pieces.append((text.BYTES, b"", None, look.style, *control))
-    return tuple(pieces)
+    named = (text.HEADERS, b" headerKeys: ", b"", look.style, headers.offsets, *sources)
+    if control is None:
+        return (named,)
+    return (named, (text.BYTES, b"", None, look.style, *control))
 
 
 def of_message(crc: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_]) -> Template:
     """What the line of a message of magic 0 or 1 has there, a stray brace at its end."""
     return (
-        enum_piece(b" isValid: ", valid, _FALSE_TRUE),
+        enum_piece(b" isValid: ", valid, FALSE_TRUE),
         int_piece(" crc: ", crc),
         (text.TEXT, b"}"),
     )

@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg.cli.kafka_dump.lines import TIMES, Look, Texts, enum_piece, int_piece
+from kseg.cli.kafka_dump.lines import (
+    BATCH_INTS,
+    FALSE_TRUE,
+    TIMES,
+    Look,
+    Texts,
+    batch_lines,
+    enum_piece,
+    int_piece,
+    names_and_marks,
+    of_batch,
+)
 from kseg.constants import Compression
 from kseg.errors import InvalidRecordError
 from kseg.format import text
@@ -32,7 +43,6 @@ if TYPE_CHECKING:
     Column = npt.NDArray[Any]
 
 _CODECS = tuple(codec.name.encode() for codec in Compression)
-_FALSE_TRUE = (b"false", b"true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +129,7 @@ class MessageLines(OldLines):
             int_piece("offset: ", columns.offset),
             int_piece(" position: ", columns.position),
             *(times if self.times else ()),
-            enum_piece(b" isvalid: ", piece.checks.valid, _FALSE_TRUE),
+            enum_piece(b" isvalid: ", piece.checks.valid, FALSE_TRUE),
             int_piece(" payloadsize: ", columns.value.sizes()),
             int_piece(" magic: ", columns.magic),
             (text.TEXT, b" compresscodec: " + codec),
@@ -139,7 +149,7 @@ class EraOfBatches(OldLines):
             int_piece(" position: ", table.position),
             enum_piece(b" ", table.timestamp_type, TIMES, -1),
             int_piece(": ", table.max_timestamp),
-            enum_piece(b" isvalid: ", table.crc_ok, _FALSE_TRUE),
+            enum_piece(b" isvalid: ", table.crc_ok, FALSE_TRUE),
             int_piece(" size: ", table.size),
             int_piece(" magic: ", table.magic),
             enum_piece(b" compresscodec: ", table.codec, _CODECS),
@@ -156,7 +166,7 @@ class EraOfBatches(OldLines):
             int_piece(" position: ", columns.position),
             enum_piece(b" ", columns.timestamp_type, TIMES, -1),
             int_piece(": ", columns.timestamp),
-            enum_piece(b" isvalid: ", valid, _FALSE_TRUE),
+            enum_piece(b" isvalid: ", valid, FALSE_TRUE),
             int_piece(" keysize: ", columns.key.sizes()),
             int_piece(" valuesize: ", columns.value.sizes()),
             int_piece(" magic: ", columns.magic),
@@ -170,8 +180,8 @@ def _producer(piece: Piece, look: Look) -> Template:
         int_piece(" producerId: ", piece.of_batch("producer_id")),
         int_piece(" producerEpoch: ", piece.of_batch("producer_epoch")),
         int_piece(" sequence: ", piece.columns.sequence),
-        enum_piece(b" isTransactional: ", piece.of_batch("is_transactional"), _FALSE_TRUE),
-        *names_and_marks(piece, look),
+        enum_piece(b" isTransactional: ", piece.of_batch("is_transactional"), FALSE_TRUE),
+        *names_and_marks(piece.columns, look, piece.control),
     )
 
 
@@ -181,29 +191,18 @@ class TwoLevels(OldLines):
 
     def batches(self, table: BatchTable) -> Template:
         """A batch's line."""
-        return (
-            *self.head(table),
-            int_piece(" position: ", table.position),
-            enum_piece(b" ", table.timestamp_type, TIMES, -1),
-            int_piece(": ", table.max_timestamp),
-            int_piece(" size: ", table.size),
-            int_piece(" magic: ", table.magic),
-            enum_piece(b" compresscodec: ", table.codec, _CODECS),
-            int_piece(" crc: ", table.crc),
-            enum_piece(b" isvalid: ", table.crc_ok, _FALSE_TRUE),
-            (text.TEXT, b"\n"),
-        )
+        return batch_lines(table, self.head(table), _CODECS)
 
     def records(self, piece: Piece, look: Look) -> Template:
         """A record's line."""
         columns, checks = piece.columns, piece.checks
         if checks is None:
             seen: Template = ((text.TEXT, b" isValid: true crc: null"),)
-            last = (int_piece(" sequence: ", columns.sequence), *names_and_marks(piece, look))
+            last = of_batch(columns, look, piece.control)
         else:
             crc, valid = int_piece(" crc: ", checks.crc), checks.valid
-            seen = (enum_piece(b" isValid: ", valid, _FALSE_TRUE), crc)
-            last = (crc, enum_piece(b" isvalid: ", valid, _FALSE_TRUE))
+            seen = (enum_piece(b" isValid: ", valid, FALSE_TRUE), crc)
+            last = (crc, enum_piece(b" isvalid: ", valid, FALSE_TRUE))
         bases = piece.of_batch("base_offset")
         if checks is not None:  # of a compressed message only what it holds says where it begins
             bases = _first_offsets(piece)
@@ -233,32 +232,18 @@ def _first_offsets(piece: Piece) -> npt.NDArray[np.int64]:
     return offsets
 
 
-def names_and_marks(piece: Piece, look: Look) -> Template:
-    """Names of headers, then what a control record says."""
-    headers = piece.columns.headers
-    names, values = headers.keys, headers.values
-    sources = (names.offsets, names.data, values.offsets, values.data, values.validity)
-    named = (text.HEADERS, b" headerKeys: ", b"", look.style, headers.offsets, *sources)
-    if piece.control is None:
-        return (named,)
-    return (named, (text.BYTES, b"", None, look.style, *piece.control))
-
-
 def _batch_head(table: BatchTable, *, count: bool) -> Template:
     """What stands in front of a batch's position; `count` and `isControl` only later."""
     if not len(table) or table.magic[0] < 2:
         return (int_piece("offset: ", table.last_offset),)
     return (
-        int_piece("baseOffset: ", table.base_offset),
-        int_piece(" lastOffset: ", table.last_offset),
-        *((int_piece(" count: ", table.record_count),) if count else ()),
-        int_piece(" baseSequence: ", table.base_sequence),
-        int_piece(" lastSequence: ", table.last_sequence),
-        int_piece(" producerId: ", table.producer_id),
-        int_piece(" producerEpoch: ", table.producer_epoch),
-        int_piece(" partitionLeaderEpoch: ", table.leader_epoch),
-        enum_piece(b" isTransactional: ", table.is_transactional, _FALSE_TRUE),
-        *((enum_piece(b" isControl: ", table.is_control, _FALSE_TRUE),) if count else ()),
+        *(
+            int_piece(lead, getattr(table, name))
+            for lead, name in BATCH_INTS
+            if count or name != "record_count"
+        ),
+        enum_piece(b" isTransactional: ", table.is_transactional, FALSE_TRUE),
+        *((enum_piece(b" isControl: ", table.is_control, FALSE_TRUE),) if count else ()),
     )
 
 
