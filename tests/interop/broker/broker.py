@@ -20,8 +20,7 @@ import socket
 import subprocess
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -42,8 +41,6 @@ _REPAIR = re.compile(
 )
 #: What every start in good health warns of; it is about no directory.
 _USUAL = re.compile(r"Performing controller activation|NetworkClient that has already been closed")
-#: Of the broker's own: each of its starts sweeps the log of KRaft.
-METADATA = "__cluster_metadata-0"
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": 1,
@@ -188,13 +185,6 @@ class Broker:
             self._process.wait()
             self._process = None
 
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """Stop it in good order for a while."""
-        self.stop()
-        yield
-        self.start()
-
     def __enter__(self) -> Broker:
         return self
 
@@ -273,7 +263,7 @@ class Broker:
         return [(offset, timestamp) for offset, timestamp in answer["offsets"]]
 
 
-def wait_until(done: Any, seconds_max: float = 60) -> None:
+def wait_until(done: Callable[[], bool], seconds_max: float = 60) -> None:
     """Ask until the answer is true."""
     end = time.monotonic() + seconds_max
     while not done():
