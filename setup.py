@@ -64,6 +64,7 @@ KERNELS = [
     extension("_kernels.encode"),
     extension("_kernels.frames"),
     extension("_kernels.index"),
+    extension("_kernels.inflate"),
     extension("_kernels.keymap"),
     extension("_kernels.legacy"),
     extension("_kernels.lines"),

@@ -1,0 +1,1 @@
+"""The kernel that inflates has a door for kernels only: `inflate.pxd`."""
