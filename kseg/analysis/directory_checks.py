@@ -124,16 +124,15 @@ def check_snapshot(
         return ()
     if offset is None:
         return snapshot.entries
-    for number, entry in enumerate(snapshot.entries):
-        if max(entry.last_offset, entry.current_txn_first_offset) >= offset:
-            found.add(
-                "snapshot-offset",
-                path,
-                f"producer {entry.producer_id} has offset {entry.last_offset}, its transaction "
-                f"begins at {entry.current_txn_first_offset}; the snapshot ends below {offset}",
-                position=10 + 46 * number,
-                offset=entry.last_offset,
-            )
+    for number, entry in producer_snapshot.entries_beyond(snapshot.entries, offset):
+        found.add(
+            "snapshot-offset",
+            path,
+            f"producer {entry.producer_id} has offset {entry.last_offset}, its transaction "
+            f"begins at {entry.current_txn_first_offset}; the snapshot ends below {offset}",
+            position=10 + 46 * number,
+            offset=entry.last_offset,
+        )
     return snapshot.entries
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
@@ -117,6 +117,18 @@ def _parse(data: bytes, path: str | PathLike[str] | None) -> ProducerSnapshot:
         )
     entries = _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])
     return ProducerSnapshot(tuple(ProducerSnapshotEntry(*entry) for entry in entries))
+
+
+def entries_beyond(
+    entries: Iterable[ProducerSnapshotEntry], offset: int
+) -> Iterator[tuple[int, ProducerSnapshotEntry]]:
+    """The entries, and their numbers, that tell of an offset or of one behind it.
+
+    A snapshot with that offset in its name has none, unless it is another one's.
+    """
+    for number, entry in enumerate(entries):
+        if max(entry.last_offset, entry.current_txn_first_offset) >= offset:
+            yield number, entry
 
 
 _FIELDS: Final = attrgetter(*ProducerSnapshotEntry.__slots__)

@@ -74,7 +74,7 @@ class SnapshotFiles:
         directory: the partition.
     """
 
-    __slots__ = ("_disk", "_offsets", "_paths", "directory")
+    __slots__ = ("_careful", "_disk", "_offsets", "_paths", "directory")
 
     def __init__(
         self,
@@ -82,8 +82,17 @@ class SnapshotFiles:
         paths: Iterable[tuple[int, Path]] = (),
         *,
         disk: SnapshotDisk | None = None,
+        careful: bool = True,
     ) -> None:
-        """Take over these; `scan` finds them on the disk."""
+        """Take over these; `scan` finds them on the disk.
+
+        Args:
+            directory: the partition.
+            paths: the snapshots by their offsets.
+            disk: where they lie.
+            careful: do not believe one that tells of offsets beyond its own, as Kafka does.
+        """
+        self._careful: Final = careful
         self._disk: Final[SnapshotDisk] = _Disk() if disk is None else disk
         self.directory = Path(directory)
         self._paths = dict(paths)
@@ -129,7 +138,7 @@ class SnapshotFiles:
     def newest_sound(
         self, *, at_most: int | None = None, delete_corrupt: bool = False
     ) -> SoundSnapshot | None:
-        """The newest that can be read; None if none can.
+        """The newest that can be read, and is of its own offset; None if none is.
 
         Args:
             at_most: pass over those of larger offsets.
@@ -139,13 +148,19 @@ class SnapshotFiles:
         for offset in reversed(self._offsets[:end]):
             path = self._paths[offset]
             try:
-                return SoundSnapshot(offset, path, self._disk.read(path).entries)
+                return SoundSnapshot(offset, path, self._read(offset, path))
             except FileNotFoundError:
                 self._forget(offset)
             except (CorruptIndexError, LimitExceededError):
                 if delete_corrupt:
                     self._delete(offset)
         return None
+
+    def _read(self, offset: int, path: Path) -> tuple[ProducerSnapshotEntry, ...]:
+        entries = self._disk.read(path).entries
+        if self._careful and any(producer_snapshot.entries_beyond(entries, offset)):
+            raise CorruptIndexError("a snapshot tells of offsets beyond its own", path=path)
+        return entries
 
     def strays(self, base_offsets: Collection[int]) -> tuple[int, ...]:
         """Offsets of the snapshots that belong to no segment and are of no use.

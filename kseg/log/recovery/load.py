@@ -18,6 +18,8 @@ Where it differs from Kafka 4.2.0 (which `as_broker` follows exactly):
     clean, time index missing        an empty one                   made anew
     clean, transaction index gone    stays so                       made anew, by a plan
     clean, no snapshot at all        no producers                   read from the log
+    a snapshot that tells of         is believed                    goes, as a corrupt one does
+      offsets beyond its own
     clean, a sealed segment without  cut where it is not sound,     indexes made anew if all of it
       index                          a hole in the log              is sound, else left alone
     unclean, an end that is cut,     all later segments go          they stay if they begin just

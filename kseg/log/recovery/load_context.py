@@ -215,7 +215,7 @@ class LoadContext:
                 if digits.isascii() and digits.isdigit() and int(digits) < 2**63:
                     found[int(digits)] = Path(self.overlay.path(name))
         disk = OverlaySnapshots(self.overlay, aloof=aloof)
-        return SnapshotFiles(self.overlay.directory, found.items(), disk=disk)
+        return SnapshotFiles(self.overlay.directory, found.items(), disk=disk, careful=self.careful)
 
     def same_snapshots(self) -> SnapshotFiles:
         """As `snapshots`; returns the same object again as long as only snapshots have changed."""

@@ -67,6 +67,26 @@ def test_the_newest_sound_one_is_found_and_others_stay_unless_told_otherwise(
     assert (files.offsets, left(tmp_path)) == ((3,), [3])
 
 
+@pytest.mark.parametrize(("last", "transaction_from"), [(7, -1), (9, -1), (6, 7), (-1, 8)])
+def test_one_that_tells_of_offsets_beyond_its_own_is_believed_by_kafka_alone(
+    tmp_path: Path, last: int, transaction_from: int
+) -> None:
+    before = producer_snapshot.ProducerSnapshotEntry(4, 0, 1, 2, 0, 5, -1, -1)
+    beyond = producer_snapshot.ProducerSnapshotEntry(4, 0, 1, last, 0, 5, -1, transaction_from)
+    for offset, entry in ((3, before), (7, beyond)):
+        producer_snapshot.write(tmp_path / name(offset), [entry], sync=False)
+    files = SnapshotFiles.scan(tmp_path)
+    found = files.newest_sound()
+    assert found is not None
+    assert (found.offset, found.entries) == (3, (before,))
+    paths = {offset: tmp_path / name(offset) for offset in (3, 7)}
+    believed = SnapshotFiles(tmp_path, paths.items(), careful=False).newest_sound()
+    assert believed is not None
+    assert (believed.offset, believed.entries) == (7, (beyond,))
+    files.newest_sound(delete_corrupt=True)
+    assert left(tmp_path) == [3]
+
+
 def test_a_snapshot_that_cannot_be_opened_is_no_corrupt_one(tmp_path: Path) -> None:
     files = put(tmp_path, 3)
     (tmp_path / name(3)).unlink()
