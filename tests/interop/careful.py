@@ -109,7 +109,8 @@ def _overflows(name: str, data: bytes) -> bool:
 def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
     """What was walked is in order, beginning behind a segment that was not.
 
-    What lies over segments behind it and is sound stays, and the plan says so.
+    What lies over segments behind it and is sound stays, and the plan says so. A log of a negative
+    base offset stays, too, and is no segment; `verify` holds the others against it.
 
     Snapshots are made where the walk begins and from there on, and not where an index alone was
     made anew.
@@ -117,12 +118,12 @@ def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
     there = [one for one in plan.segments if not one.goes]
     walked = {file_of(one.base_offset, ""): one for one in there if one.walked}
     over = {Path(found.path).name for found in plan.findings if found.code == "offset-order"}
-    begins, reached = set(), -1
+    begins, reached = set(), max(map(_last_offset, directory.glob(f"-*.{LOG}")), default=-1)
     farthest: SegmentOutcome | None = None  # of those in front: it may lie over more than the next
     for one in there:
         if not (farthest and farthest.walked and file_of(farthest.base_offset, LOG) not in over):
             begins.add(("offset-order", file_of(one.base_offset, LOG), 0))
-        if (last := _last_offset(directory, one)) >= reached:
+        if (last := _last_offset(directory / file_of(one.base_offset, LOG))) >= reached:
             farthest, reached = one, last
     wrong = []
     for found in verify(directory, deep=True).findings:
@@ -130,7 +131,9 @@ def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
         segment = walked.get(f"{name.partition('.')[0]}.")
         if found.severity != "error" or segment is None:
             continue
-        if found.code.startswith("txn-index") and (found.offset or 0) < plan.log_start_offset:
+        if found.code.startswith("txn-index") and _is_in_front(
+            found.offset or 0, plan.log_start_offset, directory
+        ):
             continue  # no reader comes there: a load goes by the log's start
         remade = not name.endswith(f".{SNAPSHOT}") or segment.why == load.WALKED
         if remade and (found.code, name, found.position) not in begins:
@@ -138,10 +141,21 @@ def _check_verified(plan: RecoveryPlan, directory: Path) -> None:
     assert not wrong, wrong
 
 
-def _last_offset(directory: Path, segment: SegmentOutcome) -> int:
-    """The offset that a segment ends with, -1 for none."""
-    batches = walk((directory / file_of(segment.base_offset, LOG)).read_bytes()).batches
+def _last_offset(path: Path) -> int:
+    """The offset that a log ends with, -1 for none."""
+    batches = walk(path.read_bytes()).batches
     return batches[-1].last_offset if batches else -1
+
+
+def _is_in_front(marker: int, start: int, directory: Path) -> bool:
+    """Whether a marker, by its offset, or all that it decides on lies in front of the start."""
+    batches = [one for data in logs_in(directory).values() for one in walk(data).batches]
+    deciding = {one.producer_id for one in batches if one.is_control and one.base_offset == marker}
+    return marker < start or not any(
+        one.is_transactional and not one.is_control and start <= one.last_offset < marker
+        for one in batches
+        if one.producer_id in deciding
+    )
 
 
 __all__ = ["check", "logs_in"]

@@ -88,8 +88,34 @@ def by_kseg(story: Story, directory: Path, *, steps: Sequence[Answer], known: Kn
 # The same life twice
 
 
+@dataclass(frozen=True, slots=True)
+class Both:
+    """The same story told to both.
+
+    Attributes:
+        story: which.
+        steps: of it, those that each took itself.
+        theirs, ours: what they left.
+        anew: whether the log was there already.
+    """
+
+    story: Story
+    steps: Sequence[Answer]
+    theirs: Left
+    ours: Left
+    anew: bool
+
+
 def compared(kafka: Kafka, story: Story, home: Path, *, begun_by: str = "nobody") -> list[Found]:
-    """Where kseg did not answer, tell or write what Kafka did.
+    """Where kseg did not answer, tell or write what Kafka did; see `told_to_both`."""
+    both = told_to_both(kafka, story, home, begun_by=begun_by)
+    return [] if both is None else differences(kafka, both)
+
+
+def told_to_both(
+    kafka: Kafka, story: Story, home: Path, *, begun_by: str = "nobody"
+) -> Both | None:
+    """Let both lead a life; None for one that Kafka cannot go on with.
 
     Args:
         kafka: to be asked.
@@ -104,10 +130,10 @@ def compared(kafka: Kafka, story: Story, home: Path, *, begun_by: str = "nobody"
         begun, rest = story.steps[:half], story.steps[half:]
         if begun_by == "kafka":
             first = by_kafka(kafka, story, theirs, steps=begun)
-            _hand_on(theirs, ours)
+            hand_on(theirs, ours)
         else:
             first = by_kseg(story, ours, steps=begun)
-            _hand_on(ours, theirs)
+            hand_on(ours, theirs)
         known = Known(
             clean=story.close == "clean",
             recovery_point=first.told["recovery_point"],
@@ -117,21 +143,28 @@ def compared(kafka: Kafka, story: Story, home: Path, *, begun_by: str = "nobody"
         their = by_kafka(kafka, story, theirs, steps=rest, known=known)
     except RefusedError as error:
         if story.close == "crash" and _NO_ROOM in str(error):
-            return []  # more entries than small indexes hold, where a restart lies in between
+            return None  # more entries than small indexes hold, where a restart lies in between
         raise
     our = by_kseg(story, ours, steps=rest, known=known)
-    if begun_by != "nobody" and story.close == "crash":
-        _take_more_epochs(their, our)
-    found = [(f"loaded: {what}", *says) for what, *says in _told_differ(their.loaded, our.loaded)]
-    found += _answers_differ(rest, their, our, story.config)
-    found += _told_differ(their.told, our.told)
-    found += _files_differ(story, contents(theirs), contents(ours), anew=begun_by != "nobody")
+    return Both(story, rest, their, our, begun_by != "nobody")
+
+
+def differences(kafka: Kafka, both: Both) -> list[Found]:
+    """Where kseg did not answer, tell or write what Kafka did."""
+    story, their, our = both.story, both.theirs, both.ours
+    if both.anew and story.close == "crash":
+        take_more_epochs(their, our)
+    found = [(f"loaded: {what}", *says) for what, *says in told_differ(their.loaded, our.loaded)]
+    found += _answers_differ(both.steps, their, our, story.config)
+    found += told_differ(their.told, our.told)
+    left = (contents(each.directory) for each in (their, our))
+    found += _files_differ(story, *left, anew=both.anew)
     if story.close == "clean":
         found += opened(kafka, story, their, our)
     return found
 
 
-def _hand_on(begun: Path, other: Path) -> None:
+def hand_on(begun: Path, other: Path) -> None:
     """Let both go on with the same log, compacted up to the same offset."""
     shutil.copytree(begun, other, dirs_exist_ok=True)
     checkpoint = begun.parent / FileKind.CLEANER.value
@@ -171,7 +204,7 @@ def _same(config: dict[str, str], name: str, their: object, our: object) -> bool
     return their == our
 
 
-def _told_differ(theirs: Answer, ours: Answer) -> Iterable[Found]:
+def told_differ(theirs: Answer, ours: Answer) -> Iterable[Found]:
     """What is told otherwise.
 
     kseg flushes behind a roll when there is something to wait for, so that its recovery point may
@@ -184,7 +217,7 @@ def _told_differ(theirs: Answer, ours: Answer) -> Iterable[Found]:
     return [(name, their[name], ours[name]) for name in ours if their[name] != ours[name]]
 
 
-def _take_more_epochs(theirs: Left, ours: Left) -> None:
+def take_more_epochs(theirs: Left, ours: Left) -> None:
     """Of epochs kseg may know more after a crash: it looks at all of the log."""
     for their, our in ((theirs.loaded, ours.loaded), (theirs.told, ours.told)):
         if all(entry in our["epochs"] for entry in their["epochs"]):
@@ -261,7 +294,7 @@ def opened(kafka: Kafka, story: Story, theirs: Left, ours: Left) -> list[Found]:
         return [("opened by Kafka", their, our)]
     for loaded in (their["loaded"], our["loaded"]):
         del loaded["entries"]
-    found: list[Found] = list(_told_differ(their["loaded"], our["loaded"]))
+    found: list[Found] = list(told_differ(their["loaded"], our["loaded"]))
     after = [contents(left.directory) for left in (theirs, ours)]
     found += different(*(_changes(*pair) for pair in zip(before, after, strict=True)))
     return found + different(written, _written(ours.directory))

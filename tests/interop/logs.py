@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.interop import compacted, damaged, lives
+from tests.interop import compacted, damaged, interrupted, lives
 from tests.interop.damaged import Outcome
 from tests.interop.kafka import Kafka
 from tests.interop.stories import story
@@ -80,7 +80,15 @@ def _compacted(
     return case, Outcome([], False, compacted.compared(kafka, told, home, begun_by=begun_by))
 
 
-#: Logs that both write from the first step on, or that one goes on with; and damaged ones of both.
+def _interrupted(
+    killed: str, kafka: Kafka, seed: str, number: int, home: Path
+) -> tuple[object, Outcome]:
+    given = interrupted.case(seed, number)
+    return given, Outcome([], False, interrupted.compared(kafka, given, home, killed=killed))
+
+
+#: Logs that both write from the first step on, or that one goes on with; cleanings that one of both
+#: does not end; and damaged logs of both.
 KINDS: dict[str, Callable[[Kafka, str, int, Path], tuple[object, Outcome]]] = {
     "both": partial(_lived, "nobody"),
     "kafka-first": partial(_lived, "kafka"),
@@ -88,6 +96,8 @@ KINDS: dict[str, Callable[[Kafka, str, int, Path], tuple[object, Outcome]]] = {
     "compacted": partial(_compacted, "nobody"),
     "kafka-compacted": partial(_compacted, "kafka"),
     "kseg-compacted": partial(_compacted, "kseg"),
+    "kafka-interrupted": partial(_interrupted, "kafka"),
+    "kseg-interrupted": partial(_interrupted, "kseg"),
     "damaged": partial(_damaged, "kafka"),
     "kseg-damaged": partial(_damaged, "kseg"),
 }

@@ -49,6 +49,15 @@ PINNED = {
         215,
     ),
     "a segment whose front has another name once it is split": ("damaged", "s20261123", 107),
+    "a snapshot of another offset": ("damaged", "s20261123", 1072),
+    "a log of a negative base offset that lies over others": ("damaged", "s20261123", 1075),
+    "a transaction in front of the log's start, ended behind it": ("damaged", "s20261123", 1375),
+    "an aborted transaction that ended in front of the log's start": (
+        "compacted",
+        "s20261124",
+        184,
+    ),
+    "a log that starts in a gap, inside a transaction": ("compacted", "s20261124", 271),
 }
 
 
@@ -76,6 +85,15 @@ def test_both_lead_the_same_lives(kafka: Kafka, tmp_path: Path, kind: str) -> No
 def test_both_compact_the_same(kafka: Kafka, tmp_path: Path, kind: str) -> None:
     figures = logs.run(kafka, kind, SEED, range(LIVES), tmp_path)
     assert figures.cases[kind] == LIVES
+    assert [str(difference) for difference in figures.differences] == []
+
+
+@pytest.mark.parametrize("killed", ["kafka", "kseg"])
+def test_a_cleaning_that_does_not_end_loses_nothing(
+    kafka: Kafka, tmp_path: Path, killed: str
+) -> None:
+    figures = logs.run(kafka, f"{killed}-interrupted", SEED, range(LIVES), tmp_path)
+    assert figures.cases[f"{killed}-interrupted"] == LIVES
     assert [str(difference) for difference in figures.differences] == []
 
 
