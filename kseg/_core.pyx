@@ -270,7 +270,7 @@ cdef void _walk(const uint8_t *data, int64_t base, int64_t position, int64_t lim
                 break
             bad += 1
         attributes |= row[ATTRIBUTES]
-        magics |= 1 << (row[MAGIC] & 7)
+        magics |= 1 << (row[MAGIC] & 7 if row[MAGIC] < 8 else 7)
         count += 1
         position += size
         size = 0

@@ -407,7 +407,12 @@ def _check_large(file: MappedFile, position: int, size: int, how: _How) -> Batch
     if checksum == rule.stored(head):
         return None
     refused = refused_batch(
-        bytes(head), position=position, size=size, kafka07=how.kafka07, log_start=how.log_start
+        bytes(head),
+        position=position,
+        size=size,
+        policy=how.policy,
+        kafka07=how.kafka07,
+        log_start=how.log_start,
     )
     if how.on_bad_crc != "stop":
         return refused

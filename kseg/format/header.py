@@ -413,15 +413,31 @@ def checksum_rule(head: Buffer, *, kafka07: bool = False) -> ChecksumRule:
 
 
 def refused_batch(
-    head: bytes, *, position: int, size: int, kafka07: bool = False, log_start: int = 0
+    head: bytes,
+    *,
+    position: int,
+    size: int,
+    policy: str = "strict",
+    kafka07: bool = False,
+    log_start: int = 0,
 ) -> BatchTable:
-    """A table with one batch whose checksum is known to be wrong, from its first bytes alone."""
+    """A table with one batch whose checksum is known to be wrong, from its first bytes alone.
+
+    Args:
+        head: those bytes, up to the end of a header.
+        position: of the batch in its file.
+        size: of the batch, as it is stored.
+        policy: of the walk that found it, as in `scan`.
+        kafka07: likewise.
+        log_start: likewise.
+    """
     if kafka07:
         short = (6).to_bytes(4, "big") + head[4:10]
     else:
         body = 49 if head[16] >= 2 else 14
         short = (head[:8] + body.to_bytes(4, "big") + head[12:])[: 12 + body]
-    table = scan(short, on_bad_crc="ignore", kafka07=kafka07, log_start=log_start + position)
+    start = log_start + position
+    table = scan(short, on_bad_crc="ignore", policy=policy, kafka07=kafka07, log_start=start)
     rows = table.rows.copy()
     rows[0, COLUMN["position"]] = position
     rows[0, COLUMN["size"]] = size
