@@ -8,7 +8,7 @@
     control     control records
     json_text   messages as JSON; `remote_text`: remote log metadata as Java's objects print it
     old_lines   the lines of older releases
-    messages    checksums of the messages inside compressed messages
+    messages    what messages of magic 0 and 1 say of themselves; values whose lengths lie
     indexes     offset and time indexes, and what the tool compares in them
     entries     producer snapshots and transaction indexes
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from kseg.cli.kafka_dump.parsers import Unread
     from kseg.format.values import RecordColumns
 
 _SHORT_MAX = 2**15 - 1
@@ -66,7 +67,9 @@ class InternalParser:
         """Decode records of this topic."""
         self._topic = topic
 
-    def parse(self, columns: RecordColumns, control: npt.NDArray[np.bool_] | None) -> Contents:
+    def parse(
+        self, columns: RecordColumns, control: npt.NDArray[np.bool_] | None, unread: Unread
+    ) -> Contents:
         """The texts of a piece of records, up to one at which Kafka's tool ends."""
         count = len(columns)
         keys: list[bytes | None] = [None] * count
@@ -77,7 +80,7 @@ class InternalParser:
             if control is not None and control[row]:
                 continue
             try:
-                shown = show(self._topic, offset, key, value)
+                shown = show(self._topic, offset, key, value, unread.get(row))
             except InvalidRecordError as error:
                 failed = (row, error)
                 break
@@ -89,14 +92,29 @@ def _encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode("utf-8", "replace")
 
 
-def show(topic: InternalTopic, offset: int, key: bytes | None, value: bytes | None) -> Shown:
+def show(
+    topic: InternalTopic,
+    offset: int,
+    key: bytes | None,
+    value: bytes | None,
+    unread: str | None = None,
+) -> Shown:
     """What Kafka's tool prints of one record.
+
+    Args:
+        topic: whose decoder.
+        offset: of the record.
+        key: as the log has it.
+        value: likewise.
+        unread: Java's words for why the value cannot be read; None if it can.
 
     Raises:
         InvalidRecordError: a coordinator's record has no key, which ends the tool.
     """
     if topic in (InternalTopic.METADATA, InternalTopic.REMOTE):
         try:
+            if unread is not None:
+                raise _SkippedError(unread)
             return Shown(payload=_metadata(topic, value))
         except _SkippedError as error:
             where = "offset " if topic is InternalTopic.REMOTE else ""
@@ -106,6 +124,8 @@ def show(topic: InternalTopic, offset: int, key: bytes | None, value: bytes | No
             f"Failed to decode message at offset {offset} using the specified decoder "
             "(message had a missing key)"
         )
+    if unread is not None:
+        return Shown(f"Error at offset {offset}, skipping. {unread}")
     try:
         return _coordinator(topic, offset, decode(topic, key, value))
     except InvalidRecordError as error:
@@ -207,13 +227,14 @@ def _metadata(topic: InternalTopic, value: bytes | None) -> str:
 
 
 def _header(cursor: Cursor, what: str) -> int:
+    """A number in front of a message; of one below 0 Kafka keeps the low 16 bits."""
     try:
         number = cursor.uvarint(what)
     except InvalidRecordError:
         raise _SkippedError(f"Error while reading {what}") from None
     if number > _SHORT_MAX:
         raise _SkippedError(f"Value for {what} was too large.")
-    return number
+    return (number + _SHORT_MAX + 1) % (2 * _SHORT_MAX + 2) - _SHORT_MAX - 1
 
 
 def _body(known: RecordType, kind: int, version: int, cursor: Cursor) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Source: Kafka 4.2 `DumpLogSegments.printBatchLevel` and `dumpLog`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from kseg.cli.rows import Piece, Template
     from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn, RecordColumns
+
+    Sizes = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 _INT64_MIN = -(2**63)
 CODECS = tuple(codec.label.encode() for codec in Compression)
@@ -83,10 +86,8 @@ class Texts(NamedTuple):
     def where(self, keep: npt.NDArray[np.bool_]) -> Texts:
         """The same, null where `keep` is false too."""
         if self.validity is not None:
-            count = len(keep)
-            keep = keep & np.unpackbits(self.validity, count=count, bitorder="little").view(
-                np.bool_
-            )
+            bits = np.unpackbits(self.validity, count=len(keep), bitorder="little")
+            keep = keep & bits.view(np.bool_)
         return self._replace(validity=np.packbits(keep, bitorder="little"))
 
 
@@ -123,13 +124,15 @@ def batch_head(table: BatchTable) -> Template:
     if len(table) and table.magic[0] < 2:
         return (int_piece("offset: ", table.last_offset),)
     has = (table.attributes & DELETE_HORIZON) != 0
-    horizon = np.where(has, table.base_timestamp, _INT64_MIN)
+    held = set(table.base_timestamp[has].tolist())
+    absent = next(number for number in count(_INT64_MIN) if number not in held)
+    horizon = np.where(has, table.base_timestamp, absent)
     return (
         *(int_piece(lead, getattr(table, name)) for lead, name in BATCH_INTS),
         enum_piece(b" isTransactional: ", table.is_transactional, FALSE_TRUE),
         enum_piece(b" isControl: ", table.is_control, FALSE_TRUE),
         enum_piece(b"", has, _HORIZON),
-        (text.INT, b"", None, horizon, _INT64_MIN),
+        (text.INT, b"", None, horizon, absent),
         enum_piece(b"", has, (b"", b"]")),
     )
 
@@ -139,19 +142,20 @@ def lines_before(before: Texts) -> Piece:
     return (text.BYTES, b"", None, text.RAW | text.BARE, *before)
 
 
-def record_head(columns: RecordColumns, middle: Template) -> Template:
+def record_head(columns: RecordColumns, sizes: Sizes, middle: Template) -> Template:
     """A record's line up to its contents.
 
     Args:
-        columns: with `offset`, `timestamp`, `timestamp_type`, `key` and `value`.
+        columns: with `offset`, `timestamp` and `timestamp_type`.
+        sizes: of keys and of values.
         middle: what follows the sizes: `of_batch` or `of_message`.
     """
     return (
         int_piece("| offset: ", columns.offset),
         enum_piece(b" ", columns.timestamp_type, TIMES, -1),
         int_piece(": ", columns.timestamp),
-        int_piece(" keySize: ", columns.key.sizes()),
-        int_piece(" valueSize: ", columns.value.sizes()),
+        int_piece(" keySize: ", sizes[0]),
+        int_piece(" valueSize: ", sizes[1]),
         *middle,
     )
 

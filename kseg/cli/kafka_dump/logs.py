@@ -5,7 +5,7 @@ Source: Kafka 4.2 `DumpLogSegments.dumpLog`, `FileLogInputStream.nextBatch`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -25,7 +25,7 @@ from kseg.cli.kafka_dump.lines import (
     record_head,
     record_tail,
 )
-from kseg.cli.kafka_dump.messages import MessageChecksums
+from kseg.cli.kafka_dump.messages import MessageReader, without_lies
 from kseg.cli.kafka_dump.old_lines import OldLines, Piece
 from kseg.cli.kafka_dump.parsers import Contents, Parser
 from kseg.cli.row_writer import RowWriter
@@ -34,6 +34,7 @@ from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.names import FileKind, FileName, file_name
 from kseg.format.columns import Workspace, decode
+from kseg.format.header import refused_batch
 from kseg.format.message import MESSAGE_BYTES_MIN
 from kseg.format.request import Request
 
@@ -129,7 +130,7 @@ class LogDump:
         self._write = write
         self._rows = RowWriter(write)
         self._workspace = Workspace()
-        self._checksums = MessageChecksums()
+        self._messages = MessageReader()
 
     def print(self, path: Path) -> None:
         """Print the whole log.
@@ -146,7 +147,7 @@ class LogDump:
             position = 0
             for tile in file.walk(end=end, on_bad_crc="note", policy="file"):
                 self.found = self.found or bool(tile.table.bad_crc_count)
-                self._tile(tile, file.size)
+                self._tile(replace(tile, table=_whole_headers(file, tile.table)), file.size)
                 position = tile.table.end_position
             self._end(file, position, min(end, file.size))
 
@@ -195,17 +196,37 @@ class LogDump:
         if nested:
             self._batches(table, RowWriter(made.extend))
         lines = _BatchLines(bytes(made) if nested else b"", len(table))
+
+        def show(columns: RecordColumns) -> None:
+            rows = np.searchsorted(table.position, columns.position)
+            self._records(tile, table, columns, rows, lines.up_to(rows))
+
+        def show_unread(error: KsegError) -> None:
+            shown = False
+            for columns in self._unread(tile, table, error):
+                show(columns)
+                shown = True
+            if not shown:
+                raise error
+
+        given = tile.data, table, _REQUEST
         try:
             for columns in decode(
-                tile.data, table, _REQUEST, base=tile.base, workspace=self._workspace
+                *given, base=tile.base, workspace=self._workspace, on_error=show_unread
             ):
-                rows = np.searchsorted(table.position, columns.position)
-                self._records(tile, table, columns, rows, lines.up_to(rows))
+                show(columns)
         except KsegError as error:
             last = len(table) if error.position is None else error.position
             self._write(lines.rest(int(np.searchsorted(table.position, last, "right"))))
             raise
         self._write(lines.rest(len(table)))
+
+    def _unread(self, tile: Tile, table: BatchTable, error: KsegError) -> Iterator[RecordColumns]:
+        """The messages behind one whose length lies, which Kafka's tool prints; none of a batch."""
+        header = table[int(np.searchsorted(table.position, error.position or 0))]
+        if header.magic < 2:
+            done = self._messages.taken(header)
+            yield from without_lies(tile.data, tile.base, header, _REQUEST, skip=done)
 
     def _records(
         self,
@@ -221,10 +242,11 @@ class LogDump:
         marks = Marks() if control is None or not look.metadata else control_marks(columns)
         checks = None
         if columns.magic[0] < 2:
-            checks = self._checksums.of(tile.data, tile.base, table, rows)
+            checks = self._messages.of(tile.data, tile.base, table, rows)
         contents = Contents()
         if options.parser is not None:
-            contents = options.parser.parse(columns, control)
+            unread = {} if checks is None else checks.unread()
+            contents = options.parser.parse(columns, control, unread)
         failures = [one for one in (marks.failed, contents.failed) if one is not None]
         failed = min(failures, key=itemgetter(0), default=None)
         head: Template = (lines_before(before),)
@@ -251,10 +273,10 @@ class LogDump:
         if self._options.old is not None:
             return self._options.old.records(piece, look)
         if piece.checks is not None:
-            middle = of_message(*piece.checks)
+            middle = of_message(piece.checks.crc, piece.checks.valid)
         else:
             middle = of_batch(piece.columns, look, piece.control)
-        return record_head(piece.columns, middle)
+        return record_head(piece.columns, piece.sizes, middle)
 
     def _batches(self, table: BatchTable, rows: RowWriter) -> None:
         """Write the lines of a table, a run of one family at a time."""
@@ -286,6 +308,20 @@ class _BatchLines:
         """The lines of batches before `end` that have not been asked for."""
         start, self._done = self._done, max(end, self._done)
         return memoryview(self._data)[self._ends[start] : self._ends[self._done]]
+
+
+def _whole_headers(file: LogFile, table: BatchTable) -> BatchTable:
+    """The same, but for batches that end inside their header: Kafka's tool reads on behind them."""
+    short = (table.magic >= 2) & (table.size < BATCH_HEADER_BYTES)
+    if not short.any():
+        return table
+    rows = table.rows.copy()
+    for row in np.flatnonzero(short).tolist():
+        position, size = int(table.position[row]), int(table.size[row])
+        head = file.head_at(position).ljust(BATCH_HEADER_BYTES, b"\0")
+        rows[row] = refused_batch(head, position=position, size=size, policy="file").rows[0]
+    rows.flags.writeable = False
+    return replace(table, rows=rows)
 
 
 def _families(table: BatchTable) -> Iterator[BatchTable]:

@@ -35,7 +35,8 @@ from kseg.format import text
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.kafka_dump.messages import Checksums
+    from kseg.cli.kafka_dump.lines import Sizes
+    from kseg.cli.kafka_dump.messages import Messages
     from kseg.cli.rows import Template
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
@@ -53,15 +54,22 @@ class Piece:
         columns: the records.
         table: the batches.
         rows: int64[n], the batch of each record.
-        checks: checksums of messages of magic 0 and 1; None for magic 2.
+        checks: what messages of magic 0 and 1 say of themselves; None for magic 2.
         control: texts of control records; None where there is none.
     """
 
     columns: RecordColumns
     table: BatchTable
     rows: npt.NDArray[np.int64]
-    checks: Checksums | None
+    checks: Messages | None
     control: Texts | None
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of keys and of values, as they are stored; negative for none."""
+        if self.checks is None:
+            return self.columns.key.sizes(), self.columns.value.sizes()
+        return self.checks.key_size, self.checks.value_size
 
     def of_batch(self, name: str) -> Column:
         """A field of the batches, a value a record."""
@@ -123,14 +131,14 @@ class MessageLines(OldLines):
             enum_piece(b" ", columns.timestamp_type, TIMES, -1),
             int_piece(": ", columns.timestamp),
         )
-        keys = columns.key.sizes()
+        keys, values = piece.sizes
         codec = b"NONE" if self.times else b"NoCompressionCodec"
         return (
             int_piece("offset: ", columns.offset),
             int_piece(" position: ", columns.position),
             *(times if self.times else ()),
             enum_piece(b" isvalid: ", piece.checks.valid, FALSE_TRUE),
-            int_piece(" payloadsize: ", columns.value.sizes()),
+            int_piece(" payloadsize: ", values),
             int_piece(" magic: ", columns.magic),
             (text.TEXT, b" compresscodec: " + codec),
             int_piece(" crc: ", piece.checks.crc),
@@ -167,8 +175,8 @@ class EraOfBatches(OldLines):
             enum_piece(b" ", columns.timestamp_type, TIMES, -1),
             int_piece(": ", columns.timestamp),
             enum_piece(b" isvalid: ", valid, FALSE_TRUE),
-            int_piece(" keysize: ", columns.key.sizes()),
-            int_piece(" valuesize: ", columns.value.sizes()),
+            int_piece(" keysize: ", piece.sizes[0]),
+            int_piece(" valuesize: ", piece.sizes[1]),
             int_piece(" magic: ", columns.magic),
             enum_piece(b" compresscodec: ", piece.of_batch("codec"), _CODECS),
             *(_producer(piece, look) if checks is None else (int_piece(" crc: ", checks.crc),)),
@@ -209,8 +217,8 @@ class TwoLevels(OldLines):
         return (
             int_piece("| offset: ", columns.offset),
             *seen,
-            int_piece(" keySize: ", columns.key.sizes()),
-            int_piece(" valueSize: ", columns.value.sizes()),
+            int_piece(" keySize: ", piece.sizes[0]),
+            int_piece(" valueSize: ", piece.sizes[1]),
             enum_piece(b" ", columns.timestamp_type, TIMES, -1),
             int_piece(": ", columns.timestamp),
             int_piece(" baseOffset: ", bases),

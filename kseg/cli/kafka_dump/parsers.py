@@ -6,7 +6,7 @@ Source: Kafka 4.2 `DumpLogSegments.DecoderMessageParser`, `StringDecoder`, `Long
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Mask = npt.NDArray[np.bool_]
     Decoder = Callable[[bytes], bytes] | None
+    Unread = Mapping[int, str]
 
 
 class Contents(NamedTuple):
@@ -40,8 +41,14 @@ class Contents(NamedTuple):
 class Parser(Protocol):
     """Makes the texts of a piece of records."""
 
-    def parse(self, columns: RecordColumns, control: Mask | None) -> Contents:
-        """What is printed as key and as payload; of control records nothing is."""
+    def parse(self, columns: RecordColumns, control: Mask | None, unread: Unread) -> Contents:
+        """What is printed as key and as payload; of control records nothing is.
+
+        Args:
+            columns: with `offset`, `key` and `value`.
+            control: bool[n], which are control records; None for none.
+            unread: records whose values cannot be read, with Java's words for why.
+        """
 
 
 class DecoderParser:
@@ -52,12 +59,14 @@ class DecoderParser:
         self._key = key
         self._value = value
 
-    def parse(self, columns: RecordColumns, control: Mask | None) -> Contents:
+    def parse(self, columns: RecordColumns, control: Mask | None, unread: Unread) -> Contents:
         """The texts of keys and values; null for an absent one."""
         keep = None if control is None else ~control
         key, key_failed = _decoded(columns.key, self._key, keep)
         payload, payload_failed = _decoded(columns.value, self._value, keep)
-        failures = [failed for failed in (key_failed, payload_failed) if failed is not None]
+        refused = ((row, InvalidRecordError(why)) for row, why in unread.items())
+        every = (key_failed, payload_failed, next(refused, None))
+        failures = [failed for failed in every if failed is not None]
         return Contents(key, payload, min(failures, key=itemgetter(0), default=None))
 
 

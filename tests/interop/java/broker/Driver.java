@@ -32,7 +32,10 @@ import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Kafka's own clients before a running broker, whose address is "bootstrap" in each request. */
+/**
+ * Kafka's own clients before a running broker, whose address is "bootstrap" in each request; and its
+ * dump tool, which needs none.
+ */
 public final class Driver {
     private static final long SECONDS_MAX = 30;
 
@@ -41,7 +44,8 @@ public final class Driver {
     public static void main(String[] args) throws IOException {
         Pipe.serve(Map.of(
             "create", Driver::create, "leaders", Driver::leaders, "configure", Driver::configure,
-            "offsets", Driver::offsets, "produce", Driver::produce, "consume", Driver::consume));
+            "offsets", Driver::offsets, "produce", Driver::produce, "consume", Driver::consume,
+            "dump", Dump::dump));
     }
 
     private static Properties settings(JsonNode request) {

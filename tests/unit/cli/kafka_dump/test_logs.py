@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from kseg.cli.kafka_dump.decoders import InternalParser
 from kseg.cli.kafka_dump.lines import Look, look_of
 from kseg.cli.kafka_dump.logs import LogDump, LogOptions
 from kseg.cli.kafka_dump.parsers import DecoderParser
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
+from kseg.internal import InternalTopic
 from tests.builders import (
     COMMIT,
     GZIP,
@@ -23,6 +25,7 @@ from tests.builders import (
     wrapper,
     write_segment,
 )
+from tests.reference_codecs import crc32
 
 PLAIN = look_of(terminal=False)
 ESCAPED = look_of(terminal=True)
@@ -30,7 +33,17 @@ ESCAPED = look_of(terminal=True)
 
 def printed(path: Path, look: Look = PLAIN, **options: Any) -> bytes:
     out = io.BytesIO()
-    LogDump(LogOptions(look, deep=True, parser=DecoderParser(), **options), out.write).print(path)
+    options.setdefault("parser", DecoderParser())
+    LogDump(LogOptions(look, deep=True, **options), out.write).print(path)
+    return out.getvalue()
+
+
+def printed_until(path: Path, reason: str, **options: Any) -> bytes:
+    """The lines in front of the error with that reason."""
+    out = io.BytesIO()
+    options.setdefault("parser", DecoderParser())
+    with pytest.raises(KsegError, match=reason):
+        LogDump(LogOptions(PLAIN, deep=True, **options), out.write).print(path)
     return out.getvalue()
 
 
@@ -163,3 +176,79 @@ def test_lines_end_in_front_of_a_header_that_ends_behind_the_file(tmp_path: Path
     with pytest.raises(CorruptRecordError, match="the header ends behind the file"):
         LogDump(LogOptions(PLAIN, deep=True), out.write).print(log)
     assert out.getvalue().count(b"\n") == 3
+
+
+def lying(magic: int, value_size: int) -> bytes:
+    """A message whose value says to have another size, its checksum right."""
+    whole = message(record(b"value", key=b"k"), magic=magic, offset=5)
+    at = len(whole) - 9
+    entry = bytearray(whole[:at] + value_size.to_bytes(4, "big", signed=True) + whole[at + 4 :])
+    entry[12:16] = crc32(bytes(entry[16:])).to_bytes(4, "big")
+    return bytes(entry)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_lengths_of_messages_are_printed_as_stored(tmp_path: Path, magic: int) -> None:
+    log = write_segment(tmp_path, 0, lying(magic, -7), message(record(b"next"), magic=magic))
+    head, after = (line for line in printed(log).splitlines() if line.startswith(b"|"))
+    assert re.search(rb" keySize: 1 valueSize: -7 isValid: true crc: \d+} key: k$", head)
+    assert after.endswith(b" payload: next")
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_value_that_lies_ends_the_lines_where_it_is_printed_and_not_before(
+    tmp_path: Path, inside: bool
+) -> None:
+    sound, lie = message(record(b"a"), magic=1, offset=4), lying(1, 10**9)
+    parts: tuple[bytes, ...] = sound, lie, message(record(b"b"), magic=1, offset=6)
+    if inside:
+        parts = (wrapper([], magic=1, codec=GZIP, offset=6, inner=b"".join(parts), timestamp=0),)
+    log = write_segment(tmp_path, 0, *parts)
+    words = "newLimit > capacity: (1000000000 > 5)"
+    lines = printed(log, parser=None).splitlines()
+    sizes = [re.search(rb"valueSize: (-?\d+)", line) for line in lines]
+    assert [found[1] for found in sizes if found] == [b"1", b"1000000000", b"1"]
+    ended = printed_until(log, re.escape(words))
+    assert ended.splitlines()[-2 if inside else -3].endswith(b" payload: a")
+    assert re.search(rb" keySize: 1 valueSize: 1000000000 isValid: true crc: \d+}$", ended)
+    for topic, text in (
+        (InternalTopic.METADATA, f" payload: Error at 5, skipping. {words}"),
+        (InternalTopic.REMOTE, f" payload: Error at offset 5, skipping. {words}"),
+    ):
+        assert text.encode() in printed(log, parser=InternalParser(topic))
+
+
+def test_a_value_that_lies_beside_a_key_is_a_coordinators_error(tmp_path: Path) -> None:
+    log = write_segment(tmp_path, 0, lying(0, 99))
+    shown = printed(log, parser=InternalParser(InternalTopic.OFFSETS))
+    assert shown.endswith(b" key: Error at offset 5, skipping. newLimit > capacity: (99 > 5)\n")
+
+
+def test_a_batch_that_ends_inside_its_header_shows_the_bytes_behind_it(tmp_path: Path) -> None:
+    whole = batch([record(b"v")], producer_id=7, producer_epoch=3, base_sequence=9)
+    short = whole[:8] + (30).to_bytes(4, "big") + whole[12:]
+    log = write_segment(tmp_path, 0, short)
+    shown = b" count: 1 baseSequence: 9 lastSequence: 9 producerId: 7 producerEpoch: 3 "
+    lines = printed_until(log, "size").splitlines()
+    assert shown in lines[1]
+    assert b" size: 42 " in lines[1]
+    assert lines[1].endswith(b" isvalid: false")
+    assert len(lines) == 2
+
+
+def test_every_delete_horizon_is_shown(tmp_path: Path) -> None:
+    times = (-(2**63), -(2**63) + 1, 0)
+    parts = [
+        batch([], base_offset=at, base_timestamp=time, delete_horizon=True, last_offset_delta=0)
+        for at, time in enumerate(times)
+    ]
+    log = write_segment(tmp_path, 0, *parts, batch([record(b"v")], base_offset=3))
+    found = re.findall(rb"deleteHorizonMs: (\S+)", printed(log))
+    shown = [f"OptionalLong[{time}]".encode() for time in times]
+    assert found == [*shown, b"OptionalLong.empty"]
+
+
+def test_a_batch_of_a_magic_to_come_ends_no_run_of_messages(tmp_path: Path) -> None:
+    parts = (message(record(b"a"), magic=0), batch([record(b"v")], magic=96))
+    log = write_segment(tmp_path, 0, *parts, message(record(b"b"), magic=0, offset=2))
+    assert payloads(printed(log)) == [b"a", b"v", b"b"]
