@@ -101,13 +101,18 @@ class DirectoryFiles:
         return PartitionOffsets(max(points or 0, 0), max(starts or 0, 0), high_watermarks, clean)
 
 
+def partition_of(directory: str | PathLike[str]) -> TopicPartition | None:
+    """What checkpoints call a partition, by the name of its directory; None for another name."""
+    try:
+        name = parse_partition_dir(os.path.basename(os.path.realpath(directory)))
+    except NotALogError:
+        return None
+    return TopicPartition(name.topic, name.partition)
+
+
 def told_of(directory: str | PathLike[str]) -> PartitionOffsets:
     """What the files beside a partition say, without a lock; an unreadable one says nothing."""
-    home, name = os.path.split(os.path.realpath(directory))
-    partition = None
-    with suppress(NotALogError):
-        parsed = parse_partition_dir(name)
-        partition = TopicPartition(parsed.topic, parsed.partition)
+    home, partition = os.path.dirname(os.path.realpath(directory)), partition_of(directory)
     said = DirectoryFiles(None, {kind: {} for kind in _CHECKPOINTS}, ())
     with suppress(OSError):
         said.mark = metadata.read_clean_shutdown(home)

@@ -27,6 +27,7 @@ from kseg.files.grammar import is_topic_name, suffixed_directory
 from kseg.files.metadata import MetaProperties
 from kseg.files.names import FileKind
 from kseg.log import data_directory
+from kseg.log.clean_offsets import forget_clean_offset
 from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import DataDirectoryLease
@@ -206,6 +207,7 @@ class LogDirectory(Closing):
             # A partition of that name may have been deleted without a word to the checkpoints.
             home.forget(key)
             home.write_checkpoints()
+            forget_clean_offset(path, key)
             if topic_id is not None:
                 metadata.record_topic_id(path / FileKind.PARTITION_METADATA.value, topic_id)
             log = self._logs[key] = self._open_log(path, key, create=True)
@@ -244,6 +246,7 @@ class LogDirectory(Closing):
             io.flush_directory(self.path)
             home.forget(key)
             home.write_checkpoints()
+            forget_clean_offset(log.path, key)
             now_ms = self._now_ms()
             self._doomed[renamed] = now_ms + delay_ms
             self.delete_due(now_ms)

@@ -28,7 +28,7 @@ FLOORS = (
     ("settings",),
     ("segment",),
     ("copy", "topic_policy", "sub_directories", "data_directory", "pending_deletes"),
-    ("clock", "config", "epochs", "locations"),
+    ("clean_offsets", "clock", "config", "epochs", "locations"),
     ("validate",),
 )
 PARTS = ("log", "spark")

@@ -9,13 +9,12 @@ groups         which segments become one
 verdicts       what becomes of each batch and each record
 rewrite        one group, written anew under `.cleaned`
 swap           the new files in the place of the old ones
-checkpoint     `cleaner-offset-checkpoint`: up to where a log is clean
 plan, apply    one after the other
 
 One pass: `bounds` say from where to where; `offset_map` is filled from the dirty part, as far as
 there is room; each group below where it ended is written anew and put in place; the checkpoint
-says so. A map that was full makes further passes. What the map does not know is kept, so a full map
-costs time and never a record.
+says so (`kseg.log.clean_offsets`). A map that was full makes further passes. What the map does not
+know is kept, so a full map costs time and never a record.
 
 What a batch looks like that has lost records is for `kseg.format.retain` to say.
 

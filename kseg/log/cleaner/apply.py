@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kseg.errors import StalePlanError
 from kseg.files import io
-from kseg.log.cleaner.checkpoint import read_clean_offset, write_clean_offset
+from kseg.log.clean_offsets import read_clean_offset, write_clean_offset
 from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.cleaner.plan import CompactionOptions, Pass, plan_inputs
 from kseg.log.cleaner.rewrite import remove_cleaned

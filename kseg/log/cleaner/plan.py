@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kseg.format.columns import Workspace
+from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.cleaner.bounds import Bounds, between, bounds_of, is_due
-from kseg.log.cleaner.checkpoint import read_clean_offset
 from kseg.log.cleaner.groups import group_segments
 from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.cleaner.offset_map import read_last_offsets

@@ -25,6 +25,7 @@ from kseg.errors import NotALogError, StalePlanError
 from kseg.files import io, lock, metadata
 from kseg.files.names import list_partition
 from kseg.log import data_directory, disk_room
+from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
@@ -227,6 +228,9 @@ def _apply(
             lease.forget_broker_epoch()
             io.flush_directory(home)  # checkpoints, on whose word files go
             load().apply(applier)
+            lower_clean_offset(
+                directory, data_directory.partition_of(directory), plan.log_end_offset
+            )
         _flush(directory, plan.inputs.recovery_point)
         sound = True
     finally:

@@ -24,6 +24,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, parse_partition_dir
 from kseg.log import data_directory
+from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import DataDirectoryLease, PartitionOffsets
 from kseg.log.reader.version import END, HighWatermark, SegmentInfo
@@ -117,6 +118,8 @@ def open_state(
         loaded = _load(directory, lease.offsets_of(partition), known, config, clean, now_ms())
         if loaded.mended:
             lease.forget_broker_epoch()
+        if loaded.mended or not clean:
+            lower_clean_offset(directory, partition, loaded.log_end_offset)
         replicated = _replicated(high_watermark, lease, partition)
         state = _state_of(directory, loaded, config, now_ms, mapping, partition, lease, replicated)
     except BaseException:

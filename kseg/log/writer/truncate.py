@@ -5,7 +5,8 @@ to some end, never one with a hole. The order of the steps ensures that, each st
 the next:
 
     readers        see the new end, and that a cut began, before the first byte goes
-    checkpoints    recovery point and log start not above the new end: recovery looks from there on
+    checkpoints    recovery point and log start not above the new end: recovery looks from there on;
+                   nor is the offset up to which the log is compacted
     epochs         those of what goes are forgotten
     segments       those above go, the newest first, each by its name
     the cut        indexes, then the log, of the segment that becomes the last one
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
 from kseg.log import data_directory, disk_room
+from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.pending_deletes import remove_segment
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import SegmentSource, rebuild
@@ -308,6 +310,7 @@ def _truncate(
 
 def _write_end(state: LogState, offset: int) -> None:
     """Write the checkpoints and the epochs for the new end; segments above may go then."""
+    lower_clean_offset(state.path, state.partition, offset)
     state.note_offsets(write=True)
     state.epochs.truncate_from_end(offset)
     state.epochs.flush()
@@ -394,6 +397,7 @@ def _begin_anew(state: LogState, offset: int, start: int) -> None:
         last = SegmentInfo(state.files_of(offset), 0, is_last=True)
         end = OffsetMetadata(offset, offset, 0)
         state.show_end((), last, end, start, anew=True)
+        lower_clean_offset(state.path, state.partition, offset)
         # Should all segments be gone after a crash, the log begins where this says.
         state.note_offsets(write=True, all_go=True)
         state.epochs.clear()

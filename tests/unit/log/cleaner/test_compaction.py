@@ -264,6 +264,67 @@ def test_clm_03_a_checkpoint_outside_of_the_log_counts_for_nothing(
     assert kseg.plan_compaction(log).first_dirty_offset == 0
 
 
+def cut(log: Log, offset: int) -> None:
+    log.truncate_to(offset)
+    log.close()
+
+
+def cut_closed(log: Log, offset: int) -> None:
+    log.close()
+    kseg.apply_truncation(kseg.plan_truncation(log.path, offset), keep_cut=False)
+
+
+def begin_anew(log: Log, offset: int) -> None:
+    log.truncate_fully_and_start_at(offset)
+    log.close()
+
+
+def damage(log: Log, offset: int) -> None:
+    """Let a recovery cut the log."""
+    path = log.segments[0].path
+    log.close()
+    path.write_bytes(path.read_bytes()[: offset * len(keyed(b"a"))])
+    for segment in path.parent.glob("*.log"):
+        if segment != path:
+            segment.unlink()
+    (path.parent.parent / ".kafka_cleanshutdown").unlink()
+
+
+def recovered(log: Log, offset: int) -> None:
+    damage(log, offset)
+    kseg.recover(log.path, keep_cut=False)
+
+
+@pytest.mark.parametrize("end", [cut, cut_closed, begin_anew, damage, recovered])
+def test_clm_06_what_comes_behind_a_cut_is_not_taken_for_clean(
+    opened: Callable[..., Log], clock: Clock, end: Callable[[Log, int], None]
+) -> None:
+    """Else the tombstone went at its horizon, and the value in front of it stayed."""
+    log = fill(opened(delete_retention_ms=0), *(keyed(key) for key in (b"a", b"b", b"c")))
+    compact(log)
+    checkpoint = log.path.parent / "cleaner-offset-checkpoint"
+    write_offset_checkpoint(checkpoint, {HERE: 3, TopicPartition("u", 1): 7})
+    end(log, 1)
+    log = opened(recover=True, delete_retention_ms=0)
+    assert read_offset_checkpoint(checkpoint).offsets == {HERE: 1, TopicPartition("u", 1): 7}
+    fill(log, keyed(b"a", None), keyed(b"d"), keyed(b"e"))
+    compact(log)
+    clock.ms += 1
+    fill(log, keyed(b"f"))
+    compact(log)
+    assert [row[1] for row in kept(log)] == [b"d", b"e", b"f"]
+
+
+def test_a_malformed_checkpoint_does_not_keep_a_log_from_being_cut(
+    opened: Callable[..., Log],
+) -> None:
+    log = fill(opened(), keyed(b"a"), keyed(b"b"))
+    checkpoint = log.path.parent / "cleaner-offset-checkpoint"
+    checkpoint.write_bytes(b"noise")
+    assert log.truncate_to(1)
+    assert checkpoint.read_bytes() == b"noise"
+
+
 def test_a_log_that_is_not_compacted_is_left_alone(opened: Callable[..., Log]) -> None:
     log = fill(opened(cleanup_policy=frozenset({"delete"})), keyed(b"a"), keyed(b"a"))
     plan = kseg.plan_compaction(log, force=True)
