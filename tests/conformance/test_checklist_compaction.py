@@ -357,7 +357,7 @@ def test_since_4_0_log_append_time_of_magic_1_stays() -> None:
     assert (found.timestamp_type, found.max_timestamp) == (1, 77)
 
 
-def test_messages_of_another_magic_inside_a_wrapper_are_put_right() -> None:
+def test_cln_37_messages_of_another_magic_inside_a_wrapper_are_put_right() -> None:
     inner = messages([record(b"a", timestamp=5), record(b"b", timestamp=6)], magic=1)
     data = wrapper([], magic=0, codec=GZIP, inner=inner, offset=1, timestamp=0)
     result = rewritten(data, every)

@@ -42,11 +42,15 @@ LINES = {
     ),
     "lom": (1,),
     "k42": numbers((1, 36)),
+    "cln": numbers((1, 39)),
+    "clm": numbers((1, 10)),
     "omp": (1, 2),
     "fix": numbers((1, 3)),
 }
 
 _REMOTE = "there is no remote store; a log whose settings ask for one is refused"
+_CHOOSING = "no task compacts logs by itself: each is compacted when its caller says so"
+_PAUSING = "nothing is paused: a compaction holds its log's lock for each swap of files alone"
 _HANDLES = "a log has no way to let go of its files without closing; one that failed does that"
 
 #: Line -> why nothing here can be asked for it.
@@ -61,6 +65,12 @@ NOT_ASKED = {
     "ul 89": "there is no task that expires producers, so none to be cancelled",
     "ul 140": "a partition's directory is not renamed under an open log",
     "ul 141": "a partition's directory is not renamed under an open log",
+    "cln 1": "there are no metrics, and no limit to the rate of reading",
+    "clm 2": _CHOOSING,
+    "clm 5": _PAUSING,
+    "clm 7": _PAUSING,
+    "clm 9": _CHOOSING,
+    "clm 10": _PAUSING,
     **dict.fromkeys((f"ul {n}" for n in range(160, 168)), _REMOTE),
 }
 

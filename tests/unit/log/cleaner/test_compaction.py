@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,66 +27,21 @@ from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from tests import reference
 from tests.builders import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, messages, record
-from tests.unit.log.logs import NOW_MS, Clock, marker, open_log
+from tests.unit.log.cleaner.compacting import (
+    COMPACT,
+    bases,
+    batches_of,
+    compact,
+    fill,
+    kept,
+    keyed,
+    names,
+    sent,
+)
+from tests.unit.log.logs import NOW_MS, Clock, marker
 
 DAY_MS = 86_400_000
 HERE = TopicPartition("t", 0)
-COMPACT = frozenset({"compact"})
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def opened(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Log]]:
-    """Opens the log of the test; closed in the end."""
-    logs: list[Log] = []
-
-    def opening(**how: Any) -> Log:
-        given = {"cleanup_policy": COMPACT, "min_cleanable_dirty_ratio": 0.0, **how}
-        log = open_log(tmp_path / "t-0", clock, **given)
-        logs.append(log)
-        return log
-
-    yield opening
-    for log in logs:
-        log.close()
-
-
-def keyed(key: bytes | None, value: bytes | None = b"v", *more: bytes, **fields: Any) -> bytes:
-    """A batch of a record, or of one for each of more keys."""
-    given = [record(value, key=one, timestamp=NOW_MS) for one in (key, *more)]
-    return batch(given, **{"leader_epoch": -1, **fields})
-
-
-def fill(log: Log, *batches: bytes, roll: bool = True) -> Log:
-    for data in batches:
-        log.append(data)
-    if roll:
-        log.roll()
-    return log
-
-
-def compact(log: Log, **how: Any) -> kseg.CompactionReport:
-    return kseg.apply_compaction(log, kseg.plan_compaction(log, **how))
-
-
-def kept(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-    return [(one.offset, one.key, one.value) for one in log.records()]
-
-
-def batches_of(log: Log) -> list[reference.Batch]:
-    return [one for info in log.segments for one in reference.walk(info.path.read_bytes()).batches]
-
-
-def bases(log: Log) -> list[int]:
-    return [info.base_offset for info in log.segments]
-
-
-def names(log: Log) -> list[str]:
-    return sorted(path.name for path in log.path.iterdir())
 
 
 # What stays
@@ -144,11 +99,6 @@ def test_k42_33_a_tombstone_gets_a_horizon_first_and_goes_at_it(
     clock.ms += 1
     compact(log, from_start=True)
     assert kept(log) == [(2, b"b", b"v")]
-
-
-def sent(key: bytes, sequence: int, producer: int = 9) -> bytes:
-    fields = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
-    return keyed(key, transactional=True, **fields)
 
 
 def test_k42_34_aborted_data_goes_and_its_marker_later(
@@ -410,7 +360,7 @@ def test_readers_go_on_with_what_they_have(opened: Callable[..., Log]) -> None:
 # What is refused
 
 
-def test_damage_stops_the_log_and_changes_nothing(opened: Callable[..., Log]) -> None:
+def test_clm_01_damage_stops_the_log_and_names_it(opened: Callable[..., Log]) -> None:
     log = opened(segment_bytes=10_000)
     fill(log, keyed(b"a"), keyed(b"b"))
     plan = kseg.plan_compaction(fill(log, keyed(b"a"), keyed(b"b")))
@@ -435,7 +385,7 @@ def test_a_plan_for_another_state_is_refused(opened: Callable[..., Log], tmp_pat
         kseg.apply_compaction(log, plan)
 
 
-def test_segments_that_go_meanwhile_are_noticed(
+def test_cln_03_26_segments_that_go_meanwhile_are_noticed(
     opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
@@ -641,7 +591,7 @@ def test_a_log_is_cleaned_beside_appends_and_readers(opened: Callable[..., Log])
     assert log.clean(force=True) is None
 
 
-def test_cleaning_deletes_old_segments_too_where_the_policy_says_so(
+def test_clm_04_cleaning_deletes_old_segments_too_where_the_policy_says_so(
     opened: Callable[..., Log],
 ) -> None:
     log = opened(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
