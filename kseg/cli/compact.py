@@ -26,7 +26,7 @@ from kseg.cli.options import (
 from kseg.cli.paths import known_path, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.retain import actions_of
-from kseg.cli.settings import known_settings
+from kseg.cli.settings import known_settings, say_of_settings, settings_fields
 from kseg.files.names import PathKind
 from kseg.log import disk_room
 from kseg.log.compact_closed import (
@@ -91,6 +91,7 @@ def compact(
         change,
         clock,
         Compacting(clock(), high_watermark, CompactionOptions(**how)),
+        known.findings,
         of_one_log=known_path(directory).kind is PathKind.PARTITION,
     )
     for each in chosen:
@@ -104,9 +105,16 @@ class _Run:
     """One run, partition by partition."""
 
     def __init__(
-        self, change: Change, clock: Callable[[], int], how: Compacting, *, of_one_log: bool
+        self,
+        change: Change,
+        clock: Callable[[], int],
+        how: Compacting,
+        findings: Sequence[KsegError],
+        *,
+        of_one_log: bool,
     ) -> None:
         self.change, self.clock, self.how, self.of_one_log = change, clock, how, of_one_log
+        self.findings = findings
         self.ones: list[ClosedPartition] = []
         self.kept: dict[Path, Backup | None] = {}
 
@@ -141,23 +149,30 @@ class _Run:
             kept=changing.all_kept(self.kept.values()),
             freed_bytes=sum(one.freed_bytes for one in self.ones) if self.change.apply else 0,
         )
-        return write_report(self.ones, say, as_json=as_json)
+        return write_report(self.ones, self.findings, say, as_json=as_json)
 
 
 # ---- telling -------------------------------------------------------------------------------------
 
 
 def write_report(
-    ones: Sequence[ClosedPartition], say: Callable[..., Exit], *, as_json: bool
+    ones: Sequence[ClosedPartition],
+    findings: Sequence[KsegError],
+    say: Callable[..., Exit],
+    *,
+    as_json: bool,
 ) -> Exit:
     """Print what compaction does, or would do.
 
     Args:
         ones: the partitions.
+        findings: in what their settings come from.
         say: prints `actions`, and with `as_json` fields of the document beside them.
         as_json: one document instead of tables.
     """
+    of_settings = [*findings, *(each for one in ones for each in one.settings.findings)]
     if not as_json:
+        say_of_settings(of_settings, (one.settings for one in ones))
         say_what_stays(ones)
     code = say(
         actions=[action for one in ones for action in _actions(one)],
@@ -165,7 +180,10 @@ def write_report(
         saved_bytes=sum(one.plan.saved_bytes or 0 for one in ones if one.plan is not None),
         room_bytes=max((one.plan.room_bytes for one in ones if one.plan is not None), default=0),
         partitions=[document(one) for one in ones],
-        findings=[_finding(one.finding) for one in ones if one.finding is not None],
+        findings=[
+            *map(_finding, of_settings),
+            *(_finding(one.finding) for one in ones if one.finding is not None),
+        ],
     )
     return Exit.FOUND if say_findings(ones) else code
 
@@ -223,6 +241,7 @@ def document(one: ClosedPartition) -> dict[str, Any]:
         "path": str(one.path),
         "topic": partition.topic,
         "partition": partition.partition,
+        **settings_fields(one.settings),
     }
     if plan is None:
         return where

@@ -12,8 +12,6 @@ import click
 from kseg import KsegError, PartitionSettings, RetentionPlan
 from kseg.cli import changing, output
 from kseg.cli.changing import Change
-from kseg.cli.escapes import printable
-from kseg.cli.failures import complain
 from kseg.cli.options import (
     Selection,
     Setting,
@@ -25,7 +23,7 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
-from kseg.cli.settings import known_settings
+from kseg.cli.settings import known_settings, say_of_settings, settings_fields
 from kseg.files.names import PathKind, list_partition
 from kseg.log import disk_room
 from kseg.log.log import Log
@@ -216,8 +214,7 @@ class _Run:
                     "held_bytes": plan.held_bytes,
                     "skipped": plan.skipped,
                     "why": plan.why or None,
-                    "settings": self.settings[partition].to_json(),
-                    "notes": list(self.settings[partition].notes),
+                    **settings_fields(self.settings[partition]),
                 }
                 for partition, plan in self.plans.items()
             ],
@@ -225,11 +222,7 @@ class _Run:
 
     def _say_what_stays(self) -> None:
         """What is left alone, topic by topic, and what the high watermark holds; what is odd."""
-        for finding in self.findings:
-            complain(f"kseg: {printable(str(finding))}")
-        said = {(each.topic, note) for each in self.plans for note in self.settings[each].notes}
-        for topic, note in sorted(said, key=str):
-            output.write_line(f"{topic}: {note}")
+        say_of_settings(self.findings, self.settings.values())
         left = Counter(
             (each.topic or each.path.name, plan.why)
             for each, plan in self.plans.items()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import kseg
+from kseg.cli import output
+from kseg.cli.escapes import printable
+from kseg.cli.failures import complain
 from kseg.cli.options import Setting, by_topic, check_settings, config_of
 from kseg.cli.paths import Partition
+
+if TYPE_CHECKING:
+    from kseg.errors import KsegError
 
 
 def given_settings(
@@ -56,3 +63,18 @@ def known_settings(
         )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
+
+
+def settings_fields(found: kseg.PartitionSettings) -> dict[str, Any]:
+    """What a partition's document says of its settings."""
+    return {"settings": found.to_json(), "notes": list(found.notes)}
+
+
+def say_of_settings(
+    findings: Iterable[KsegError], found: Iterable[kseg.PartitionSettings]
+) -> None:
+    """Name what was not understood, on standard error, and changes that may not be committed."""
+    for finding in findings:
+        complain(f"kseg: {printable(str(finding))}")
+    for topic, note in sorted({(str(each.topic), note) for each in found for note in each.notes}):
+        output.write_line(f"{printable(topic)}: {note}")

@@ -441,7 +441,7 @@ def _write_compact(found: CompactResult, paths: tuple[str, ...], *, as_json: boo
         remedy="--apply does it",
         room=changing.Room(found.freed_bytes, found.kept_bytes),
     )
-    return write_report(found.partitions, say, as_json=as_json)
+    return write_report(found.partitions, found.settings_findings, say, as_json=as_json)
 
 
 @spark.command("reindex")

@@ -44,6 +44,7 @@ class ClosedPartition:
 
     Attributes:
         path: its directory.
+        settings: those of the partition.
         rules: what compaction goes by.
         old: what retention goes by then; None where segments do not get too old.
         place: the directory that is changed: `path`, or its copy.
@@ -52,6 +53,7 @@ class ClosedPartition:
     """
 
     path: Path
+    settings: PartitionSettings
     rules: RetentionRules
     old: RetentionRules | None
     place: Path
@@ -76,7 +78,7 @@ class ClosedPartition:
         old = None
         if rules.skipped is None and rules.config.deletes:
             old = settings.retention_rules(of_one_log=of_one_log)
-        return cls(path, rules, old, path)
+        return cls(path, settings, rules, old, path)
 
     @property
     def is_noop(self) -> bool:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
@@ -309,7 +308,7 @@ class _Joined:
             self.path,
             self.topic,
             self.topic_id,
-            MappingProxyType(self._defaults() | values),
+            self._defaults() | values,
             config,
             self.skipped,
             self.why,

@@ -97,6 +97,7 @@ class CompactResult:
         kept_bytes: of these.
         tasks: how many Spark ran.
         skipped: partitions that an earlier run had planned.
+        settings_findings: what could not be understood in the metadata logs.
     """
 
     partitions: tuple[ClosedPartition, ...]
@@ -105,6 +106,7 @@ class CompactResult:
     kept_bytes: int
     tasks: int
     skipped: int
+    settings_findings: tuple[KsegError, ...] = ()
 
     @property
     def findings(self) -> tuple[KsegError, ...]:
@@ -160,7 +162,7 @@ def compact(
     chosen = options or CompactOptions()
     now_ms = time_ns() // 1_000_000 if chosen.now_ms is None else chosen.now_ms
     how = Compacting(now_ms, chosen.high_watermark, chosen.how)
-    found = _partitions(local_paths(paths), chosen)
+    found, findings = _partitions(local_paths(paths), chosen)
     directory = None if job is None else open_job(job, "compact", chosen)
     items = [_item(one, marked=directory is not None) for one in found]
     ran = run(spark, items, partial(_look, how=how), job=directory, progress=progress)
@@ -170,24 +172,29 @@ def compact(
     if apply:
         act = partial(_apply, how=how, backup_directory=chosen.backup_directory)
         done = run(spark, _by_home(known.values()), act, progress=progress)
-        for ones, backups in done.answers:
+        for ones, made in done.answers:
             known |= {one.path: one for one in ones}
-            for backup, size in backups:
+            for backup, size in made:
                 kept[backup] = kept.get(backup, 0) + size
         tasks += done.tasks
     ones = tuple(known[one.path] for one in found)
-    return CompactResult(ones, apply, tuple(sorted(kept)), sum(kept.values()), tasks, ran.skipped)
+    backups, kept_size = tuple(sorted(kept)), sum(kept.values())
+    return CompactResult(ones, apply, backups, kept_size, tasks, ran.skipped, findings)
 
 
-def _partitions(places: Iterable[str], options: CompactOptions) -> list[ClosedPartition]:
-    """The partitions with segments, with what compaction goes by in each."""
+def _partitions(
+    places: Iterable[str], options: CompactOptions
+) -> tuple[list[ClosedPartition], tuple[KsegError, ...]]:
+    """The partitions with segments, with what compaction goes by in each; findings beside them."""
     paths = list(dict.fromkeys(path for place in places for path in partitions_in(place)))
     settings = _settings([path.resolve().parent for path in paths], options)
-    return [
+    found = [
         ClosedPartition.of(path, settings[path.resolve().parent].of(path))
         for path in paths
         if has_segments(path)
     ]
+    different = dict.fromkeys(settings.values())
+    return found, tuple(finding for each in different for finding in each.findings)
 
 
 def _settings(homes: Iterable[Path], options: CompactOptions) -> dict[Path, kseg.Settings]:

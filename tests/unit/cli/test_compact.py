@@ -14,6 +14,14 @@ from kseg.log.log import Log
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding
+from tests.unit.log.settings.made import (
+    FIRST,
+    NEWER_BROKER,
+    Broker,
+    partition_metadata,
+    setting,
+    topic,
+)
 
 NOW_MS = 1_760_000_000_000
 NOW = "2025-10-09T08:53:20Z"
@@ -230,3 +238,28 @@ def test_compaction_goes_by_the_settings_in_the_metadata_log(
     assert row["skipped"] == "policy-unknown"
     (row,) = kseg(*words, "--metadata-dir", metadata).document["partitions"]
     assert row["skipped"] != "policy-unknown"
+
+
+@pytest.mark.parametrize("verb", ["compact", "retain"])
+def test_a_partition_s_document_has_each_setting_with_its_source(
+    kseg: Kseg, data: Path, verb: str
+) -> None:
+    broker = Broker(data)
+    (broker.path / "users-0" / "partition.metadata").write_text(partition_metadata(FIRST))
+    compacted = [topic("users"), setting("cleanup.policy", "compact", "users")]
+    broker.says(compacted, [setting("cleanup.policy", "compact,delete", "users"), NEWER_BROKER])
+    words = ("--config", "users:retention.bytes=-1", "--config", "segment.bytes=1000")
+    document = kseg(verb, broker.path / "users-0", *words, "--json").document
+    (row,) = document["partitions"]
+    assert row["settings"]["cleanup.policy"] == {"value": "compact,delete", "source": "topic"}
+    assert row["settings"]["retention.bytes"] == {"value": "-1", "source": "config-topic"}
+    assert row["settings"]["segment.bytes"] == {"value": "1000", "source": "config"}
+    assert row["settings"]["index.interval.bytes"] == {"value": "4096", "source": "default"}
+    assert "retention.ms" not in row["settings"]
+    assert [note.partition(" at offset ")[0] for note in row["notes"]] == [
+        "cleanup.policy was changed from compact to compact,delete"
+    ]
+    assert "REGISTER_BROKER_RECORD" in str(document["findings"])
+    ran = kseg(verb, broker.path / "users-0", *words)
+    assert "users: cleanup.policy was changed from compact to compact,delete" in ran.text
+    assert "REGISTER_BROKER_RECORD" in ran.err

@@ -40,6 +40,10 @@ def turn(which: str) -> Said:
 NO_OP: Said = ("NO_OP_RECORD", {})
 
 
+#: A record of a known type that bears on no topic, in a version that is not known.
+NEWER_BROKER = bytes.fromhex("01007f00")
+
+
 def encoded(said: Said) -> bytes:
     kind = TYPES[said[0]]
     version = kind["value_versions"][1]
@@ -69,12 +73,17 @@ def _control(value: SnapshotHeader | SnapshotFooter, offset: int) -> bytes:
     return batch([given], base_offset=offset, control=True)
 
 
+def partition_metadata(topic_id: UUID) -> str:
+    text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    return f"version: 0\ntopic_id: {text}"
+
+
 class Broker:
     """A broker's data directory that is about to be filled."""
 
     def __init__(self, path: Path, *, cluster: str = "c1", node_id: int = 7) -> None:
         self.path = path
-        path.mkdir()
+        path.mkdir(exist_ok=True)
         text = f"version=1\ncluster.id={cluster}\nnode.id={node_id}\n"
         (path / "meta.properties").write_text(text)
 
@@ -95,8 +104,7 @@ class Broker:
         path = self.path / name
         path.mkdir()
         if topic_id is not None:
-            text = base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
-            (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {text}")
+            (path / "partition.metadata").write_text(partition_metadata(topic_id))
         return path
 
     @property

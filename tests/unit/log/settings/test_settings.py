@@ -12,6 +12,7 @@ import kseg
 from kseg.log.settings import PartitionSettings
 from tests.unit.log.settings.made import (
     FIRST,
+    NEWER_BROKER,
     NO_OP,
     SECOND,
     Broker,
@@ -217,7 +218,6 @@ def test_a_damaged_snapshot_is_a_finding_and_an_older_one_is_taken(
 
 NEWER_CONFIG = bytes.fromhex("010401") + b"\x00" * 9
 UNKNOWN_TYPE = bytes.fromhex("01637f00")
-NEWER_BROKER = bytes.fromhex("01007f00")
 
 
 @pytest.mark.parametrize(
