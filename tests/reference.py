@@ -578,7 +578,7 @@ def compacted(
     stays. Tombstones stay, too: they wait for their horizon.
     """
     listed = list(batches)
-    aborted = _aborted(listed)
+    aborted = aborted_batches(listed)
     rows = [
         (record.offset, record.key, record.value)
         for number, batch in enumerate(listed)
@@ -593,7 +593,7 @@ def compacted(
     ]
 
 
-def _aborted(batches: list[Batch]) -> set[int]:
+def aborted_batches(batches: list[Batch]) -> set[int]:
     """Which batches hold data of aborted transactions, by their number."""
     opened: dict[int, list[int]] = {}
     found: set[int] = set()

@@ -75,10 +75,11 @@ def retain(
     (__cluster_metadata-0); the broker's dynamic configuration, then the cluster's; --broker-config;
     --config NAME=VALUE.
 
-    A broker's data directory (one with meta.properties) gets no defaults: a topic without a policy
-    and a limit stays as it is. A limit for one topic (--config TOPIC:retention.ms=MS), or for a DIR
-    that is one partition, implies the policy delete. Nothing at or above the high watermark of
-    replication-offset-checkpoint goes. Elsewhere Kafka's defaults count.
+    Nothing is too old or too much by a default: a topic without a limit stays as it is. In a
+    broker's data directory (one with meta.properties) so does one without a policy. A limit for one
+    topic (--config TOPIC:retention.ms=MS), or for a DIR that is one partition, implies the policy
+    delete; elsewhere delete is the default. Nothing at or above the high watermark of a broker's
+    replication-offset-checkpoint goes.
 
     Directories whose topic was removed, or made again with another id, stay as they are, and so do
     topics with remote.storage.enable=true and settings that kseg does not understand. Directories

@@ -12,7 +12,7 @@ A setting comes from the first of these that has it:
     3. the broker's dynamic configuration, then the cluster's
     4. `server.properties`
     5. what was given for all topics (`--config NAME=VALUE`)
-    6. Kafka's default, in a broker's directory only for settings by which nothing is deleted
+    6. Kafka's default, for no limit of retention, and in a broker's directory for no policy
 
 A partition belongs to the topic whose id its `partition.metadata` has. Where the topic's
 configuration is not known, no weaker source decides on what is deleted.

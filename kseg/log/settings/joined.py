@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -102,9 +102,11 @@ class PartitionSettings:
         if self._is_untouched:
             return left_alone(self.config, self.skipped or "", self.why)
         given = any(self.values[each].source == GIVEN for each in _LIMITS & self.values.keys())
-        rules = retention_rules(
-            self._known, self.topic, self.config, of_one_log=of_one_log and given
-        )
+        known, config = self._known, self.config
+        if not known.of_broker:  # the policy has a default there, but no limit has one
+            known = replace(known, of_broker=True)
+            config = config.with_changes(cleanup_policy=config.cleanup_policy)
+        rules = retention_rules(known, self.topic, config, of_one_log=of_one_log and given)
         if rules.skipped == POLICY_UNKNOWN and self.why:
             return left_alone(self.config, POLICY_UNKNOWN, f"{rules.why}; {self.why}")
         return rules
@@ -372,8 +374,8 @@ class _Joined:
 
     def _defaults(self) -> Values:
         found = {name: SettingValue(text, DEFAULT) for name, text in default_settings().items()}
-        if self.home.known.of_broker:
-            _drop_deleting(found)
+        for name in DELETING if self.home.known.of_broker else _LIMITS:
+            del found[name]
         return found
 
     def _sound(self, values: Values) -> Values:

@@ -21,8 +21,9 @@ NOW_MS = 1_760_000_000_000
 NOW = "2025-10-09T08:53:20Z"
 CONFIG = LogConfig(segment_bytes=400)
 HIGH_WATERMARKS = "replication-offset-checkpoint"
-#: What is assumed of no broker's topic.
+#: What is assumed of no topic.
 RETENTION = ("--config", "retention.ms=604800000")
+A_WEEK = ("--now", NOW, *RETENTION)
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def log_names(directory: Path) -> list[int]:
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(kseg: Kseg, data: Path) -> None:
     before = everything(data)
-    ran = kseg("retain", data / "orders-0", "--now", NOW, "--json")
+    ran = kseg("retain", data / "orders-0", *A_WEEK, "--json")
     assert ran.code == 1
     document = ran.document
     assert document["schema"] == "kseg.retain/1"
@@ -83,7 +84,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(kseg: Kseg, data: Path
 
 
 def test_text_says_the_same_and_how_to_go_on(kseg: Kseg, data: Path) -> None:
-    ran = kseg("retain", data / "orders-0", "--now", NOW)
+    ran = kseg("retain", data / "orders-0", *A_WEEK)
     assert ran.code == 1
     assert "--apply does it" in ran.err
     assert ran.text.count("delete") == 2
@@ -105,8 +106,8 @@ def test_what_is_planned_is_done_and_kept_beside_the_data_directory(kseg: Kseg, 
         if name.startswith((f"{0:020d}", f"{1:020d}"))
     }
     assert len(gone) == 7  # two logs, four indexes, a snapshot
-    planned = kseg("retain", data, "--now", NOW, "--json").document
-    ran = kseg("retain", data, "--now", NOW, "--apply", "--json")
+    planned = kseg("retain", data, *A_WEEK, "--json").document
+    ran = kseg("retain", data, *A_WEEK, "--apply", "--json")
     assert ran.code == 0
     assert ran.document["applied"] is True
     assert ran.document["actions"] == planned["actions"]
@@ -118,7 +119,7 @@ def test_what_is_planned_is_done_and_kept_beside_the_data_directory(kseg: Kseg, 
     with Log.open(partition) as log:
         assert (log.log_start_offset, log.log_end_offset) == (2, 4)
         assert [found.offset for found in log.records()] == [2, 3]
-    assert kseg("retain", data, "--now", NOW, "--apply").text == "nothing to do\n"
+    assert kseg("retain", data, *A_WEEK, "--apply").text == "nothing to do\n"
     assert (data / ".kafka_cleanshutdown").exists()
     assert not (data / ".lock").exists()
 
@@ -127,7 +128,7 @@ def test_files_are_called_by_the_path_that_was_given(
     kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(data.parent)
-    ran = [kseg("retain", "data", "--now", NOW, "--json", *how) for how in ((), ("--apply",))]
+    ran = [kseg("retain", "data", *A_WEEK, "--json", *how) for how in ((), ("--apply",))]
     paths = [[each["path"] for each in one.document["actions"]] for one in ran]
     names = ["orders-0", f"orders-0/{0:020d}.log", f"orders-0/{1:020d}.log"]
     assert paths[0] == paths[1] == [f"data/{name}" for name in names]
@@ -150,7 +151,7 @@ def test_a_log_that_loses_all_rolls_first(kseg: Kseg, data: Path) -> None:
 
 def test_a_copy_is_changed_and_the_original_is_not(kseg: Kseg, data: Path, tmp_path: Path) -> None:
     before = everything(data)
-    ran = kseg("retain", data, "--now", NOW, "-o", tmp_path / "out", "--json")
+    ran = kseg("retain", data, *A_WEEK, "-o", tmp_path / "out", "--json")
     assert ran.code == 0
     assert ran.document["applied"] is True
     assert ran.document["backups"] == []
@@ -162,7 +163,7 @@ def test_a_copy_is_changed_and_the_original_is_not(kseg: Kseg, data: Path, tmp_p
 
 def test_backups_go_where_they_are_told_or_nowhere(kseg: Kseg, data: Path, tmp_path: Path) -> None:
     place = tmp_path / "kept"
-    command = ("retain", data, "--now", NOW, "--apply", "--json")
+    command = ("retain", data, *A_WEEK, "--apply", "--json")
     assert kseg(*command, "--backup-dir", place).document["backups"] == [str(place)]
     assert log_names(place / "orders-0") == [0, 1]
     later = ("retain", data, "--now", "2025-10-12T08:53:20Z", "--apply", "--json")
@@ -323,10 +324,10 @@ def test_a_directory_that_somebody_holds_is_looked_at_but_not_changed(
 ) -> None:
     before = everything(data)
     with holding(data) as process:
-        ran = kseg("retain", data, "--now", NOW, "--apply")
+        ran = kseg("retain", data, *A_WEEK, "--apply")
         assert ran.code == 3
         assert f"process {process} holds" in ran.err
-        assert kseg("retain", data, "--now", NOW).code == 1
+        assert kseg("retain", data, *A_WEEK).code == 1
     (data / lock.LOCK_NAME).unlink()
     assert everything(data) == before
 
@@ -335,7 +336,7 @@ def test_an_unclean_log_is_refused_with_the_verb_that_mends_it(kseg: Kseg, data:
     (data / ".kafka_cleanshutdown").unlink()
     before = everything(data)
     for how in (("--apply",), ("-o", data.parent / "out")):
-        ran = kseg("retain", data, "--now", NOW, *how)
+        ran = kseg("retain", data, *A_WEEK, *how)
         assert ran.code == 1
         assert "kseg recover" in ran.err
         assert "plan_recovery" not in ran.err
@@ -404,3 +405,15 @@ def test_a_brokers_file_fills_in_what_the_cluster_does_not_say(
     policy = {"value": "delete", "source": "broker-config"}
     assert rows["ret-ms"]["settings"]["cleanup.policy"] == policy
     assert "x9" not in ran.text
+
+
+def test_no_limit_has_a_default_by_which_segments_would_go(kseg: Kseg, data: Path) -> None:
+    """Also where no broker was: who wrote the log may have kept it for longer."""
+    ran = kseg("retain", data, "--now", A_YEAR_AHEAD, "--apply", "--json")
+    assert (ran.code, ran.document["actions"]) == (0, [])
+    rows = ran.document["partitions"]
+    assert [row["skipped"] for row in rows] == ["policy-unknown"] * 2
+    assert {"retention.ms", "retention.bytes"}.isdisjoint(rows[0]["settings"])
+    assert rows[0]["settings"]["cleanup.policy"] == {"value": "delete", "source": "default"}
+    limited = kseg("retain", data, "--now", A_YEAR_AHEAD, "--config", "retention.bytes=0", "--json")
+    assert [row["skipped"] for row in limited.document["partitions"]] == [None, None]
