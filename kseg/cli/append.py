@@ -14,12 +14,13 @@ from kseg.cli.append_lines import AppendOptions, encode_lines
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import (
     Setting,
-    check_settings,
+    broker_options,
     clock_of,
-    config_of,
     config_options,
     json_option,
 )
+from kseg.cli.paths import partition_at
+from kseg.cli.settings import known_configs
 from kseg.constants import Compression
 from kseg.errors import AppendError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.names import parse_partition_dir
@@ -72,6 +73,7 @@ _NAMED_MAX = 10
 )
 @click.option("--durable", is_flag=True, help="Flush each batch before the next one is appended.")
 @config_options
+@broker_options
 @json_option
 def append(
     path: Path,
@@ -79,6 +81,8 @@ def append(
     durable: bool,
     settings: tuple[Setting, ...],
     now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
     as_json: bool,
     **asked: Any,
 ) -> int:
@@ -87,15 +91,18 @@ def append(
     A record is a line of JSON as dump and read print it with --format jsonl. Only "value" is
     needed; null makes a tombstone; {"base64": "..."} stands for any bytes. The log assigns offsets.
     Control records are left out, with a message. Prints the first and the last offset when all
-    records are on the disk.
+    records are on the disk. The topic's settings are looked for as by 'kseg retain'; Kafka's
+    defaults count for the rest.
     """
     try:
         options = _options(encoding, **asked)
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    topic = _check_name(path)
-    check_settings(settings, [topic])
-    config = config_of(settings, topic)
+    _check_name(path)
+    here = partition_at(path)
+    config = known_configs(
+        [here], settings, broker_config=broker_config, metadata_dir=metadata_dir
+    )[path]
     run = _Run(path, options, clock_of(now_ms), durable=durable)
     try:
         # The clock is the log's too, so that a run with --now can be repeated exactly.
@@ -116,18 +123,15 @@ def append(
     return Exit.OK
 
 
-def _check_name(path: Path) -> str:
+def _check_name(path: Path) -> None:
     """Refuse a directory name in which no broker looks for a partition, and KRaft's.
-
-    Returns:
-        The topic.
 
     Raises:
         NotALogError: names the directory, and the form that its name must have.
     """
     refuse_cluster_metadata(path)
     try:
-        return parse_partition_dir(path.resolve().name).topic
+        parse_partition_dir(path.resolve().name)
     except NotALogError as error:
         raise NotALogError(error.reason, path=path) from None
 

@@ -17,14 +17,14 @@ from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
     Selection,
     Setting,
-    check_settings,
+    broker_options,
     clock_of,
-    config_of,
     config_options,
     json_option,
     selection_options,
 )
 from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.settings import known_configs
 from kseg.errors import UnreadableError
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
@@ -64,6 +64,7 @@ _SAID: Sequence[str] = ("path", "applied", "actions")
 @selection_options
 @changing.change_options
 @config_options
+@broker_options
 @json_option
 def recover(
     directory: str,
@@ -71,6 +72,8 @@ def recover(
     partitions: tuple[tuple[int, int], ...],
     settings: tuple[Setting, ...],
     now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
     as_json: bool,
     as_broker: bool,
     clean: bool | None,
@@ -81,13 +84,16 @@ def recover(
     """Show what a start after a crash would do to DIR: what it cuts, makes anew and removes.
 
     DIR is a partition directory, or a data directory with all its partitions. Checks the end of the
-    log and of its indexes also after a clean shutdown. Changes nothing without --apply.
+    log and of its indexes also after a clean shutdown. Changes nothing without --apply. Settings of
+    topics, such as index.interval.bytes, are looked for as by 'kseg retain'.
     """
     change = changing.change_of(**how)
     found = changing.changeable(
         list(partitions_of((directory,), Selection(topics, partitions), strict=True))
     )
-    check_settings(settings, (each.topic for each in found))
+    known = known_configs(
+        found, settings, broker_config=broker_config, metadata_dir=metadata_dir
+    )
     if len(found) > 1:
         found = [each for each in found if entry_of(each.path).kind is EntryKind.LOG]
         if recovery_point is not None or log_start_offset is not None:
@@ -99,7 +105,7 @@ def recover(
         "log_start_offset": log_start_offset,
         "now_ms": clock_of(now_ms)(),
     }
-    configs = {each.path.resolve().name: config_of(settings, each.topic) for each in found}
+    configs = {each.path.resolve().name: known[each.path] for each in found}
     places = [each.path for each in found]
     return _Run(change, asked, configs).go(directory, places, as_json=as_json)
 

@@ -15,9 +15,8 @@ from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
     Selection,
     Setting,
-    check_settings,
+    broker_options,
     clock_of,
-    config_of,
     config_options,
     json_option,
     reindex_options,
@@ -25,6 +24,7 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.settings import known_configs
 from kseg.log.recovery import KINDS, Backup
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _KINDS = {kind.value: kind for kind in KINDS}
 @selection_options
 @changing.change_options
 @config_options
+@broker_options
 @json_option
 def reindex(
     directory: str,
@@ -48,6 +49,8 @@ def reindex(
     partitions: tuple[tuple[int, int], ...],
     settings: tuple[Setting, ...],
     now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
     as_json: bool,
     **how: Any,
 ) -> int:
@@ -55,7 +58,8 @@ def reindex(
 
     DIR is a partition directory, or a data directory with all its partitions. Never touches the log
     itself. If the log is damaged it leaves the indexes alone: use 'kseg recover'. Changes nothing
-    without --apply. New entries lie index.interval.bytes apart (--config).
+    without --apply. New entries lie index.interval.bytes apart: the topic's settings are looked for
+    as by 'kseg retain'.
     """
     change = changing.change_of(**how)
     run = _Run(change, clock_of(now_ms)())
@@ -65,9 +69,11 @@ def reindex(
         "now_ms": now_ms,
     }
     found = changing.changeable(list(partitions_of((directory,), Selection(topics, partitions))))
-    check_settings(settings, (each.topic for each in found))
+    configs = known_configs(
+        found, settings, broker_config=broker_config, metadata_dir=metadata_dir
+    )
     for partition in found:
-        run.look(partition, asked | {"config": config_of(settings, partition.topic)})
+        run.look(partition, asked | {"config": configs[partition.path]})
     if not change.is_plan:
         run.change_all(asked)
     return run.report(directory, as_json=as_json)

@@ -15,7 +15,10 @@ from kseg.cli.options import Setting, by_topic, check_settings, config_of
 from kseg.cli.paths import Partition
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kseg.errors import KsegError
+    from kseg.log.config import LogConfig
 
 
 def given_settings(
@@ -65,6 +68,26 @@ def known_settings(
         raise click.UsageError(f"{error}.") from None
 
 
+def known_configs(
+    partitions: Sequence[Partition],
+    settings: Sequence[Setting],
+    *,
+    broker_config: str | None,
+    metadata_dir: str | None,
+) -> dict[Path, LogConfig]:
+    """The configuration of each partition, for verbs that delete nothing by it.
+
+    What could not be understood is named on standard error. For the arguments and errors see
+    `known_settings`.
+    """
+    known = known_settings(
+        partitions, settings, broker_config=broker_config, metadata_dir=metadata_dir
+    )
+    found = [known.of(each.path) for each in partitions]
+    say_of_findings([*known.findings, *(one for each in found for one in each.findings)])
+    return {each.path: each.config for each in found}
+
+
 def settings_fields(found: kseg.PartitionSettings) -> dict[str, Any]:
     """What a partition's document says of its settings."""
     return {"settings": found.to_json(), "notes": list(found.notes)}
@@ -74,7 +97,12 @@ def say_of_settings(
     findings: Iterable[KsegError], found: Iterable[kseg.PartitionSettings]
 ) -> None:
     """Name what was not understood, on standard error, and changes that may not be committed."""
-    for finding in findings:
-        complain(f"kseg: {printable(str(finding))}")
+    say_of_findings(findings)
     for topic, note in sorted({(str(each.topic), note) for each in found for note in each.notes}):
         output.write_line(f"{printable(topic)}: {note}")
+
+
+def say_of_findings(findings: Iterable[KsegError]) -> None:
+    """Name what was not understood, on standard error."""
+    for finding in findings:
+        complain(f"kseg: {printable(str(finding))}")

@@ -12,13 +12,13 @@ from kseg.cli import changing
 from kseg.cli.options import (
     Selection,
     Setting,
-    check_settings,
-    config_of,
+    broker_options,
     config_options,
     json_option,
     selection_options,
 )
 from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.settings import known_configs
 from kseg.log.recovery import Action
 
 #: What this verb's documents call an action, where that is not what plans call it.
@@ -38,6 +38,7 @@ _WORDS: Final = {"truncate": "cut"}
 @selection_options
 @changing.change_options
 @config_options
+@broker_options
 @json_option
 def truncate(
     directory: str,
@@ -46,6 +47,8 @@ def truncate(
     partitions: tuple[tuple[int, int], ...],
     settings: tuple[Setting, ...],
     now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
     as_json: bool,
     **how: Any,
 ) -> int:
@@ -53,7 +56,7 @@ def truncate(
 
     DIR is a partition directory, or a data directory of which --topic and --partition choose one.
     Batches go whole, so records in front of OFFSET may go with the batch that has it. Cuts nothing
-    without --apply.
+    without --apply. The topic's settings are looked for as by 'kseg retain'.
     """
     change = changing.change_of(**how)
     chosen = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
@@ -62,14 +65,16 @@ def truncate(
             f"{len(chosen)} partitions here; choose one with --topic and --partition."
         )
     partition = chosen[0]
-    check_settings(settings, [partition.topic])
+    configs = known_configs(
+        chosen, settings, broker_config=broker_config, metadata_dir=metadata_dir
+    )
     plan = plan_truncation(partition.path, offset)
     report = TruncationReport(plan)
     if not (plan.is_noop or change.is_plan):
         place = change.place_of(partition.path)
         report = apply_truncation(
             plan if place == partition.path else plan_truncation(place, offset),
-            config=config_of(settings, partition.topic),
+            config=configs[partition.path],
             now_ms=now_ms,
             backup_directory=change.backup_directory,
             keep_cut=change.keeps,

@@ -50,8 +50,18 @@ _NAMES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
 }
+_TOPIC_NAMES: Final = {name: own for own, names in _NAMES.items() for name, _ in names}
 #: The names above: no other property of a broker is looked at, since some are secret.
-BROKER_NAMES: Final = frozenset(name for names in _NAMES.values() for name, _ in names)
+BROKER_NAMES: Final = frozenset(_TOPIC_NAMES)
+
+
+def topic_name_of(name: str) -> str:
+    """The setting of topics that a broker's property is; the name as it is where it is none.
+
+    >>> topic_name_of("log.cleaner.min.compaction.lag.ms")
+    'min.compaction.lag.ms'
+    """
+    return _TOPIC_NAMES.get(name, name)
 
 
 def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingValue]:

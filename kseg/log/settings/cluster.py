@@ -18,17 +18,20 @@ from uuid import UUID
 
 from kseg.errors import InvalidRecordError, KsegError, UnsupportedFormatError, at_path
 from kseg.internal import InternalRecord, InternalTopic, decode
+from kseg.log.settings.broker_names import topic_name_of
 
 #: `ConfigRecord.resourceType`.
 TOPIC: Final = 2
 BROKER: Final = 4
 
 POLICY: Final = "cleanup.policy"
+REMOTE_STORAGE: Final = "remote.storage.enable"
 _LIMITS: Final = ("retention.ms", "retention.bytes")
 #: By these segments go: none has a default that is taken for granted.
 DELETING: Final = frozenset({POLICY, *_LIMITS})
-#: What a broker calls them.
-_LEVELS: Final = {"log." + name: name for name in DELETING}
+_EVERY: Final = {"delete", "compact"}
+#: For so long nothing is compacted, or nothing of it goes; by default for one is no time at all.
+_PATIENCE: Final = {"delete.retention.ms": None, "min.compaction.lag.ms": "0"}
 
 _BEGIN: Final = "BEGIN_TRANSACTION_RECORD"
 _END: Final = "END_TRANSACTION_RECORD"
@@ -46,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change towards deletion in records that no snapshot has yet.
+    """A change by which more may go than before, in records that no snapshot has yet.
 
     Attributes:
         resource: the kind and the name of what is configured: a topic, or a broker.
@@ -200,15 +203,30 @@ _APPLIED: Final[dict[str, Callable[[Cluster, dict[str, Any], Place], None]]] = {
 
 def _deletes_more(change: Change) -> bool:
     """Whether more may be deleted after a change than before it; of what is no number, too."""
-    name = _LEVELS.get(change.name, change.name)
+    name = topic_name_of(change.name) if change.resource[0] == BROKER else change.name
+    before, after = change.before, change.after
     if name == POLICY:
-        deletes = (each is None or "delete" in each for each in (change.before, change.after))
-        return list(deletes) == [False, True]
-    if name not in _LIMITS or change.after is None:
-        # A limit that is taken away leaves the broker's, which may be lower.
-        return name in _LIMITS and change.before is not None
-    after, before = _limit(change.after), _limit(change.before)
-    return after is not None and (before is None or after < before)
+        # One that is taken away leaves the broker's, which may be any.
+        return not _policies(after, _EVERY) <= _policies(before, set())
+    if name == REMOTE_STORAGE:
+        return is_true(before) and not is_true(after)
+    if name in _PATIENCE:
+        before = _PATIENCE[name] if before is None else before
+    elif name not in _LIMITS:
+        return False
+    if after is None:  # what is left is the broker's, which may be lower
+        return before is not None
+    now, then = _limit(after), _limit(before)
+    return now is not None and (then is None or now < then)
+
+
+def _policies(text: str | None, otherwise: set[str]) -> set[str]:
+    return otherwise if text is None else {each.strip().lower() for each in text.split(",")} - {""}
+
+
+def is_true(text: str | None) -> bool:
+    """Whether a value is no plain false."""
+    return text is not None and text.strip().lower() != "false"
 
 
 def _limit(text: str | None) -> int | None:

@@ -20,8 +20,21 @@ from kseg.files import io, metadata
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
 from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
 from kseg.log.data_directory import CLUSTER_METADATA
-from kseg.log.settings.broker_names import BROKER_NAMES, SettingValue, topic_settings
-from kseg.log.settings.cluster import BROKER, DELETING, POLICY, TOPIC, Cluster
+from kseg.log.settings.broker_names import (
+    BROKER_NAMES,
+    SettingValue,
+    topic_name_of,
+    topic_settings,
+)
+from kseg.log.settings.cluster import (
+    BROKER,
+    DELETING,
+    POLICY,
+    REMOTE_STORAGE,
+    TOPIC,
+    Cluster,
+    is_true,
+)
 from kseg.log.settings.metadata_log import read_cluster
 from kseg.log.topic_policy import (
     INVALID,
@@ -48,12 +61,11 @@ FROM_FILE: Final = "broker-config"
 GIVEN: Final = "config"
 DEFAULT: Final = "default"
 
-_REMOTE_STORAGE: Final = "remote.storage.enable"
 #: Goes before `segment.bytes`, for tests of Kafka 4.2 and later.
 _INTERNAL_BYTES: Final = "internal.segment.bytes"
 _SEGMENT_BYTES: Final = "segment.bytes"
 #: All that is read of a topic's configuration.
-_READ: Final = TOPIC_SETTINGS | {_REMOTE_STORAGE, _INTERNAL_BYTES}
+_READ: Final = TOPIC_SETTINGS | {REMOTE_STORAGE, _INTERNAL_BYTES}
 _LIMITS: Final = DELETING - {POLICY}
 _PROPERTIES_BYTES_MAX: Final = 2**24
 _NO_LOG: Final = (
@@ -382,7 +394,7 @@ class _Joined:
         """The values that Kafka would take; another is a finding, and nothing is deleted then."""
         sound = {}
         for name, each in values.items():
-            refusal = "" if name == _REMOTE_STORAGE else _refusal(name, each.value)
+            refusal = "" if name == REMOTE_STORAGE else _refusal(name, each.value)
             if refusal:
                 self._refuse(f"{refusal} (source: {each.source})")
             else:
@@ -395,8 +407,8 @@ class _Joined:
             self.skipped, self.why = INVALID, reason
 
     def _check_remote(self, record: Values) -> None:
-        remote = record.pop(_REMOTE_STORAGE, None)
-        if remote is not None and remote.value.strip().lower() != "false" and self.skipped is None:
+        remote = record.pop(REMOTE_STORAGE, None)
+        if remote is not None and is_true(remote.value) and self.skipped is None:
             self.skipped = REMOTE
             self.why = "its records are in a remote store too; what was uploaded is not known here"
 
@@ -424,21 +436,23 @@ class _Joined:
             return LogConfig.from_kafka({})
 
     def _notes(self, values: Values) -> tuple[str, ...]:
-        """Changes that may not be committed, of settings that count here."""
+        """Changes that may not be committed, of settings that count here: none stronger is there."""
         cluster = self.home.cluster
         if cluster is None or not self.is_joined:
             return ()
-        resources = ((TOPIC, self.topic), (BROKER, ""), (BROKER, str(self.home.node_id)))
-        return tuple(
-            each.text
-            for each in cluster.changes
-            if each.resource in resources
-            and not self._is_given(values.get(each.name.removeprefix("log.")))
-        )
-
-    @staticmethod
-    def _is_given(value: SettingValue | None) -> bool:
-        return value is not None and value.source == GIVEN_FOR_TOPIC
+        stronger = {GIVEN_FOR_TOPIC}
+        notes = []
+        for resource, name_of, source in (
+            ((TOPIC, self.topic), str, FROM_TOPIC),
+            ((BROKER, str(self.home.node_id)), topic_name_of, FROM_BROKER),
+            ((BROKER, ""), topic_name_of, FROM_CLUSTER),
+        ):
+            for each in cluster.changes:
+                value = values.get(name_of(each.name))
+                if each.resource == resource and not (value and value.source in stronger):
+                    notes.append(each.text)
+            stronger.add(source)
+        return tuple(notes)
 
 
 @lru_cache(maxsize=4096)

@@ -122,9 +122,9 @@ class Broker:
         self._class_path = prepare(RELEASE, "broker")
         self.port, controller = _free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
-        self._properties = home / "server.properties"
+        self.properties = home / "server.properties"
         self._write_properties(controller, settings or {})
-        self._tool("StorageTool", "format", "-t", _cluster_id(), "-c", self._properties)
+        self._tool("StorageTool", "format", "-t", _cluster_id(), "-c", self.properties)
         self._clients = Kafka(RELEASE, "broker")
 
     def _write_properties(self, controller: int, settings: Mapping[str, object]) -> None:
@@ -135,8 +135,9 @@ class Broker:
             "listeners": f"PLAINTEXT://{host}:{self.port},CONTROLLER://{host}:{controller}",
             "advertised.listeners": f"PLAINTEXT://{host}:{self.port}",
         }
-        lines = [f"{name}={value}\n" for name, value in {**_SETTINGS, **own, **settings}.items()]
-        self._properties.write_text("".join(lines), encoding="utf-8")
+        joined = {**_SETTINGS, **own, **settings}
+        lines = [f"{name}={value}\n" for name, value in joined.items() if value is not None]
+        self.properties.write_text("".join(lines), encoding="utf-8")
 
     def _tool(self, name: str, *words: object) -> None:
         command = [*self._java("256m"), f"kafka.tools.{name}", *map(str, words)]
@@ -151,7 +152,7 @@ class Broker:
     def start(self) -> Said:
         """Start it, wait until it serves, and tell what it said meanwhile."""
         begun = self._log.stat().st_size if self._log.exists() else 0
-        command = [*self._java("512m"), "kafka.Kafka", str(self._properties)]
+        command = [*self._java("512m"), "kafka.Kafka", str(self.properties)]
         with open(self._log, "ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out)
         end = time.monotonic() + _START_SECONDS_MAX

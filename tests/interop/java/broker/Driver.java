@@ -43,7 +43,8 @@ public final class Driver {
 
     public static void main(String[] args) throws IOException {
         Pipe.serve(Map.of(
-            "create", Driver::create, "leaders", Driver::leaders, "configure", Driver::configure,
+            "create", Driver::create, "delete", Driver::delete, "leaders", Driver::leaders,
+            "configure", Driver::configure, "describe", Driver::describe,
             "offsets", Driver::offsets, "produce", Driver::produce, "consume", Driver::consume,
             "dump", Dump::dump));
     }
@@ -92,15 +93,37 @@ public final class Driver {
         }
     }
 
+    private static void delete(JsonNode request, ObjectNode answer) throws Exception {
+        try (Admin admin = Admin.create(settings(request))) {
+            done(admin.deleteTopics(List.of(request.get("topic").asText())).all());
+        }
+    }
+
+    /** Set "configs" of the topic, or of a "broker" ("" for all); null takes one away. */
     private static void configure(JsonNode request, ObjectNode answer) throws Exception {
         List<AlterConfigOp> changes = new ArrayList<>();
-        texts(request.path("configs")).forEach((name, value) -> changes.add(
-            new AlterConfigOp(new ConfigEntry(name, value), AlterConfigOp.OpType.SET)));
-        ConfigResource topic =
-            new ConfigResource(ConfigResource.Type.TOPIC, request.get("topic").asText());
+        request.path("configs").fields().forEachRemaining(each -> changes.add(new AlterConfigOp(
+            new ConfigEntry(each.getKey(), each.getValue().asText()),
+            each.getValue().isNull() ? AlterConfigOp.OpType.DELETE : AlterConfigOp.OpType.SET)));
         try (Admin admin = Admin.create(settings(request))) {
-            done(admin.incrementalAlterConfigs(Map.of(topic, changes)).all());
+            done(admin.incrementalAlterConfigs(Map.of(configured(request), changes)).all());
         }
+    }
+
+    /** Value and source of each setting, as kafka-configs --describe --all prints them. */
+    private static void describe(JsonNode request, ObjectNode answer) throws Exception {
+        ObjectNode found = answer.putObject("configs");
+        try (Admin admin = Admin.create(settings(request))) {
+            ConfigResource asked = configured(request);
+            done(admin.describeConfigs(List.of(asked)).all()).get(asked).entries().forEach(
+                each -> found.putArray(each.name()).add(each.value()).add(each.source().name()));
+        }
+    }
+
+    private static ConfigResource configured(JsonNode request) {
+        return request.has("broker")
+            ? new ConfigResource(ConfigResource.Type.BROKER, request.get("broker").asText())
+            : new ConfigResource(ConfigResource.Type.TOPIC, request.get("topic").asText());
     }
 
     /** Offset and timestamp for each of "specs": "earliest", "latest", "max", or a time. */

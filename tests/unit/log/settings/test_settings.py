@@ -327,6 +327,15 @@ def test_the_metadata_log_may_lie_in_another_directory_of_the_cluster(tmp_path: 
         ([setting(RETENTION, "99")], 0),
         ([setting(RETENTION, None)], 1),
         ([setting(POLICY, "compact,delete")], 1),
+        ([setting(POLICY, None)], 1),
+        ([setting(POLICY, "")], 0),
+        ([setting("remote.storage.enable", "false")], 1),
+        ([setting("remote.storage.enable", "true")], 0),
+        ([setting("delete.retention.ms", "5")], 1),
+        ([setting("min.compaction.lag.ms", "3")], 1),
+        ([setting("min.compaction.lag.ms", "5")], 0),
+        ([setting("log.cleaner.delete.retention.ms", "5", "7", 4)], 1),
+        ([setting("log.retention.ms", "5", "", 4)], 0),
         ([setting("segment.bytes", "99999")], 0),
         ([setting("log.retention.bytes", "5", "", 4)], 1),
     ],
@@ -334,7 +343,13 @@ def test_the_metadata_log_may_lie_in_another_directory_of_the_cluster(tmp_path: 
 def test_a_change_towards_deletion_behind_the_snapshot_is_said(
     broker: Broker, records: list[Said], count: int
 ) -> None:
-    told = [topic("orders"), setting(RETENTION, "9"), setting(POLICY, "compact")]
+    told = [
+        topic("orders"),
+        setting(RETENTION, "9"),
+        setting(POLICY, "compact"),
+        setting("remote.storage.enable", "true"),
+        setting("min.compaction.lag.ms", "4"),
+    ]
     broker.has_snapshot(5, snapshot([told])).says(records, base_offset=5)
     notes = of_orders(broker).notes
     assert len(notes) == count
