@@ -91,9 +91,7 @@ def recover(
     found = changing.changeable(
         list(partitions_of((directory,), Selection(topics, partitions), strict=True))
     )
-    known = known_configs(
-        found, settings, broker_config=broker_config, metadata_dir=metadata_dir
-    )
+    known = known_configs(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
     if len(found) > 1:
         found = [each for each in found if entry_of(each.path).kind is EntryKind.LOG]
         if recovery_point is not None or log_start_offset is not None:

@@ -69,9 +69,7 @@ def reindex(
         "now_ms": now_ms,
     }
     found = changing.changeable(list(partitions_of((directory,), Selection(topics, partitions))))
-    configs = known_configs(
-        found, settings, broker_config=broker_config, metadata_dir=metadata_dir
-    )
+    configs = known_configs(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
     for partition in found:
         run.look(partition, asked | {"config": configs[partition.path]})
     if not change.is_plan:

@@ -93,9 +93,7 @@ def settings_fields(found: kseg.PartitionSettings) -> dict[str, Any]:
     return {"settings": found.to_json(), "notes": list(found.notes)}
 
 
-def say_of_settings(
-    findings: Iterable[KsegError], found: Iterable[kseg.PartitionSettings]
-) -> None:
+def say_of_settings(findings: Iterable[KsegError], found: Iterable[kseg.PartitionSettings]) -> None:
     """Name what was not understood, on standard error, and changes that may not be committed."""
     say_of_findings(findings)
     for topic, note in sorted({(str(each.topic), note) for each in found for note in each.notes}):

@@ -230,15 +230,20 @@ class LogConfig:
                 raise ValueError(f"{name!r} is not a setting of a topic")
         return values
 
-    def to_kafka(self) -> dict[str, str]:
+    def to_kafka(self, *, named: bool = False) -> dict[str, str]:
         """The topic settings that differ from the defaults, as Kafka spells them.
 
         The two settings of a broker are not among them.
+
+        Args:
+            named: also those that were named with their default.
         """
         settings = {}
+        chosen = self.named if named else frozenset()
         for name, attribute in _FIELDS.items():
             value = getattr(self, attribute)
-            if value != _DEFAULTS[attribute] and attribute not in _OF_BROKERS:
+            differs = value != _DEFAULTS[attribute] or attribute in chosen
+            if differs and attribute not in _OF_BROKERS:
                 settings[name] = _spelt(value)
         if self.message_format_magic != _DEFAULTS[_FORMAT]:
             settings[_FORMAT_VERSION] = _RELEASES[self.message_format_magic]

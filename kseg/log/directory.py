@@ -30,15 +30,16 @@ from kseg.log import data_directory
 from kseg.log.clean_offsets import forget_clean_offset
 from kseg.log.clock import clock_of
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import DataDirectoryLease
+from kseg.log.data_directory import CLUSTER_METADATA, DataDirectoryLease
 from kseg.log.log import Log
 from kseg.log.recovery import recover as recovering
+from kseg.log.settings.joined import Settings, settings
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, check_entries, list_entries
 from kseg.log.topic_policy import known_topics, retention_rules
 from kseg.log.writer.retention import RetentionReport, delete_old_segments
 
-#: Settings of every log, or those of each.
-Config = LogConfig | Callable[[TopicPartition], LogConfig]
+#: Settings of every log, or those of each, or what `kseg.settings` has found.
+Config = LogConfig | Settings | Callable[[TopicPartition], LogConfig]
 #: Told how many partitions are open, and of how many.
 Progress = Callable[[int, int], None]
 
@@ -104,8 +105,8 @@ class LogDirectory(Closing):
             path: the directory.
             mode: "read" changes nothing and takes no lock; "append" takes the directory for this
                 process.
-            config: settings of every log, or a function from a partition to its settings; Kafka's
-                defaults if None.
+            config: settings of every log, a function from a partition to its settings, or what
+                `kseg.settings` has found; Kafka's defaults if None.
             recover: recover logs that were not shut down cleanly; also future and stray ones, which
                 are not opened.
             jobs: how many logs are loaded at a time; as many as there are processors if None.
@@ -274,10 +275,11 @@ class LogDirectory(Closing):
     def retain(self, now_ms: int | None = None) -> dict[TopicPartition, RetentionReport]:
         """Delete old segments of all logs that are not compacted, and files that are due.
 
-        Compacted logs are the cleaner's, as in Kafka. `kseg.log.topic_policy` says what holds in a
-        broker's directory and for internal topics: one configuration for all logs fills in what is
-        not known of a topic; only a function from partitions to settings goes before that. It also
-        forgets producers that have been silent for too long, in every log.
+        Compacted logs are the cleaner's, as in Kafka. A function from partitions to settings counts
+        as it is. Where there is a metadata log, what it says of a topic goes before one
+        configuration for all logs: see `kseg.settings`. Elsewhere that fills in what is not known:
+        `kseg.log.topic_policy` says what is, in a broker's directory and of internal topics. It
+        also forgets producers that have been silent for too long, in every log.
 
         Args:
             now_ms: the time that counts; the clock's if None.
@@ -291,10 +293,13 @@ class LogDirectory(Closing):
         Source: Kafka `LogManager.cleanupLogs`, `UnifiedLog.removeExpiredProducers`.
         """
         self._writable()
-        reports, known = {}, known_topics(self.path)
+        reports, known, found = {}, known_topics(self.path), self._settings()
         for key, log in self.logs.items():
             log.expire_producers(now_ms=now_ms)
-            rules = retention_rules(known, key.topic, log.config, of_one_log=False)
+            if found is None:
+                rules = retention_rules(known, key.topic, log.config, of_one_log=False)
+            else:
+                rules = found.of(log.path).retention_rules()
             if not rules.config.compacted:
                 report = delete_old_segments(log.state, now_ms, rules)
                 if report.segments_count:
@@ -417,9 +422,19 @@ class LogDirectory(Closing):
         )
 
     def _config_of(self, key: TopicPartition) -> LogConfig:
+        if isinstance(self._config, Settings):
+            return self._config.of(self.path / f"{key.topic}-{key.partition}").log_config
         if callable(self._config):
             return self._config(key).of_topic()
         return self._default_config()
+
+    def _settings(self) -> Settings | None:
+        """What was found of settings, or is now in the metadata log; None where nothing is."""
+        if isinstance(self._config, Settings):
+            return self._config
+        if callable(self._config) or not (self.path / f"{CLUSTER_METADATA}-0").is_dir():
+            return None
+        return settings(self.path, config=self._default_config().to_kafka(named=True))
 
     def _default_config(self) -> LogConfig:
         return self._config if isinstance(self._config, LogConfig) else LogConfig()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kseg.log.reader.find import ReadableLog
     from kseg.log.reader.follow import Followed
     from kseg.log.reader.tail import SeenLog
+    from kseg.log.settings.joined import Settings
     from kseg.log.writer.append import AppendResult
     from kseg.log.writer.open import Known
     from kseg.log.writer.retention import RetentionReport
@@ -41,6 +42,12 @@ if TYPE_CHECKING:
 
 Mode = Literal["read", "append"]
 _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
+
+
+def _config_of(config: LogConfig | Settings | None, path: str | PathLike[str]) -> LogConfig:
+    if config is None or isinstance(config, LogConfig):
+        return config or LogConfig()
+    return config.of(path).log_config
 
 
 def _view_of(state: LogState, mapping: Mapping) -> LogView:
@@ -105,7 +112,7 @@ class Log(LogReading):
         *,
         mode: Mode = "read",
         create: bool = False,
-        config: LogConfig | None = None,
+        config: LogConfig | Settings | None = None,
         recover: bool = False,
         now_ms: Callable[[], int] | None = None,
         mapping: Mapping = "auto",
@@ -120,7 +127,8 @@ class Log(LogReading):
             mode: "read" lists the directory, and opens files as they are needed; "append" takes the
                 lock of the data directory and loads the log.
             create: make a missing directory, for appending.
-            config: the settings, for appending; Kafka's defaults if None.
+            config: the settings, for appending, or those that `kseg.settings` has found; Kafka's
+                defaults if None.
             recover: recover a log that was not closed in good order, which is refused otherwise.
             now_ms: the clock, for appending; the machine's if None. If it returns no 64-bit time,
                 the call that uses it raises ValueError.
@@ -152,7 +160,7 @@ class Log(LogReading):
             path,
             create=create,
             recover=recover,
-            config=config or LogConfig(),
+            config=_config_of(config, path),
             now_ms=clock_of(now_ms),
             mapping=mapping,
             topic_id=topic_id,

@@ -86,7 +86,7 @@ class PartitionSettings:
         values: every setting that is known, by Kafka's name, with its source. Without one there is
             no word of the settings by which segments are deleted.
         config: the same as a configuration; what is not known has Kafka's default in it, and is
-            not among its `named`.
+            not among its `named`. To open a log take `log_config`.
         skipped: why nothing is to be deleted here, in a word of `topic_policy`; None else.
         why: that in words.
         notes: changes towards deletion that may not be committed, in words.
@@ -134,6 +134,13 @@ class PartitionSettings:
         if self._is_untouched or (self.skipped == POLICY_UNKNOWN and not is_given):
             return RetentionRules(self.config, self.skipped, self.why)
         return compaction_rules(self._known, self.topic, self.config)
+
+    @property
+    def log_config(self) -> LogConfig:
+        """What to open a log with: `config`; where nothing is to go, one that says so."""
+        if self._is_untouched or self.topic == CLUSTER_METADATA:
+            return self.retention_rules().config
+        return self.config
 
     @property
     def _is_untouched(self) -> bool:
@@ -436,7 +443,7 @@ class _Joined:
             return LogConfig.from_kafka({})
 
     def _notes(self, values: Values) -> tuple[str, ...]:
-        """Changes that may not be committed, of settings that count here: none stronger is there."""
+        """Changes that may not be committed, where no stronger source has the setting."""
         cluster = self.home.cluster
         if cluster is None or not self.is_joined:
             return ()

@@ -46,9 +46,7 @@ def test_a_compacted_topic_gets_no_record_without_a_key(kseg: Kseg, tmp_path: Pa
 
 
 @pytest.mark.parametrize("verb", ["reindex", "recover"])
-def test_indexes_are_made_anew_by_the_topic_s_settings(
-    kseg: Kseg, orders: Path, verb: str
-) -> None:
+def test_indexes_are_made_anew_by_the_topic_s_settings(kseg: Kseg, orders: Path, verb: str) -> None:
     with Log.open(orders, mode="append") as log:
         for number in range(12):
             log.append(batch([record(b"v" * 300, key=b"%d" % number)], leader_epoch=-1))
