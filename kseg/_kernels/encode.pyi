@@ -42,6 +42,7 @@ def encode_records(
     producer_epoch: int,
     base_sequence: int,
 ) -> tuple[Any, int, int, int, int, int, int, int]: ...
+def encode_runs(rows: Rows, runs: Any, times: Any) -> bytes | None: ...
 def seal_batch(
     body: Buffer,
     base_offset: int,

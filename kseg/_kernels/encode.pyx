@@ -17,7 +17,7 @@ from cpython.number cimport PyNumber_Index
 from libc.string cimport memcpy, memset
 
 from kseg._core cimport (
-    ATTRIBUTE_LOG_APPEND, CRC_COVERS_FROM, HEADER_BYTES, crc32c_of, sub64,
+    ATTRIBUTE_LOG_APPEND, CRC_COVERS_FROM, HEADER_BYTES, INT64_MAX, crc32c_of, sub64,
 )
 
 cdef extern from "Python.h" nogil:
@@ -342,7 +342,113 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
             job.max_timestamp, job.bytes_)
 
 
-cdef int _override_last(Job *job, int64_t last_offset) except -1:
+# What is asked of a batch among many; the order is that of kseg.format.encode.RUN_FIELDS.
+cdef enum:
+    RUN_FIRST
+    RUN_END
+    RUN_BASE_OFFSET
+    RUN_LAST_OFFSET
+    RUN_ATTRIBUTES
+    RUN_LEADER_EPOCH
+    RUN_HORIZON
+    RUN_PRODUCER_ID
+    RUN_PRODUCER_EPOCH
+    RUN_BASE_SEQUENCE
+    RUN_FIELDS
+
+
+cdef int64_t _put_run(const Source *rows, const int64_t *run, uint8_t *start, int64_t room,
+                      Job *job) noexcept nogil:
+    """One batch with its header into `room` bytes; its size, or 0 with the job's status."""
+    cdef BatchHeader header
+    memset(job, 0, sizeof(job[0]))
+    job.row, job.end, job.max_timestamp = run[RUN_FIRST], run[RUN_END], -1
+    job.bytes_max = INT64_MAX
+    job.base_offset, job.base_timestamp = run[RUN_BASE_OFFSET], run[RUN_HORIZON]
+    if not run[RUN_ATTRIBUTES] & ATTRIBUTE_HORIZON:
+        job.base_timestamp = rows.timestamps[job.row]
+    job.room = room - HEADER_BYTES
+    if job.room < ROOM_SPARE:
+        job.status, job.wanted = WRITE_ROOM, ROOM_SPARE
+        return 0
+    _put_records(rows, job, start + HEADER_BYTES)
+    if job.status == WRITE_OK:
+        _override_last(job, run[RUN_LAST_OFFSET])
+    if job.status != WRITE_OK:
+        return 0
+    header.base_offset, header.last_offset = job.base_offset, job.last_offset
+    header.base_timestamp, header.max_timestamp = job.base_timestamp, job.max_timestamp
+    header.leader_epoch = <int32_t>run[RUN_LEADER_EPOCH]
+    header.attributes = <int16_t>run[RUN_ATTRIBUTES]
+    header.producer_id = run[RUN_PRODUCER_ID]
+    header.producer_epoch = <int16_t>run[RUN_PRODUCER_EPOCH]
+    header.base_sequence = <int32_t>run[RUN_BASE_SEQUENCE]
+    header.count = <int32_t>job.count
+    _seal(start, &header, HEADER_BYTES + job.bytes_)
+    return HEADER_BYTES + job.bytes_
+
+
+cdef int _check_runs(Rows rows, const int64_t[:, ::1] runs, int64_t[::1] times) except -1:
+    cdef int64_t i
+    if runs.shape[1] != RUN_FIELDS or times.shape[0] != runs.shape[0]:
+        raise ValueError("runs has the wrong width, or times another length")
+    if rows.lent.offsets == NULL or rows.lent.timestamps == NULL:
+        raise ValueError("batches among many are written of records with offsets and timestamps")
+    for i in range(runs.shape[0]):
+        _check_range(rows, runs[i, RUN_FIRST], runs[i, RUN_END])
+    return 0
+
+
+def encode_runs(Rows rows, const int64_t[:, ::1] runs not None, int64_t[::1] times not None):
+    """Plain batches one behind the other, each of its run of rows.
+
+    Args:
+        rows: the columns, offsets and timestamps among them.
+        runs: int64[m, 10], a row a batch: its first row and the one behind its last, base offset,
+            last offset, attributes without codec and log append time, leader epoch, delete
+            horizon (looked at if the attributes have its bit), producer id, epoch and sequence.
+        times: int64[m], written: the largest timestamp of each.
+
+    Returns:
+        The bytes, which no other code sees before they are complete; None where a batch is refused:
+        `encode_records` says why.
+
+    Source: Kafka MemoryRecords.filterTo.
+    """
+    cdef Source lent = rows.lent
+    cdef Job job
+    cdef PyObject *made = NULL
+    cdef uint8_t *p
+    cdef int64_t i = 0, at = 0, size, room = 0, count = runs.shape[0]
+    _check_runs(rows, runs, times)
+    job.status = WRITE_OK
+    for i in range(count):
+        job.row, job.end = runs[i, RUN_FIRST], runs[i, RUN_END]
+        room += HEADER_BYTES + ROOM_SPARE + _room_wanted(&lent, &job)
+    i = 0
+    try:
+        p = _sized(None, &made, room)
+        while i < count:
+            with nogil:
+                while i < count:
+                    size = _put_run(&lent, &runs[i, 0], p + at, room - at, &job)
+                    if size == 0:
+                        break
+                    times[i] = job.max_timestamp
+                    at += size
+                    i += 1
+            if i < count:
+                if job.status != WRITE_ROOM:
+                    return None
+                room = max(2 * room, at + HEADER_BYTES + job.wanted + ROOM_SPARE)
+                p = _sized(None, &made, room)
+        _sized(None, &made, at)
+        return <object>made
+    finally:
+        _release(made)
+
+
+cdef int _override_last(Job *job, int64_t last_offset) noexcept nogil:
     """A last offset that is given lies at the last record or behind it."""
     if last_offset < job.last_offset or <uint64_t>sub64(last_offset, job.base_offset) > INT32_MAX:
         job.status = WRITE_LAST_OFFSET

@@ -4,6 +4,10 @@ The contract is that of `_core`, but for `OffsetMap`, which owns its slots: 24 b
 hash and 8 of an offset, as in Kafka. A key is known by its hash alone. The hash is SipHash-2-4 of
 128 bits under a secret that is drawn for each map. So a producer cannot make two keys that meet,
 and by chance two of 2**40 keys do so once in 2**49 maps. Kafka takes MD5, for which a producer can.
+
+Beside the slots a map may have two bits for each offset of a range: whether the record there is the
+last of its key, and whether one has to look at it (it has no key, or no value). They answer for
+most batches whether all records stay, or none, so that their records are not read a second time.
 """
 
 cimport cython
@@ -11,7 +15,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kseg._core cimport pointer_to
+from kseg._core cimport (
+    BODY_BASE_OFFSET, BODY_FIELDS, SPAN_FIELDS, SPAN_KEY, SPAN_KEY_SIZE, SPAN_VALUE_SIZE, Lent,
+    body_bytes, lend, pointer_to,
+)
 
 cdef extern from *:
     """
@@ -22,75 +29,38 @@ cdef extern from *:
     #endif
     """
     void prefetch "KSEG_PREFETCH"(const void *p) noexcept nogil
+    int ones "__builtin_popcountll"(unsigned long long word) noexcept nogil
 
+cdef extern from "sip.h" nogil:
+    int has_vectors "kseg_sip_has_vectors"() noexcept
+    void hash_all "kseg_sip_all"(const uint8_t **data, const int64_t *sizes, int64_t count,
+                                 const uint64_t *secret, int vectors, uint64_t (*out)[2]) noexcept
+    uint64_t below "kseg_sip_below"(uint64_t bits, uint64_t limit) noexcept
+
+cdef enum: AHEAD = 32
+
+# What `told` says of a batch; the order is that of kseg.format.retain.Known.
 cdef enum:
-    #: Keys that are hashed before the first of them is looked for, while their slots are fetched.
-    AHEAD = 32
+    TOLD_NOTHING
+    TOLD_NONE_STAYS
+    TOLD_ALL_STAY
 
 cdef struct Slot:
-    uint64_t low
-    uint64_t high
+    uint64_t hash[2]
     uint64_t next_offset  # the offset plus one; 0 for an empty slot
 
 
-cdef struct Sip:
-    uint64_t a
-    uint64_t b
-    uint64_t c
-    uint64_t d
+# Keys that are hashed before the first of them is looked for, while their slots are fetched.
+cdef struct Ahead:
+    const uint8_t *keys[AHEAD]
+    int64_t sizes[AHEAD]
+    uint64_t hashes[AHEAD][2]
+    int64_t count
 
 
-cdef inline uint64_t _rotated(uint64_t x, int bits) noexcept nogil:
-    return (x << bits) | (x >> (64 - bits))
-
-
-cdef inline void _round(Sip *s) noexcept nogil:
-    s.a += s.b
-    s.b = _rotated(s.b, 13) ^ s.a
-    s.a = _rotated(s.a, 32)
-    s.c += s.d
-    s.d = _rotated(s.d, 16) ^ s.c
-    s.a += s.d
-    s.d = _rotated(s.d, 21) ^ s.a
-    s.c += s.b
-    s.b = _rotated(s.b, 17) ^ s.c
-    s.c = _rotated(s.c, 32)
-
-
-cdef inline void _hash(const uint8_t *data, int64_t size, uint64_t k0, uint64_t k1,
-                       Slot *out) noexcept nogil:
-    """SipHash-2-4 of 128 bits. Source: Aumasson, Bernstein, "SipHash", 2012."""
-    cdef Sip s
-    cdef uint64_t word
-    cdef int64_t left = size
-    cdef int i, _i
-    s.a = k0 ^ <uint64_t>0x736f6d6570736575
-    s.b = k1 ^ <uint64_t>0x646f72616e646f6d ^ 0xee
-    s.c = k0 ^ <uint64_t>0x6c7967656e657261
-    s.d = k1 ^ <uint64_t>0x7465646279746573
-    while left >= 8:
-        memcpy(&word, data, 8)
-        s.d ^= word
-        _round(&s)
-        _round(&s)
-        s.a ^= word
-        data += 8
-        left -= 8
-    word = <uint64_t>size << 56
-    for i in range(<int>left):
-        word |= <uint64_t>data[i] << (8 * i)
-    s.d ^= word
-    _round(&s)
-    _round(&s)
-    s.a ^= word
-    s.c ^= 0xee
-    for _i in range(4):
-        _round(&s)
-    out.low = s.a ^ s.b ^ s.c ^ s.d
-    s.b ^= 0xdd
-    for _i in range(4):
-        _round(&s)
-    out.high = s.a ^ s.b ^ s.c ^ s.d
+cdef inline void _add(Ahead *ahead, const uint8_t *key, int64_t size) noexcept nogil:
+    ahead.keys[ahead.count], ahead.sizes[ahead.count] = key, size
+    ahead.count += 1
 
 
 @cython.auto_pickle(False)
@@ -99,60 +69,160 @@ cdef class OffsetMap:
     """The last offset of each key. Not for several threads at once while anything is put in."""
 
     cdef Slot *_slots
-    cdef uint64_t _k0
-    cdef uint64_t _k1
+    cdef uint64_t _secret[2]
+    cdef bint _vectors
+    cdef uint64_t *_latest
+    cdef uint64_t *_odd
+    cdef int64_t _first
+    cdef int64_t _last
+    cdef bint _rising
     cdef readonly int64_t slots
     cdef readonly int64_t limit
     cdef readonly int64_t count
+    cdef readonly int64_t span
 
-    def __cinit__(self, int64_t slots, int64_t limit, const uint8_t[::1] secret not None):
+    def __cinit__(self, int64_t slots, int64_t limit, const uint8_t[::1] secret not None,
+                  int64_t first_offset=0, int64_t span=0):
         """Room for keys.
 
         Args:
             slots: of 24 bytes; at most 2**40.
             limit: how many keys are taken, less than `slots`, so that every search ends.
             secret: 16 bytes.
+            first_offset, span: the range of offsets that has two bits each; at most 2**40.
         """
+        if first_offset < 0 or not 0 <= span <= <int64_t>1 << 40:
+            raise ValueError("a range of offsets begins at 0 or above, and has at most 2**40")
         if not 1 <= limit < slots or slots > <int64_t>1 << 40:
             raise ValueError("a map takes at least one key, and less than it has slots")
         if secret.shape[0] != 16:
             raise ValueError("the secret has 16 bytes")
-        memcpy(&self._k0, &secret[0], 8)
-        memcpy(&self._k1, &secret[8], 8)
+        memcpy(self._secret, &secret[0], 16)
+        self._vectors = has_vectors()
         self.slots = slots
         self.limit = limit
+        self.span = span
+        self._first = first_offset
+        self._last = -1
+        self._rising = True
         self._slots = <Slot *>calloc(<size_t>slots, sizeof(Slot))
-        if not self._slots:
+        # A word more, so that there is one where the range is empty.
+        self._latest = <uint64_t *>calloc(<size_t>span // 64 + 1, 8)
+        self._odd = <uint64_t *>calloc(<size_t>span // 64 + 1, 8)
+        if not self._slots or not self._latest or not self._odd:
             raise MemoryError
 
     def __dealloc__(self):
         free(self._slots)
+        free(self._latest)
+        free(self._odd)
 
-    cdef inline Slot *_home(self, const Slot *wanted) noexcept nogil:
-        return self._slots + <int64_t>(wanted.low % <uint64_t>self.slots)
+    # ---- the bits --------------------------------------------------------------------------------
 
-    cdef inline Slot *_find(self, const Slot *wanted) noexcept nogil:
+    cdef inline int64_t _bit(self, int64_t offset) noexcept nogil:
+        """The number of an offset's bits, -1 where it has none."""
+        # Neither is negative, so that the difference does not overflow.
+        if offset < self._first or offset - self._first >= self.span:
+            return -1
+        return offset - self._first
+
+    cdef inline void _note(self, int64_t offset, bint odd) noexcept nogil:
+        """Let a row go by. Where offsets do not rise, the bits say nothing any more."""
+        cdef int64_t bit = self._bit(offset)
+        if offset <= self._last:
+            self._rising = False
+        self._last = offset
+        if odd and bit >= 0:
+            self._odd[bit >> 6] |= <uint64_t>1 << (bit & 63)
+
+    cdef inline void _move(self, int64_t old, int64_t offset) noexcept nogil:
+        """Let the last record of a key lie at another offset; `old` is -1 if there was none."""
+        cdef int64_t bit = self._bit(old)
+        if bit >= 0:
+            self._latest[bit >> 6] &= ~(<uint64_t>1 << (bit & 63))
+        bit = self._bit(offset)
+        if bit >= 0:
+            self._latest[bit >> 6] |= <uint64_t>1 << (bit & 63)
+
+    cdef inline int64_t _count_set(self, const uint64_t *bits, int64_t first,
+                                   int64_t last) noexcept nogil:
+        """How many of the bits `first` to `last` are set."""
+        cdef int64_t word, end = last >> 6, found = 0
+        cdef uint64_t kept = ~<uint64_t>0 << (first & 63)
+        for word in range(first >> 6, end):
+            found += ones(bits[word] & kept)
+            kept = ~<uint64_t>0
+        return found + ones(bits[end] & kept & (~<uint64_t>0 >> (63 - (last & 63))))
+
+    def told(self, const int64_t[::1] first_offsets not None,
+             const int64_t[::1] last_offsets not None, const int64_t[::1] counts not None,
+             int64_t known_to, uint8_t[::1] out not None):
+        """Say of batches whether all their records are the last of their keys, or none is.
+
+        Args:
+            first_offsets, last_offsets: int64[n], the range of each batch, which holds all its
+                records; those of batches that were not put in mean nothing.
+            counts: int64[n], of their records.
+            known_to: the last offset that was put in.
+            out: uint8[n], filled: 1 where none is, 2 where all are; 0 where the bits do not tell,
+                or where a record has no key or no value.
+
+        Raises:
+            ValueError: the arrays do not fit each other.
+        """
+        cdef Py_ssize_t i, n = out.shape[0]
+        cdef int64_t first, last, latest
+        if first_offsets.shape[0] != n or last_offsets.shape[0] != n or counts.shape[0] != n:
+            raise ValueError("arrays of different lengths")
+        with nogil:
+            for i in range(n):
+                out[i] = TOLD_NOTHING
+                first, last = self._bit(first_offsets[i]), self._bit(last_offsets[i])
+                if (not self._rising or first < 0 or last < first or last_offsets[i] > known_to
+                        or self._count_set(self._odd, first, last)):
+                    continue
+                latest = self._count_set(self._latest, first, last)
+                if latest == 0:
+                    out[i] = TOLD_NONE_STAYS
+                elif latest == counts[i]:
+                    out[i] = TOLD_ALL_STAY
+
+    # ---- the slots -------------------------------------------------------------------------------
+
+    cdef inline Slot *_home(self, const uint64_t *wanted) noexcept nogil:
+        return self._slots + <int64_t>below(wanted[0], <uint64_t>self.slots)
+
+    cdef inline Slot *_find(self, const uint64_t *wanted) noexcept nogil:
         """The slot that has the key, or the empty one where it would go."""
         cdef Slot *slot = self._home(wanted)
         cdef Slot *end = self._slots + self.slots
         while slot.next_offset:
-            if slot.low == wanted.low and slot.high == wanted.high:
+            if slot.hash[0] == wanted[0] and slot.hash[1] == wanted[1]:
                 break
             slot += 1
             if slot == end:
                 slot = self._slots
         return slot
 
-    cdef Py_ssize_t _ahead(self, const uint8_t *data, const int32_t[::1] ends,
-                           const uint8_t[::1] valid, Py_ssize_t row, Slot *wanted) noexcept nogil:
-        """Hash the next keys, and let their slots be fetched; answers how many rows that is."""
-        cdef Py_ssize_t i, rows = min(<Py_ssize_t>AHEAD, valid.shape[0] - row)
-        for i in range(rows):
-            if valid[row + i]:
-                _hash(data + ends[row + i], ends[row + i + 1] - ends[row + i], self._k0, self._k1,
-                      &wanted[i])
-                prefetch(self._home(&wanted[i]))
-        return rows
+    cdef void _seek(self, Ahead *ahead) noexcept nogil:
+        """Hash the keys, and let their slots be fetched."""
+        cdef int64_t i
+        hash_all(ahead.keys, ahead.sizes, ahead.count, self._secret, self._vectors, ahead.hashes)
+        for i in range(ahead.count):
+            prefetch(self._home(ahead.hashes[i]))
+
+    cdef inline bint _place(self, const uint64_t *wanted, int64_t offset) noexcept nogil:
+        """Note the offset of a key; answers whether there was room."""
+        cdef Slot *slot
+        if self.count >= self.limit:
+            return False
+        slot = self._find(wanted)
+        if not slot.next_offset:
+            slot.hash[0], slot.hash[1] = wanted[0], wanted[1]
+            self.count += 1
+        self._move(<int64_t>slot.next_offset - 1, offset)
+        slot.next_offset = <uint64_t>offset + 1
+        return True
 
     def put(self, const uint8_t[::1] data not None, const int32_t[::1] ends not None,
             const uint8_t[::1] valid not None, const int64_t[::1] offsets not None,
@@ -174,9 +244,9 @@ cdef class OffsetMap:
         Raises:
             ValueError: the arrays do not fit each other.
         """
-        cdef Py_ssize_t row = 0, i, rows, count = valid.shape[0]
-        cdef Slot wanted[AHEAD]
-        cdef Slot *slot
+        cdef Py_ssize_t row = 0, first, end, count = valid.shape[0]
+        cdef Ahead ahead
+        cdef int64_t key
         cdef const uint8_t *base = pointer_to(data)
         _check(data, ends, count)
         if offsets.shape[0] != count:
@@ -184,49 +254,142 @@ cdef class OffsetMap:
         with nogil:
             # At least one slot is empty, so that every search ends.
             while row < count:
-                rows = self._ahead(base, ends, valid, row, wanted)
-                for i in range(rows):
-                    if not valid[row + i] or offsets[row + i] < start_offset:
-                        continue
-                    if self.count >= self.limit:
-                        break
-                    slot = self._find(&wanted[i])
-                    if not slot.next_offset:
-                        slot.low, slot.high = wanted[i].low, wanted[i].high
-                        self.count += 1
-                    slot.next_offset = <uint64_t>offsets[row + i] + 1
+                first, end = row, min(row + AHEAD, count)
+                ahead.count = 0
+                for row in range(first, end):
+                    if valid[row]:
+                        _add(&ahead, base + ends[row], ends[row + 1] - ends[row])
+                self._seek(&ahead)
+                key = 0
+                for row in range(first, end):
+                    if offsets[row] >= start_offset:
+                        # Whether it has a value is not known here.
+                        self._note(offsets[row], True)
+                        if valid[row] and not self._place(ahead.hashes[key], offsets[row]):
+                            break
+                    key += valid[row] != 0
                 else:
-                    row += rows
+                    row = end
                     continue
-                row += i
                 break
         return row
 
-    def get(self, const uint8_t[::1] data not None, const int32_t[::1] ends not None,
-            const uint8_t[::1] valid not None, int64_t[::1] out not None):
-        """Look up the last offset of each key.
+    def put_located(self, const uint8_t[::1] view not None, const uint8_t[::1] arena not None,
+                    const int64_t[:, ::1] bodies not None,
+                    const int64_t[::1] last_offsets not None,
+                    const int64_t[::1] first_row not None, const int32_t[:, ::1] spans not None,
+                    const int64_t[::1] offsets not None, int64_t start_offset=0):
+        """As `put`, for records where a locating kernel found them.
+
+        Args:
+            view, arena, bodies: as for `kseg._core.locate_records`.
+            last_offsets: int64[m], what the header of each body says.
+            first_row, spans, offsets: as that kernel has filled them.
+            start_offset: rows below it are passed over.
+
+        Returns:
+            The first row that was not taken, all rows if none is left.
+
+        Raises:
+            ValueError: the arrays do not fit each other, or a key lies outside its body.
+        """
+        cdef int64_t b, row = 0, end, count = bodies.shape[0], size = 0
+        cdef const uint8_t *start
+        cdef Lent lent
+        if (bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS
+                or last_offsets.shape[0] != count or first_row.shape[0] != count + 1):
+            raise ValueError("bodies, spans, last_offsets or first_row has the wrong shape")
+        lent = lend(view, arena, bodies)
+        with nogil:
+            for b in range(count):
+                end = first_row[b + 1]
+                start = body_bytes(&lent, b, &size)
+                if start == NULL or not row <= end <= min(spans.shape[0], offsets.shape[0]):
+                    row = -1
+                    break
+                row = self._put_body(start, size, bodies[b, BODY_BASE_OFFSET], last_offsets[b],
+                                     spans, offsets, row, end, start_offset)
+                if row != end:
+                    break
+        if row < 0:
+            raise ValueError("a body or a key lies outside its source")
+        return row
+
+    cdef int64_t _put_body(self, const uint8_t *start, int64_t size, int64_t least, int64_t most,
+                           const int32_t[:, ::1] spans, const int64_t[::1] offsets, int64_t row,
+                           int64_t end, int64_t start_offset) noexcept nogil:
+        """Rows of one body; the first that was not taken, -1 where one lies outside the body."""
+        cdef Ahead ahead
+        cdef int64_t i, key, rows, at, length, offset
+        while row < end:
+            rows = min(<int64_t>AHEAD, end - row)
+            ahead.count = 0
+            for i in range(row, row + rows):
+                at, length = spans[i, SPAN_KEY], spans[i, SPAN_KEY_SIZE]
+                if length < 0:
+                    continue
+                if not 0 <= at <= size or length > size - at:
+                    return -1
+                _add(&ahead, start + at, length)
+            self._seek(&ahead)
+            key = 0
+            for i in range(row, row + rows):
+                offset, length = offsets[i], spans[i, SPAN_KEY_SIZE]
+                if offset < least or offset > most:
+                    # `told` goes by what headers say of the records.
+                    self._rising = False
+                if offset >= start_offset:
+                    self._note(offset, length < 0 or spans[i, SPAN_VALUE_SIZE] < 0)
+                    if length >= 0 and not self._place(ahead.hashes[key], offset):
+                        return i
+                key += length >= 0
+            row += rows
+        return row
+
+    def latest(self, const uint8_t[::1] data not None, const int32_t[::1] ends not None,
+               const uint8_t[::1] valid not None, const int64_t[::1] offsets not None,
+               int64_t known_to, uint8_t[::1] out not None):
+        """Say of rows whether the map has their keys at no later offset.
 
         Args:
             data, ends, valid: as for `put`.
-            out: int64[n], filled; -1 where there is no key, or none that was put in.
+            offsets: int64[n], of the rows.
+            known_to: the last offset that was put in. Up to there, and from the range's first
+                offset on, the bits answer: what was not put in is not the last of its key.
+            out: uint8[n], filled: 1 where it has, or where it does not have the key; 0 for a row
+                without a key.
 
         Raises:
             ValueError: the arrays do not fit each other.
         """
         cdef Py_ssize_t row = 0, i, rows, count = valid.shape[0]
-        cdef Slot wanted[AHEAD]
+        cdef int64_t bit, key
+        cdef Ahead ahead
         cdef const uint8_t *base = pointer_to(data)
         _check(data, ends, count)
-        if out.shape[0] != count:
-            raise ValueError("not a place for each key")
+        if offsets.shape[0] != count or out.shape[0] != count:
+            raise ValueError("not an offset and a place for each key")
         with nogil:
             while row < count:
-                rows = self._ahead(base, ends, valid, row, wanted)
-                for i in range(rows):
-                    if valid[row + i]:
-                        out[row + i] = <int64_t>(self._find(&wanted[i]).next_offset - 1)
+                rows = min(<Py_ssize_t>AHEAD, count - row)
+                ahead.count = 0
+                # Answers from the bits first; the keys of the others are hashed, and marked 2.
+                for i in range(row, row + rows):
+                    bit = self._bit(offsets[i]) if self._rising and offsets[i] <= known_to else -1
+                    if not valid[i]:
+                        out[i] = 0
+                    elif bit >= 0:
+                        out[i] = self._latest[bit >> 6] >> (bit & 63) & 1
                     else:
-                        out[row + i] = -1
+                        out[i] = 2
+                        _add(&ahead, base + ends[i], ends[i + 1] - ends[i])
+                self._seek(&ahead)
+                key = 0
+                for i in range(row, row + rows):
+                    if out[i] == 2:
+                        out[i] = offsets[i] >= <int64_t>(
+                            self._find(ahead.hashes[key]).next_offset - 1)
+                        key += 1
                 row += rows
 
 

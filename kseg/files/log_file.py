@@ -116,6 +116,7 @@ class LogFile(Closing):
         on_bad_crc: str = "note",
         policy: str = "strict",
         on_unreadable: OnUnreadable | None = None,
+        window_bytes: int | None = None,
     ) -> Iterator[Tile]:
         """Walk the batches that start in `[start, limit)`, a tile at a time.
 
@@ -137,7 +138,8 @@ class LogFile(Closing):
         """
         size = self.size if end is None else min(end, self.size)
         limit = size if limit is None else min(limit, size)
-        how = _How(size, on_bad_crc, policy, self.kafka07, self.base_offset)
+        window_bytes = window_bytes or WINDOW_BYTES
+        how = _How(size, on_bad_crc, policy, self.kafka07, self.base_offset, window_bytes)
         last: BatchTable | None = None
         for tile in self._tiles(start, limit, how, on_unreadable):
             if tile.table.stop is StopReason.TORN_TAIL and how.judges_ends:
@@ -283,6 +285,7 @@ class _How:
     policy: str
     kafka07: bool
     log_start: int
+    window_bytes: int
 
     @property
     def judges_ends(self) -> bool:
@@ -317,7 +320,7 @@ def _walk_mapped(whole: memoryview, start: int, limit: int, how: _How) -> Iterat
 
 
 def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterator[Tile]:
-    position, wanted = min(start, how.size), WINDOW_BYTES
+    position, wanted = min(start, how.size), how.window_bytes
     unreadable: UnreadableError | None
     while True:
         if wanted > BATCH_BYTES_TRUSTED:
@@ -326,7 +329,7 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
                 yield Tile(memoryview(b""), position, refused)
                 if refused.stop is not StopReason.LIMIT or limit <= refused.end_position < how.size:
                     return
-                position, wanted = refused.end_position, WINDOW_BYTES
+                position, wanted = refused.end_position, how.window_bytes
                 continue
         data, unreadable = _window(file, position, min(wanted, how.size - position))
         table = how.scan(data, position, position, limit)
@@ -340,7 +343,7 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
         yield Tile(data, position, table)
         if table.stop is not StopReason.LIMIT or table.end_position >= limit:
             return
-        position, wanted = table.end_position, WINDOW_BYTES
+        position, wanted = table.end_position, how.window_bytes
 
 
 def _window(

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
 
 from kseg._kernels import encode as _encode
 from kseg._kernels import legacy as _legacy
@@ -32,6 +34,11 @@ from kseg.format.header import (
 from kseg.format.options import BatchOptions
 from kseg.format.source import RecordSource, Rows, rows_of
 from kseg.format.values import BinaryColumn
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
 
 #: Kafka's producers close a batch at this size unless told otherwise.
 BATCH_BYTES = 16384
@@ -85,6 +92,38 @@ def encode_batch(
         return _nothing(options.magic, base_offset or 0)
     write = _batch if options.magic == 2 else _messages
     return write(rows, options, base_offset, last_offset, first, end, _UNLIMITED, 0)
+
+
+#: Columns of what `encode_runs` is asked; the order is that of the kernel.
+RUN_FIELDS = (
+    "first",
+    "end",
+    "base_offset",
+    "last_offset",
+    "attributes",
+    "leader_epoch",
+    "delete_horizon_ms",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+)
+
+
+def encode_runs(rows: Rows, runs: Int64s) -> tuple[bytes, Int64s] | None:
+    """Many plain batches of magic 2, each of its run of rows, as `encode_batch` writes them.
+
+    Args:
+        rows: the records, with offsets and timestamps.
+        runs: int64[m, 10], columns as in `RUN_FIELDS`, `attributes` without codec and log append
+            time. Producer fields are not checked.
+
+    Returns:
+        The batches one behind the other, and int64[m], their largest timestamps; None where one is
+        refused, which `encode_batch` then says of it.
+    """
+    times = np.empty(len(runs), np.int64)
+    data = _encode.encode_runs(rows, runs, times)
+    return None if data is None else (data, times)
 
 
 def encode_batches(
@@ -399,5 +438,6 @@ __all__ = [
     "encode_batch",
     "encode_batches",
     "encode_messages_07",
+    "encode_runs",
     "wrap_messages",
 ]

@@ -16,14 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg.constants import BATCH_HEADER_BYTES, NO_TIMESTAMP, Compression
+from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    Compression,
+)
 from kseg.errors import BuilderStateError, FormatError, InvalidRecordError, KsegError
 from kseg.format.arena import NO_CEILING, Arena
 from kseg.format.bodies import END, SOURCE, START, at_batch, each_bodies
 from kseg.format.columns import Workspace
 from kseg.format.down_convert import options_for, runs
-from kseg.format.encode import empty_batch, encode_batch
-from kseg.format.header import COLUMN, DELETE_HORIZON, LOG_APPEND
+from kseg.format.encode import RUN_FIELDS, empty_batch, encode_batch, encode_runs
+from kseg.format.header import COLUMN, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.source import Rows, rows_of
@@ -73,6 +79,14 @@ class Retention(IntEnum):
     RETAIN_EMPTY = 2  #: its header stays even if no record does; magic 2 only
 
 
+class Known(IntEnum):
+    """What is known of the records of a batch, before one looks at them."""
+
+    NOTHING = 0
+    NONE_STAYS = 1
+    ALL_STAY = 2  #: magic 2 only; and none is a tombstone
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
     """What becomes of batches, one value a batch.
@@ -80,10 +94,13 @@ class Verdict:
     Attributes:
         retention: uint8[n], each a `Retention`.
         empty_txn: bool[n], the markers of transactions that have no data left; None for no batch.
+        known: uint8[n], each a `Known`: records are read where nothing is known of them; None for
+            nothing of any batch.
     """
 
     retention: npt.NDArray[np.uint8]
     empty_txn: Bools | None = None
+    known: npt.NDArray[np.uint8] | None = None
 
     @classmethod
     def same(cls, retention: Retention, count: int) -> Verdict:
@@ -223,7 +240,8 @@ def filter_walked(
     """
     if rules not in RULES:
         raise ValueError(f"rules are those of {' or '.join(RULES)}, not {rules!r}")
-    if len(verdict.retention) != len(table):
+    known = verdict.retention if verdict.known is None else verdict.known
+    if not len(verdict.retention) == len(known) == len(table):
         raise ValueError(f"{len(verdict.retention)} answers for {len(table)} batches")
     rewrite = _Rewrite(
         data,
@@ -300,6 +318,37 @@ class _Judged:
         return self._lent[False]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unread:
+    """What becomes of batches whose records are not read, and which the others are.
+
+    Attributes:
+        others: int64[k], the batches whose records are read; if they have none, they go or are kept
+            empty as those that were known to keep none.
+        copied: bool[n], the batches that are copied.
+        emptied: bool[n], those of which the header stays.
+        counts: int64[n], records that went unread because all was known of them.
+    """
+
+    others: Int64s
+    copied: Bools
+    emptied: Bools
+    counts: Int64s
+
+    @classmethod
+    def of(cls, table: BatchTable, verdict: Verdict) -> _Unread:
+        emptied = verdict.retention == Retention.RETAIN_EMPTY
+        read = verdict.retention != Retention.DELETE
+        known = verdict.known
+        if known is None:
+            nothing = np.zeros(len(table), np.int64)
+            return cls(np.flatnonzero(read), nothing.astype(np.bool_), emptied, nothing)
+        sure = read & (known != Known.NOTHING)
+        copied = sure & (known == Known.ALL_STAY)
+        counts = np.where(sure, table.record_count, 0)
+        return cls(np.flatnonzero(read & ~sure), copied, emptied & ~copied, counts)
+
+
 @dataclass(slots=True, eq=False)
 class _Rewrite:
     """A filter under way: `at` is the next batch of the table."""
@@ -316,12 +365,18 @@ class _Rewrite:
     workspace: Workspace
     result: Filtered = field(default_factory=Filtered)
     at: int = 0
+    unread: _Unread = field(init=False)
     alike: tuple[int, ...] = ()
     last_options: BatchOptions = field(default_factory=BatchOptions)
 
+    def __post_init__(self) -> None:
+        self.unread = _Unread.of(self.table, self.verdict)
+
     def pieces(self, fields: tuple[str, ...]) -> Iterator[WholeBatches]:
-        """Records of the batches that are not deleted; batches count by the whole table."""
-        read = np.flatnonzero(self.verdict.retention != Retention.DELETE)
+        """Records of the batches that have to be read; batches count by the whole table."""
+        read = self.unread.others
+        if not len(read):
+            return
         pieces = decode_whole(
             self.data,
             self.table.take(read),
@@ -347,7 +402,7 @@ class _Rewrite:
                 copied = piece.ways[first:end] == _COPY
                 self._copy(int(batches[first]), copied, counts[first:end])
             else:
-                self._each(piece, first, end)
+                self._written(piece, first, end)
             if self._outgrown():
                 return
 
@@ -452,6 +507,70 @@ class _Rewrite:
         result._count(messages, int(last_offsets.max()))
         result._time(int(times[latest]), int(last_offsets[latest]))
 
+    def _written(self, piece: _Judged, first: int, end: int) -> None:
+        """Batches that are rebuilt or kept empty: usual ones at once, others one by one."""
+        usual = self._usual(piece, slice(first, end))
+        for start, stop in runs(usual):
+            if usual[start] and self._together(piece, first + start, first + stop):
+                continue
+            self._each(piece, first + start, first + stop)
+            if self._outgrown():
+                return
+
+    def _usual(self, piece: _Judged, numbers: slice) -> Bools:
+        """bool[k]: plain batches of data of magic 2, of which nothing can be wrong but records.
+
+        None where there is a bound for the output, which is looked at behind each batch.
+        """
+        rows = self.table.rows[piece.whole.batches[numbers]]
+        if self.room < NO_CEILING:
+            return np.zeros(len(rows), np.bool_)
+        attributes, producer = rows[:, COLUMN["attributes"]], rows[:, COLUMN["producer_id"]]
+        named = (rows[:, COLUMN["producer_epoch"]] != NO_PRODUCER_EPOCH) & (
+            rows[:, COLUMN["base_sequence"]] >= 0
+        )
+        nameless = (producer == NO_PRODUCER_ID) & ((attributes & TRANSACTIONAL) == 0)
+        usual: Bools = (piece.ways[numbers] == _REBUILD) & (rows[:, COLUMN["magic"]] == 2)
+        usual &= (attributes & ~(TRANSACTIONAL | DELETE_HORIZON)) == 0
+        usual &= nameless | ((producer >= 0) & named)
+        return usual & (piece.lasts[numbers] <= rows[:, COLUMN["last_offset"]])
+
+    def _together(self, piece: _Judged, first: int, end: int) -> bool:
+        """Usual batches, in one call; answers whether that was possible."""
+        numbers = slice(first, end)
+        batches = piece.whole.batches[numbers]
+        rows = self.table.rows[batches]
+        made = encode_runs(piece.new_rows, self._runs(piece, numbers, rows))
+        if made is None:
+            return False
+        data, times = made
+        last_offsets, latest = rows[:, COLUMN["last_offset"]], int(np.argmax(times))
+        self.result.messages_read += int(piece.whole.counts[numbers].sum())
+        self.result._add(data)
+        self.result._count(
+            int(piece.ends[end] - piece.ends[first]), int(piece.lasts[numbers].max())
+        )
+        self.result._time(int(times[latest]), int(last_offsets[latest]))
+        self._done(int(batches[-1]) + 1, int(rows[:, COLUMN["size"]].sum()))
+        return True
+
+    def _runs(self, piece: _Judged, numbers: slice, rows: Int64s) -> Int64s:
+        """int64[k, 10]: what `encode_runs` is asked."""
+        has = (rows[:, COLUMN["attributes"]] & DELETE_HORIZON) != 0
+        base_timestamp = rows[:, COLUMN["base_timestamp"]]
+        horizon = np.where(has, base_timestamp, -1)
+        horizon[piece.horizons[numbers]] = self.horizon_ms
+        flags = rows[:, COLUMN["attributes"]] & TRANSACTIONAL
+        asked = {
+            "first": piece.ends[:-1][numbers],
+            "end": piece.ends[1:][numbers],
+            "attributes": np.where(horizon >= 0, flags | DELETE_HORIZON, flags),
+            "delete_horizon_ms": horizon,
+        }
+        return np.stack(
+            [asked[name] if name in asked else rows[:, COLUMN[name]] for name in RUN_FIELDS], axis=1
+        )
+
     def _each(self, piece: _Judged, first: int, end: int) -> None:
         """Batches that are rebuilt or kept empty, one by one, as far as there is room."""
         batches = piece.whole.batches[first:end]
@@ -523,14 +642,17 @@ class _Rewrite:
         return self.last_options
 
     def _without_records(self, end: int) -> None:
-        """Batches up to `end` that gave no record: deleted unread, or empty already."""
-        retention = self.verdict.retention
+        """Batches up to `end` of which no record was read: deleted, known, or empty already."""
+        unread = self.unread
         while self.at < end and not self._outgrown():
-            kept = np.flatnonzero(retention[self.at : end] == Retention.RETAIN_EMPTY)
-            stop = self.at + int(kept[0]) if len(kept) else end
-            self._done(stop, int(self.table.size[self.at : stop].sum()))
-            if stop < end and not self._outgrown():
+            emptied = np.flatnonzero(unread.emptied[self.at : end])
+            stop = self.at + int(emptied[0]) if len(emptied) else end
+            if self.at < stop:
+                rows = slice(self.at, stop)
+                self._copy(self.at, unread.copied[rows], unread.counts[rows])
+            elif stop < end:
                 header = self.table[stop]
+                self.result.messages_read += int(unread.counts[stop])
                 self._keep_empty(header)
                 self._done(stop + 1, header.size)
 
@@ -575,4 +697,4 @@ def _of_header(header: BatchHeader) -> dict[str, Any]:
     }
 
 
-__all__ = ["RULES", "Filtered", "Retention", "Verdict", "filter_batches", "filter_walked"]
+__all__ = ["RULES", "Filtered", "Known", "Retention", "Verdict", "filter_batches", "filter_walked"]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kseg
 from kseg.errors import KsegError
+from kseg.format import retain
+from kseg.format.header import BatchTable
+from kseg.format.whole import WholeBatches, decode_whole
+from kseg.log.cleaner import offset_map
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from tests import reference
@@ -90,6 +99,42 @@ def test_what_stays_is_what_the_plain_implementation_says(
         ]
         assert found == wanted
         assert plan.is_noop or report.end_offset == plan.first_uncleanable_offset
+
+
+@settings(max_examples=200, deadline=None)
+@given(made=rows_of_batches(), map_bytes=st.sampled_from([96, 1 << 12]))
+def test_what_is_known_of_batches_changes_no_byte(
+    made: list[tuple[bytes, bool]], map_bytes: int
+) -> None:
+    """Whether records are read where they lie or as columns, and batches anew one by one or not."""
+    assert compacted_files(made, map_bytes) == compacted_files(made, map_bytes, careful=True)
+
+
+def compacted_files(
+    made: list[tuple[bytes, bool]], map_bytes: int, *, careful: bool = False
+) -> dict[str, bytes]:
+    with scratch() as folder, pytest.MonkeyPatch.context() as patched:
+        if careful:
+            patched.setattr(offset_map, "_OFFSETS_PER_BYTE", 0)
+            patched.setattr(offset_map, "locate_whole", as_columns)
+            patched.setattr(retain._Rewrite, "_usual", nothing_usual)
+        how = {"mode": "append", "create": True, "config": CONFIG, "now_ms": lambda: NOW_MS}
+        with Log.open(folder / "t-0", **how) as log:  # type: ignore[arg-type]
+            for data, roll in made:
+                log.append_as_follower(data, leader_epoch=0)
+                if roll:
+                    log.roll()
+            log.roll()
+            log.clean(force=True, map_bytes=map_bytes)
+        return {path.name: path.read_bytes() for path in (folder / "t-0").iterdir()}
+
+
+def as_columns(data: memoryview, table: BatchTable, **how: Any) -> Iterator[WholeBatches]:
+    return decode_whole(data, table, fields=("offset", "key"), verify_crc=False, **how)
+
+
+def nothing_usual(rewrite: Any, piece: Any, numbers: slice) -> Any:
+    return np.zeros(numbers.stop - numbers.start, np.bool_)
 
 
 @settings(max_examples=200, deadline=None)

@@ -17,9 +17,8 @@ from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.cleaner.bounds import Bounds, between, bounds_of, is_due
 from kseg.log.cleaner.groups import group_segments
 from kseg.log.cleaner.inputs import CleanerInputs
-from kseg.log.cleaner.offset_map import read_last_offsets
+from kseg.log.cleaner.offset_map import read_keys
 from kseg.log.cleaner.rewrite import Rewrite
-from kseg.log.cleaner.transactions import read_decisions
 from kseg.log.cleaner.values import (
     ACTIVE,
     BEYOND_MAP,
@@ -89,14 +88,11 @@ class Pass:
             FormatError, LimitExceededError: a batch is damaged.
             OSError: a file cannot be read.
         """
-        decisions = read_decisions(inputs, first_dirty_offset, first_uncleanable_offset)
-        last_offsets = read_last_offsets(
+        decisions, last_offsets = read_keys(
             inputs,
             between(inputs.segments, first_dirty_offset, first_uncleanable_offset),
-            start_offset=first_dirty_offset,
-            end_offset=first_uncleanable_offset,
-            decisions=decisions,
-            map_bytes=map_bytes,
+            range(first_dirty_offset, first_uncleanable_offset),
+            map_bytes,
         )
         end = last_offsets.latest_offset + 1
         judge = Judge(

@@ -96,12 +96,18 @@ class Rewrite:
     def write(self, segments: Sequence[SegmentInfo]) -> Rewritten:
         """Write the `.cleaned` files of a group, lasting when this returns.
 
+        A segment that does not change is not written; one alone is looked at first.
+
         Raises:
             FormatError, LimitExceededError: a batch is damaged; no new file is there.
             OSError: a file cannot be read, or the disk refuses; as before.
         """
         directory, base = self.inputs.path, segments[0].base_offset
         remove_cleaned(directory, base)
+        if len(segments) == 1:
+            done = self._run_unchanged(segments)
+            if not done.changes(segments):
+                return done
         try:
             writer = SegmentWriter.open(
                 directory,
@@ -127,7 +133,22 @@ class Rewrite:
             raise
         return done
 
-    def _run(self, segments: Sequence[SegmentInfo], writer: SegmentWriter | None) -> Rewritten:
+    def _run_unchanged(self, segments: Sequence[SegmentInfo]) -> Rewritten:
+        """What a segment comes to if it does not change; else no more than that it does."""
+        counts = self.judge.unkeyed_records, self.judge.removed_tombstones
+        done = self._run(segments, None, whole=True)
+        if done.changes(segments):
+            self.judge.unkeyed_records, self.judge.removed_tombstones = counts
+        return done
+
+    def _run(
+        self,
+        segments: Sequence[SegmentInfo],
+        writer: SegmentWriter | None,
+        *,
+        whole: bool = False,
+    ) -> Rewritten:
+        """Filter each segment; with `whole`, up to the first stretch that is not copied whole."""
         done = Rewritten([])
         removed = self.judge.removed_tombstones
         for info in segments:
@@ -140,6 +161,8 @@ class Rewrite:
                     done.records += result.messages_read
                     done.kept_records += result.messages_retained
                     done.copied_bytes += result.bytes_copied
+                    if whole and result.bytes_copied != result.bytes_read:
+                        break
                     if writer is not None and result.bytes_retained:
                         _append(writer, result)
             done.kept_bytes.append(kept)
@@ -177,7 +200,7 @@ class Rewrite:
 
 
 def _append(writer: SegmentWriter, result: Filtered) -> None:
-    data = result.data
+    data = result.parts[0] if len(result.parts) == 1 else result.data
     writer.append([data], scan_all(memoryview(data), on_bad_crc="ignore"))
 
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files.txn_index import AbortedTxn, TxnIndex
+from kseg.format.header import CONTROL, TRANSACTIONAL
 from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.reader.aborted import AbortedRanges, TransactionWalk
 from kseg.log.segment.walks import check_end
@@ -62,6 +63,10 @@ class Decisions:
         return [one for one in self.entries if start_offset <= one.last_offset < end_offset]
 
 
+#: Of a log without transactions.
+NO_DECISIONS: Final = Decisions(AbortedRanges.of(()), np.empty(0, np.int64), (), None)
+
+
 class _Walk(TransactionWalk):
     """A walk that also notes markers without data, and what an index has of the others."""
 
@@ -85,6 +90,29 @@ class _Walk(TransactionWalk):
             stable = min(self.open.values(), default=offset + 1)
             self.entries.append(AbortedTxn(producer_id, first, offset, stable))
         return first
+
+
+def has_transactions(table: BatchTable) -> bool:
+    """Whether there may be a batch of a transaction, or a marker."""
+    return bool(table.attributes_seen & (TRANSACTIONAL | CONTROL))
+
+
+def any_transactions(inputs: CleanerInputs, end_offset: int) -> bool:
+    """Whether the segments that begin below an offset may have transactions.
+
+    Raises:
+        FormatError: a segment is damaged.
+        OSError: a file cannot be read.
+    """
+    for info in inputs.segments:
+        if info.base_offset >= end_offset:
+            break
+        with inputs.open_segment(info) as segment:
+            for tile in segment.walk(on_bad_crc="ignore"):
+                if has_transactions(tile.table):
+                    return True
+            check_end(tile.table, segment)
+    return False
 
 
 def read_decisions(inputs: CleanerInputs, start_offset: int, end_offset: int) -> Decisions:
@@ -141,4 +169,4 @@ def _agreed(derived: AbortedTxn, stored: AbortedTxn | None) -> AbortedTxn:
     return stored
 
 
-__all__ = ["Decisions", "read_decisions"]
+__all__ = ["NO_DECISIONS", "Decisions", "any_transactions", "has_transactions", "read_decisions"]

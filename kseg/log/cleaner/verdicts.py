@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kseg.format.header import DELETE_HORIZON
-from kseg.format.retain import Retention, Verdict
+from kseg.format.retain import Known, Retention, Verdict
 from kseg.log.cleaner.offset_map import LastOffsets
 from kseg.log.cleaner.transactions import Decisions
 
@@ -112,7 +112,9 @@ class Judge:
         retention[is_last] = Retention.RETAIN_EMPTY
         self._table, self._discarded = table, discarded
         self._needed = np.where(old, self.old_tombstones, ~due)
-        return Verdict(retention.astype(np.uint8), discardable & control)
+        known = self.last_offsets.told(table)
+        known[control | discarded | old] = Known.NOTHING
+        return Verdict(retention.astype(np.uint8), discardable & control, known)
 
     def keep(self, whole: WholeBatches) -> Bools:
         """bool[n]: which records stay."""
@@ -124,7 +126,7 @@ class Judge:
         offsets, key = columns["offset"], columns["key"]
         beyond = offsets > self.last_offsets.latest_offset
         keyed, has_value = key.is_valid(), columns["value"].is_valid()
-        latest = keyed & (offsets >= self.last_offsets.get(key))
+        latest = self.last_offsets.latest(key, offsets)
         needed = has_value | np.repeat(self._needed[batches], whole.counts)
         keep: Bools = beyond | (latest & needed)
         control = table.is_control[batches]

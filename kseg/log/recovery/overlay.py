@@ -597,6 +597,7 @@ class SegmentPart(Segment):
         on_bad_crc: str = "note",
         policy: str = "strict",
         on_unreadable: OnUnreadable | None = None,
+        window_bytes: int | None = None,
     ) -> Iterator[Tile]:
         """As `Segment.walk`."""
         first = self._first
@@ -607,6 +608,7 @@ class SegmentPart(Segment):
             on_bad_crc=on_bad_crc,
             policy=policy,
             on_unreadable=on_unreadable,
+            window_bytes=window_bytes,
         ):
             rows = tile.table.rows.copy()
             rows[:, COLUMN["position"]] -= first

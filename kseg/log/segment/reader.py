@@ -172,6 +172,7 @@ class Segment(Closing):
         on_bad_crc: str = "note",
         policy: str = "strict",
         on_unreadable: OnUnreadable | None = None,
+        window_bytes: int | None = None,
     ) -> Iterator[Tile]:
         """Tiles of the log with the batches in them; see `kseg.files.log_file.LogFile.walk`."""
         try:
@@ -182,6 +183,7 @@ class Segment(Closing):
                 on_bad_crc=on_bad_crc,
                 policy=policy,
                 on_unreadable=on_unreadable,
+                window_bytes=window_bytes,
             )
         except KsegError as error:
             raise at_path(error, self.path) from None

@@ -20,9 +20,27 @@ def put(found: OffsetMap, keys: list[bytes | None], offsets: list[int], start: i
     return int(found.put(*column(keys), np.array(offsets, np.int64), start))
 
 
-def get(found: OffsetMap, keys: list[bytes | None]) -> list[int]:
-    out = np.empty(len(keys), np.int64)
-    found.get(*column(keys), out)
+def latest(
+    found: OffsetMap, keys: list[bytes | None], offsets: list[int], known_to: int = -1
+) -> list[int]:
+    """By the slots alone, unless the bits are let in up to an offset."""
+    out = np.empty(len(keys), np.uint8)
+    found.latest(*column(keys), np.array(offsets, np.int64), known_to, out)
+    return out.tolist()
+
+
+def has(found: OffsetMap, keys: list[bytes | None], offsets: list[int]) -> bool:
+    """Whether the map has each key at exactly this offset, and not at all for -1."""
+    before = [max(offset - 1, -1) for offset in offsets]
+    known = [int(key is not None and offset < 0) for key, offset in zip(keys, offsets, strict=True)]
+    at = [int(key is not None) for key in keys]
+    return latest(found, keys, offsets) == at and latest(found, keys, before) == known
+
+
+def told(found: OffsetMap, batches: list[tuple[int, int, int]], known_to: int) -> list[int]:
+    columns = np.array(batches, np.int64).reshape(-1, 3).T.copy()
+    out = np.empty(len(batches), np.uint8)
+    found.told(*columns, known_to, out)
     return out.tolist()
 
 
@@ -31,29 +49,29 @@ def test_omp_01_what_was_put_in_is_found(count: int) -> None:
     found = OffsetMap(2 * count, 2 * count - 1, SECRET)
     keys: list[bytes | None] = [b"%d" % number for number in range(count)]
     assert put(found, keys, list(range(count))) == count
-    assert get(found, keys) == list(range(count))
-    assert get(found, [b"%d" % number for number in range(count, 2 * count)]) == [-1] * count
+    assert has(found, keys, list(range(count)))
+    assert has(found, [b"%d" % number for number in range(count, 2 * count)], [-1] * count)
     assert found.count == count
 
 
 def test_the_last_offset_of_a_key_counts() -> None:
     found = OffsetMap(10, 9, SECRET)
     assert put(found, [b"a", b"b", b"a", None, b""], [1, 2, 3, 4, 5]) == 5
-    assert get(found, [b"a", b"b", None, b"", b"c"]) == [3, 2, -1, 5, -1]
+    assert has(found, [b"a", b"b", None, b"", b"c"], [3, 2, -1, 5, -1])
 
 
 def test_omp_02_a_full_map_takes_nothing_not_even_of_a_key_that_it_has() -> None:
     found = OffsetMap(4, 2, SECRET)
     assert put(found, [None, b"a", b"b", b"a", b"c"], [0, 1, 2, 3, 4]) == 3
     assert put(found, [None, None], [5, 6]) == 2
-    assert get(found, [b"a", b"b", b"c"]) == [1, 2, -1]
+    assert has(found, [b"a", b"b", b"c"], [1, 2, -1])
     assert (found.count, found.limit, found.slots) == (2, 2, 4)
 
 
 def test_rows_in_front_of_the_start_are_passed_over() -> None:
     found = OffsetMap(4, 1, SECRET)
     assert put(found, [b"a", b"b", b"c"], [1, 2, 3], start=2) == 2
-    assert get(found, [b"a", b"b", b"c"]) == [-1, 2, -1]
+    assert has(found, [b"a", b"b", b"c"], [-1, 2, -1])
 
 
 def test_offsets_of_64_bits_and_keys_of_every_length_are_told_apart() -> None:
@@ -61,7 +79,7 @@ def test_offsets_of_64_bits_and_keys_of_every_length_are_told_apart() -> None:
     offsets = [2**63 - 1 - size for size in range(100)]
     found = OffsetMap(101, 100, SECRET)
     assert put(found, keys, offsets) == 100
-    assert get(found, keys) == offsets
+    assert has(found, keys, offsets)
 
 
 @pytest.mark.parametrize(("slots", "limit"), [(1, 1), (4, 0), (4, 4), (2**41, 1)])
@@ -80,6 +98,136 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="offset for each"):
         found.put(data, ends, valid, offsets[:1])
     with pytest.raises(ValueError, match="place for each"):
-        found.get(data, ends, valid, offsets[:1])
+        found.latest(data, ends, valid, offsets, -1, valid[:1])
     with pytest.raises(ValueError, match="16 bytes"):
         OffsetMap(4, 2, SECRET[:15])
+
+
+def range_of(first: int, span: int, keys: list[bytes | None], offsets: list[int]) -> OffsetMap:
+    """A map with bits for a range, that has these keys with values, each in a body of its own."""
+    found = OffsetMap(100, 99, SECRET, first, span)
+    assert put_located(found, keys, offsets) == len(keys)
+    return found
+
+
+def put_located(
+    found: OffsetMap,
+    keys: list[bytes | None],
+    at: list[int],
+    values: list[int] | None = None,
+    **changed: np.ndarray,
+) -> int:
+    """Put in rows with values of these sizes, -1 for none; a body a row."""
+    n = len(keys)
+    ends = np.cumsum([0, *(len(key or b"") for key in keys)])
+    bodies = np.zeros((n, 11), np.int64)
+    bodies[:, 1], bodies[:, 2], bodies[:, 3] = ends[:-1], ends[1:], at
+    spans = np.zeros((n, 6), np.int32)
+    spans[:, 1] = [-1 if key is None else len(key) for key in keys]
+    spans[:, 3] = 5 if values is None else values
+    given = {
+        "view": np.frombuffer(b"".join(key or b"" for key in keys), np.uint8),
+        "arena": np.empty(0, np.uint8),
+        "bodies": bodies,
+        "last_offsets": np.array(at, np.int64),
+        "first_row": np.arange(n + 1),
+        "spans": spans,
+        "offsets": np.array(at, np.int64),
+    }
+    return int(found.put_located(**(given | changed)))
+
+
+NOTHING, NONE_STAYS, ALL_STAY = 0, 1, 2
+
+
+def test_bits_tell_of_batches_what_the_slots_tell_of_their_records() -> None:
+    found = range_of(10, 200, [b"a", b"b", b"a", b"c", b"b"], [10, 74, 75, 140, 209])
+    batches = [(10, 74, 2), (75, 140, 2), (75, 139, 1), (141, 208, 0), (140, 209, 2)]
+    assert told(found, batches, 209) == [NONE_STAYS, ALL_STAY, ALL_STAY, NONE_STAYS, ALL_STAY]
+    assert told(found, [(10, 140, 4), (75, 209, 4)], 209) == [NOTHING, NOTHING]
+    # Outside of the range, and behind what was put in.
+    assert told(found, [(9, 74, 2), (209, 210, 1), (140, 209, 2)], 208) == [NOTHING] * 3
+    keys: list[bytes | None] = [b"a", b"b", b"a", b"c", b"b", None, b"d"]
+    offsets = [10, 74, 75, 140, 209, 140, 300]
+    assert latest(found, keys, offsets, 209) == [0, 0, 1, 1, 1, 0, 1]
+    assert latest(found, keys, offsets) == [0, 0, 1, 1, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("keys", "values"),
+    [([b"a", None], [1, 1]), ([b"a", b"b"], [1, -1])],
+    ids=["no key", "no value"],
+)
+def test_a_record_without_key_or_value_has_to_be_looked_at(
+    keys: list[bytes | None], values: list[int]
+) -> None:
+    found = OffsetMap(100, 99, SECRET, 0, 10)
+    assert put_located(found, keys, [3, 4], values) == 2
+    assert told(found, [(3, 3, 1), (4, 4, 1), (3, 4, 2)], 4) == [ALL_STAY, NOTHING, NOTHING]
+
+
+def test_rows_of_columns_have_to_be_looked_at() -> None:
+    found = OffsetMap(100, 99, SECRET, 0, 10)
+    assert put(found, [b"a", b"a"], [3, 4]) == 2
+    assert told(found, [(3, 4, 2)], 4) == [NOTHING]
+    assert latest(found, [b"a", b"a"], [3, 4], 4) == [0, 1]
+
+
+@pytest.mark.parametrize("offsets", [[3, 3], [4, 3]])
+def test_bits_say_nothing_where_offsets_do_not_rise(offsets: list[int]) -> None:
+    found = range_of(0, 10, [b"a", b"b"], offsets)
+    assert told(found, [(3, 3, 2), (3, 4, 2)], 4) == [NOTHING, NOTHING]
+    assert latest(found, [b"a", b"b"], offsets, 4) == [1, 1]
+
+
+def test_bits_say_nothing_where_a_record_lies_outside_of_its_batch() -> None:
+    found = OffsetMap(100, 99, SECRET, 0, 10)
+    assert put_located(found, [b"a", b"a"], [3, 4], last_offsets=np.array([3, 3])) == 2
+    assert told(found, [(3, 3, 1)], 4) == [NOTHING]
+
+
+def test_a_full_map_takes_nothing_where_it_lies_either() -> None:
+    found = OffsetMap(3, 2, SECRET, 0, 10)
+    assert put_located(found, [None, b"a", b"b", None, b"a"], [0, 1, 2, 3, 4]) == 4
+
+
+def test_keys_hash_alike_one_by_one_and_side_by_side() -> None:
+    sizes = [16, 16, 16, 16, 16, 3, 40, 41, 47, 46, 0, 7, 7, 7, 7, 8, 15, 9, 12, 300, 300, 300, 300]
+    keys: list[bytes | None] = [bytes([n]) * size for n, size in enumerate(sizes)]
+    found = OffsetMap(100, 99, SECRET)
+    assert put(found, keys, list(range(len(keys)))) == len(keys)
+    for number, key in enumerate(keys):
+        assert has(found, [key], [number])
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"first_row": np.array([0, 2, 1])},
+        {"first_row": np.array([0, 1, 3])},
+        {"first_row": np.array([0, 1])},
+        {"spans": np.full((2, 6), 2, np.int32)},
+        {"spans": np.full((2, 6), -1, np.int32) + np.array([0, 3, 0, 0, 0, 0], np.int32)},
+        {"spans": np.zeros((2, 5), np.int32)},
+        {"offsets": np.zeros(1, np.int64)},
+        {"last_offsets": np.zeros(1, np.int64)},
+        {"bodies": np.full((2, 11), 9, np.int64)},
+        {"bodies": np.zeros((2, 10), np.int64)},
+    ],
+)
+def test_rows_that_lie_elsewhere_are_refused(changed: dict[str, np.ndarray]) -> None:
+    found = OffsetMap(100, 99, SECRET, 0, 10)
+    with pytest.raises(ValueError, match=r"wrong shape|outside its source"):
+        put_located(found, [b"a", b"b"], [1, 2], **changed)
+
+
+@pytest.mark.parametrize(("first", "span"), [(-1, 1), (0, -1), (0, 2**41)])
+def test_a_range_beyond_all_offsets_is_refused(first: int, span: int) -> None:
+    with pytest.raises(ValueError, match="range of offsets"):
+        OffsetMap(4, 2, SECRET, first, span)
+
+
+def test_told_wants_columns_of_one_length() -> None:
+    found, three = OffsetMap(4, 2, SECRET), np.zeros(3, np.int64)
+    with pytest.raises(ValueError, match="different lengths"):
+        found.told(three, three, three[:2], 0, np.zeros(3, np.uint8))
