@@ -5,6 +5,8 @@ from kseg import analysis as analysis
 from kseg import arrow as arrow
 from kseg import internal as internal
 from kseg import spark as spark
+from kseg.analysis.doctor.answer import doctor as doctor
+from kseg.analysis.doctor.values import Doctored as Doctored
 from kseg.constants import Compression as Compression
 from kseg.constants import ControlType as ControlType
 from kseg.constants import StopReason as StopReason

@@ -140,7 +140,18 @@ class DecompressionError(FormatError):
 
 
 class CorruptIndexError(KsegError):
-    """An index, snapshot or checkpoint fails its check; it can be rebuilt from the log."""
+    """An index, snapshot or checkpoint fails its check; it can be rebuilt from the log.
+
+    Attributes:
+        kafka_exception: what Kafka raises where it needs the file.
+    """
+
+    kafka_exception: str = "KafkaStorageException"
+
+    def as_kafka(self, exception: str) -> CorruptIndexError:
+        """Name another exception that Kafka raises; returns the same error."""
+        self.kafka_exception = exception
+        return self
 
 
 class UnreadableError(KsegError):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
-from kseg.analysis.units import Unit
 from kseg.files.names import Unreadable
 
 #: `progress(done, total)`: bytes examined so far, and in all; called after each unit.
@@ -16,6 +15,20 @@ Progress = Callable[[int, int], None]
 #: What becomes of what cannot be read.
 OnError = Literal["raise", "skip"]
 
+
+class Costed(Protocol):
+    """A unit of work: what it is about, and bytes to read, roughly."""
+
+    @property
+    def path(self) -> str:
+        """The file or directory."""
+
+    @property
+    def cost(self) -> int:
+        """Bytes to read, roughly; 0 if not known."""
+
+
+_Unit = TypeVar("_Unit", bound=Costed)
 _Answer = TypeVar("_Answer")
 
 
@@ -31,8 +44,8 @@ def skipped_of(on_error: OnError) -> list[Unreadable] | None:
 
 
 def run_units(
-    units: Sequence[Unit],
-    work: Callable[[Unit], _Answer],
+    units: Sequence[_Unit],
+    work: Callable[[_Unit], _Answer],
     *,
     jobs: int = 1,
     progress: Progress | None = None,
@@ -41,7 +54,7 @@ def run_units(
     """Do some work on each unit; the answers come in any order.
 
     Args:
-        units: of `kseg.analysis.units.plan`.
+        units: of `kseg.analysis.units.plan`, or others that pickle.
         work: takes one unit; pickles if `jobs` is above 1.
         jobs: processes to share the work; 1 stays in this one.
         progress: called after each unit.
@@ -66,7 +79,7 @@ def run_units(
             skipped.append(answer)
 
 
-def _attempt(unit: Unit, *, work: Callable[[Unit], _Answer]) -> _Answer | Unreadable:
+def _attempt(unit: _Unit, *, work: Callable[[_Unit], _Answer]) -> _Answer | Unreadable:
     """The answer of `work`, or the file system's error, which then does not end the process."""
     try:
         return work(unit)
@@ -75,8 +88,8 @@ def _attempt(unit: Unit, *, work: Callable[[Unit], _Answer]) -> _Answer | Unread
 
 
 def _answers(
-    units: Sequence[Unit], work: Callable[[Unit], _Answer], jobs: int
-) -> Iterator[tuple[Unit, _Answer]]:
+    units: Sequence[_Unit], work: Callable[[_Unit], _Answer], jobs: int
+) -> Iterator[tuple[_Unit, _Answer]]:
     if jobs == 1 or len(units) < 2:
         yield from zip(units, map(work, units), strict=True)
         return

@@ -31,6 +31,8 @@ _WHITE_SPACE: Final = re.compile(r"\s+", re.ASCII)
 _BLANKS: Final = " \t\n\x0b\f\r"
 _INT32: Final = range(-(2**31), 2**31)
 _INT64: Final = range(-(2**63), 2**63)
+#: What a malformed line is to Kafka: an error of input and output.
+_MALFORMED: Final = CorruptIndexError.kafka_exception
 
 
 class TopicPartition(NamedTuple):
@@ -79,8 +81,8 @@ def read_offset_checkpoint(path: str | PathLike[str]) -> OffsetCheckpoint:
     reader = _Reader(io.read_file(path, bytes_max=CHECKPOINT_BYTES_MAX), path)
     offsets = {}
     for topic, partition, offset in reader.entries(fields=3):
-        number = reader.integer(partition, _INT32, "partition")
-        offsets[TopicPartition(topic, number)] = reader.integer(offset, _INT64, "offset")
+        number = reader.field(partition, _INT32, "partition")
+        offsets[TopicPartition(topic, number)] = reader.field(offset, _INT64, "offset")
     return OffsetCheckpoint(offsets)
 
 
@@ -96,11 +98,14 @@ def read_leader_epochs(path: str | PathLike[str]) -> LeaderEpochCheckpoint:
     entries = []
     for epoch, start_offset in reader.entries(fields=2):
         entry = EpochEntry(
-            reader.integer(epoch, _INT32, "epoch"),
-            reader.integer(start_offset, _INT64, "start offset"),
+            reader.field(epoch, _INT32, "epoch"),
+            reader.field(start_offset, _INT64, "start offset"),
         )
         if min(entry) < 0:
-            reader.fail(f"epoch {entry.epoch} or start offset {entry.start_offset} is negative")
+            reader.fail(
+                f"epoch {entry.epoch} or start offset {entry.start_offset} is negative",
+                "IllegalArgumentException",
+            )
         entries.append(entry)
     return LeaderEpochCheckpoint(tuple(entries), assign_epochs(entries))
 
@@ -196,15 +201,21 @@ class _Reader:
         if found != count:
             self.fail(f"{count} entries announced, {found} found")
 
-    def integer(self, text: str, bounds: range, what: str) -> int:
-        """An integer within bounds, or the error that names the field."""
+    def integer(self, text: str, bounds: range, what: str, exception: str = _MALFORMED) -> int:
+        """An integer within bounds, or the error that names it."""
         if not _INTEGER.fullmatch(text) or (number := int(text)) not in bounds:
-            self.fail(f"{what} {text!r} is not an integer of {bounds.stop.bit_length()} bits")
+            reason = f"{what} {text!r} is not an integer of {bounds.stop.bit_length()} bits"
+            self.fail(reason, exception)
         return number
 
-    def fail(self, reason: str) -> NoReturn:
+    def field(self, text: str, bounds: range, what: str) -> int:
+        """An integer of an entry; one that is none is no malformed line to Kafka."""
+        return self.integer(text, bounds, what, "NumberFormatException")
+
+    def fail(self, reason: str, exception: str = _MALFORMED) -> NoReturn:
         """Raise for the line at hand."""
-        raise CorruptIndexError(reason, path=self._path, position=self._position)
+        error = CorruptIndexError(reason, path=self._path, position=self._position)
+        raise error.as_kafka(exception)
 
     def _lines(self) -> Iterator[str]:
         start = 0

@@ -194,6 +194,20 @@ def read_file(path: StrPath, *, bytes_max: int) -> bytes:
         os.close(fd)
 
 
+def read_kernel_number(path: StrPath) -> int:
+    """A number that the kernel tells in a file of its own, as under /proc: it has no size.
+
+    Raises:
+        ValueError: it is no number.
+        OSError: as `open_read`.
+    """
+    fd = open_read(path)
+    try:
+        return int(os.read(fd, 64))
+    finally:
+        os.close(fd)
+
+
 def _check_size(size: int, bytes_max: int, path: StrPath) -> None:
     if size > bytes_max:
         raise LimitExceededError(

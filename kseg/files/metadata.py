@@ -97,13 +97,15 @@ def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
     lines = io.read_file(path, bytes_max=METADATA_BYTES_MAX).decode("utf-8", "replace").splitlines()
     values = [_AFTER_NAME.split(line) for line in lines[:2]]
     if len(values) < 2 or any(len(parts) != 2 for parts in values):
-        raise CorruptIndexError("not the two lines of a version and a topic id", path=path)
+        error = CorruptIndexError("not the two lines of a version and a topic id", path=path)
+        raise error if len(values) == 2 else error.as_kafka("NullPointerException")
     version = _integer(values[0][1])
     if version is None or version < 0:
         raise CorruptIndexError(f"version {values[0][1]!r} is not a number from 0 on", path=path)
     topic_id = _ID.fullmatch(values[1][1])
     if topic_id is None:
-        raise CorruptIndexError(f"topic id {values[1][1]!r} is not 16 bytes in base64", path=path)
+        error = CorruptIndexError(f"topic id {values[1][1]!r} is not 16 bytes in base64", path=path)
+        raise error.as_kafka("IllegalArgumentException")
     if not any(_id_bytes(topic_id[1])):
         raise CorruptIndexError("the topic id is zero, which no topic has", path=path)
     return PartitionMetadata(version, topic_id[1])

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.interop import lives, mended
+from tests.interop import careful, doctored, lives, mended
 from tests.interop.contents import contents, different
 from tests.interop.damages import damage
 from tests.interop.kafka import Kafka
@@ -93,7 +93,9 @@ def compared(kafka: Kafka, case: Case, home: Path, *, made_by: str = "kafka") ->
     harm = damage(case.chance, theirs)
     for copy in (ours, others):
         shutil.copytree(theirs, copy, dirs_exist_ok=True)
+    before, outlook = careful.logs_in(others), doctored.examined(others, case)
     answer, found = _mended(kafka, case, theirs, ours)
+    found += doctored.differences(outlook, answer, before, careful.logs_in(theirs))
     if not ("error" in answer or found):
         theirs = lives.fresh(home / "theirs")
         shutil.copytree(ours, theirs, dirs_exist_ok=True)

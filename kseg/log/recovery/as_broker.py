@@ -219,7 +219,7 @@ class AsBroker(Loading):
             if size != room // entry * entry and size // entry > room // entry:
                 raise CorruptIndexError(
                     f"{size} bytes do not go into an index of {room}", path=overlay.path(name)
-                )
+                ).as_kafka("IllegalArgumentException")
 
     # ---- producers -------------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ def _is_sane(context: LoadContext, base: int) -> bool:
                 f"version {data[at]} of an aborted transaction is not known",
                 path=context.path(base, TXNINDEX),
                 position=at,
-            )
+            ).as_kafka("KafkaException")
     return all(int.from_bytes(data[at + 18 : at + 26], "big", signed=True) >= base for at in starts)
 
 

@@ -17,7 +17,7 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ def plan_recovery(
     log_start_offset: int | None = None,
     config: LogConfig | None = None,
     now_ms: int | None = None,
+    thorough: bool = True,
     progress: Progress | None = None,
 ) -> RecoveryPlan:
     """Say what a start would do to a partition directory; changes nothing.
@@ -61,6 +62,8 @@ def plan_recovery(
         log_start_offset: the first offset to be read; as the checkpoint says if None.
         config: of the log; Kafka's defaults if None.
         now_ms: the clock.
+        thorough: search the headers of segments without a transaction index for aborted
+            transactions, which takes time; a broker does not.
         progress: told how many bytes of log were walked, and how many there are to walk.
 
     Raises:
@@ -70,6 +73,7 @@ def plan_recovery(
     """
     directory = Path(path)
     inputs = _inputs(directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms)
+    inputs = replace(inputs, thorough=inputs.thorough and thorough)
     return _plan_of(_load(directory, inputs, progress, is_plan=True))
 
 
@@ -86,7 +90,9 @@ def _inputs(
     if not directory.is_dir():
         os.stat(directory)
         raise NotALogError("not a partition directory", path=directory)
-    told = data_directory.told_of(directory)
+    told = data_directory.PartitionOffsets()
+    if clean is None or recovery_point is None or log_start_offset is None:
+        told = data_directory.told_of(directory)
     point = told.recovery_point if recovery_point is None else recovery_point
     start = told.log_start_offset if log_start_offset is None else log_start_offset
     if max(point, start) > INT64_MAX:

@@ -1,0 +1,261 @@
+"""`doctor`: one page about all data directories of a broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from os import PathLike, fspath, statvfs
+from pathlib import Path
+from typing import Final
+
+from kseg import Settings, settings
+from kseg.analysis.doctor import ensemble
+from kseg.analysis.doctor.broker import BrokerFile, read_broker_file
+from kseg.analysis.doctor.homes import Home, look_at_home
+from kseg.analysis.doctor.partitions import PartitionUnit, examine
+from kseg.analysis.doctor.values import (
+    DirectoryOutlook,
+    Doctored,
+    Noticed,
+    Outcome,
+    PartitionOutlook,
+)
+from kseg.analysis.units_run import Progress, run_units
+from kseg.errors import KsegError
+from kseg.files.names import FileKind
+from kseg.log.config import LogConfig
+from kseg.log.sub_directories import DirectoryEntry, EntryKind
+from kseg.log.topic_policy import STRAY
+
+#: The release whose steps are followed one by one.
+_FOLLOWED: Final = "4.2"
+#: Where brokers of other releases are known to cut as 4.2 does; the rest of it is not known.
+RELEASES: Final = (
+    _FOLLOWED,
+    *("3.9", "2.8", "1.1", "0.11", "0.10.2", "0.10.0", "0.9.0", "0.8.2", "0.8.0"),
+)
+#: Less than this says nothing about a rate.
+_RATE_BYTES_MIN: Final = 1 << 20
+_StrPath = str | PathLike[str]
+
+
+def doctor(
+    data_directories: _StrPath | Sequence[_StrPath],
+    *,
+    release: str = _FOLLOWED,
+    metadata_directory: _StrPath | None = None,
+    broker_config: _StrPath | None = None,
+    config: Mapping[str, str] | None = None,
+    topic_config: Mapping[str, Mapping[str, str]] | None = None,
+    now_ms: int | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Doctored:
+    """Say whether a broker starts on its data directories, what it does, and what it loses.
+
+    Nothing is changed, and no lock is taken. One bad partition is a row of the answer. What is not
+    known is `Outcome.UNKNOWN`.
+
+    Args:
+        data_directories: all those of one broker.
+        release: of Kafka, one of `RELEASES` or with more digits. Others than 4.2 are known to cut
+            the same; whether they start is `UNKNOWN` where 4.2 does not.
+        metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
+        broker_config: the broker's `server.properties`.
+        config, topic_config: settings, as for `kseg.settings`.
+        now_ms: the clock.
+        jobs: processes to share the work.
+        progress: called with bytes done and bytes in all.
+
+    Raises:
+        ValueError: an unknown release, `jobs` below 1, no directory, or malformed settings.
+        OSError: `broker_config` cannot be read.
+
+    Example:
+        >>> from kseg.analysis.doctor import doctor
+        >>> doctor("/var/lib/kafka").outcome  # doctest: +SKIP
+        <Outcome.STARTS: 'starts'>
+    """
+    known = _release_of(release)
+    given = [data_directories] if isinstance(data_directories, str | PathLike) else data_directories
+    if not given:
+        raise ValueError("doctor wants one data directory or more")
+    told = read_broker_file(broker_config)
+    homes = [look_at_home(Path(each)) for each in given]
+    found, findings = _settings(homes, metadata_directory, broker_config, config, topic_config)
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    answers = _load_all(homes, found, now, jobs, progress)
+    rate = _rate(answers.values())
+    directories = tuple(_directory(home, answers, found, told, rate) for home in homes)
+    noticed = [*findings, *ensemble.across(homes, told)]
+    outcomes = {home.path: each.outcome for home, each in zip(homes, directories, strict=True)}
+    noticed.extend(ensemble.of_outcomes(homes, outcomes, told))
+    every = [each.outcome for each in directories]
+    every.extend(one.outcome for one in noticed)
+    outcome = Outcome.worst(every)
+    return _for_release(Doctored(release, outcome, rate, directories, tuple(noticed)), known=known)
+
+
+def _release_of(release: str) -> str | None:
+    """The known release that one belongs to; None for another."""
+    if not all(part.isdecimal() for part in release.split(".")):
+        raise ValueError(f"{release!r} is no release of Kafka, as 4.2 is")
+    return next((one for one in RELEASES if f"{release}.".startswith(f"{one}.")), None)
+
+
+def _settings(
+    homes: Sequence[Home],
+    metadata_directory: _StrPath | None,
+    broker_config: _StrPath | None,
+    config: Mapping[str, str] | None,
+    topic_config: Mapping[str, Mapping[str, str]] | None,
+) -> tuple[Settings | None, list[Noticed]]:
+    """The settings of the partitions, and what could not be understood of them."""
+    places = [home.path for home in homes if home.exists]
+    try:
+        found = settings(
+            list(dict.fromkeys(each.resolve() for each in places)),
+            metadata_directory=metadata_directory,
+            broker_config=broker_config,
+            config=config,
+            topic_config=topic_config,
+        )
+    except (KsegError, OSError) as error:
+        return None, [Noticed("unreadable", str(places[0]), str(error), Outcome.UNKNOWN)]
+    except ValueError:
+        if any(len(home.entries) for home in homes) and metadata_directory is None:
+            return None, []  # two metadata logs: `ensemble` says so
+        raise
+    return found, []
+
+
+def _load_all(
+    homes: Sequence[Home],
+    found: Settings | None,
+    now_ms: int,
+    jobs: int,
+    progress: Progress | None,
+) -> dict[str, PartitionOutlook]:
+    units = [unit for home in homes for unit in _units(home, found, now_ms)]
+    once = list({unit.path: unit for unit in units}.values())
+    return {one.path: one for one in run_units(once, examine, jobs=jobs, progress=progress)}
+
+
+def _units(home: Home, found: Settings | None, now_ms: int) -> Iterator[PartitionUnit]:
+    for entry in home.entries:
+        if entry.kind in (EntryKind.UNKNOWN, EntryKind.CACHE):
+            continue
+        offsets = home.told_of(entry.partition)
+        kraft = entry.kind is EntryKind.CLUSTER_METADATA  # it is read again at each start
+        yield PartitionUnit(
+            str(entry.path),
+            offsets.clean and not kraft,
+            0 if kraft else offsets.recovery_point,
+            0 if kraft else offsets.log_start_offset,
+            _config(entry, found),
+            now_ms,
+            home.sizes.get(entry.path.name, 0),
+        )
+
+
+def _config(entry: DirectoryEntry, found: Settings | None) -> LogConfig:
+    if found is not None:
+        with suppress(KsegError, OSError, ValueError):
+            return found.of(entry.path).config
+    return LogConfig()
+
+
+def _rate(answers: Iterable[PartitionOutlook]) -> float | None:
+    swept = [(one.swept_bytes, one.seconds) for one in answers if one.swept_bytes]
+    size, seconds = sum(one for one, _ in swept), sum(one for _, one in swept)
+    return size / seconds if size >= _RATE_BYTES_MIN and seconds else None
+
+
+def _directory(
+    home: Home,
+    answers: Mapping[str, PartitionOutlook],
+    found: Settings | None,
+    told: BrokerFile,
+    rate: float | None,
+) -> DirectoryOutlook:
+    partitions = [
+        _with_stray(answers[fspath(entry.path)], entry, found)
+        for entry in home.entries
+        if fspath(entry.path) in answers
+    ]
+    noticed = [*home.noticed, *_of_room(home, partitions)]
+    sizes = [one.swept_bytes for one in partitions]
+    meta = home.meta
+    return DirectoryOutlook(
+        str(home.path),
+        Outcome.worst([each.outcome for each in partitions] + [one.outcome for one in noticed]),
+        home.clean,
+        meta.cluster_id if meta else None,
+        meta.node_id if meta else None,
+        meta.directory_id if meta else None,
+        told.threads,
+        sum(sizes),
+        _seconds(sizes, told.threads, rate),
+        tuple(partitions),
+        tuple(noticed),
+    )
+
+
+def _seconds(sizes: Sequence[int], threads: int, rate: float | None) -> float | None:
+    """A partition is loaded by one thread, so that the largest one is the least it takes."""
+    if not any(sizes):
+        return 0.0
+    return None if rate is None else max(max(sizes), sum(sizes) / threads) / rate
+
+
+def _with_stray(
+    one: PartitionOutlook, entry: DirectoryEntry, found: Settings | None
+) -> PartitionOutlook:
+    """Whether a start puts the partition aside.
+
+    Source: Kafka `LogManager.isStrayKraftReplica`.
+    """
+    if entry.kind is not EntryKind.LOG or found is None or found.cluster is None:
+        return one
+    why = ""
+    if not (entry.path / FileKind.PARTITION_METADATA.value).exists():
+        why = "there is no partition.metadata, so nobody knows its topic's id"
+    with suppress(KsegError, OSError, ValueError):
+        own = found.of(entry.path)
+        why = own.why if own.skipped == STRAY else why
+    if not why:
+        return one
+    message = f"{why}; a start renames it to -stray, keeps it and does not serve it"
+    return replace(one, noticed=(*one.noticed, Noticed("stray", one.path, message)))
+
+
+def _of_room(home: Home, partitions: Sequence[PartitionOutlook]) -> Iterator[Noticed]:
+    written = sum(one.written_bytes for one in partitions)
+    if not written:
+        return
+    with suppress(OSError):
+        disk = statvfs(home.path)
+        free = disk.f_bavail * disk.f_frsize
+        if written > free:
+            message = f"loading writes {written} bytes, and {free} are free"
+            mend = f"kseg retain {home.path}, kseg compact {home.path}"
+            yield Noticed("room", str(home.path), message, Outcome.OFFLINE, "IOException", mend)
+
+
+def _for_release(found: Doctored, *, known: str | None) -> Doctored:
+    """What is not known of another release than the one that is followed."""
+    if known == _FOLLOWED:
+        return found
+    directories = tuple(
+        replace(each, outcome=_not_known(each.outcome, known=known)) for each in found.directories
+    )
+    return replace(found, outcome=_not_known(found.outcome, known=known), directories=directories)
+
+
+def _not_known(outcome: Outcome, *, known: str | None) -> Outcome:
+    return outcome if known is not None and outcome is Outcome.STARTS else Outcome.UNKNOWN
+
+
+__all__ = ["RELEASES", "doctor"]

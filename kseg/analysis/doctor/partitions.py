@@ -1,0 +1,258 @@
+"""What loading makes of one partition: Kafka's own steps in an overlay, and what they cost.
+
+The steps are those of `kseg.log.recovery`, which the differential tests hold to Kafka 4.2.0.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from kseg import RecoveryPlan, plan_recovery
+from kseg.analysis.doctor.values import Noticed, Outcome, PartitionOutlook
+from kseg.constants import Compression
+from kseg.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    KsegError,
+    LimitExceededError,
+    NotALogError,
+    OffsetOverflowError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+    UnreadableError,
+)
+from kseg.files import io, metadata
+from kseg.files.names import FileKind
+from kseg.log.config import LogConfig
+from kseg.log.sub_directories import EntryKind, entry_of
+
+#: What Kafka raises where kseg raises another; the first that fits counts.
+_EXCEPTIONS: Final = (
+    (CorruptRecordError, "CorruptRecordException"),
+    (OffsetOverflowError, "IllegalArgumentException"),
+    (NotALogError, "NumberFormatException"),
+    (LimitExceededError, "IllegalArgumentException"),
+    (InvalidTxnStateError, "InvalidTxnStateException"),
+    (OutOfOrderSequenceError, "OutOfOrderSequenceException"),
+    (InvalidProducerEpochError, "InvalidProducerEpochException"),
+    (TransactionCoordinatorFencedError, "TransactionCoordinatorFencedException"),
+    (InvalidRecordError, "InvalidRecordException"),
+    (UnreadableError, "IOException"),
+)
+#: Errors of input and output, which take one directory offline.
+_OF_DISK: Final = frozenset({"IOException", "KafkaStorageException"})
+_CODEC_MASK: Final = 7
+_MAGIC_AT, _LEGACY_ATTRIBUTES_AT, _HEAD_BYTES = 16, 17, 18
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionUnit:
+    """One partition to look at, and what its data directory says of it.
+
+    Attributes:
+        path: its directory.
+        clean, recovery_point, log_start_offset: of the mark and the checkpoints.
+        config: of its log.
+        now_ms: the clock.
+        cost: bytes of log, roughly.
+    """
+
+    path: str
+    clean: bool
+    recovery_point: int
+    log_start_offset: int
+    config: LogConfig
+    now_ms: int
+    cost: int
+
+
+def exception_of(error: BaseException) -> str | None:
+    """Kafka's exception for what kseg could not load; None if it is not known."""
+    if isinstance(error, OSError):
+        return "IOException"
+    if isinstance(error, CorruptIndexError):
+        return error.kafka_exception
+    return next((name for kind, name in _EXCEPTIONS if isinstance(error, kind)), None)
+
+
+def outcome_of(exception: str | None) -> Outcome:
+    """What an exception of a load leads to."""
+    if exception is None:
+        return Outcome.UNKNOWN
+    return Outcome.OFFLINE if exception in _OF_DISK else Outcome.FAILS
+
+
+def examine(unit: PartitionUnit) -> PartitionOutlook:
+    """Load a partition as Kafka does, in an overlay; changes nothing.
+
+    What cannot be read is the answer, not an error.
+    """
+    entry = entry_of(Path(unit.path))
+    outlook = PartitionOutlook(
+        unit.path,
+        entry.partition.topic if entry.partition else None,
+        entry.partition.partition if entry.partition else None,
+        entry.kind.value,
+        Outcome.STARTS,
+    )
+    begin = time.perf_counter()
+    try:
+        plan = _plan(unit, as_broker=True)
+        noticed = [*_of_load(plan), *_of_topic_id(unit.path)]
+        if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
+            noticed.extend(_of_hidden(unit, plan))
+    except OSError as error:
+        failed = _failure(error, unit.path)
+        return replace(outlook, outcome=failed.outcome, noticed=(failed,))
+    outlook = replace(
+        _with_plan(outlook, plan),
+        seconds=time.perf_counter() - begin,
+        noticed=tuple(noticed),
+    )
+    return replace(outlook, outcome=Outcome.worst(one.outcome for one in noticed))
+
+
+def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
+    return plan_recovery(
+        unit.path,
+        as_broker=as_broker,
+        clean=unit.clean,
+        recovery_point=unit.recovery_point,
+        log_start_offset=unit.log_start_offset,
+        config=unit.config,
+        now_ms=unit.now_ms,
+        thorough=False,
+    )
+
+
+def _with_plan(outlook: PartitionOutlook, plan: RecoveryPlan) -> PartitionOutlook:
+    walked = [one for one in plan.segments if one.walked]
+    logs = [each for each in plan.seen if each.name.endswith(f".{FileKind.LOG.value}")]
+    return replace(
+        outlook,
+        segments=len(logs),
+        bytes=sum(each.size for each in logs),
+        swept_segments=len(walked),
+        swept_bytes=sum(one.size for one in walked),
+        log_start_offset=plan.log_start_offset,
+        log_end_offset=plan.log_end_offset,
+        cut_offset=_lowest_cut(plan),
+        truncated_bytes=plan.truncated_bytes,
+        written_bytes=sum(one.bytes for one in plan.actions if one.action in ("create", "replace")),
+        lost=plan.lost,
+    )
+
+
+def _lowest_cut(plan: RecoveryPlan) -> int | None:
+    """The lowest offset at which a segment is cut; several may be."""
+    if plan.truncated_at is None:
+        return None
+    begins = (one.first_offset for one in plan.lost)
+    known = [each for each in begins if each is not None]
+    return min([plan.truncated_at.offset, *known])
+
+
+def _failure(error: KsegError | OSError, path: str) -> Noticed:
+    exception = exception_of(error)
+    if isinstance(error, OSError):
+        where, reason = str(error.filename or path), error.strerror or str(error)
+    else:
+        where, reason = error.path or path, error.reason
+        if error.position is not None:
+            reason = f"@ {error.position}: {reason}"
+    return Noticed("load-fails", where, reason, outcome_of(exception), exception)
+
+
+def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
+    """What Kafka's steps come to."""
+    recover = f"kseg recover {plan.path} --apply"
+    if plan.error is not None:
+        failed = _failure(plan.error, plan.path)
+        yield replace(failed, mend=recover if _is_mended(plan) else None)
+        return
+    swept = sum(one.size for one in plan.segments if one.walked)
+    if swept:
+        yield Noticed("swept", plan.path, f"{swept} bytes of log are read again", mend=recover)
+    for lost in plan.lost:
+        code = "bytes-cut" if lost.records == 0 else "records-cut"
+        message = f"{lost.extent} go with {os.path.basename(lost.path)} @ {lost.position}"
+        if lost.sound_behind:
+            message += f"; {lost.sound_batches} behind the damage go, too"
+        yield Noticed(code, plan.path, message, mend=f"{recover}, which keeps what it cuts")
+    if plan.truncated_bytes and not plan.lost:
+        message = f"{plan.truncated_bytes} bytes behind the last record go"
+        yield Noticed("bytes-cut", plan.path, message)
+    if plan.truncated_at is not None and _may_inflate(
+        plan.truncated_at.path, plan.truncated_at.position
+    ):
+        message = "a magic byte makes a compressed message here, which Kafka inflates and may fail"
+        yield Noticed("not-imitated", plan.truncated_at.path, message, Outcome.UNKNOWN)
+    for each in plan.seen:
+        if each.name.startswith("-") and each.name.endswith(".log"):
+            message = f"{each.name} is a segment of negative offsets to Kafka"
+            yield Noticed("not-imitated", plan.path, message, Outcome.UNKNOWN)
+
+
+def _is_mended(plan: RecoveryPlan) -> bool:
+    """Whether kseg's own recovery takes the log; asked only of one that Kafka cannot load."""
+    inputs = plan.inputs
+    mended = plan_recovery(
+        plan.path,
+        clean=inputs.clean,
+        recovery_point=inputs.recovery_point,
+        log_start_offset=inputs.log_start_offset,
+        config=inputs.config,
+        now_ms=inputs.now_ms,
+        thorough=False,
+    )
+    return mended.error is None
+
+
+def _may_inflate(path: str, position: int) -> bool:
+    """Whether what is cut looks like a compressed message of magic 0 or 1 to Kafka."""
+    try:
+        fd = io.open_read(path)
+    except FileNotFoundError:  # the log begins anew in a file that is not there yet
+        return False
+    try:
+        head = io.read_at(fd, position, _HEAD_BYTES, path)
+    finally:
+        os.close(fd)
+    if len(head) < _HEAD_BYTES or head[_MAGIC_AT] > 1:
+        return False
+    return head[_LEGACY_ATTRIBUTES_AT] & _CODEC_MASK != Compression.NONE
+
+
+def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[Noticed]:
+    """After a clean stop Kafka leaves a torn end as it is; what is appended then is lost later."""
+    careful = _plan(unit, as_broker=False)
+    if careful.error is not None or not careful.truncated_bytes:
+        return
+    message = (
+        f"{careful.truncated_bytes} bytes at the end are no batch, though the log was closed in "
+        f"good order; Kafka appends at offset {plan.log_end_offset}, behind them, where no reader "
+        "gets to"
+    )
+    yield Noticed("hidden", unit.path, message, mend=f"kseg recover {unit.path} --apply")
+
+
+def _of_topic_id(path: str) -> Iterator[Noticed]:
+    """`partition.metadata`, which Kafka reads when a log is loaded."""
+    place = os.path.join(path, FileKind.PARTITION_METADATA.value)
+    try:
+        metadata.read_partition_metadata(place)
+    except FileNotFoundError:
+        return
+    except (KsegError, OSError) as error:
+        yield _failure(error, place)
+
+
+__all__ = ["PartitionUnit", "examine", "exception_of", "outcome_of"]

@@ -1,0 +1,182 @@
+"""`kseg doctor`: will a broker start here, what will it do, what would be lost, what mends it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kseg.cli import output
+from kseg.cli.escapes import printable
+from kseg.cli.failures import Exit
+from kseg.cli.options import (
+    Setting,
+    broker_options,
+    by_topic,
+    clock_of,
+    config_options,
+    jobs_option,
+    json_option,
+)
+
+if TYPE_CHECKING:
+    from kseg.analysis.doctor import DirectoryOutlook, Doctored, Noticed
+
+#: So many lines of one code are printed for a directory, and counted beyond.
+_LINES_MAX = 10
+_SAID = {
+    "starts": "the broker starts",
+    "directory-offline": "the broker starts without a directory",
+    "broker-fails": "the broker does not start",
+    "unknown": "whether the broker starts is not known",
+}
+_OF_DIRECTORY = {
+    "starts": "starts",
+    "directory-offline": "goes offline",
+    "broker-fails": "stops the broker",
+    "unknown": "unknown",
+}
+
+
+@click.command()
+@click.argument("directories", nargs=-1, metavar="DIR...", type=click.Path(path_type=str))
+@click.option(
+    "--for",
+    "release",
+    default="4.2",
+    show_default=True,
+    metavar="RELEASE",
+    help="The release of Kafka that is to start; what is not known of others is said so.",
+)
+@click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
+@jobs_option
+@config_options
+@broker_options
+@json_option
+def doctor(
+    directories: tuple[str, ...],
+    release: str,
+    codes: bool,
+    jobs: int,
+    settings: tuple[Setting, ...],
+    now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
+    as_json: bool,
+) -> int:
+    """Say whether a broker starts on its data directories DIR..., and what it does to them.
+
+    Give all data directories of the broker. Loads every partition as Kafka does, without changing
+    anything: which offsets would be cut and how many records they hold, what fails and with which
+    exception, how much is read again and how long that takes about. An error of input and output
+    takes one directory offline, any other stops the broker. Each finding names what mends it.
+
+    Exits 1 if the broker would not start with all directories, or would lose records.
+    """
+    from kseg.analysis.doctor import doctor as run
+
+    if codes:
+        _list_codes(as_json=as_json)
+        return Exit.OK
+    if not directories:
+        raise click.UsageError("Missing argument 'DIR...'.")
+    plain, own = by_topic(settings)
+    try:
+        with output.progress("doctor", 0) as bar:
+            found = run(
+                directories,
+                release=release,
+                metadata_directory=metadata_dir,
+                broker_config=broker_config,
+                config=plain,
+                topic_config=own,
+                now_ms=clock_of(now_ms)(),
+                jobs=jobs,
+                progress=bar.to,
+            )
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    if as_json:
+        output.write_document("doctor/1", {"path": list(directories), **found.to_json()})
+    else:
+        for line in _page(found):
+            output.write_line(printable(line))
+    return Exit.OK if found.ok else Exit.FOUND
+
+
+def _list_codes(*, as_json: bool) -> None:
+    from kseg.analysis.doctor import CODES
+
+    if as_json:
+        rows: list[dict[str, Any]] = [
+            {"code": name, "severity": code.weight, "meaning": code.meaning}
+            for name, code in CODES.items()
+        ]
+        output.write_document("doctor-codes/1", {"codes": rows})
+        return
+    rows_of_text = [(name, code.weight, code.meaning) for name, code in CODES.items()]
+    output.write_table(("code", "severity", "meaning"), rows_of_text)
+
+
+def _page(found: Doctored) -> Iterator[str]:
+    """The answer first, then each directory, then what is about all of them."""
+    counts = Counter(one.severity for one in found.all_noticed())
+    errors = output.counted(counts["error"], "error")
+    warnings = output.counted(counts["warning"], "warning")
+    yield f"Kafka {found.release}: {_SAID[found.outcome.value]}; {errors}, {warnings}"
+    for directory in found.directories:
+        yield ""
+        yield from _of_directory(directory, found.rate)
+    if found.noticed:
+        yield ""
+        yield from _lines(found.noticed)
+
+
+def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[str]:
+    stop = "clean stop" if directory.clean else "no clean stop"
+    size = output.human_bytes(sum(one.bytes for one in directory.partitions))
+    partitions = output.counted(len(directory.partitions), "partition")
+    yield (
+        f"{directory.path}: {_OF_DIRECTORY[directory.outcome.value]}; {stop}, {partitions}, {size}"
+    )
+    if directory.swept_bytes:
+        yield f"  {_reading(directory, rate)}"
+    inside = [one for each in directory.partitions for one in each.noticed]
+    for noticed in (directory.noticed, inside):
+        yield from _lines(noticed, "  ", home=f"{directory.path}/")
+
+
+def _reading(directory: DirectoryOutlook, rate: float | None) -> str:
+    swept = [one for one in directory.partitions if one.swept_bytes]
+    count = output.counted(len(swept), "partition")
+    text = f"loading reads {output.human_bytes(directory.swept_bytes)} of {count} again"
+    threads = output.counted(directory.threads, "thread")
+    if directory.seconds is None or rate is None:
+        return f"{text}, with {threads}"
+    return (
+        f"{text}: about {max(directory.seconds, 0.1):.1f} s with {threads}, at the "
+        f"{output.human_bytes(int(rate))} a second that were measured here"
+    )
+
+
+def _lines(noticed: Sequence[Noticed], indent: str = "", home: str = "") -> Iterator[str]:
+    """The worst first; of many of one kind, some. Paths inside of `home` are told from there."""
+    order = ("error", "warning", "note")
+    shown: Counter[str] = Counter()
+    for one in sorted(noticed, key=lambda each: order.index(each.severity)):
+        if one.code == "swept":  # told in one line for all
+            continue
+        shown[one.code] += 1
+        if shown[one.code] <= _LINES_MAX:
+            yield indent + _line(one, home)
+    for code, count in shown.items():
+        if count > _LINES_MAX:
+            yield f"{indent}{code}: {count - _LINES_MAX} more; --json has all of them"
+
+
+def _line(one: Noticed, home: str) -> str:
+    exception = f" ({one.exception})" if one.exception else ""
+    mend = f"; {one.mend}" if one.mend else ""
+    return f"{one.severity}: {one.path.removeprefix(home)}: {one.message}{exception}{mend}"

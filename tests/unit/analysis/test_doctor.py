@@ -1,0 +1,489 @@
+"""The doctor: what is wrong with a broker's data directories, what follows, and what mends it."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.analysis.doctor import CODES, Doctored, Noticed, Outcome, answer, doctor, ensemble, homes
+from kseg.analysis.doctor.values import PartitionOutlook
+from kseg.files.metadata import write_clean_shutdown
+from tests.unit.analysis import healthy
+from tests.unit.analysis.breaks import grow, patch
+from tests.unit.analysis.healthy import LAST, LAST_BATCHES, Data, snapshot, starts
+from tests.unit.files.foreign import holding
+from tests.unit.log.settings import made
+
+AT = starts(LAST_BATCHES)
+STARTS, OFFLINE, FAILS = Outcome.STARTS, Outcome.OFFLINE, Outcome.FAILS
+DIRECTORY_ID = "directory.id=wX9JIH7VHVQzeEc98wsAbg\n"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Data:
+    """A data directory that was shut down cleanly, with one partition."""
+    data = healthy.make(tmp_path / "data")
+    data.file(11, ".snapshot").write_bytes(snapshot((7, 0, -1, -1, 0, 1003, 0, -1)))
+    write_clean_shutdown(data.root)
+    return data
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What is done to the directory; what is found, what follows, and Kafka's exception."""
+
+    do: Callable[[Data], object]
+    code: str
+    outcome: Outcome
+    exception: str | None = None
+    ok: bool = False
+
+
+def unclean(data: Data) -> None:
+    (data.root / ".kafka_cleanshutdown").unlink()
+
+
+def torn(data: Data) -> None:
+    grow(data.file(LAST), LAST_BATCHES[0][:70])
+
+
+def torn_and_unclean(data: Data) -> None:
+    torn(data)
+    unclean(data)
+
+
+def flipped(data: Data) -> None:
+    patch(data.file(LAST), AT[1] - 3, b"?")
+    unclean(data)
+
+
+def zeros(data: Data) -> None:
+    grow(data.file(LAST), bytes(400))
+
+
+def zeros_unclean(data: Data) -> None:
+    zeros(data)
+    unclean(data)
+
+
+def write(name: str, text: str) -> Callable[[Data], object]:
+    return lambda data: (data.root / name).write_text(text)
+
+
+def in_partition(name: str, text: str) -> Callable[[Data], object]:
+    return lambda data: (data.partition / name).write_text(text)
+
+
+def folder(name: str) -> Callable[[Data], object]:
+    return lambda data: (data.root / name).mkdir()
+
+
+def negative(data: Data) -> None:
+    (data.partition / "-5.log").write_bytes(b"")
+    unclean(data)
+
+
+def old_magic_at_the_cut(data: Data) -> None:
+    """Where the log is cut, a flipped byte makes a message of magic 1, compressed by its codec."""
+    patch(data.file(LAST), 16, b"\x01\x01")
+    unclean(data)
+
+
+def metadata_is_offline(data: Data) -> None:
+    (data.root / "__cluster_metadata-0").mkdir()
+    (data.root / "meta.properties").write_text("version=9\n")
+
+
+_U = "0123456789abcdef" * 2
+HARMS = {
+    "no mark": Harm(unclean, "unclean", STARTS, ok=True),
+    "read again": Harm(unclean, "swept", STARTS, ok=True),
+    "torn": Harm(torn_and_unclean, "records-cut", STARTS),
+    "flipped": Harm(flipped, "records-cut", STARTS),
+    "zeros": Harm(zeros_unclean, "bytes-cut", STARTS, ok=True),
+    "torn behind a clean stop": Harm(torn, "hidden", STARTS),
+    "zeros behind a clean stop": Harm(zeros, "load-fails", FAILS, "CorruptRecordException"),
+    "epochs: no count": Harm(
+        in_partition("leader-epoch-checkpoint", "0\nx\n"),
+        "load-fails",
+        OFFLINE,
+        "KafkaStorageException",
+    ),
+    "epochs: no number": Harm(
+        in_partition("leader-epoch-checkpoint", "0\n1\na 0\n"),
+        "load-fails",
+        FAILS,
+        "NumberFormatException",
+    ),
+    "epochs: a negative one": Harm(
+        in_partition("leader-epoch-checkpoint", "0\n1\n-1 0\n"),
+        "load-fails",
+        FAILS,
+        "IllegalArgumentException",
+    ),
+    "a log of no number": Harm(
+        in_partition("abc.log", ""), "load-fails", FAILS, "NumberFormatException"
+    ),
+    "a negative log": Harm(negative, "not-imitated", Outcome.UNKNOWN),
+    "an old magic": Harm(old_magic_at_the_cut, "not-imitated", Outcome.UNKNOWN),
+    "topic id: an empty file": Harm(
+        in_partition("partition.metadata", ""), "load-fails", FAILS, "NullPointerException"
+    ),
+    "topic id: no id": Harm(
+        in_partition("partition.metadata", "version: 0\ntopic_id: ?"),
+        "load-fails",
+        FAILS,
+        "IllegalArgumentException",
+    ),
+    "topic id: no version": Harm(
+        in_partition("partition.metadata", "version: x\ntopic_id: AQIDBAUGBwgJCgsMDQ4PEA"),
+        "load-fails",
+        OFFLINE,
+        "KafkaStorageException",
+    ),
+    "lost+found": Harm(folder("lost+found"), "foreign-directory", FAILS, "KafkaException"),
+    "a deleted one": Harm(folder(f"orders-1.{_U}-delete"), "set-aside", STARTS, ok=True),
+    "a stray one": Harm(folder(f"orders-1.{_U}-stray"), "set-aside", STARTS, ok=True),
+    "a future one": Harm(folder(f"orders-1.{_U}-future"), "set-aside", STARTS, ok=True),
+    "no meta.properties": Harm(
+        lambda data: (
+            (data.root / "meta.properties").unlink(),
+            (data.root / "__cluster_metadata-0").mkdir(),
+        ),
+        "not-formatted",
+        FAILS,
+        "RuntimeException",
+    ),
+    "bad meta.properties": Harm(
+        write("meta.properties", "version=9\n"), "meta-properties", OFFLINE, "IOException"
+    ),
+    "the metadata directory is offline": Harm(
+        metadata_is_offline, "metadata-offline", FAILS, "RuntimeException"
+    ),
+    "checkpoint: no count": Harm(
+        write("recovery-point-offset-checkpoint", "0\nx\n"),
+        "checkpoint-format",
+        OFFLINE,
+        "KafkaStorageException",
+    ),
+    "checkpoint: no number": Harm(
+        write("recovery-point-offset-checkpoint", "0\n1\norders 0 x\n"),
+        "checkpoint-format",
+        STARTS,
+        "NumberFormatException",
+    ),
+    "checkpoint: high watermarks": Harm(
+        write("replication-offset-checkpoint", "0\n1\norders 0 x\n"),
+        "checkpoint-format",
+        Outcome.UNKNOWN,
+        "NumberFormatException",
+    ),
+    "checkpoint: of what is gone": Harm(
+        write("replication-offset-checkpoint", "0\n1\npayments 0 5\n"),
+        "checkpoint-entry",
+        STARTS,
+        ok=True,
+    ),
+}
+
+
+def only(found: Doctored, code: str) -> Noticed:
+    return next(one for one in found.all_noticed() if one.code == code)
+
+
+def partition_of(found: Doctored) -> PartitionOutlook:
+    return found.directories[0].partitions[0]
+
+
+def test_a_sound_directory_starts_and_nothing_is_said(data: Data) -> None:
+    found = doctor(data.root)
+    assert (found.ok, found.outcome) == (True, STARTS)
+    assert list(found.all_noticed()) == []
+    (directory,) = found.directories
+    assert (directory.clean, directory.cluster_id, directory.node_id) == (True, "c", 1)
+    assert (directory.swept_bytes, directory.seconds) == (0, 0.0)
+    outlook = partition_of(found)
+    assert (outlook.log_start_offset, outlook.log_end_offset) == (5, 11)
+    assert (outlook.segments, outlook.cut_offset, outlook.lost_records) == (2, None, 0)
+
+
+@pytest.mark.parametrize("name", HARMS)
+def test_each_harm_is_named_with_what_follows(name: str, data: Data) -> None:
+    harm = HARMS[name]
+    harm.do(data)
+    before = seen(data.root)
+    found = doctor(data.root)
+    one = only(found, harm.code)
+    assert (one.outcome, one.exception) == (harm.outcome, harm.exception)
+    assert found.ok is harm.ok
+    assert seen(data.root) == before
+    order = list(Outcome)
+    assert order.index(found.outcome) >= order.index(harm.outcome)
+
+
+def seen(root: Path) -> dict[str, tuple[int, int]]:
+    """Every file with its size and time of change."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        status = path.stat()
+        found[str(path)] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+def test_a_cut_says_offsets_and_numbers_of_records(data: Data) -> None:
+    flipped(data)
+    found = doctor(data.root)
+    outlook = partition_of(found)
+    assert (outlook.cut_offset, outlook.log_end_offset, outlook.lost_records) == (7, 7, 4)
+    assert outlook.truncated_bytes == AT[-1]
+    (lost,) = outlook.lost
+    assert (lost.first_offset, lost.last_offset, lost.sound_behind) == (7, 10, 1)
+    mend = only(found, "records-cut").mend
+    assert mend is not None
+    assert f"kseg recover {data.partition} --apply" in mend
+
+
+def test_what_kseg_can_load_and_kafka_cannot_is_mended_by_recover(data: Data) -> None:
+    zeros(data)
+    assert only(doctor(data.root), "load-fails").mend == f"kseg recover {data.partition} --apply"
+
+
+def test_one_bad_partition_hides_no_other(data: Data) -> None:
+    zeros(data)
+    other = data.root / "payments-0"
+    other.mkdir()
+    found = doctor(data.root)
+    outcomes = {one.topic: one.outcome for one in found.directories[0].partitions}
+    assert outcomes == {"orders": FAILS, "payments": STARTS}
+
+
+# ---- several directories -------------------------------------------------------------------------
+
+
+def second(data: Data, properties: str = "version=1\ncluster.id=c\nnode.id=1\n") -> Path:
+    root = data.root.with_name("second")
+    root.mkdir()
+    (root / "meta.properties").write_text(properties)
+    return root
+
+
+def test_an_offline_directory_does_not_stop_the_broker(data: Data) -> None:
+    found = doctor([data.root, second(data, "version=9\n")])
+    assert [each.outcome for each in found.directories] == [STARTS, OFFLINE]
+    assert (found.outcome, found.ok) == (OFFLINE, False)
+
+
+def test_no_directory_at_all_stops_it(data: Data) -> None:
+    (data.root / "meta.properties").write_text("version=9\n")
+    found = doctor([data.root, second(data, "version=9\n")])
+    assert only(found, "no-directory").outcome is FAILS
+    assert found.outcome is FAILS
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "version=1\ncluster.id=other\nnode.id=1\n",
+        "version=1\ncluster.id=c\nnode.id=2\n",
+    ],
+)
+def test_ids_that_disagree_stop_the_broker(data: Data, properties: str) -> None:
+    found = doctor([data.root, second(data, properties)])
+    one = only(found, "ids")
+    assert (one.outcome, one.exception) == (FAILS, "RuntimeException")
+
+
+def test_a_copied_directory_id_stops_the_broker(data: Data) -> None:
+    text = (data.root / "meta.properties").read_text() + DIRECTORY_ID
+    (data.root / "meta.properties").write_text(text)
+    found = doctor([data.root, second(data, text)])
+    assert "one is a copy" in only(found, "ids").message
+
+
+def test_the_configured_node_id_counts(data: Data, tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"node.id=4\nlog.dirs={data.root}\nnum.recovery.threads.per.data.dir=8\n")
+    found = doctor(data.root, broker_config=properties)
+    assert "node.id is 1, and 4 elsewhere" in only(found, "ids").message
+    assert found.directories[0].threads == 8
+
+
+def test_a_configured_directory_that_is_not_given_makes_it_unknown(
+    data: Data, tmp_path: Path
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"node.id=1\nlog.dirs={data.root},{tmp_path}/other\n")
+    found = doctor(data.root, broker_config=properties)
+    assert only(found, "not-given").path == f"{tmp_path}/other"
+    assert found.outcome is Outcome.UNKNOWN
+
+
+def test_the_same_partition_twice_stops_the_broker(data: Data) -> None:
+    root = second(data)
+    (root / "orders-0").mkdir()
+    one = only(doctor([data.root, root]), "duplicate-partition")
+    assert (one.outcome, one.exception) == (FAILS, "IllegalStateException")
+
+
+def test_the_same_directory_twice_stops_the_broker(data: Data) -> None:
+    assert only(doctor([data.root, data.root]), "same-directory").outcome is FAILS
+
+
+def test_a_second_metadata_log_stops_the_broker(data: Data) -> None:
+    root = second(data)
+    for each in (data.root, root):
+        (each / "__cluster_metadata-0").mkdir()
+    assert only(doctor([data.root, root]), "metadata-elsewhere").path == str(root)
+
+
+def test_a_directory_that_is_not_there_is_made_empty(data: Data) -> None:
+    found = doctor([data.root, data.root.with_name("unmounted")])
+    assert only(found, "missing").mend == "mount the disk"
+    assert not found.ok
+
+
+# ---- the machine ---------------------------------------------------------------------------------
+
+
+def test_a_directory_in_use_is_unknown(data: Data) -> None:
+    with holding(data.root):
+        found = doctor(data.root)
+    assert only(found, "in-use").exception == "KafkaException"
+    assert found.outcome is Outcome.UNKNOWN
+
+
+def test_a_file_that_the_owner_may_not_write_is_named(data: Data) -> None:
+    if os.getuid() == 0:
+        for path in (data.root, *data.root.rglob("*")):
+            os.chown(path, 4242, 4242)
+        os.chown(data.file(LAST), 0, 0)
+    data.file(LAST).chmod(0o444)
+    one = only(doctor(data.root), "rights")
+    assert data.file(LAST).name in one.message
+    assert (one.outcome, one.exception) == (OFFLINE, "IOException")
+
+
+@pytest.mark.parametrize(
+    ("code", "values"),
+    [
+        ("read-only", {"f_flag": os.ST_RDONLY}),
+        ("inodes", {"f_files": 1000, "f_favail": 0}),
+    ],
+)
+def test_the_file_system_is_asked(
+    data: Data, monkeypatch: pytest.MonkeyPatch, code: str, values: dict[str, int]
+) -> None:
+    monkeypatch.setattr(homes.os, "statvfs", lambda path: Disk(**values))
+    assert only(doctor(data.root), code).outcome is OFFLINE
+
+
+@dataclass(frozen=True)
+class Disk:
+    """What a file system says of itself."""
+
+    f_flag: int = 0
+    f_files: int = 0
+    f_favail: int = 0
+    f_bavail: int = 10
+    f_frsize: int = 4096
+
+
+def test_too_little_room_is_named(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    data.file(0, ".index").unlink()
+    unclean(data)
+    monkeypatch.setattr(answer, "statvfs", lambda path: Disk(f_bavail=0))
+    assert only(doctor(data.root), "room").outcome is OFFLINE
+
+
+def test_limits_of_the_machine_are_warnings(
+    data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (64, 64))
+    most = tmp_path / "max_map_count"
+    most.write_text("3\n")
+    monkeypatch.setattr(ensemble, "_MAPS_MAX", most)
+    found = doctor(data.root)
+    assert "2 segments" in only(found, "open-files").message
+    assert "4 indexes" in only(found, "maps").message
+    assert found.ok
+
+
+def test_what_cannot_be_read_is_a_row_of_the_answer(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(homes, "list_entries", refuse)
+    found = doctor(data.root)
+    assert only(found, "unreadable").outcome is OFFLINE
+
+
+# ---- releases, processes, codes ------------------------------------------------------------------
+
+
+def test_of_other_releases_only_what_is_known_is_said(data: Data) -> None:
+    assert doctor(data.root, release="3.9.1").outcome is STARTS
+    assert doctor(data.root, release="3.2").outcome is Outcome.UNKNOWN
+    zeros(data)
+    found = doctor(data.root, release="2.8")
+    assert found.outcome is Outcome.UNKNOWN
+    with pytest.raises(ValueError, match="no release"):
+        doctor(data.root, release="latest")
+
+
+def test_two_processes_give_the_same_answer(data: Data) -> None:
+    for number in range(3):
+        (data.root / f"payments-{number}").mkdir()
+    flipped(data)
+
+    def without_seconds(found: Doctored) -> dict[str, Any]:
+        document = found.to_json()
+        for directory in document["directories"]:
+            del directory["seconds"]
+        return document
+
+    assert without_seconds(doctor(data.root, jobs=2)) == without_seconds(doctor(data.root))
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ([], "is none of the cluster's any more"),
+        ([made.topic("orders", made.SECOND)], "now has another id"),
+        ([made.topic("orders")], None),
+    ],
+    ids=["removed", "made again", "still there"],
+)
+def test_a_partition_of_another_topic_goes_astray(
+    tmp_path: Path, told: list[made.Said], why: str | None
+) -> None:
+    broker = made.Broker(tmp_path / "data")
+    broker.says([made.topic("others", made.UUID(int=9)), *told])
+    broker.has()
+    found = doctor(broker.path)
+    strays = [one.message for one in found.all_noticed() if one.code == "stray"]
+    assert len(strays) == (why is not None)
+    assert all(why is not None and why in message for message in strays)
+
+
+def test_a_partition_without_an_id_goes_astray_in_kraft(tmp_path: Path) -> None:
+    broker = made.Broker(tmp_path / "data")
+    broker.says([made.topic("orders")])
+    (broker.path / "orders-0").mkdir()
+    assert "nobody knows its topic's id" in only(doctor(broker.path), "stray").message
+
+
+def test_each_code_is_met_by_a_test() -> None:
+    elsewhere = {
+        *("missing", "unreadable", "in-use", "read-only", "rights", "room", "inodes", "ids"),
+        *("same-directory", "duplicate-partition", "metadata-elsewhere", "no-directory"),
+        *("not-given", "open-files", "maps", "stray"),
+    }
+    assert {harm.code for harm in HARMS.values()} | elsewhere == set(CODES)
