@@ -13,6 +13,10 @@ not know a transaction for aborted that ended there: it keeps what no later reco
 lets the marker go, so that a reader who does not know the start takes it for committed. kseg takes
 all of it out. Where the log starts inside a transaction, in a gap, Kafka's last stable offset is
 the next batch, and one segment more may be compacted.
+
+Where a map was full, Kafka's next pass begins in the middle of a segment and reads no marker in
+front of that. So it takes producers who have aborted there for still at it, and leaves the keys out
+that they have sent since: it keeps more, but nothing that is not superseded.
 """
 
 from __future__ import annotations
@@ -112,10 +116,37 @@ def compared(kafka: Kafka, told: Story, home: Path, *, begun_by: str = "nobody")
         return []
     found = lives.differences(kafka, both)
     begins_later = both.ours.told["log_start_offset"] > 0 and found
-    if not (_compresses(told) or begins_later):
-        return found
-    found = [one for one in found if not one[0].endswith(_SIZES)]
-    return found + left_differ(both.theirs, both.ours, told)
+    if _compresses(told) or begins_later:
+        found = [one for one in found if not one[0].endswith(_SIZES)]
+        found += left_differ(both.theirs, both.ours, told, anew=both.anew)
+    return [] if found and kafka_keeps_more(both.theirs, both.ours) else found
+
+
+def kafka_keeps_more(theirs: Left, ours: Left) -> bool:
+    """Whether all that Kafka has besides is superseded by what is there; see above."""
+    if not any(answer.get("passes", 0) > 1 for answer in theirs.answers):
+        return False
+    their, our = (list(reference.walk(_data(left.directory)).batches) for left in (theirs, ours))
+    (more, ends), (rows, our_ends) = map(_rows, (their, our))
+    last = {key: offset for offset, key, _ in reference.compacted(our, end_offset=2**62)}
+    return (
+        ends == our_ends
+        and rows < more
+        and all(offset < last.get(key, -1) for offset, key, _ in more - rows)
+    )
+
+
+def _rows(
+    batches: list[reference.Batch],
+) -> tuple[set[tuple[int, bytes | None, bytes | None]], list[int]]:
+    """Records, and where the markers are."""
+    rows = {
+        (one.offset, one.key, one.value)
+        for batch in batches
+        if not batch.is_control
+        for one in reference.records(batch)
+    }
+    return rows, [batch.base_offset for batch in batches if batch.is_control]
 
 
 def kafka_fails(theirs: Left) -> bool:
@@ -126,8 +157,11 @@ def kafka_fails(theirs: Left) -> bool:
     return any(_NO_EMPTY in answer.get("said", "") for answer in theirs.answers)
 
 
-def left_differ(theirs: Left, ours: Left, told: Story) -> list[Found]:
-    """Where the batches from the log's start on are not the same, or an index does not fit."""
+def left_differ(theirs: Left, ours: Left, told: Story, *, anew: bool) -> list[Found]:
+    """Where the batches from the log's start on are not the same, or an index does not fit.
+
+    A log that was opened `anew` has indexes that lack entries, as restarts leave them.
+    """
     start = ours.told["log_start_offset"]
     found: list[Found] = []
     their, our = (_batches(left.directory, start) for left in (theirs, ours))
@@ -137,23 +171,25 @@ def left_differ(theirs: Left, ours: Left, told: Story) -> list[Found]:
     if told.close != "clean":
         return found
     # Kafka's cleaner makes few entries.
-    known, new = (_files_made_anew(left.directory, told) for left in (theirs, ours))
+    passed_over = _LACKS if anew else ""
+    known, new = (_files_made_anew(left.directory, told, passed_over) for left in (theirs, ours))
     if new - known:
         found.append(("an index does not fit", sorted(known), sorted(new)))
     return found
 
 
-def _files_made_anew(directory: Path, told: Story) -> set[str]:
-    """The files that a reindexing would replace."""
+def _files_made_anew(directory: Path, told: Story, passed_over: str) -> set[str]:
+    """The files that a reindexing would replace, but for one reason."""
     plan = plan_reindex(
         directory,
         config=LogConfig.from_kafka(told.config),
         kinds=(FileKind.INDEX, FileKind.TIMEINDEX, FileKind.SNAPSHOT),
         now_ms=told.now_ms,
     )
-    return {each.path.name for each in plan.files}
+    return {each.path.name for each in plan.files if each.why != passed_over}
 
 
+_LACKS = "lacks the last entries"
 _NO_EMPTY = "Empty batches are only supported for magic v2"
 #: What is another where sizes are.
 _SIZES = (".log", "index", "segments", "answer to clean", "answer to read", "loaded: segments")
@@ -167,10 +203,13 @@ def _compresses(told: Story) -> bool:
 def _batches(directory: Path, start: int) -> list[object]:
     """All that the logs say from an offset on; which file a batch lies in is a matter of sizes."""
     said: list[object] = []
-    data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
-    for batch in reference.walk(data).batches:
+    for batch in reference.walk(_data(directory)).batches:
         if batch.last_offset < start:
             continue
         fields = {name: value for name, value in asdict(batch).items() if name not in _OWN}
         said.append((fields, list(reference.records(batch))))
     return said
+
+
+def _data(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))

@@ -8,7 +8,7 @@ mended, cleans it again, and follows the story to its end; and again both have t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,7 +100,7 @@ def compared(kafka: Kafka, given: Interrupted, home: Path, *, killed: str) -> li
     return found or [(f"then {what}", *says) for what, *says in _swapped(kafka, given, *mended)]
 
 
-def _swapped(kafka: Kafka, given: Interrupted, theirs: Left, ours: Left) -> Iterator[Found]:
+def _swapped(kafka: Kafka, given: Interrupted, theirs: Left, ours: Left) -> list[Found]:
     """Each goes on with what the other has mended."""
     story = given.story
     by_kafka = lives.by_kafka(
@@ -109,8 +109,9 @@ def _swapped(kafka: Kafka, given: Interrupted, theirs: Left, ours: Left) -> Iter
     by_kseg = lives.by_kseg(
         story, theirs.directory, steps=given.after, known=_known(theirs, clean=True)
     )
-    if not compacted.kafka_fails(by_kafka):
-        yield from _differ(by_kafka, by_kseg, story)
+    found = _differ(by_kafka, by_kseg, story)
+    explained = compacted.kafka_fails(by_kafka) or compacted.kafka_keeps_more(by_kafka, by_kseg)
+    return [] if explained else found
 
 
 def _known(left: Left, *, clean: bool) -> Known:
@@ -122,7 +123,7 @@ def _differ(theirs: Left, ours: Left, story: Story) -> list[Found]:
     """What is told otherwise, but for sizes; batches and indexes."""
     lives.take_more_epochs(theirs, ours)
     told = [one for one in lives.told_differ(theirs.told, ours.told) if one[0] != "segments"]
-    return [*told, *compacted.left_differ(theirs, ours, story)]
+    return [*told, *compacted.left_differ(theirs, ours, story, anew=True)]
 
 
 def _last_values(directory: Path, start: int) -> dict[bytes | None, bytes]:

@@ -220,8 +220,17 @@ def told_differ(theirs: Answer, ours: Answer) -> Iterable[Found]:
 def take_more_epochs(theirs: Left, ours: Left) -> None:
     """Of epochs kseg may know more after a crash: it looks at all of the log."""
     for their, our in ((theirs.loaded, ours.loaded), (theirs.told, ours.told)):
-        if all(entry in our["epochs"] for entry in their["epochs"]):
+        if _knows_more(their["epochs"], our["epochs"]):
             their["epochs"] = our["epochs"]
+
+
+def _knows_more(theirs: Iterable[Any], ours: Iterable[Any]) -> bool:
+    """Whether each epoch is known, and from no later on.
+
+    Where messages without an epoch follow, Kafka forgets those in front of them.
+    """
+    known: dict[int, int] = dict(map(tuple, ours))
+    return all(epoch in known and known[epoch] <= start for epoch, start in theirs)
 
 
 def _files_differ(
@@ -255,7 +264,7 @@ def _explained(story: Story, name: str, their: object, our: object, *, anew: boo
         known = [one for one in their[1] if _is_known(one, story.now_ms)]
         return crash and our in (None, (their[0], known))
     if name == _EPOCHS:
-        return crash and all(entry in _listed(our) for entry in _listed(their))
+        return crash and _knows_more(_listed(their), _listed(our))
     if isinstance(their, list):
         return crash and their[: len(_listed(our))] == _listed(our)
     if isinstance(their, bytes) and isinstance(our, bytes):

@@ -58,6 +58,9 @@ PINNED = {
         184,
     ),
     "a log that starts in a gap, inside a transaction": ("compacted", "s20261124", 271),
+    "a pass that begins behind an abort of the same producer": ("compacted", "s20261124", 380),
+    "epochs in front of messages without one": ("kafka-compacted", "s20261124", 429),
+    "an index that lacks an entry since a restart": ("kafka-compacted", "s20261124", 495),
 }
 
 
