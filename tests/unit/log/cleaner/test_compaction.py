@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from tests import reference
 from tests.builders import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, messages, record
+from tests.stopping import UNSYNCED, Stopped, stopping_at
 from tests.unit.log.cleaner.compacting import (
     COMPACT,
     bases,
@@ -38,7 +41,7 @@ from tests.unit.log.cleaner.compacting import (
     names,
     sent,
 )
-from tests.unit.log.logs import NOW_MS, Clock, marker
+from tests.unit.log.logs import NOW_MS, Clock, marker, open_log
 
 DAY_MS = 86_400_000
 HERE = TopicPartition("t", 0)
@@ -263,6 +266,31 @@ def test_clm_06_what_comes_behind_a_cut_is_not_taken_for_clean(
     fill(log, keyed(b"f"))
     compact(log)
     assert [row[1] for row in kept(log)] == [b"d", b"e", b"f"]
+
+
+@pytest.mark.parametrize("to", [0, 1, 2])
+def test_a_log_that_a_cut_was_killed_in_counts_as_clean_no_further_than_it_ends(
+    tmp_path: Path, clock: Clock, to: int
+) -> None:
+    checkpoint = "cleaner-offset-checkpoint"
+    seen = set()
+    for made in count():
+        data = tmp_path / str(made)
+        left = tmp_path / f"{made}-left"
+        with io.calls_replaced(UNSYNCED):
+            with open_log(data / "t-0", clock, cleanup_policy=COMPACT) as log:
+                fill(log, keyed(b"a"), keyed(b"b"))
+                compact(fill(log, keyed(b"c")), force=True)
+                with suppress(Stopped), stopping_at(made, UNSYNCED) as asked:
+                    log.truncate_to(to)
+                shutil.copytree(data, left)
+            with open_log(left / "t-0", clock, recover=True) as log:
+                clean = read_offset_checkpoint(left / checkpoint).offsets[HERE]
+                assert clean <= log.log_end_offset, made
+                seen.add((clean, log.log_end_offset))
+        if len(asked) <= made:
+            break
+    assert {(3, 3), (to, to)} <= seen
 
 
 def test_a_malformed_checkpoint_does_not_keep_a_log_from_being_cut(
