@@ -73,6 +73,7 @@ KERNELS = [
     extension("_kernels.search"),
     extension("_kernels.text"),
     extension("_kernels.validate"),
+    extension("_kernels.walk"),
 ]
 
 #: Kernels are translated and compiled side by side.

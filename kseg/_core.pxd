@@ -193,6 +193,39 @@ cdef inline const uint8_t *body_bytes(const Lent *lent, int64_t index,
     return (lent.arena if body[BODY_SOURCE] else lent.view) + body[BODY_START]
 
 
+# How strict a walk is: by the format's own rules, or what Kafka's file reader accepts.
+cdef enum:
+    POLICY_STRICT
+    POLICY_FILE
+
+
+cdef inline int frame_at(const uint8_t *p, int64_t left, int64_t visible, int policy,
+                         int64_t *size) noexcept nogil:
+    """Whether a whole batch starts at `p`: STOP_END for yes, else why the walk ends there.
+
+    `left` bytes remain in the file, `visible` of them can be read. `size` becomes the bytes that
+    the batch announces.
+    """
+    cdef int64_t body
+    cdef bint file = policy == POLICY_FILE
+    if visible < min(left, HEADER_TO_MAGIC):
+        size[0] = min(left, HEADER_TO_MAGIC)
+        return STOP_LIMIT
+    if left < LOG_OVERHEAD or (file and left <= HEADER_TO_MAGIC):
+        return STOP_ZERO_TAIL if all_zero(p, left) and not file else STOP_TORN_TAIL
+    body = load_i32(p + 8)
+    if body < MESSAGE_SIZE_MIN:
+        return STOP_ZERO_TAIL if all_zero(p, visible) and not file else STOP_BAD_LENGTH
+    size[0] = body + LOG_OVERHEAD
+    if left < HEADER_TO_MAGIC:
+        return STOP_TORN_TAIL
+    if not file and p[16] > 2:
+        return STOP_BAD_MAGIC
+    if size[0] > left:
+        return STOP_TORN_TAIL
+    return STOP_LIMIT if size[0] > visible else STOP_END
+
+
 # What both walks ask of their arguments, and what both answer.
 cdef inline int check_walk(int64_t data_bytes, int64_t base, int64_t start, int64_t file_end,
                            int64_t[:, ::1] rows, int64_t[::1] walk) except -1:

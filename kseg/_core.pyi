@@ -13,18 +13,6 @@ def crc32(data: Buffer, value: int = 0) -> int: ...
 def crc_variants() -> tuple[str, ...]: ...
 def crc_variant() -> str: ...
 def set_crc_variant(name: str) -> None: ...
-def scan_batches(
-    data: Buffer,
-    *,
-    base: int,
-    start: int,
-    limit: int,
-    file_end: int,
-    verify: int,
-    policy: int,
-    rows: _Int64,
-    walk: _Int64,
-) -> None: ...
 def locate_records(
     view: Buffer,
     arena: Buffer,

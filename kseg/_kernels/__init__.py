@@ -15,6 +15,7 @@ placement   appends that are judged and placed at once; which batch gets an inde
 search      sound batches where no length leads: behind damage
 text        rows of columns as JSON lines, CSV or text
 validate    what a log asks of a batch and of each record of it, in one pass
+walk        the walk over batches of magic 0, 1 and 2, with their headers fetched ahead
 
 A kernel imports nothing above it; four may be shared among kernels (`cimport`): `kseg._core`,
 which holds checksums, headers and varints, and `encode`, `inflate` and `validate` of

@@ -1,6 +1,6 @@
 """Kernels for the message sets before Kafka 0.11: magic 0 and 1, and the two of Kafka 0.7.
 
-The contract is that of `_core`. The walk over magic 0 and 1 is `_core.scan_batches`; here are the
+The contract is that of `_core`. The walk over magic 0 and 1 is that of `walk`; here are the
 records inside, and the walk over Kafka 0.7's messages, which store neither offset nor a magic byte
 where the later formats have theirs.
 
@@ -310,7 +310,7 @@ cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t 
 def scan_messages_07(const uint8_t[::1] data, *, int64_t base, int64_t start, int64_t limit,
                      int64_t file_end, int verify, int64_t log_start, int64_t[:, ::1] rows,
                      int64_t[::1] walk):
-    """`_core.scan_batches` for Kafka 0.7; `log_start` is the offset of the file's first byte.
+    """`walk.scan_batches` for Kafka 0.7; `log_start` is the offset of the file's first byte.
 
     Base and last offset of a row are the message's physical start in the log.
     Source: kafka.message.ByteBufferMessageSet and FileMessageSet of 0.7.

@@ -47,8 +47,7 @@ def describe(earlier: SegmentSummary, later: SegmentSummary) -> str:
 def _stretch(path: str, first: int, last: int) -> Stretch:
     start = end = 0
     with LogFile.open(path, "never") as log:
-        for tile in log.walk(on_bad_crc="ignore"):
-            table = tile.table
+        for table in log.headers():
             touched = (table.last_offset >= first) & (table.base_offset <= last)
             if touched.any():
                 held = table.take(touched)

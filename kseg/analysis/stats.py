@@ -312,9 +312,8 @@ def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
     summary, faults = Summary(), list[KsegError]()
     records = None
     with Segment.open(unit.path, mapping=options.mapping, is_last=unit.is_last) as segment:
-        for tile in segment.walk(on_bad_crc="ignore"):
-            summary.feed(tile.table)
-            table = tile.table
+        for table in segment.headers():
+            summary.feed(table)
         if options.records:
             records = _records(segment, faults.append)
         fault = segment.stop_fault(table)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kseg import Segment
 from kseg.cli.options import Range
 from kseg.cli.rows import UNKNOWN
-from kseg.files.log_file import LogFile
 from kseg.format.bodies import message_error
 from kseg.format.columns import decode
 from kseg.format.header import COLUMN
@@ -111,8 +111,8 @@ def tail_of(
     """
     needed = count
     for number in range(len(paths) - 1, -1, -1):
-        with LogFile.open(paths[number], mapping) as file:
-            tables = _last_tables(file, needed, control=control)
+        with Segment.open(paths[number], mapping=mapping) as segment:
+            tables = _last_tables(segment, needed, control=control)
         for position, records in reversed(tables):
             from_end = np.cumsum(records[::-1])
             enough = int(np.searchsorted(from_end, needed))
@@ -122,12 +122,11 @@ def tail_of(
     return 0, 0
 
 
-def _last_tables(file: LogFile, count: int, *, control: bool) -> list[tuple[Column, Column]]:
+def _last_tables(segment: Segment, count: int, *, control: bool) -> list[tuple[Column, Column]]:
     """Positions and record counts of the last tables that together hold `count` records."""
     held: deque[tuple[Column, Column, int]] = deque()
     total = 0
-    for tile in file.walk(on_bad_crc="ignore"):
-        table = tile.table
+    for table in segment.headers():
         if not len(table):
             continue
         records = np.maximum(table.record_count, (table.magic < 2).astype(np.int64))

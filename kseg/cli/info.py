@@ -111,9 +111,8 @@ def _leader_epochs(log: Log, faults: list[KsegError]) -> list[dict[str, int]] | 
 
 def _segment(segment: Segment, faults: list[KsegError]) -> tuple[Summary, dict[str, Any]]:
     summary = Summary()
-    for tile in segment.walk(on_bad_crc="ignore"):
-        summary.feed(tile.table)
-        table = tile.table
+    for table in segment.headers():
+        summary.feed(table)
     fault = segment.stop_fault(table)
     if fault is not None:
         faults.append(fault)

@@ -39,6 +39,12 @@ static inline int16_t kseg_i16(const uint8_t *p) { return (int16_t)kseg_u16(p); 
 static inline int32_t kseg_i32(const uint8_t *p) { return (int32_t)kseg_u32(p); }
 static inline int64_t kseg_i64(const uint8_t *p) { return (int64_t)kseg_u64(p); }
 
+/* Asks for the lines of a header at `p`, which may begin anywhere in one. */
+static inline void kseg_prefetch_header(const uint8_t *p) {
+    __builtin_prefetch(p);
+    __builtin_prefetch(p + 60);
+}
+
 /* Wrapping additions: Java's long arithmetic, without C's undefined overflow. */
 static inline int64_t kseg_add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static inline int64_t kseg_sub64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }

@@ -1,9 +1,10 @@
 """One log file: its bytes lent a tile at a time, with the headers that a walk found in them.
 
 `walk` is the one walk over batches that scan, read, verify and dump share; they treat its end
-differently. Mapped files are walked in place. Others come through windows of owned bytes, so that a
-file which another process shortens gives an error instead of a crash. This module owns the bytes;
-`kseg.format` knows what they mean.
+differently. Who asks for nothing but header fields takes `headers`, which lends no bytes. Mapped
+files are walked in place. Others come through windows of owned bytes, so that a file which another
+process shortens gives an error instead of a crash. This module owns the bytes; `kseg.format` knows
+what they mean.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from kseg.format.header import FIELDS, HEAD_BYTES, BatchTable, checksum_rule, re
 from kseg.format.request import INT64_MAX
 from kseg.format.search import SoundRun, find_sound_batches
 
+if TYPE_CHECKING:
+    from kseg.format.header import Buffer
+
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.
 TILE_BYTES: Final = 2 << 20
@@ -33,6 +37,12 @@ TILE_BYTES: Final = 2 << 20
 CHECKED_TILE_BYTES: Final = 8 << 20
 #: Batches of a tile at the most: a table is allocated for so many, and used again from the heap.
 TILE_BATCHES: Final = 8_192
+#: Batches of the first table of `headers`, and by how much those after it grow: who needs few pays
+#: for few, and a long walk has few tables.
+HEADERS_FIRST: Final = 64
+HEADERS_GROWTH: Final = 8
+#: Batches of a table of `headers` at the most: half a megabyte, which stays in the cache.
+HEADERS_MAX: Final = 4_096
 #: Bytes of a window of a file that is not mapped; fits the second-level cache.
 WINDOW_BYTES: Final = 512 << 10
 #: A batch larger than this is checked in windows before it is taken into memory whole.
@@ -136,10 +146,66 @@ class LogFile(Closing):
             CorruptRecordError: the file shrank while it was read through windows.
             UnreadableError: the disk cannot read some of its bytes.
         """
+        how = self._how(end, on_bad_crc, policy, window_bytes)
+        yield from self._walk(start, limit, how, on_unreadable)
+
+    def headers(
+        self,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        end: int | None = None,
+        policy: str = "strict",
+        on_unreadable: OnUnreadable | None = None,
+        entries: Buffer = b"",
+    ) -> Iterator[BatchTable]:
+        """Walk the batches that start in `[start, limit)` for their headers alone.
+
+        Checksums are left alone, and no bytes are lent, so tables are larger than tiles.
+
+        Args:
+            start, limit, end, policy, on_unreadable: as for `walk`.
+            entries: those of the file's offset index, as they lie in it; see
+                `kseg.format.header.scan`.
+
+        Yields:
+            At least one table; the last one's `stop` says why the walk ended.
+
+        Raises:
+            CorruptRecordError, UnreadableError: as for `walk`.
+        """
+        how = replace(
+            self._how(end, "ignore", policy),
+            tile_bytes=INT64_MAX,
+            first_batches=HEADERS_FIRST,
+            batches_max=HEADERS_MAX,
+            entries=entries,
+        )
+        for tile in self._walk(start, limit, how, on_unreadable):
+            yield tile.table
+
+    def _how(
+        self, end: int | None, on_bad_crc: str, policy: str, window_bytes: int | None = None
+    ) -> _How:
         size = self.size if end is None else min(end, self.size)
+        checked = on_bad_crc in ("note", "stop")
+        tile_bytes = CHECKED_TILE_BYTES if checked else TILE_BYTES
+        return _How(
+            size,
+            on_bad_crc,
+            policy,
+            self.kafka07,
+            self.base_offset,
+            window_bytes or WINDOW_BYTES,
+            tile_bytes,
+        )
+
+    def _walk(
+        self, start: int, limit: int | None, how: _How, on_unreadable: OnUnreadable | None
+    ) -> Iterator[Tile]:
+        """Tiles, with the end of the walk judged."""
+        size = how.size
         limit = size if limit is None else min(limit, size)
-        window_bytes = window_bytes or WINDOW_BYTES
-        how = _How(size, on_bad_crc, policy, self.kafka07, self.base_offset, window_bytes)
         last: BatchTable | None = None
         for tile in self._tiles(start, limit, how, on_unreadable):
             if tile.table.stop is StopReason.TORN_TAIL and how.judges_ends:
@@ -286,13 +352,24 @@ class _How:
     kafka07: bool
     log_start: int
     window_bytes: int
+    tile_bytes: int
+    first_batches: int = TILE_BATCHES
+    batches_max: int = TILE_BATCHES
+    entries: Buffer = b""
 
     @property
     def judges_ends(self) -> bool:
         """Whether to distinguish a torn end from a wrong length; Kafka's reader does not."""
         return self.policy == "strict" and not self.kafka07
 
-    def scan(self, data: memoryview, base: int, start: int, limit: int) -> BatchTable:
+    def scan(
+        self,
+        data: memoryview,
+        base: int,
+        start: int,
+        limit: int,
+        batches_max: int | None = None,
+    ) -> BatchTable:
         return scan(
             data,
             base=base,
@@ -303,16 +380,19 @@ class _How:
             policy=self.policy,
             kafka07=self.kafka07,
             log_start=self.log_start,
-            batches_max=TILE_BATCHES,
+            batches_max=batches_max or self.batches_max,
+            entries=self.entries,
         )
 
 
 def _walk_mapped(whole: memoryview, start: int, limit: int, how: _How) -> Iterator[Tile]:
     data = whole[: how.size]
     position = min(start, how.size)
-    tile_bytes = CHECKED_TILE_BYTES if how.on_bad_crc in ("note", "stop") else TILE_BYTES
+    batches = how.first_batches
     while True:
-        table = how.scan(data, 0, position, min(position + tile_bytes, limit))
+        tile_limit = min(position + how.tile_bytes, limit)
+        table = how.scan(data, 0, position, tile_limit, batches)
+        batches = min(batches * HEADERS_GROWTH, how.batches_max)
         yield Tile(data, 0, table)
         if table.stop is not StopReason.LIMIT or table.end_position >= limit:
             return

@@ -69,6 +69,12 @@ class OffsetIndex(EntryFile):
             return self.base_offset
         return self.base_offset + int(_ENTRY.unpack_from(data, (count - 1) * ENTRY_BYTES)[0])
 
+    @property
+    def packed(self) -> memoryview:
+        """The entries in use as they lie in the file, 8 bytes each; none after `close`."""
+        data, count = self._entries
+        return data[: max(count, 0) * ENTRY_BYTES]
+
     def lookup(self, offset: int) -> IndexEntry:
         """The last entry at or below `offset`; (base offset, 0) if there is none.
 

@@ -7,7 +7,7 @@ magic 0, 1 and 2; Kafka 0.7 has a walk of its own. Layouts: `docs/format.md`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from kseg import _core
 from kseg._kernels import legacy as _legacy
+from kseg._kernels import walk as _walk
 from kseg.constants import BATCH_HEADER_BYTES, Compression, StopReason, TimestampType
 from kseg.errors import CorruptRecordError
 
@@ -315,9 +316,7 @@ def _increment_sequences(base: Int64Array, delta: Int64Array) -> Int64Array:
 def _table_from(rows: Int64Array, walk: list[int], kafka07: bool) -> BatchTable:
     """A table from what a walking kernel wrote; rows beyond the count are left behind."""
     count, end, stop, needed, attributes, magics, bad = walk
-    # A view would keep the whole capacity alive, so a mostly empty one is copied.
-    kept = rows[:count] if count * 2 > len(rows) else rows[:count].copy()
-    kept.flags.writeable = False
+    kept = _kept(rows, count)
     return BatchTable(kept, end, _STOPS[stop], needed, attributes, magics, bad, kafka07)
 
 
@@ -333,6 +332,7 @@ def scan(
     batches_max: int = BATCHES_MAX,
     kafka07: bool = False,
     log_start: int = 0,
+    entries: Buffer = b"",
 ) -> BatchTable:
     """Walk the batches that start in `[start, limit)`.
 
@@ -351,6 +351,8 @@ def scan(
         batches_max: end with LIMIT after so many batches.
         kafka07: the bytes are messages of Kafka 0.7, which no flag distinguishes from later ones.
         log_start: Kafka 0.7 only: the offset of the file's first byte, from its name.
+        entries: those of an offset index of the file, as they lie in it. A walk that ignores
+            checksums is faster with them; what it finds is the same, whatever they say.
 
     Returns:
         A table of at most `batches_max` rows. Bad bytes do not raise; they are its `stop`.
@@ -381,8 +383,51 @@ def scan(
         _legacy.scan_messages_07(data, **where, verify=verify, log_start=log_start)
     else:
         verify = _VERIFY[on_bad_crc]
-        _core.scan_batches(data, **where, verify=verify, policy=_POLICY[policy])
+        where |= {"policy": _POLICY[policy], "entries": entries}
+        _walk.scan_batches(data, **where, verify=verify)
     return _table_from(rows, walk.tolist(), kafka07)
+
+
+#: How many more rows than the batches so far lead to expect, in parts of them.
+_ROWS_SPARE = 32
+
+
+def join_tables(tables: Iterable[BatchTable], end: int) -> BatchTable:
+    """The tables of one walk as one, each copied as it comes, into memory for all of them.
+
+    Args:
+        tables: at least one.
+        end: where the walk may end at most, to tell how many rows there will be. It is a guess
+            from the batches so far: memory grows with their number, whatever they announce.
+    """
+    rows = np.empty((0, _ROW_FIELDS), np.int64)
+    count = attributes = magics = bad = 0
+    for table in tables:
+        wanted = count + len(table)
+        if wanted > len(rows):
+            ahead = max(0, end - table.end_position) * wanted // max(1, table.end_position)
+            spare = wanted // _ROWS_SPARE + min(ahead + ahead // _ROWS_SPARE, BATCHES_MAX)
+            rows, filled = np.empty((wanted + spare, _ROW_FIELDS), np.int64), rows[:count]
+            rows[:count] = filled
+        rows[count:wanted] = table.rows
+        count = wanted
+        attributes |= table.attributes_seen
+        magics |= table.magics_seen
+        bad += table.bad_crc_count
+    return replace(
+        table,
+        rows=_kept(rows, count),
+        attributes_seen=attributes,
+        magics_seen=magics,
+        bad_crc_count=bad,
+    )
+
+
+def _kept(rows: Int64Array, count: int) -> Int64Array:
+    """The rows in use, read-only; a view would keep all the memory, so few of many are copied."""
+    kept = rows[:count] if count * 2 > len(rows) else rows[:count].copy()
+    kept.flags.writeable = False
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ a compressed set of very many messages still comes in several pieces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from kseg._kernels.frames import records_bound
 from kseg.constants import StopReason
 from kseg.format.bodies import STATE_FIELDS, at_batch, each_bodies, record_error
 from kseg.format.columns import Workspace, decode
-from kseg.format.header import crc_error, scan, stop_error
+from kseg.format.header import crc_error, join_tables, scan, stop_error
 from kseg.format.request import (
     FIELDS_DEFAULT,
     INFLATED_BYTES_MAX,
@@ -213,22 +213,18 @@ def _located(
 
 def scan_all(data: memoryview, *, on_bad_crc: str, kafka07: bool = False) -> BatchTable:
     """`scan` of any number of batches, as one table, whose memory grows with them."""
-    tables: list[BatchTable] = []
-    start = 0
-    while not tables or tables[-1].stop is StopReason.LIMIT:
-        tables.append(scan(data, start=start, on_bad_crc=on_bad_crc, kafka07=kafka07))
-        start = tables[-1].end_position
-    if len(tables) == 1:
-        return tables[0]
-    rows = np.concatenate([table.rows for table in tables])
-    rows.flags.writeable = False
-    return replace(
-        tables[-1],
-        rows=rows,
-        attributes_seen=int(np.bitwise_or.reduce([table.attributes_seen for table in tables])),
-        magics_seen=int(np.bitwise_or.reduce([table.magics_seen for table in tables])),
-        bad_crc_count=sum(table.bad_crc_count for table in tables),
-    )
+    first = scan(data, on_bad_crc=on_bad_crc, kafka07=kafka07)
+    if first.stop is not StopReason.LIMIT:
+        return first
+
+    def tables() -> Iterator[BatchTable]:
+        table = first
+        yield table
+        while table.stop is StopReason.LIMIT:
+            table = scan(data, start=table.end_position, on_bad_crc=on_bad_crc, kafka07=kafka07)
+            yield table
+
+    return join_tables(tables(), len(data))
 
 
 def refused_in(

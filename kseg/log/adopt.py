@@ -260,8 +260,7 @@ def _renumber(one: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) 
     path, end = one.path(FileKind.LOG), base
     with io.WriteFile.open(path) as file:
         with Segment.open(path, mapping="never", is_last=False) as segment:
-            for tile in segment.walk(on_bad_crc="ignore"):
-                table = tile.table
+            for table in segment.headers():
                 offsets, spans = table.base_offset, table.last_offset - table.base_offset + 1
                 wrong = out_of_order(table, end - 1) if keep_offsets else spans < 1
                 if wrong.any():

@@ -73,18 +73,22 @@ def segment_rows(
 
 def _tables(split: Split, options: SourceOptions, on_error: OnError | None) -> Iterator[BatchTable]:
     """The headers of the batches that start within a split."""
-    crc = "note" if options.verify_crc and options.mode == "batches" else "ignore"
     try:
         with Segment.open(place(split.path), size=split.size, is_last=split.is_last) as segment:
             check_size(segment, split, on_error)
-            for tile in segment.walk(
-                start=split.start_position,
-                limit=split.end_position,
-                on_bad_crc=crc,
-                on_unreadable=on_error,
-            ):
-                yield tile.table
-            found = segment.stop_fault(tile.table)
+            where: dict[str, Any] = {
+                "start": split.start_position,
+                "limit": split.end_position,
+                "on_unreadable": on_error,
+            }
+            if options.verify_crc and options.mode == "batches":
+                walk = segment.walk(on_bad_crc="note", **where)
+                tables: Iterator[BatchTable] = (tile.table for tile in walk)
+            else:
+                tables = segment.headers(**where)
+            for table in tables:
+                yield table
+            found = segment.stop_fault(table)
             if found is not None:
                 fault(found, on_error)
     except KsegError as error:

@@ -400,8 +400,7 @@ def _cuts_from_walk(segment: SegmentEntry, goals: list[int]) -> list[Cut]:
     """Cuts at the first batch at or past each goal; the walk ends where the log does."""
     cuts: list[Cut] = []
     with LogFile.open(place(segment.path)) as log:
-        for tile in log.walk(end=segment.size, on_bad_crc="ignore"):
-            table = tile.table
+        for table in log.headers(end=segment.size):
             if not len(table):
                 break
             slots = np.unique(table.position.searchsorted(goals)).tolist()

@@ -226,21 +226,23 @@ def _begin(segment: Segment, base: int, place: Place) -> int:
 
 def _tables(segment: Segment, start: int, *, is_last: bool) -> Iterator[BatchTable]:
     """Headers from a batch on; at the end of a log only those of batches that are finished."""
-    policy = "stop" if is_last else "ignore"
-    for tile in segment.walk(start=start, on_bad_crc=policy):
+    if not is_last:
+        yield from segment.headers(start=start)
+        return
+    for tile in segment.walk(start=start, on_bad_crc="stop"):
         yield tile.table
     table = tile.table
     if table.stop is not StopReason.BAD_CRC:
         return
     # A writer may be at work on the very last batch; one with others behind it is damaged.
-    behind = segment.walk(start=table.end_position, on_bad_crc="ignore")
+    behind = segment.headers(start=table.end_position)
     first, second = next(behind), next(behind, None)
-    if len(first.table) <= 1 and second is None:
+    if len(first) <= 1 and second is None:
         return
-    yield first.table
+    yield first
     if second is not None:
-        yield second.table
-        yield from (tile.table for tile in behind)
+        yield second
+        yield from behind
 
 
 def _fitting(table: BatchTable, place: Place, limit: Amount, *, at_least: bool) -> int:

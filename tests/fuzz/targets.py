@@ -26,6 +26,7 @@ from kseg.files.txn_index import TxnIndex
 from kseg.format import codec as codecs
 from kseg.format import columns, header
 from tests.conformance.readers import Kseg, Reference
+from tests.fuzz import ahead
 from tests.fuzz.appending import append_to_log
 from tests.fuzz.lines import read_text
 from tests.property.oracle import same_walk
@@ -33,6 +34,8 @@ from tests.property.oracle import same_walk
 INFLATED_MAX = 1 << 23
 #: The plain reader is slow: it is asked about some of the logs.
 _REFERENCE_SHARE = 0.25
+#: Logs that are long enough to be looked at ahead of a walk are made, not mutated, and large.
+_AHEAD_SHARE = 0.02
 _PLAIN, _KSEG = Reference(), Kseg()
 _EXTREMES = (0, 1, -1, 5, 2**31, 2**62, 2**63 - 1, -(2**63))
 
@@ -197,6 +200,8 @@ def read_log(data: bytes, source: Random) -> None:
         _as_reference(data)
     _read(view, source, _scan(view, source))
     whole = header.scan(view, on_bad_crc="ignore")
+    if source.random() < _AHEAD_SHARE:
+        ahead.check(source, exact)
     _scan_in_windows(view, whole, source)
     append_to_log(view, whole, source)
     start = source.randrange(len(data) + 1)

@@ -204,10 +204,10 @@ class _Batches:
     def _walk(self, start: int) -> None:
         positions, offsets = [], []
         self._end = start
-        for tile in self._log.walk(start=start, on_bad_crc="ignore", policy="file"):
-            positions.append(tile.table.position.copy())
-            offsets.append(tile.table.last_offset.copy())
-            self._end = tile.table.end_position
+        for table in self._log.headers(start=start, policy="file"):
+            positions.append(table.position.copy())
+            offsets.append(table.last_offset.copy())
+            self._end = table.end_position
         self._positions, self._offsets = np.concatenate(positions), np.concatenate(offsets)
         self._ordered = bool((self._offsets[1:] >= self._offsets[:-1]).all())
 

@@ -108,10 +108,10 @@ def any_transactions(inputs: CleanerInputs, end_offset: int) -> bool:
         if info.base_offset >= end_offset:
             break
         with inputs.open_segment(info) as segment:
-            for tile in segment.walk(on_bad_crc="ignore"):
-                if has_transactions(tile.table):
+            for table in segment.headers():
+                if has_transactions(table):
                     return True
-            check_end(tile.table, segment)
+            check_end(table, segment)
     return False
 
 
@@ -132,14 +132,14 @@ def read_decisions(inputs: CleanerInputs, start_offset: int, end_offset: int) ->
         if info.base_offset >= end_offset and all(o >= end_offset for o in walk.open.values()):
             break
         with inputs.open_segment(info) as segment:
-            for tile in segment.walk(on_bad_crc="ignore"):
-                walk.feed(tile.table)
+            for table in segment.headers():
+                walk.feed(table)
                 if (
                     info.base_offset < end_offset
-                    and tile.table.last_offset.max(initial=-1) >= start_offset
+                    and table.last_offset.max(initial=-1) >= start_offset
                 ):
-                    walk.count(tile.table)
-            check_end(tile.table, segment)
+                    walk.count(table)
+            check_end(table, segment)
     stored = {
         (one.producer_id, one.last_offset): one
         for info in inputs.segments

@@ -392,8 +392,7 @@ def feed_segment(
     """
     start = state.map_end_offset
     table = None
-    for tile in segment.walk(start=segment.start_for_offset(start).position, on_bad_crc="ignore"):
-        table = tile.table
+    for table in segment.headers(start=segment.start_for_offset(start).position):
         last = table.last_offset
         inside = (last >= start) & (last < end_offset)
         state.feed(table if inside.all() else table.take(inside), on_error=on_error)

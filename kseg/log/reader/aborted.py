@@ -220,12 +220,12 @@ def _tables_from(log: LogSegments, offset: int) -> Iterator[BatchTable]:
     for info, following in zip_longest(infos, infos[1:]):
         with log.open_segment(info) as segment:
             start = segment.start_for_offset(offset).position
-            for tile in segment.walk(start=start, on_bad_crc="ignore"):
-                table = tile.table
+            for table in segment.headers(start=start):
                 reached.note(table)
                 if len(table) and int(table.last_offset[0]) < reached.offset:
-                    table = table.take(table.last_offset >= reached.offset)
-                yield table
+                    yield table.take(table.last_offset >= reached.offset)
+                else:
+                    yield table
             reached.leave(segment, None if following is None else following.base_offset)
 
 

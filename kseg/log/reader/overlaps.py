@@ -68,9 +68,9 @@ def end_of(segment: Segment) -> int | None:
     """The offset after a segment's last whole batch, None if it holds none; the index helps."""
     start = segment.start_for_offset(INT64_MAX).position
     last = None
-    for tile in segment.walk(start=start, on_bad_crc="ignore"):
-        if len(tile.table):
-            last = tile.table[len(tile.table) - 1]
+    for table in segment.headers(start=start):
+        if len(table):
+            last = table[len(table) - 1]
     if last is None:
         return None
     return segment.base_offset + last.position + last.size if segment.kafka07 else last.next_offset

@@ -596,8 +596,7 @@ def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
     epochs = LeaderEpochs(None)
     for base in context.bases:
         with context.open(base) as segment:
-            for tile in segment.walk(on_bad_crc="ignore"):
-                table = tile.table
+            for table in segment.headers():
                 known = -1 if epochs.latest is None else epochs.latest.epoch
                 stated = np.where(table.magic >= 2, table.leader_epoch, -1)
                 before = np.maximum.accumulate(np.concatenate(([known], stated)))[:-1]

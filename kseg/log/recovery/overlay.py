@@ -28,7 +28,7 @@ from kseg.files.grammar import offset_from_file_name
 from kseg.files.log_file import LogFile, OnUnreadable, Tile
 from kseg.files.offset_index import IndexEntry
 from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
-from kseg.format.header import COLUMN, scan
+from kseg.format.header import COLUMN, BatchTable, scan
 from kseg.log.pending_deletes import DELETED
 from kseg.log.segment.reader import Segment
 
@@ -610,12 +610,32 @@ class SegmentPart(Segment):
             on_unreadable=on_unreadable,
             window_bytes=window_bytes,
         ):
-            rows = tile.table.rows.copy()
-            rows[:, COLUMN["position"]] -= first
-            rows.flags.writeable = False
-            end = tile.table.end_position - first
-            table = replace(tile.table, rows=rows, end_position=end)
-            yield Tile(tile.data, tile.base - first, table)
+            yield Tile(tile.data, tile.base - first, self._moved(tile.table))
+
+    def headers(
+        self,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        policy: str = "strict",
+        on_unreadable: OnUnreadable | None = None,
+    ) -> Iterator[BatchTable]:
+        """As `Segment.headers`."""
+        for table in self._log.headers(
+            start=self._first + start,
+            limit=None if limit is None else self._first + limit,
+            end=self._end,
+            policy=policy,
+            on_unreadable=on_unreadable,
+        ):
+            yield self._moved(table)
+
+    def _moved(self, table: BatchTable) -> BatchTable:
+        """Positions from the start of the part on."""
+        rows = table.rows.copy()
+        rows[:, COLUMN["position"]] -= self._first
+        rows.flags.writeable = False
+        return replace(table, rows=rows, end_position=table.end_position - self._first)
 
     def start_for_offset(self, offset: int) -> IndexEntry:
         """The start: there is no index yet."""
@@ -651,6 +671,10 @@ class EmptySegment(Segment):
     def walk(self, **_how: object) -> Iterator[Tile]:
         """One tile without a batch."""
         yield Tile(memoryview(b""), 0, scan(b""))
+
+    def headers(self, **_how: object) -> Iterator[BatchTable]:
+        """One table without a batch."""
+        yield scan(b"")
 
     def start_for_offset(self, offset: int) -> IndexEntry:
         """The start."""

@@ -87,11 +87,11 @@ def position_of(segment: Segment, entries: bytes, offset: int) -> int | None:
     Source: Kafka `LogSegment.translateOffset`.
     """
     start = indexed_position(entries, segment.base_offset, offset)
-    for tile in segment.walk(start=start, on_bad_crc="ignore", policy="file"):
-        found = np.flatnonzero(tile.table.last_offset >= offset)
+    for table in segment.headers(start=start, policy="file"):
+        found = np.flatnonzero(table.last_offset >= offset)
         if len(found):
-            return int(tile.table.position[found[0]])
-    _check(tile.table, segment)
+            return int(table.position[found[0]])
+    _check(table, segment)
     return None
 
 
@@ -111,10 +111,10 @@ def next_offset(segment: Segment, entries: bytes) -> int:
     end = segment.base_offset
     if start is None:
         return end
-    for tile in segment.walk(start=start, on_bad_crc="ignore", policy="file"):
-        if len(tile.table):
-            end = int(tile.table.last_offset[-1]) + 1
-    _check(tile.table, segment)
+    for table in segment.headers(start=start, policy="file"):
+        if len(table):
+            end = int(table.last_offset[-1]) + 1
+    _check(table, segment)
     return end
 
 
@@ -148,10 +148,10 @@ def feed_segment(
             f"its index leads to {limit} for the end at {end_offset}, in front of {position}",
             path=segment.path,
         )
-    for tile in segment.walk(start=position, limit=limit, on_bad_crc="ignore", policy="file"):
-        state.feed(tile.table)
+    for table in segment.headers(start=position, limit=limit, policy="file"):
+        state.feed(table)
         state.map_end_offset = start
-    _check(tile.table, segment)
+    _check(table, segment)
 
 
 def _check(table: BatchTable, segment: Segment) -> None:

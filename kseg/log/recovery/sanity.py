@@ -121,8 +121,7 @@ def _of_empty_index(context: LoadContext, base: int) -> _Fault | None:
     if context.size(base) <= interval:
         return None
     with context.open(base) as segment:
-        for tile in segment.walk(limit=interval + 1, on_bad_crc="ignore"):
-            table = tile.table
+        *_before, table = segment.headers(limit=interval + 1)
         if table.stop is not StopReason.LIMIT or table.end_position >= segment.size:
             return None
     return _Fault("index-length", "no entries for a log of several intervals")
@@ -185,8 +184,7 @@ def _end(context: LoadContext, base: int) -> int:
 def has_abort_marker(context: LoadContext, base: int) -> bool:
     """Whether a transaction was aborted in a segment, by the headers of all its batches."""
     with context.open(base) as segment:
-        for tile in segment.walk(on_bad_crc="ignore"):
-            table = tile.table
+        for table in segment.headers():
             if table.attributes_seen & CONTROL and (table.control_type == ControlType.ABORT).any():
                 return True
     return False
@@ -218,8 +216,7 @@ def end_of(context: LoadContext, base: int) -> LogEnd:
     with context.open(base) as segment:
         start = _last_start(context, base, segment)
         end = base
-        for tile in segment.walk(start=start, on_bad_crc="ignore"):
-            table = tile.table
+        for table in segment.headers(start=start):
             if len(table):
                 end = int(table.last_offset[-1]) + 1
         stop = None if table.stop in _GOES_ON else table.stop

@@ -172,8 +172,8 @@ class _Cuts:
 
 def _first_offset(segment: Segment, position: int) -> int:
     """The base offset of the batch at a position; of compressed messages, the first one's."""
-    for tile in segment.walk(start=position, limit=position + 1, on_bad_crc="ignore"):
-        header = tile.table[0]
+    for table in segment.headers(start=position, limit=position + 1):
+        header = table[0]
         if header.base_offset >= 0:
             return header.base_offset
     where = {"start_position": position, "end_position": position + 1}
@@ -406,8 +406,7 @@ def overflows(context: LoadContext, base: int) -> bool:
     """
     last, table = base, None
     with context.open(base) as segment:
-        for tile in segment.walk(on_bad_crc="ignore", policy="file"):
-            table = tile.table
+        for table in segment.headers(policy="file"):
             if len(table):
                 last = int(table.last_offset[-1])
         whole = table is not None and table.end_position == segment.size

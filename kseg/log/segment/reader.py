@@ -9,7 +9,6 @@ middle of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +25,7 @@ from kseg.files.offset_index import IndexEntry, OffsetIndex
 from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
 from kseg.format.columns import Workspace, decode
-from kseg.format.header import BatchHeader, BatchTable, stop_error
+from kseg.format.header import BatchHeader, BatchTable, join_tables, stop_error
 from kseg.format.request import (
     BYTES_MAX,
     FIELDS_DEFAULT,
@@ -50,6 +49,8 @@ _BENIGN = (StopReason.END, StopReason.LIMIT)
 _BENIGN_AT_END = (*_BENIGN, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 #: Index entries tried before a lookup walks from the start of the segment.
 _ENTRIES_TRIED_MAX = 4
+#: A walk over the headers of fewer bytes of log is done before an index would be open.
+_INDEXED_BYTES_MIN = 4 << 20
 
 
 class Segment(Closing):
@@ -188,6 +189,40 @@ class Segment(Closing):
         except KsegError as error:
             raise at_path(error, self.path) from None
 
+    def headers(
+        self,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        policy: str = "strict",
+        on_unreadable: OnUnreadable | None = None,
+    ) -> Iterator[BatchTable]:
+        """The headers of batches alone; see `kseg.files.log_file.LogFile.headers`."""
+        try:
+            yield from self._log.headers(
+                start=start,
+                limit=limit,
+                end=self.size,
+                policy=policy,
+                on_unreadable=on_unreadable,
+                entries=self._entries(start),
+            )
+        except KsegError as error:
+            raise at_path(error, self.path) from None
+
+    def _entries(self, start: int) -> memoryview:
+        """The offset index for a walk over headers, which it only makes faster.
+
+        So an index that cannot be read is none; and for a short walk, or one through windows, it
+        is not opened.
+        """
+        if not self.mapped or self.kafka07 or self.size - start < _INDEXED_BYTES_MIN:
+            return memoryview(b"")
+        try:
+            return self.offset_index.packed
+        except (KsegError, OSError):
+            return memoryview(b"")
+
     def sound_runs(
         self, start: int, *, first_offset: int = 0, last_offset: int | None = None
     ) -> Iterator[SoundRun]:
@@ -210,19 +245,9 @@ class Segment(Closing):
         Returns:
             A table whose `stop` says what the walk met at `end_position`.
         """
-        rows, tables = [], []
-        for tile in self.walk(on_bad_crc="stop" if verify else "ignore"):
-            rows.append(tile.table.rows)
-            tables.append(tile.table)
-        joined = np.concatenate(rows)
-        joined.flags.writeable = False
-        return replace(
-            tables[-1],
-            rows=joined,
-            attributes_seen=int(np.bitwise_or.reduce([table.attributes_seen for table in tables])),
-            magics_seen=int(np.bitwise_or.reduce([table.magics_seen for table in tables])),
-            bad_crc_count=sum(table.bad_crc_count for table in tables),
-        )
+        if verify:
+            return join_tables((tile.table for tile in self.walk(on_bad_crc="stop")), self.size)
+        return join_tables(self.headers(), self.size)
 
     def stop_fault(self, table: BatchTable) -> KsegError | None:
         """The error for the end of a walk, if any; a torn tail of the last segment is none."""
@@ -300,8 +325,7 @@ class Segment(Closing):
         Raises:
             CorruptRecordError: damage lies before any such batch, and might hide it.
         """
-        for tile in self.walk(start=start.position, on_bad_crc="ignore"):
-            table = tile.table
+        for table in self.headers(start=start.position):
             found = np.flatnonzero(table.last_offset >= offset)
             if len(found):
                 return table[int(found[0])]

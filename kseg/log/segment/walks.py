@@ -21,9 +21,9 @@ _SOUND: Final = (StopReason.END, StopReason.LIMIT, StopReason.TORN_TAIL, StopRea
 
 def timestamp_of_first(segment: Segment) -> int | None:
     """The largest timestamp of the first batch in ms; None if there is no batch."""
-    for tile in segment.walk(limit=1, on_bad_crc="ignore"):
-        if len(tile.table):
-            return int(tile.table.max_timestamp[0])
+    for table in segment.headers(limit=1):
+        if len(table):
+            return int(table.max_timestamp[0])
     return None
 
 
@@ -42,10 +42,10 @@ def next_offset(segment: Segment, indexed_offset: int) -> int:
     """
     end = segment.base_offset
     start = segment.start_for_offset(indexed_offset)
-    for tile in segment.walk(start=start.position, on_bad_crc="ignore"):
-        if len(tile.table):
-            end = int(tile.table.last_offset[-1]) + 1
-    check_end(tile.table, segment)
+    for table in segment.headers(start=start.position):
+        if len(table):
+            end = int(table.last_offset[-1]) + 1
+    check_end(table, segment)
     return end
 
 
@@ -57,12 +57,12 @@ def latest_from(segment: Segment, position: int, latest: Latest) -> Latest:
 
     Source: Kafka `LogSegment.readLargestTimestamp`.
     """
-    for tile in segment.walk(start=position, on_bad_crc="ignore"):
-        times = tile.table.max_timestamp
+    for table in segment.headers(start=position):
+        times = table.max_timestamp
         if len(times) and int(times.max()) > latest.timestamp:
             row = int(times.argmax())  # the earliest of those that have it
-            latest = Latest(int(times[row]), int(tile.table.last_offset[row]))
-    check_end(tile.table, segment)
+            latest = Latest(int(times[row]), int(table.last_offset[row]))
+    check_end(table, segment)
     return latest
 
 

@@ -12,6 +12,7 @@ from kseg import CorruptRecordError, NotALogError, Segment
 from kseg.constants import StopReason
 from kseg.files import log_file
 from kseg.files.log_file import LogFile, Tile
+from kseg.format.header import join_tables
 from tests.builders import (
     GZIP,
     batch,
@@ -22,6 +23,7 @@ from tests.builders import (
     wrapper,
     write_segment,
 )
+from tests.fuzz.ahead import same
 from tests.unit.log.brute import rows
 
 #: What stands for a window and a large batch here.
@@ -243,3 +245,43 @@ def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
     file.close()
     with pytest.raises(ValueError, match="closed"):
         list(file.walk())
+
+
+ENDS = {
+    "whole": b"",
+    "torn": SMALL[:-1],
+    "torn header": SMALL[:15],
+    "zeros": bytes(300),
+    "a wrong length, a sound batch behind it": SMALL[:8] + b"\x7f" + SMALL[9:] + sized(100, 9),
+    "magic 3": SMALL[:16] + b"\x03" + SMALL[17:],
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("policy", ["strict", "file"])
+@pytest.mark.parametrize("mapping", ["always", "never"])
+def test_headers_alone_are_those_of_a_walk(
+    tmp_path: Path, end: str, policy: str, mapping: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "HEADERS_FIRST", 2)
+    monkeypatch.setattr(log_file, "HEADERS_MAX", 5)
+    parts = [SMALL, HUGE, SMALL, LARGE, SMALL] * 4
+    path = write_segment(tmp_path, 0, *parts, ENDS[end])
+    with LogFile.open(path, mapping) as file:
+        second = len(SMALL) + len(HUGE)
+        wheres: list[dict[str, Any]] = [{}, {"start": second}, {"limit": 1500}, {"end": 2000}]
+        for where in wheres:
+            where["policy"] = policy
+            walked = [tile.table for tile in file.walk(on_bad_crc="ignore", **where)]
+            tables = list(file.headers(**where))
+            same(join_tables(tables, 0), join_tables(walked, 0))
+
+
+def test_tables_of_headers_grow_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of the smallest batches takes no more memory than another."""
+    smallest = bytes(8) + (49).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(44)
+    monkeypatch.setattr(log_file, "HEADERS_MAX", 1000)
+    path = write_segment(tmp_path, 0, smallest * 5000)
+    with LogFile.open(path, "always") as file:
+        lengths = [len(table) for table in file.headers()]
+    assert lengths == [64, 512, 1000, 1000, 1000, 1000, 424]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from kseg import CorruptRecordError, InvalidRecordError, LimitExceededError, Not
 from kseg.constants import StopReason
 from kseg.files import log_file
 from kseg.format.columns import FIELDS
+from kseg.format.header import join_tables
+from kseg.log.segment import reader
 from tests.builders import (
     COMMIT,
     GZIP,
@@ -27,6 +30,8 @@ from tests.builders import (
     wrapper,
     write_segment,
 )
+from tests.fuzz import ahead
+from tests.segments import batch_of
 from tests.unit.files.foreign import holding
 from tests.unit.files.index_bytes import offset_index, time_index
 from tests.unit.log.brute import rows
@@ -426,3 +431,37 @@ def test_arguments_that_make_no_sense_are_refused(path: Path) -> None:
                 segment.read(**{name: 0})
     with pytest.raises(ValueError, match="mapping is one of"):
         Segment.open(path, mapping="often")  # type: ignore[arg-type]
+
+
+def _no_index(path: Path) -> None:
+    """There is none."""
+
+
+INDEXES: dict[str, Any] = {
+    "none": _no_index,
+    "right": lambda path: path.write_bytes(ahead.packed(list(range(1500, 1500 * 600, 1500)))),
+    "of another log": lambda path: path.write_bytes(ahead.packed(list(range(7, 900_000, 999)))),
+    "torn": lambda path: path.write_bytes(b"\x00\x00\x00\x01\x00\x00"),
+    "zeros": lambda path: path.write_bytes(bytes(4096)),
+    "not a file": lambda path: path.mkdir(),
+    "longer than any": lambda path: (path.touch(), os.truncate(path, 1 << 40)),
+}
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("mapping", ["always", "never"])
+def test_headers_are_the_same_whatever_lies_in_the_index(
+    tmp_path: Path, index: str, mapping: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_INDEXED_BYTES_MIN", 0)
+    parts = [batch_of(1500, base_offset=offset) for offset in range(600)]
+    log = write_segment(tmp_path, 0, *parts, parts[0][:70])
+    INDEXES[index](log.with_suffix(".index"))
+    with Segment.open(log, mapping=mapping) as segment:
+        tables = list(segment.headers(start=1500))
+        walked = [tile.table for tile in segment.walk(start=1500, on_bad_crc="ignore")]
+        ahead.same(join_tables(tables, 0), join_tables(walked, 0))
+        assert (tables[-1].end_position, tables[-1].stop) == (600 * 1500, StopReason.TORN_TAIL)
+        whole = segment.batches(verify=False)
+        assert whole.position.tolist() == list(range(0, 600 * 1500, 1500))
+        assert (whole.stop, whole.magics_seen) == (StopReason.TORN_TAIL, 4)

@@ -1,0 +1,21 @@
+"""What Python sees of the walk over batches; what it does is said in `walk.pyx`."""
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+_Int64 = npt.NDArray[np.int64]
+
+def scan_batches(
+    data: Buffer,
+    *,
+    base: int,
+    start: int,
+    limit: int,
+    file_end: int,
+    verify: int,
+    policy: int,
+    entries: Buffer,
+    rows: _Int64,
+    walk: _Int64,
+) -> None: ...
