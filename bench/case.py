@@ -51,7 +51,7 @@ def java(command: str, log: datagen.Corpus, units: int, **options: object) -> Ve
     """Kafka's own classes over a log, counted in `units`."""
 
     def timed() -> float:
-        return JAVA.ask(command, log.log, **options) / units
+        return JAVA.ask(command, files=[str(log.log)], **options) / units
 
     return Versus("Kafka's Java", None, timed=timed)
 

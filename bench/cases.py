@@ -11,6 +11,7 @@ import numpy as np
 from bench import datagen, peers, records
 from bench.append_cases import append_cases
 from bench.case import JAVA, Case, java, made, per_record
+from bench.compact_cases import compact_cases
 from bench.fetch_cases import fetch_cases
 from bench.growth_cases import growth_cases
 from bench.open_cases import open_cases
@@ -34,6 +35,7 @@ GROUPS = (
     "append",
     "fetch",
     "recover",
+    "compact",
     "growth",
 )
 #: kafka-python needs microseconds per record, so it gets this much of a log.
@@ -62,6 +64,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "append": append_cases,
         "fetch": fetch_cases,
         "recover": recover_cases,
+        "compact": compact_cases,
         "growth": growth_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]

@@ -61,6 +61,8 @@ class Contest:
     peers: tuple[Versus, ...]
     #: Units that one call of the subject must report, where that is known.
     expected: int | None = None
+    #: For a subject that prepares each turn off the clock: nanoseconds per unit on the wall.
+    timed: Callable[[], float] | None = None
 
 
 @dataclass(slots=True)
@@ -136,11 +138,11 @@ def _round(
         if number % 2:
             theirs, ours = (
                 _peer_ns(peer, clock, turn_ns),
-                _ns(contest.subject, peer, clock, turn_ns),
+                _subject_ns(contest, peer, clock, turn_ns),
             )
         else:
             ours, theirs = (
-                _ns(contest.subject, peer, clock, turn_ns),
+                _subject_ns(contest, peer, clock, turn_ns),
                 _peer_ns(peer, clock, turn_ns),
             )
         result.subject_ns.append(ours)
@@ -152,6 +154,12 @@ def _ns(call: Callable[[], int], peer: Versus, clock: Clock, turn_ns: int) -> fl
     measured = turn(call, turn_ns)
     clock = clock if peer.timed is None else peer.clock
     return measured.cpu_ns if clock == "cpu" else measured.wall_ns
+
+
+def _subject_ns(contest: Contest, peer: Versus, clock: Clock, turn_ns: int) -> float:
+    if contest.timed is not None:
+        return contest.timed()
+    return _ns(contest.subject, peer, clock, turn_ns)
 
 
 def _peer_ns(peer: Versus, clock: Clock, turn_ns: int) -> float:

@@ -405,17 +405,15 @@ class Java:
         """Whether a kit was named."""
         return bool(os.environ.get(JAVA_KIT))
 
-    def ask(self, command: str, path: Path, **options: object) -> int:
-        """Run one round over a file, after warming up the first time; answers nanoseconds."""
+    def ask(self, command: str, **options: object) -> int:
+        """Run one round, after warming up the first time; answers nanoseconds."""
         if self._kafka is None:
             self._kafka = _kit(Path(os.environ[JAVA_KIT])).Kafka(cpus=1).__enter__()
-        work = f"{command} {path} {options}"
+        work = f"{command} {options}"
         cold = work not in self._warm
         self._warm.add(work)
         warm = {"warmup": 3, "warmup_ms": 2000} if cold else {"warmup": 0, "warmup_ms": 0}
-        return int(
-            self._kafka.ask(command, files=[str(path)], rounds=1, **warm, **options)["ns"][0]
-        )
+        return int(self._kafka.ask(command, rounds=1, **warm, **options)["ns"][0])
 
     def close(self) -> None:
         """End the JVM."""
