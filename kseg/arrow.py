@@ -1,6 +1,6 @@
 """Record columns as Arrow and back: schema, record batches, readers, and the PyCapsule stream.
 
-Needs the `[arrow]` extra. Binary columns are handed over without a copy, in both directions.
+Needs the `[arrow]` extra. Binary columns and times are handed over without a copy; bytes also back.
 `timestamp` is typed (milliseconds, UTC) and null where a record has none (-1); `timestamp_ms` is
 the raw number. Names are those of `kseg.format.columns.FIELDS`.
 """
@@ -116,8 +116,16 @@ def _names(keys: BinaryColumn) -> pa.Array:
 
 
 def timestamp_array(values: np.ndarray[Any, Any]) -> pa.Array:
-    """Times in ms as Arrow's typed timestamps, null for -1."""
-    return pa.array(values, pa.int64(), mask=_mask(values == NO_TIMESTAMP)).cast(_TIMESTAMP)
+    """Times in ms as Arrow's typed timestamps over the same memory, null for -1.
+
+    Args:
+        values: int64[n]; of another type or layout, they are copied.
+    """
+    times = np.ascontiguousarray(values, np.int64)
+    known = times != NO_TIMESTAMP
+    nulls = len(times) - int(np.count_nonzero(known))
+    validity = pa.py_buffer(np.packbits(known, bitorder="little")) if nulls else None
+    return pa.Array.from_buffers(_TIMESTAMP, len(times), [validity, pa.py_buffer(times)], nulls)
 
 
 def _mask(nulls: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:

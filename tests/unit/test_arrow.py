@@ -169,6 +169,19 @@ def test_times_are_null_only_where_there_is_none() -> None:
     assert arrow.timestamp_array(times[1:]).null_count == 0
 
 
+@pytest.mark.parametrize("missing", [(), (0,), (3, 8)])
+def test_times_are_shared_with_the_column_not_copied(missing: tuple[int, ...]) -> None:
+    times = np.arange(11, dtype=np.int64) * 1000
+    times[list(missing)] = -1
+    taken = arrow.timestamp_array(times)
+    taken.validate(full=True)
+    assert taken.buffers()[1].address == times.ctypes.data
+    expected = pa.array(times, pa.int64(), mask=times == -1).cast(arrow.TYPES["timestamp"])
+    assert taken.equals(expected)
+    assert taken.null_count == len(missing)
+    assert arrow.timestamp_array(times[::2]).equals(expected.take(pa.array(range(0, 11, 2))))
+
+
 def test_readers_are_lazy_and_hold_the_schema(orders: Path) -> None:
     reader = scan(orders, max_rows=1, fields=("offset",)).to_reader()
     assert reader.schema == arrow.schema(("offset",))
