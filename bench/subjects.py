@@ -107,7 +107,7 @@ def verify_fresh(path: Path) -> Callable[[], int]:
 def headers(path: Path, stack: ExitStack) -> Callable[[], int]:
     """Walk all batches without their CRCs; answers batches."""
     segment = stack.enter_context(Segment.open(path, mapping="always"))
-    return lambda: len(segment.batches(verify=False))
+    return lambda: sum(map(len, segment.headers()))
 
 
 def arrow_table(path: Path, stack: ExitStack) -> Callable[[], int]:
