@@ -21,6 +21,7 @@ from kseg.cli.options import (
     Selection,
     Setting,
     broker_options,
+    by_topic,
     config_of,
     config_options,
     deep_option,
@@ -327,12 +328,18 @@ def _write_export(written: ExportResult, *, as_json: bool) -> Exit:
 
 @spark.command("compaction")
 @paths_argument
+@config_options
+@broker_options
 @job_options
 @isolation_option
 @selection_options
 @json_option
 def compaction(
     paths: tuple[str, ...],
+    settings: tuple[Setting, ...],
+    now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
     cores: int,
     job: str | None,
     isolation: str,
@@ -343,34 +350,54 @@ def compaction(
     """Show what compaction would save: how many records are not the last of their key.
 
     Sizes of records are those of key and value before compression. The savings in log files are an
-    estimate from these, for all segments whatever the policy; 'kseg spark compact' has the numbers
-    of the next compaction.
+    estimate from these, for all segments whatever the policy. Beside them stands what the next
+    compaction would save, as 'kseg compact' plans it; logs in a store have no plan.
     """
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
+    plain, own = by_topic(settings)
     with _session(cores, "compaction") as (session, progress):
         from kseg.spark import jobs
+        from kseg.spark.jobs import CompactOptions
 
+        plan = CompactOptions(
+            config=plain,
+            topic_config=own,
+            broker_config=broker_config,
+            metadata_directory=metadata_dir,
+            now_ms=now_ms,
+        )
         options = {"isolation": isolation}
-        found = jobs.compaction(session, chosen, options=options, job=job, progress=progress)
+        found = jobs.compaction(
+            session, chosen, options=options, plan=plan, job=job, progress=progress
+        )
     _say_skipped(found.skipped, "pieces of logs")
-    _write_compaction(found, paths, as_json=as_json)
-    return Exit.OK
+    return _write_compaction(found, paths, as_json=as_json)
 
 
-def _write_compaction(found: CompactionResult, paths: tuple[str, ...], *, as_json: bool) -> None:
+def _write_compaction(found: CompactionResult, paths: tuple[str, ...], *, as_json: bool) -> Exit:
+    from kseg.cli import compact as planning
+
     rows = [one.document() for one in found.partitions]
+    planned = () if found.planned is None else found.planned.partitions
     if as_json:
-        document = {"path": output.path_field(paths), "partitions": rows}
-        output.write_document("compaction/1", document)
-        return
-    names = ("log_bytes", "records", "keys", "tombstones", "null_keys", "saved_records")
-    output.write_table(
-        ("partition", *names, "saved_bytes"),
-        [
-            (os.path.basename(row["path"]), *(row[name] for name in names), row["saved_bytes"])
-            for row in rows
-        ],
-    )
+        plans = {str(one.path): planning.document(one) for one in planned}
+        for row in rows:
+            row["compaction"] = plans.get(row["path"])
+        output.write_document(
+            "compaction/1", {"path": output.path_field(paths), "partitions": rows}
+        )
+    else:
+        names = ("log_bytes", "records", "keys", "tombstones", "null_keys")
+        saved = ("saved_records", "saved_bytes", "next_saved_records", "next_saved_bytes")
+        output.write_table(
+            ("partition", *names, *saved),
+            [
+                (os.path.basename(row["path"]), *(row[name] for name in (*names, *saved)))
+                for row in rows
+            ],
+        )
+        planning.say_what_stays(planned)
+    return Exit.FOUND if planning.say_findings(planned) else Exit.OK
 
 
 @spark.command("compact")

@@ -254,6 +254,28 @@ def test_a_table_that_is_full_loses_no_key(tmp_path: Path, monkeypatch: pytest.M
     assert (records, len(last), kept, tombstones) == (expected[0], *expected[2:5])
 
 
+def test_compaction_gives_the_numbers_of_the_plan(spark: SparkSession, users: Path) -> None:
+    homes = [users / "one", users / "two"]
+    found = jobs.compaction(spark, homes, plan=COMPACT)
+    planned = {
+        str(one.path): one.plan for one in jobs.compact(spark, homes, options=COMPACT).partitions
+    }
+    for one in found.partitions:
+        plan = planned[one.path]
+        assert plan is not None
+        numbers = one.next_saved_records, one.next_saved_bytes, one.next_skipped
+        assert numbers == (plan.saved_records, plan.saved_bytes, plan.skipped)
+    assert sum(one.next_saved_bytes or 0 for one in found.partitions) > 0
+    rows = found.frame(spark).toArrow().to_pylist()
+    assert [row["next_saved_bytes"] for row in rows] == [
+        one.next_saved_bytes for one in found.partitions
+    ]
+    bare = jobs.compaction(spark, homes, plan=None)
+    assert {one.next_saved_bytes for one in bare.partitions} == {None}
+    others = jobs.compaction(spark, homes)  # no topic here has a policy of its own
+    assert {one.next_skipped for one in others.partitions} == {"not-compacted"}
+
+
 def test_damage_ends_compaction_or_is_counted(spark: SparkSession, data: Path) -> None:
     with pytest.raises(CorruptRecordError, match=r"t-1/0{20}\.log @ 0.*\[batch-crc\]") as caught:
         jobs.compaction(spark, data)

@@ -7,7 +7,7 @@ hashes would be taken for one: among a billion keys that happens about once in f
 A cleaner would keep the last record of each key, tombstones for a while too, and drop records
 without a key. It leaves the active segment alone, which is counted here like the others. Sizes are
 those of key and value before compression, as in `kseg stats`. What the next compaction of a log
-would do, by its settings and checkpoints, is the plan of `kseg.spark.jobs.compact`.
+would do, by its settings and checkpoints, is beside that: the plan of `kseg.spark.jobs.compact`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
 from os import PathLike, fspath
@@ -26,17 +26,21 @@ import numpy as np
 import pyarrow as pa
 
 from kseg.format import key_hashes as _keymap
+from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.spark.damage import Damage, passing_over, report
+from kseg.spark.jobs.compact import CompactOptions, CompactResult, compact
 from kseg.spark.jobs.job_directory import open_job
 from kseg.spark.jobs.running import error_of, rows_of, splits_of, watched
 from kseg.spark.options import SourceOptions, parse_options
 from kseg.spark.reading import read_split
+from kseg.spark.remote import is_remote
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import DataFrame, SparkSession
 
     from kseg.format.values import BinaryColumn, RecordColumns
+    from kseg.log.cleaner.values import CompactionPlan
     from kseg.spark.jobs.running import Progress
     from kseg.spark.listing import LogEntry
     from kseg.spark.plan import Split
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.int64]
 
 SCHEMA: Final = "kseg.compaction/1"
+_AS_SETTINGS_SAY: Final = CompactOptions()
 #: Keys that a worker holds before it hands on what it knows of them.
 KEYS_MAX: Final = 1 << 19
 _ROWS_MAX: Final = 65_536
@@ -53,7 +58,7 @@ _DDL: Final = ", ".join(f"{name} BIGINT" for name in _NAMES)
 _REPORT_DDL: Final = (
     "path STRING, topic STRING, partition INT, segments BIGINT, log_bytes BIGINT, records BIGINT, "
     "bytes BIGINT, keys BIGINT, kept_bytes BIGINT, tombstones BIGINT, null_keys BIGINT, "
-    "faults BIGINT"
+    "faults BIGINT, next_saved_records BIGINT, next_saved_bytes BIGINT, next_skipped STRING"
 )
 
 
@@ -71,6 +76,9 @@ class PartitionCompaction:
         tombstones: those of them that would go, too, after their time.
         null_keys: records that no compacted topic can have.
         faults: batches that could not be read, under `onCorrupt=skip`.
+        next_saved_records, next_saved_bytes: what the next compaction saves, as it is planned, of
+            records and of log files; None where there is no plan.
+        next_skipped: why it leaves the partition alone, in a word of `topic_policy`; None else.
     """
 
     path: str
@@ -85,6 +93,9 @@ class PartitionCompaction:
     tombstones: int = 0
     null_keys: int = 0
     faults: int = 0
+    next_saved_records: int | None = None
+    next_saved_bytes: int | None = None
+    next_skipped: str | None = None
 
     @property
     def saved_bytes(self) -> int:
@@ -105,11 +116,13 @@ class CompactionResult:
         partitions: by topic, number and directory.
         tasks: how many Spark ran over logs.
         skipped: pieces of logs that an earlier run had read.
+        planned: what the next compaction would do; None where none was planned.
     """
 
     partitions: tuple[PartitionCompaction, ...]
     tasks: int
     skipped: int
+    planned: CompactResult | None = None
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """The partitions, a row each."""
@@ -122,6 +135,7 @@ def compaction(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     options: Mapping[str, str] | None = None,
+    plan: CompactOptions | None = _AS_SETTINGS_SAY,
     job: str | PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> CompactionResult:
@@ -132,22 +146,57 @@ def compaction(
         paths: one path or several, as every worker sees them.
         options: of the source, such as `subscribe`, `partitions`, `onCorrupt`; with
             `isolation=read_committed` aborted records do not count, as for a cleaner.
+        plan: what the next compaction would go by; None for no plan. Logs in a store, and those of
+            Kafka 0.7, have none.
         job: a directory to note in what is finished, and to go on from.
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
-        ValueError: an option is unknown or out of its domain.
+        ValueError: an option is unknown or out of its domain, or a setting is none.
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read here.
         KsegError: something could not be read by a worker, or `job` is of another job.
     """
+    found, logs = _counted(spark, paths, options, job, progress)
+    places = [] if plan is None else [log.directory for log in logs if _can_be_planned(log)]
+    if not places:
+        return found
+    planned = compact(spark, places, options=plan)
+    plans = {str(one.path): one.plan for one in planned.partitions}
+    partitions = tuple(_with_plan(one, plans.get(one.path)) for one in found.partitions)
+    return replace(found, partitions=partitions, planned=planned)
+
+
+def _can_be_planned(log: LogEntry) -> bool:
+    here = not is_remote(log.directory) and log.topic != CLUSTER_METADATA
+    return here and all(each.path.endswith(".log") for each in log.segments)
+
+
+def _with_plan(one: PartitionCompaction, plan: CompactionPlan | None) -> PartitionCompaction:
+    if plan is None:
+        return one
+    return replace(
+        one,
+        next_saved_records=plan.saved_records,
+        next_saved_bytes=plan.saved_bytes,
+        next_skipped=plan.skipped,
+    )
+
+
+def _counted(
+    spark: SparkSession,
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    options: Mapping[str, str] | None,
+    job: str | PathLike[str] | None,
+    progress: Progress | None,
+) -> tuple[CompactionResult, Sequence[LogEntry]]:
     from pyspark.errors import PySparkException
 
     chosen = source_options(paths, options)
     directory = None if job is None else open_job(job, "compaction", options)
     logs, items = splits_of(chosen, marked=directory is not None)
     if not items:
-        return CompactionResult(_partitions(logs, {}), 0, 0)
+        return CompactionResult(_partitions(logs, {}), 0, 0), logs
     work = partial(_latest, options=chosen)
     frame, ran = rows_of(spark, items, work, _ARROW, ddl=_DDL, job=directory)
     try:
@@ -155,7 +204,7 @@ def compaction(
             found = {row.log: row for row in _by_log(frame).collect()}
     except PySparkException as error:
         raise error_of(str(error)) from None
-    return CompactionResult(_partitions(logs, found), ran.tasks, ran.skipped)
+    return CompactionResult(_partitions(logs, found), ran.tasks, ran.skipped), logs
 
 
 def source_options(
