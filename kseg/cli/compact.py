@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
     from kseg import PartitionSettings
     from kseg.errors import KsegError
+    from kseg.log.cleaner.values import CompactionPlan
     from kseg.log.recovery import Backup
+
+_SIZES: Final = ("kept_bytes", "bytes")
 
 
 @click.command()
@@ -74,13 +77,17 @@ def compact(
 
     DIR is a partition directory, or a data directory with all its partitions. Compacted are topics
     whose cleanup.policy has compact: Kafka's internal ones, those in cleaner-offset-checkpoint, and
-    those of which --config, the metadata log or --broker-config says so, as for kseg retain. A run
-    does what Kafka's cleaner would: from where the checkpoint says, where enough is dirty, and
-    nothing of the active segment, above the high watermark or of transactions that are not decided.
-    With compact,delete old segments go, too.
+    those of which --config, the metadata log or --broker-config says so. 'kseg retain --help' has
+    the order of these sources, and what is left alone. A run does what Kafka's cleaner would: from
+    where the checkpoint says, where enough is dirty, and nothing of the active segment, above the
+    high watermark or of transactions that are not decided. With compact,delete old segments go,
+    too.
 
-    Changes nothing without --apply. What goes is not kept, unless you give --backup-dir: a disk
-    that is full would stay so.
+    Changes nothing without --apply. New segments are written beside the old ones, which then go. So
+    the disk needs room for the largest new segment of each partition, as the plan says. Where there
+    is too little, those that need less go first. No other disk can lend the room: a kill would
+    leave records where no broker looks for them. What goes is not kept, unless you give
+    --backup-dir: a disk that is full would stay so.
     """
     change = Change(apply, output_dir, backup_dir, backup_dir is not None)
     found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
@@ -185,7 +192,15 @@ def write_report(
             *(_finding(one.finding) for one in ones if one.finding is not None),
         ],
     )
+    if not as_json:
+        _say_in_all([one.plan for one in ones if one.plan is not None and one.plan.groups])
     return Exit.FOUND if say_findings(ones) else code
+
+
+def _say_in_all(plans: Sequence[CompactionPlan]) -> None:
+    if plans:
+        kept, size = (sum(getattr(each, name) or 0 for each in plans) for name in _SIZES)
+        output.write_line(f"in all {kept} of {size} bytes stay of what is compacted")
 
 
 def say_findings(ones: Iterable[ClosedPartition]) -> bool:

@@ -1,10 +1,15 @@
-"""Settings of real brokers: those that their topics were made with, and what their own log says."""
+"""Settings of real brokers: those that their topics were made with, and what their own log says.
+
+The collection has no output of kafka-configs, and no broker's own log lines about settings: a real
+broker is asked for both in `tests/interop/broker/test_settings.py`.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,9 @@ import pytest
 import kseg
 
 RELEASES = ("3.9.1", "4.2.0")
-RECORD = re.compile(r'payload: (\{"type":"(?:TOPIC|REMOVE_TOPIC|CONFIG)_RECORD.*\})')
+LINE = re.compile(r"baseOffset: (\d+) | payload: (\{.*\})")
+#: Of a broker and its topics; those of consumer groups and clients bear on no log.
+KINDS = (2, 4)
 
 
 def cases(fixtures_dir: Path, release: str) -> list[Path]:
@@ -53,17 +60,48 @@ def test_topics_have_the_settings_that_they_were_made_with(
 def test_the_metadata_log_comes_to_what_kafka_printed_of_it(
     fixtures_dir: Path, release: str
 ) -> None:
-    dump = cases(fixtures_dir, release)[0] / "dump" / "__cluster_metadata-0"
-    names: dict[str, str] = {}
-    configs: dict[tuple[int, str], dict[str, str]] = {}
-    for text in RECORD.findall(_dump_of(dump)):
-        record = json.loads(text)
-        _apply(record["type"], record["data"], names, configs)
+    names, configs = printed(fixtures_dir, release)
     cluster = known(fixtures_dir, release).cluster
     assert cluster is not None
     assert sorted(cluster.topics.values()) == sorted(names.values())
-    # Those of consumer groups and clients bear on no log, and are not kept.
-    assert cluster.configs == {key: each for key, each in configs.items() if key[0] in (2, 4)}
+    assert cluster.configs == configs
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_snapshot_comes_to_what_kafka_printed_of_the_log_before_it(
+    fixtures_dir: Path, tmp_path: Path, release: str
+) -> None:
+    origin = cases(fixtures_dir, release)[0] / "__cluster_metadata-0"
+    snapshots = sorted(origin.glob("*.checkpoint"))
+    assert snapshots
+    for snapshot in snapshots:
+        home = tmp_path / snapshot.stem
+        (home / origin.name).mkdir(parents=True)
+        shutil.copy(snapshot, home / origin.name)
+        cluster = kseg.settings(home).cluster
+        assert cluster is not None
+        assert cluster.trusted
+        names, configs = printed(fixtures_dir, release, int(snapshot.name.partition("-")[0]))
+        assert sorted(cluster.topics.values()) == sorted(names.values())
+        assert cluster.configs == configs
+
+
+def printed(
+    fixtures_dir: Path, release: str, end: int | None = None
+) -> tuple[dict[str, str], dict[tuple[int, str], dict[str, str]]]:
+    """Topics by id, and settings, of what Kafka printed of the log, up to an offset."""
+    dump = cases(fixtures_dir, release)[0] / "dump" / "__cluster_metadata-0"
+    names: dict[str, str] = {}
+    configs: dict[tuple[int, str], dict[str, str]] = {}
+    offset = 0
+    for base, text in LINE.findall(_dump_of(dump)):
+        if base:
+            offset = int(base)
+        elif end is None or offset < end:
+            record = json.loads(text)
+            _apply(record["type"], record["data"], names, configs)
+            offset += 1
+    return names, {key: each for key, each in configs.items() if key[0] in KINDS}
 
 
 def _dump_of(directory: Path) -> str:
@@ -77,9 +115,22 @@ def _apply(kind: str, data: dict[str, Any], names: dict[str, str], configs: Any)
         names[data["topicId"]] = data["name"]
     elif kind == "REMOVE_TOPIC_RECORD":
         configs.pop((2, names.pop(data["topicId"])), None)
-    else:
+    elif kind == "CONFIG_RECORD":
         found = configs.setdefault((data["resourceType"], data["resourceName"]), {})
         found[data["name"]] = data["value"]
+
+
+def test_each_directory_is_of_the_topic_with_its_id(fixtures_dir: Path) -> None:
+    """No topic of the collection was made again: see `tests/interop/broker/test_settings.py`."""
+    compared = 0
+    for release in RELEASES:
+        found = known(fixtures_dir, release)
+        assert found.cluster is not None
+        for settings in found:
+            if settings.skipped is None and settings.topic in found.cluster.ids:
+                assert found.cluster.ids[settings.topic] == settings.topic_id
+                compared += 1
+    assert compared > 20
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -85,6 +85,8 @@ def test_a_plan_says_what_each_segment_would_save_and_changes_nothing(
     assert logs(data) == before
     text = kseg("compact", data, *COMPACT, "--now", NOW)
     assert "free room are needed" in text.text
+    stay = f"{first['kept_bytes']} of {first['bytes']}"
+    assert text.text.splitlines()[-1] == f"in all {stay} bytes stay of what is compacted"
     assert "stays: " in text.text
     assert "nothing was changed" in text.err
 
