@@ -26,7 +26,7 @@ from kseg.cli.options import (
 from kseg.cli.paths import known_path, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.retain import actions_of
-from kseg.cli.settings import known_settings, say_of_settings, settings_fields
+from kseg.cli.settings import have_damage, known_settings, say_of_settings, settings_fields
 from kseg.files.names import PathKind
 from kseg.log import disk_room
 from kseg.log.compact_closed import (
@@ -194,7 +194,8 @@ def write_report(
     )
     if not as_json:
         _say_in_all([one.plan for one in ones if one.plan is not None and one.plan.groups])
-    return Exit.FOUND if say_findings(ones) else code
+    damaged = say_findings(ones) or have_damage(of_settings)
+    return Exit.FOUND if damaged else code
 
 
 def _say_in_all(plans: Sequence[CompactionPlan]) -> None:

@@ -12,6 +12,7 @@ import click
 from kseg import KsegError, PartitionSettings, RetentionPlan
 from kseg.cli import changing, output
 from kseg.cli.changing import Change
+from kseg.cli.failures import Exit
 from kseg.cli.options import (
     Selection,
     Setting,
@@ -23,7 +24,7 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
-from kseg.cli.settings import known_settings, say_of_settings, settings_fields
+from kseg.cli.settings import have_damage, known_settings, say_of_settings, settings_fields
 from kseg.files.names import PathKind, list_partition
 from kseg.log import disk_room
 from kseg.log.log import Log
@@ -186,7 +187,7 @@ class _Run:
         plans = self.plans.values()
         if not as_json:
             self._say_what_stays()
-        return changing.report(
+        code = changing.report(
             "retain",
             directory,
             self.change,
@@ -220,6 +221,7 @@ class _Run:
                 for partition, plan in self.plans.items()
             ],
         )
+        return Exit.FOUND if have_damage(self.findings) else code
 
     def _say_what_stays(self) -> None:
         """What is left alone, topic by topic, and what the high watermark holds; what is odd."""

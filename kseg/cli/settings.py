@@ -13,6 +13,7 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import complain
 from kseg.cli.options import Setting, by_topic, check_settings, config_of
 from kseg.cli.paths import Partition
+from kseg.errors import UnsupportedFormatError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,3 +105,8 @@ def say_of_findings(findings: Iterable[KsegError]) -> None:
     """Name what was not understood, on standard error."""
     for finding in findings:
         complain(f"kseg: {printable(str(finding))}")
+
+
+def have_damage(findings: Iterable[KsegError]) -> bool:
+    """Whether some of them are damage, and not only newer than what is known here."""
+    return any(not isinstance(each, UnsupportedFormatError) for each in findings)

@@ -35,7 +35,7 @@ from kseg.cli.options import (
     stats_options,
 )
 from kseg.cli.paths import partition_at, partitions, places
-from kseg.cli.settings import given_settings
+from kseg.cli.settings import given_settings, say_of_findings
 from kseg.errors import KsegError, NotALogError
 
 if TYPE_CHECKING:
@@ -379,6 +379,7 @@ def _write_compaction(found: CompactionResult, paths: tuple[str, ...], *, as_jso
 
     rows = [one.document() for one in found.partitions]
     planned = () if found.planned is None else found.planned.partitions
+    say_of_findings(() if found.planned is None else found.planned.settings_findings)
     if as_json:
         plans = {str(one.path): planning.document(one) for one in planned}
         for row in rows:

@@ -101,11 +101,12 @@ def _planned(
 ) -> list[ClosedPartition]:
     """The partitions with segments, and what compaction would do to them."""
     from kseg.cli.paths import partitions
-    from kseg.cli.settings import known_settings
+    from kseg.cli.settings import known_settings, say_of_findings
     from kseg.log.compact_closed import ClosedPartition, Compacting, has_segments
 
     found = list(partitions(paths, selection))
     known = known_settings(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
+    say_of_findings(known.findings)
     how = Compacting(clock_of(now_ms)())
     planned = []
     for each in found:

@@ -167,6 +167,8 @@ def compact(
     items = [_item(one, marked=directory is not None) for one in found]
     ran = run(spark, items, partial(_look, how=how), job=directory, progress=progress)
     known = {one.path: one for ones in ran.answers for one in ones}
+    for one in found:  # an earlier run may have found other sources of the same settings
+        known[one.path].settings = one.settings
     tasks = ran.tasks
     kept: dict[str, int] = {}
     if apply:

@@ -10,7 +10,7 @@ import pytest
 from kseg.log.log import Log
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
-from tests.unit.log.settings.made import NEWER_BROKER, Broker, setting, topic
+from tests.unit.log.settings.made import NEWER_BROKER, NO_OP, Broker, setting, topic
 
 LINES = b"".join(b'{"key": "k%d", "value": "%s"}\n' % (n, b"v" * 300) for n in range(40))
 
@@ -69,3 +69,23 @@ def test_a_setting_that_is_none_is_a_usage_error(
     (orders / f"{0:020d}.log").touch()
     for given in ("segment.size=1", "clicks:segment.bytes=99", "orders:segment.bytes=1"):
         assert kseg(*words, orders, "--config", given).code == 2, given
+
+
+@pytest.mark.parametrize("verb", ["retain", "compact"])
+def test_damage_in_the_metadata_log_is_found_and_nothing_goes(
+    kseg: Kseg, tmp_path: Path, verb: str
+) -> None:
+    broker = Broker(tmp_path / "data")
+    broker.says([topic("orders")], [setting("cleanup.policy", "compact,delete")], [NO_OP])
+    path = broker.has()
+    with Log.open(path, mode="append") as log:
+        log.append(batch([record(b"v", key=b"k", timestamp=1)], leader_epoch=-1))
+    (log_file,) = broker.log.glob("*.log")
+    log_file.write_bytes(log_file.read_bytes().replace(b"cleanup", b"cleanUp"))
+    words = ("--config", "cleanup.policy=compact,delete", "--config", "retention.ms=1", "--force")
+    given = words[: None if verb == "compact" else -1]
+    ran = kseg(verb, path, *given, "--high-watermark", "end", "--apply", "--json")
+    assert (ran.code, ran.document["actions"]) == (1, [])
+    assert ran.document["partitions"][0]["skipped"] == "policy-unknown"
+    assert "checksum" in str(ran.document["findings"]) or "CRC" in str(ran.document["findings"])
+    assert kseg("reindex", path).code == 0
