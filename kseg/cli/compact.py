@@ -76,12 +76,12 @@ def compact(
     """Say what compaction would leave of DIR: of each key the last record.
 
     DIR is a partition directory, or a data directory with all its partitions. Compacted are topics
-    whose cleanup.policy has compact: Kafka's internal ones, those in cleaner-offset-checkpoint, and
-    those of which --config, the metadata log or --broker-config says so. 'kseg retain --help' has
-    the order of these sources, and what is left alone. A run does what Kafka's cleaner would: from
-    where the checkpoint says, where enough is dirty, and nothing of the active segment, above the
-    high watermark or of transactions that are not decided. With compact,delete old segments go,
-    too.
+    whose cleanup.policy has compact: __consumer_offsets, __transaction_state, those in
+    cleaner-offset-checkpoint, and those of which --config, the metadata log or --broker-config says
+    so. 'kseg retain --help' has the order of these sources, and what is left alone. A run does what
+    Kafka's cleaner would: from where the checkpoint says, where enough is dirty, and nothing of the
+    active segment, above the high watermark or of transactions that are not decided. With
+    compact,delete old segments go, too.
 
     Changes nothing without --apply. New segments are written beside the old ones, which then go. So
     the disk needs room for the largest new segment of each partition, as the plan says. Where there

@@ -3,8 +3,8 @@
 The cluster has the settings of topics, not a broker's data directory. From the directory, and from
 what Kafka fixes for its internal topics, only this is known:
 
-    __consumer_offsets, __transaction_state, __share_group_state    compacted
-    __remote_log_metadata                       deleted, by no time and no size
+    __consumer_offsets, __transaction_state     compacted
+    __share_group_state, __remote_log_metadata  deleted, by no time and no size
     a topic in cleaner-offset-checkpoint        compacted
     __cluster_metadata                          the log of KRaft: left alone
 
@@ -49,7 +49,8 @@ _DELETED: Final = frozenset({DELETE})
 _INTERNAL: Final = {
     "__consumer_offsets": _COMPACTED,
     "__transaction_state": _COMPACTED,
-    "__share_group_state": _COMPACTED,
+    # Its updates hold what changed alone: the last one of a key is not its state.
+    "__share_group_state": _DELETED,
     "__remote_log_metadata": _DELETED,
 }
 _POLICY: Final = "cleanup_policy"

@@ -69,7 +69,8 @@ _READ: Final = TOPIC_SETTINGS | {REMOTE_STORAGE, _INTERNAL_BYTES}
 _LIMITS: Final = DELETING - {POLICY}
 _PROPERTIES_BYTES_MAX: Final = 2**24
 _NO_LOG: Final = (
-    "no __cluster_metadata-0 is here: ZooKeeper has the settings of topics, or another directory"
+    "no __cluster_metadata-0 is here: ZooKeeper has the settings of topics, or another directory,"
+    " which --metadata-dir names"
 )
 
 Values = dict[str, SettingValue]
@@ -119,9 +120,7 @@ class PartitionSettings:
             known = replace(known, of_broker=True)
             config = config.with_changes(cleanup_policy=config.cleanup_policy)
         rules = retention_rules(known, self.topic, config, of_one_log=of_one_log and given)
-        if rules.skipped == POLICY_UNKNOWN and self.why:
-            return left_alone(self.config, POLICY_UNKNOWN, f"{rules.why}; {self.why}")
-        return rules
+        return self._with_why(rules)
 
     def compaction_rules(self) -> RetentionRules:
         """What compaction goes by here.
@@ -133,7 +132,13 @@ class PartitionSettings:
         is_given = policy is not None and policy.source == GIVEN_FOR_TOPIC
         if self._is_untouched or (self.skipped == POLICY_UNKNOWN and not is_given):
             return RetentionRules(self.config, self.skipped, self.why)
-        return compaction_rules(self._known, self.topic, self.config)
+        return self._with_why(compaction_rules(self._known, self.topic, self.config))
+
+    def _with_why(self, rules: RetentionRules) -> RetentionRules:
+        """Add why the topic's own configuration is not known."""
+        if rules.skipped == POLICY_UNKNOWN and self.why:
+            return replace(rules, why=f"{rules.why}; {self.why}")
+        return rules
 
     @property
     def log_config(self) -> LogConfig:

@@ -17,8 +17,10 @@ from kseg.log.recovery.reindex import apply_reindex, plan_reindex
 from kseg.log.retain import plan_retention
 from kseg.log.topic_policy import (
     KRAFT,
+    NOT_COMPACTED,
     POLICY_UNKNOWN,
     KnownTopics,
+    compaction_rules,
     known_topics,
     retention_rules,
 )
@@ -27,7 +29,7 @@ from tests.builders import batch, record
 OURS, BROKERS = KnownTopics(), KnownTopics(of_broker=True, compacted=frozenset({"tables"}))
 GARBLED = KnownTopics(of_broker=True, compacted=None)
 AGE, DELETE = {"retention.ms": "7"}, {"cleanup.policy": "delete"}
-COMPACTED = ["__consumer_offsets", "__transaction_state", "__share_group_state", "tables"]
+COMPACTED = ["__consumer_offsets", "__transaction_state", "tables"]
 
 # What goes by what: cleanup policy, retention.ms and retention.bytes, and why it is skipped.
 
@@ -80,7 +82,9 @@ def found(
         (GARBLED, "orders", {}, AGE, UNKNOWN),
         (GARBLED, "orders", {}, DELETE | AGE, BY_AGE),
         *((BROKERS, topic, DELETE | AGE, {}, ("compact", -1, -1, None)) for topic in COMPACTED),
-        *((OURS, topic, DELETE | AGE, {}, ("compact", -1, -1, None)) for topic in COMPACTED[:3]),
+        *((OURS, topic, DELETE | AGE, {}, ("compact", -1, -1, None)) for topic in COMPACTED[:2]),
+        (OURS, "__share_group_state", DELETE | AGE, {}, KEEP),
+        (BROKERS, "__share_group_state", DELETE | AGE, {}, KEEP),
         *((known, "__cluster_metadata", {}, DELETE | AGE, ("", -1, -1, KRAFT))
           for known in (OURS, BROKERS)),
     ],
@@ -106,6 +110,23 @@ def test_what_is_unknown_is_told_with_the_words_that_name_it(
 ) -> None:
     config = LogConfig.from_kafka(settings, of_topic=own)
     assert said in retention_rules(BROKERS, topic, config, of_one_log=False).why
+
+
+@pytest.mark.parametrize("known", [OURS, BROKERS])
+@pytest.mark.parametrize(
+    ("topic", "skipped"),
+    [
+        ("__consumer_offsets", None),
+        ("__transaction_state", None),
+        ("__share_group_state", NOT_COMPACTED),
+        ("__remote_log_metadata", NOT_COMPACTED),
+    ],
+)
+def test_internal_topics_are_compacted_only_where_kafka_compacts_them(
+    known: KnownTopics, topic: str, skipped: str | None
+) -> None:
+    compact = LogConfig.from_kafka({"cleanup.policy": "compact"})
+    assert compaction_rules(known, topic, compact).skipped == skipped
 
 
 @pytest.mark.parametrize("topic", ["orders", None])

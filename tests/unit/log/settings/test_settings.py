@@ -289,6 +289,7 @@ def test_a_directory_of_zookeepers_era_says_that_it_has_no_settings(broker: Brok
     found = of_orders(broker)
     assert "ZooKeeper" in found.why
     assert "ZooKeeper" in found.retention_rules().why
+    assert "ZooKeeper" in found.compaction_rules().why
 
 
 def test_a_brokers_file_deletes_nothing_where_the_topic_may_say_otherwise(
