@@ -40,9 +40,8 @@ from kseg.log.recovery import Action
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kseg import PartitionSettings
+    from kseg import CompactionPlan, PartitionSettings
     from kseg.errors import KsegError
-    from kseg.log.cleaner.values import CompactionPlan
     from kseg.log.recovery import Backup
 
 _SIZES: Final = ("kept_bytes", "bytes")

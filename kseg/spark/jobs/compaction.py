@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import DataFrame, SparkSession
 
+    from kseg import CompactionPlan
     from kseg.format.values import BinaryColumn, RecordColumns
-    from kseg.log.cleaner.values import CompactionPlan
     from kseg.spark.jobs.running import Progress
     from kseg.spark.listing import LogEntry
     from kseg.spark.plan import Split
