@@ -70,6 +70,7 @@ KERNELS = [
     extension("_kernels.lines"),
     extension("_kernels.offset_map"),
     extension("_kernels.placement"),
+    extension("_kernels.reader"),
     extension("_kernels.search"),
     extension("_kernels.text"),
     extension("_kernels.validate"),

@@ -310,6 +310,7 @@ cdef inline int check_request(const int64_t[:, ::1] bodies, const int64_t[::1] w
 
 cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil
 cdef uint32_t crc32c_of(const uint8_t *data, size_t size) noexcept nogil
+cdef uint32_t crc32c_on(uint32_t value, const uint8_t *data, size_t size) noexcept nogil
 cdef uint32_t crc_on(bint castagnoli, uint32_t value,
                      const uint8_t *data, size_t size) noexcept nogil
 cdef uint32_t crc_shifted(bint castagnoli, uint32_t value, uint32_t size) noexcept nogil

@@ -41,6 +41,11 @@ cdef uint32_t crc32c_of(const uint8_t *data, size_t size) noexcept nogil:
     return kseg_crc32c(0, data, size)
 
 
+cdef uint32_t crc32c_on(uint32_t value, const uint8_t *data, size_t size) noexcept nogil:
+    """The sum of magic 2, going on from `value`."""
+    return kseg_crc32c(value, data, size)
+
+
 cdef uint32_t crc_on(bint castagnoli, uint32_t value, const uint8_t *data,
                      size_t size) noexcept nogil:
     """Either sum, going on from `value`."""

@@ -12,6 +12,7 @@ legacy      messages of magic 0 and 1 and of Kafka 0.7, read and written
 lines       lines of JSON as columns
 offset_map  the last offset of each key, in a bounded number of slots, for compaction
 placement   appends that are judged and placed at once; which batch gets an index entry
+reader      batches of magic 2 in one pass, into columns
 search      sound batches where no length leads: behind damage
 text        rows of columns as JSON lines, CSV or text
 validate    what a log asks of a batch and of each record of it, in one pass

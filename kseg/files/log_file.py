@@ -10,6 +10,7 @@ what they mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -55,6 +56,10 @@ _INT32_MAX: Final = 2**31 - 1
 
 #: Is told of bytes that the disk does not give.
 OnUnreadable = Callable[[UnreadableError], None]
+
+
+#: Lends bytes from a position on, at least so many; see `LogFile.lending`.
+Lend = Callable[[int, int], tuple[memoryview, int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -212,6 +217,27 @@ class LogFile(Closing):
                 tile = self._judged(tile, last, size)
             last = tile.table
             yield tile
+
+    @contextmanager
+    def lending(self, size: int) -> Iterator[Lend]:
+        """A function that lends bytes of the first `size`, for a reader that finds batches itself.
+
+        It takes a position and how many bytes are needed there, and answers bytes and where they
+        lie: the whole map, or a window that holds at least the needed ones, as far as there are so
+        many. They are lent until it is called again. It raises what `walk` raises.
+        """
+        if self.mapped:
+            with self._file.view() as whole:
+                mapped = whole[:size]
+                yield lambda position, needed: (mapped, 0)
+        else:
+            file = self._file
+
+            def window(position: int, needed: int) -> tuple[memoryview, int]:
+                wanted = min(max(needed, WINDOW_BYTES), size - position)
+                return file.read(position, wanted), position
+
+            yield window
 
     def _tiles(
         self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable | None

@@ -16,7 +16,6 @@ from kseg import _core
 from kseg._kernels import frames as _frames
 from kseg._kernels import legacy as _legacy
 from kseg.errors import KsegError
-from kseg.format.arena import Arena
 from kseg.format.bodies import (
     BASE_OFFSET,
     END,
@@ -27,7 +26,8 @@ from kseg.format.bodies import (
     each_bodies,
     record_error,
 )
-from kseg.format.recycle import Recycler
+from kseg.format.header import CODEC_MASK, COLUMN
+from kseg.format.reader import End, PieceReader
 from kseg.format.request import (
     BYTES_MAX,
     FIELDS,
@@ -46,6 +46,7 @@ from kseg.format.values import (
     RecordColumns,
     freeze,
 )
+from kseg.format.workspace import Plan, Workspace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,69 +56,12 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
     OnError = Callable[[KsegError], None]
 
-#: Arrow's binary offsets are 32-bit.
-_COLUMN_BYTES_MAX = 2**31 - 1
 _COPY_SLACK = 64
 #: Keys and values of bodies up to this size are copied while they are located.
 _AT_ONCE_BYTES_MAX = 4 << 20
 _SPAN_FIELDS = 6
+_MAGIC_2 = 1 << 2
 _SPAN_KEY, _SPAN_VALUE = 0, 2
-
-
-class _Plan:
-    """What a request means for the kernels; made once a reader."""
-
-    __slots__ = (
-        "binary",
-        "bytes_max",
-        "notes_valid",
-        "request",
-        "wants_headers",
-        "wants_offset",
-        "wants_timestamp",
-        "wants_types",
-        "within",
-    )
-
-    def __init__(self, request: Request) -> None:
-        fields = set(request.fields)
-        self.request = request
-        self.within = request.within
-        self.bytes_max = min(request.bytes_max, _COLUMN_BYTES_MAX)
-        self.wants_offset = not fields.isdisjoint(("offset", "sequence"))
-        self.wants_timestamp = "timestamp" in fields
-        self.wants_headers = "headers" in fields
-        #: All that `RecordColumns.records` needs but for the type, which is cheap to know.
-        self.wants_types = set(RECORD_FIELDS) - fields == {"timestamp_type"}
-        #: Wrong checksums that are not refused are noted, if the request has a field for them.
-        self.notes_valid = "valid" in fields and not request.verify_crc
-        self.binary = tuple(name for name in ("key", "value") if name in fields)
-
-
-class Workspace:
-    """Memory that a reader uses again for each piece; belongs to one reader in one thread."""
-
-    __slots__ = ("_plan", "arena", "empty", "spans")
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self.arena = Arena()
-        self.spans = np.empty((0, _SPAN_FIELDS), np.int32)
-        self.empty = Recycler().empty
-        self._plan: _Plan | None = None
-
-    def plan(self, request: Request) -> _Plan:
-        """The plan for a request; the last one is kept."""
-        plan = self._plan
-        if plan is None or plan.request is not request:
-            plan = self._plan = _Plan(request)
-        return plan
-
-    def spans_for(self, rows: int) -> npt.NDArray[np.int32]:
-        """int32[rows, 6], contents undefined."""
-        if len(self.spans) < rows:
-            self.spans = np.empty((rows, _SPAN_FIELDS), np.int32)
-        return self.spans[:rows]
 
 
 def decode(
@@ -152,6 +96,46 @@ def decode(
     """
     workspace = workspace or Workspace()
     table = narrow(table, request)
+    where = request, workspace, base, source, on_error
+    first = _other_end(table, 0)
+    if first:
+        yield from decode_with_care(data, table.take(slice(first)), *where)
+    reader = PieceReader(request, workspace, source=source) if first < len(table) else None
+    while reader is not None:
+        reader.move(first)
+        end = reader.read_table(data, table, base=base)
+        yield from reader.pieces()
+        first = reader.at
+        if end is End.END:
+            return
+        if end is not End.FULL:
+            until = _other_end(table, first) if end is End.OTHER else first + 1
+            yield from decode_with_care(data, table.take(slice(first, until)), *where)
+            first = until
+
+
+def _other_end(table: BatchTable, first: int) -> int:
+    """The end of the batches from `first` on that are of no kind that `PieceReader` reads."""
+    if table.kafka07 or not table.magics_seen & _MAGIC_2:
+        return len(table)
+    if not table.attributes_seen & CODEC_MASK and table.magics_seen == _MAGIC_2:
+        return first
+    rest = table.rows[first:]
+    read = (rest[:, COLUMN["magic"]] == 2) & (rest[:, COLUMN["attributes"]] & CODEC_MASK == 0)
+    found = np.flatnonzero(read)
+    return first + int(found[0]) if len(found) else len(table)
+
+
+def decode_with_care(
+    data: memoryview,
+    table: BatchTable,
+    request: Request,
+    workspace: Workspace,
+    base: int,
+    source: str | None,
+    on_error: OnError | None,
+) -> Iterator[RecordColumns]:
+    """`decode` of narrowed batches of any format, step by step, each fault in words."""
     kind = common_timestamp_type(table) if workspace.plan(request).wants_types else None
     pieces = each_bodies(
         data,
@@ -244,7 +228,7 @@ def _locate(
     data: memoryview,
     arena: memoryview,
     bodies: Bodies,
-    plan: _Plan,
+    plan: Plan,
     workspace: Workspace,
     state: Array,
     rows_max: int,
@@ -290,7 +274,7 @@ def _locate(
 
 
 def _columns(
-    bodies: Bodies, plan: _Plan, workspace: Workspace, rows_max: int
+    bodies: Bodies, plan: Plan, workspace: Workspace, rows_max: int
 ) -> dict[str, tuple[Array, Array, Array]]:
     """Room for keys and values that are copied while they are located, in pieces of modest size.
 

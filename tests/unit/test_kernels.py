@@ -11,8 +11,9 @@ import pytest
 from kseg import _core
 from kseg.errors import KsegError
 from kseg.format import columns
+from kseg.format.arena import Arena
 from kseg.format.bodies import STATE_FIELDS, each_bodies
-from kseg.format.columns import Arena, Request, decode
+from kseg.format.columns import Request, decode
 from kseg.format.header import scan
 from tests.builders import GZIP, NONE, ZSTD, batch, record
 

@@ -8,7 +8,7 @@ middle of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,14 +18,15 @@ import numpy as np
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
 from kseg.files.closing import Closing
-from kseg.files.log_file import LogFile, OnUnreadable, Tile
+from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
 from kseg.files.mapping import Mapping
 from kseg.files.names import list_partition
 from kseg.files.offset_index import IndexEntry, OffsetIndex
 from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
-from kseg.format.columns import Workspace, decode
-from kseg.format.header import BatchHeader, BatchTable, join_tables, stop_error
+from kseg.format.columns import decode
+from kseg.format.header import CODEC_MASK, BatchHeader, BatchTable, join_tables, stop_error
+from kseg.format.reader import End, PieceReader
 from kseg.format.request import (
     BYTES_MAX,
     FIELDS_DEFAULT,
@@ -37,6 +38,7 @@ from kseg.format.request import (
     Request,
 )
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
+from kseg.format.workspace import Workspace
 from kseg.log.locations import BatchLocation, RecordLocation
 
 if TYPE_CHECKING:
@@ -460,35 +462,12 @@ class Segment(Closing):
         keep: Keep | None,
         on_error: OnError | None,
     ) -> Iterator[RecordColumns]:
-        workspace = Workspace()
-        source = str(self.path)
         report = None if on_error is None else _naming(self.path, on_error)
-        table: BatchTable | None = None
-        on_bad_crc = "defer" if request.verify_crc else "ignore"
-        tiles = self.walk(start=start, limit=limit, on_bad_crc=on_bad_crc, on_unreadable=report)
-        for tile in tiles:
-            table = tile.table
-            kept = table if keep is None else keep(table)
-            pieces = decode(
-                tile.data,
-                kept,
-                request,
-                base=tile.base,
-                source=source,
-                workspace=workspace,
-                on_error=report,
-            )
-            try:
-                yield from pieces
-            except KsegError as error:
-                raise at_path(error, self.path) from None
-            if len(table) and int(table.base_offset[-1]) >= request.offset_end:
-                return
-        fault = None if table is None else self.stop_fault(table)
-        if fault is not None:
-            if on_error is None:
-                raise fault
-            on_error(fault)
+        reading = _Reading(self, request, self.size if limit is None else limit, keep, report)
+        if keep is None and not self.kafka07 and start >= 0:
+            yield from reading.fast(self._log, start)
+        else:
+            yield from reading.by_tables(start)
 
     def records(self, **where: Any) -> Iterator[Record]:
         """Each record as an object; takes what `read` takes, but for `fields`."""
@@ -513,6 +492,122 @@ class Segment(Closing):
     def __repr__(self) -> str:
         """The path and size."""
         return f"Segment({str(self.path)!r}, size={self.size})"
+
+
+class _Reading:
+    """One reading of a segment's records: fast while batches are usual, else by tables of them."""
+
+    __slots__ = ("_keep", "_limit", "_report", "_request", "_segment", "_source", "_workspace")
+
+    def __init__(
+        self,
+        segment: Segment,
+        request: Request,
+        limit: int,
+        keep: Keep | None,
+        report: OnError | None,
+    ) -> None:
+        self._segment = segment
+        self._request = request
+        self._limit = min(limit, segment.size)
+        self._keep = keep
+        self._report = report
+        self._source = str(segment.path)
+        self._workspace = Workspace()
+
+    def fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
+        """Pieces out of as much as is lent at a time; what is unusual goes through tables."""
+        size, limit = self._segment.size, self._limit
+        reader = PieceReader(self._request, self._workspace, source=self._source)
+        reader.move(min(start, size))
+        with log.lending(size) as lend:
+            end, data, base = End.MORE, memoryview(b""), 0
+            while True:
+                if end is not End.FULL:
+                    try:
+                        data, base = lend(reader.at, reader.needed)
+                    except KsegError:  # the walk below meets it too, and has words for it
+                        yield from reader.pieces()
+                        yield from self.by_tables(reader.at, last=reader.last)
+                        return
+                end = reader.read(data, base=base, limit=limit, file_end=size)
+                if end is End.MORE and reader.needed <= BATCH_BYTES_TRUSTED:
+                    continue
+                yield from reader.pieces()
+                if end is End.FULL:
+                    continue
+                if end in (End.END, End.PAST):
+                    return
+                until = limit if end is End.OTHER else min(reader.at + 1, limit)
+                table = yield from self._tables(reader.at, until, reader.last, back=True)
+                if table is None:
+                    return
+                reader.move(table.end_position, int(table.position[-1]))
+
+    def by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
+        """Pieces of all batches from `start` on; `last` is the position of one in front of it."""
+        yield from self._tables(start, self._limit, last, back=False)
+
+    def _tables(
+        self, start: int, until: int, last: int | None, *, back: bool
+    ) -> Generator[RecordColumns, None, BatchTable | None]:
+        """Pieces of the batches in `[start, until)`, tile by tile.
+
+        The walk begins with the batch in front, if one is known: it tells what follows.
+
+        Args:
+            start, until: file positions.
+            last: position of the batch in front of `start`.
+            back: end behind a tile whose batches are all of the usual kind.
+
+        Returns:
+            The last table, or None where the reading has come to its end.
+        """
+        verify, report = self._request.verify_crc, self._report
+        tiles = self._segment.walk(
+            start=start if last is None else last,
+            limit=until,
+            on_bad_crc="defer" if verify else "ignore",
+            on_unreadable=report,
+        )
+        table: BatchTable | None = None
+        for tile in tiles:
+            table = tile.table
+            yield from self._decode(tile, start)
+            past = len(table) and int(table.base_offset[-1]) >= self._request.offset_end
+            if past and (until - start > 1 or table.stop is not StopReason.LIMIT):
+                return None  # a single batch may be damaged and lie
+            usual = table.magics_seen == 1 << 2 and not table.attributes_seen & CODEC_MASK
+            if back and usual and table.stop is StopReason.LIMIT and table.end_position < until:
+                return table
+        if table is None:
+            return None
+        if table.stop is StopReason.LIMIT and start < table.end_position < self._limit:
+            return table if len(table) else None
+        fault = self._segment.stop_fault(table)
+        if fault is not None:
+            if report is None:
+                raise fault
+            report(fault)
+        return None
+
+    def _decode(self, tile: Tile, start: int) -> Iterator[RecordColumns]:
+        table = tile.table
+        if len(table) and table.position[0] < start:
+            table = table[int(np.searchsorted(table.position, start)) :]
+        kept = table if self._keep is None else self._keep(table)
+        try:
+            yield from decode(
+                tile.data,
+                kept,
+                self._request,
+                base=tile.base,
+                source=self._source,
+                workspace=self._workspace,
+                on_error=self._report,
+            )
+        except KsegError as error:
+            raise at_path(error, self._segment.path) from None
 
 
 def _naming(path: Path, on_error: OnError) -> OnError:

@@ -186,10 +186,17 @@ def test_a_record_larger_than_a_piece_is_a_piece_of_its_own(magic: int) -> None:
     assert [piece.value.sizes().tolist() for piece in pieces] == [[1], [500], [1, 1]]
 
 
-def test_pieces_may_end_inside_a_batch_and_batches_share_pieces() -> None:
+def test_batches_share_pieces_and_one_that_no_piece_holds_is_cut() -> None:
     data = batch(THREE) + batch(THREE, base_offset=3) + batch(THREE, base_offset=6)
-    pieces = read(data, fields=("offset",), rows_max=4)
-    assert [piece.offset.tolist() for piece in pieces] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+
+    def offsets(rows_max: int) -> list[list[int]]:
+        return [
+            piece.offset.tolist() for piece in read(data, fields=("offset",), rows_max=rows_max)
+        ]
+
+    assert offsets(6) == [[0, 1, 2, 3, 4, 5], [6, 7, 8]]
+    assert offsets(4) == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    assert offsets(2) == [[0, 1], [2], [3, 4], [5], [6, 7], [8]]
 
 
 def test_nothing_in_range_is_no_piece() -> None:

@@ -1,0 +1,21 @@
+"""What Python sees of the reader of batches; what it does is said in `reader.pyx`."""
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer
+
+_Int64 = npt.NDArray[np.int64]
+
+def block_layout(fields: int, rows: int, bytes_: int, headers: int, at: _Int64) -> int: ...
+def read_batches(
+    data: Buffer,
+    table: _Int64 | None,
+    *,
+    base: int,
+    limit: int,
+    file_end: int,
+    ask: _Int64,
+    block: npt.NDArray[np.uint8],
+    counts: _Int64,
+    state: _Int64,
+) -> int: ...

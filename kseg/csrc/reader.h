@@ -1,0 +1,562 @@
+/* Batches of magic 2 read in one pass: header, checksum, records, columns. Whatever is unusual ends the pass in front
+ * of its batch, and nothing of that batch is kept: a batch counts only when all of it is sound.
+ *
+ * Limits are held once a batch: its records are at most its bytes / 7, keys and values together fit into as many
+ * bytes as the batch has, and each column has room for those and 64 spare ones. Headers alone are counted one by one.
+ *
+ * Layout of a header: _core.pxd. Source: Kafka DefaultRecordBatch, DefaultRecord.readFrom.
+ */
+#ifndef KSEG_READER_H
+#define KSEG_READER_H
+
+#include "records.h"
+
+#define KSEG_INLINE static inline __attribute__((always_inline))
+
+/* Fields of records that can be wanted. */
+enum { KSEG_OFFSET = 1, KSEG_TIMESTAMP = 2, KSEG_KEY = 4, KSEG_VALUE = 8, KSEG_HEADERS = 16 };
+
+/* Why a call ends; kseg.format.reader names them. */
+enum {
+    KSEG_END,        /* the limit, or the end of the table */
+    KSEG_FULL,       /* the next batch does not fit into the piece any more */
+    KSEG_NO_ROOM,    /* the next batch does not fit into an empty piece of this size */
+    KSEG_MORE,       /* the next batch goes on behind the bytes lent */
+    KSEG_ODD,        /* one batch that is unusual, damaged, or no batch at all */
+    KSEG_OTHER,      /* a batch of a kind that is not read here: an older format, or compressed */
+    KSEG_PAST        /* a stretch of batches behind the last offset that is wanted */
+};
+
+/* What of a piece outlives a call; the order is that of kseg.format.reader.STATE. */
+enum {
+    KSEG_AT,            /* file position, or row of the table, of the next batch */
+    KSEG_ROWS_MAX,      /* the room of the piece: rows, bytes of bodies, headers */
+    KSEG_BYTES_MAX,
+    KSEG_HEADERS_MAX,
+    KSEG_ROWS,          /* what is in it */
+    KSEG_BYTES,
+    KSEG_HEADER_COUNT,
+    KSEG_KEY_BYTES,
+    KSEG_KEY_NULLS,
+    KSEG_VALUE_BYTES,
+    KSEG_VALUE_NULLS,
+    KSEG_NAME_BYTES,
+    KSEG_HEADER_BYTES,
+    KSEG_HEADER_NULLS,
+    KSEG_BATCHES,       /* batches read or passed over */
+    KSEG_APPEND_TIME,   /* whether its timestamps are of log append */
+    KSEG_LAST,          /* position of the batch read last, -1 for none */
+    KSEG_PAST_FROM,     /* position of the first of the batches behind the last offset, -1 for none */
+    KSEG_NEED_ROWS,     /* with KSEG_NO_ROOM: what the batch needs; with KSEG_MORE: its bytes */
+    KSEG_NEED_BYTES,
+    KSEG_NEED_HEADERS,
+    KSEG_STATE_FIELDS
+};
+
+/* What a request is to this pass; the order is that of kseg.format.reader.ASK. */
+enum {
+    KSEG_ASK_FIELDS,
+    KSEG_ASK_CONTROL,
+    KSEG_ASK_VERIFY,
+    KSEG_ASK_ONE_TYPE, /* a piece holds timestamps of one type */
+    KSEG_ASK_OFFSET_MIN,
+    KSEG_ASK_OFFSET_MAX,
+    KSEG_ASK_TIME_MIN,
+    KSEG_ASK_TIME_MAX,
+    KSEG_ASK_COUNT
+};
+
+/* Columns of the table's rows that are used; the numbers are those of the enum in _core.pxd. */
+enum {
+    KSEG_ROW_POSITION = 0,
+    KSEG_ROW_SIZE = 1,
+    KSEG_ROW_MAGIC = 2,
+    KSEG_ROW_BASE_OFFSET = 3,
+    KSEG_ROW_LAST_OFFSET = 4,
+    KSEG_ROW_CRC = 6,
+    KSEG_ROW_ATTRIBUTES = 7,
+    KSEG_ROW_BASE_TIMESTAMP = 8,
+    KSEG_ROW_MAX_TIMESTAMP = 9,
+    KSEG_ROW_RECORD_COUNT = 13,
+    KSEG_ROW_CRC_OK = 14,
+    KSEG_ROW_WIDTH = 17
+};
+
+enum {
+    KSEG_HEAD = 61,
+    KSEG_COVERED = 21,
+    KSEG_RECORD_MIN = 7,
+    KSEG_SLACK = 64,
+    KSEG_SUM_STEP = 32 << 10, /* so much is summed ahead of the records, and still near when they are read */
+    KSEG_AHEAD = 2048,
+    KSEG_PAST_BYTES = 2 << 20 /* a damaged offset alone does not end a reading */
+};
+
+typedef uint32_t (*kseg_sum_fn)(uint32_t value, const uint8_t *data, size_t size);
+
+typedef struct {
+    int32_t *ends; /* Arrow's offsets */
+    uint8_t *data;
+    uint8_t *valid; /* all bits set beforehand */
+    int64_t used;
+    int64_t nulls;
+} kseg_column;
+
+typedef struct {
+    int64_t *offsets;
+    int64_t *timestamps;
+    kseg_column key;
+    kseg_column value;
+    int32_t *lists;
+    kseg_column name;
+    kseg_column header;
+    int64_t rows;
+    int64_t headers;
+    int64_t headers_max;
+} kseg_piece;
+
+typedef struct {
+    const uint8_t *start; /* its records */
+    const uint8_t *end;
+    const uint8_t *lent_end; /* what may be read, though not used */
+    int64_t position;
+    int64_t size;
+    int64_t count;
+    int64_t base_offset;
+    int64_t last_offset;
+    int64_t base_timestamp;
+    int64_t max_timestamp;
+    int64_t attributes;
+    uint32_t crc;
+    int compare; /* hold it against its checksum */
+} kseg_batch;
+
+typedef struct {
+    const uint8_t *data;
+    int64_t base;
+    int64_t size;
+    int64_t limit;
+    int64_t file_end;
+    const int64_t *table; /* NULL to find batches by their lengths */
+    int64_t table_count;
+    const int64_t *ask;
+    int filtered;
+    kseg_sum_fn sum;
+    int64_t *counts; /* records of each batch, or NULL */
+    int64_t counts_max;
+} kseg_source;
+
+/* ---- Where the columns of a piece lie in its block. ---- */
+
+enum {
+    KSEG_AT_OFFSETS,
+    KSEG_AT_TIMESTAMPS,
+    KSEG_AT_KEY_ENDS,
+    KSEG_AT_VALUE_ENDS,
+    KSEG_AT_LISTS,
+    KSEG_AT_NAME_ENDS,
+    KSEG_AT_HEADER_ENDS,
+    KSEG_AT_KEY_VALID,
+    KSEG_AT_VALUE_VALID,
+    KSEG_AT_HEADER_VALID,
+    KSEG_AT_KEY,
+    KSEG_AT_VALUE,
+    KSEG_AT_NAME,
+    KSEG_AT_HEADER,
+    KSEG_PLACES
+};
+
+KSEG_INLINE int64_t kseg_place(int64_t *at, int64_t used, int wanted, int64_t size) {
+    *at = wanted ? used : -1;
+    return wanted ? (used + size + 63) & ~(int64_t)63 : used;
+}
+
+/* Bytes of a block for so many rows, bytes of bodies and headers; `at` becomes where each column starts, -1 for those
+ * that are not wanted. All three are below 2^32, so nothing overflows. */
+static int64_t kseg_layout(int64_t fields, int64_t rows, int64_t bytes, int64_t headers, int64_t *at) {
+    int key = (fields & KSEG_KEY) != 0, value = (fields & KSEG_VALUE) != 0, lists = (fields & KSEG_HEADERS) != 0;
+    int64_t used = 0, ends = 4 * (rows + 1), bits = (rows + 7) / 8, room = bytes + KSEG_SLACK;
+    used = kseg_place(at + KSEG_AT_OFFSETS, used, (fields & KSEG_OFFSET) != 0, 8 * rows);
+    used = kseg_place(at + KSEG_AT_TIMESTAMPS, used, (fields & KSEG_TIMESTAMP) != 0, 8 * rows);
+    used = kseg_place(at + KSEG_AT_KEY_ENDS, used, key, ends);
+    used = kseg_place(at + KSEG_AT_VALUE_ENDS, used, value, ends);
+    used = kseg_place(at + KSEG_AT_LISTS, used, lists, ends);
+    used = kseg_place(at + KSEG_AT_NAME_ENDS, used, lists, 4 * (headers + 1));
+    used = kseg_place(at + KSEG_AT_HEADER_ENDS, used, lists, 4 * (headers + 1));
+    used = kseg_place(at + KSEG_AT_KEY_VALID, used, key, bits);
+    used = kseg_place(at + KSEG_AT_VALUE_VALID, used, value, bits);
+    used = kseg_place(at + KSEG_AT_HEADER_VALID, used, lists, (headers + 7) / 8);
+    used = kseg_place(at + KSEG_AT_KEY, used, key, room);
+    used = kseg_place(at + KSEG_AT_VALUE, used, value, room);
+    used = kseg_place(at + KSEG_AT_NAME, used, lists, room);
+    return kseg_place(at + KSEG_AT_HEADER, used, lists, room);
+}
+
+KSEG_INLINE kseg_column kseg_column_at(uint8_t *block, int64_t ends, int64_t data, int64_t valid, int64_t used,
+                                       int64_t nulls) {
+    kseg_column column = {NULL, NULL, NULL, used, nulls};
+    if (ends >= 0) {
+        column.ends = (int32_t *)(void *)(block + ends);
+        column.data = block + data;
+        column.valid = valid >= 0 ? block + valid : NULL;
+        column.ends[0] = 0;
+    }
+    return column;
+}
+
+/* The columns in a block of the layout's size, as the state says they are filled. */
+static kseg_piece kseg_piece_in(uint8_t *block, const int64_t *at, const int64_t *state) {
+    int64_t rows_max = state[KSEG_ROWS_MAX], headers_max = state[KSEG_HEADERS_MAX];
+    kseg_piece piece = {0};
+    if (at[KSEG_AT_OFFSETS] >= 0)
+        piece.offsets = (int64_t *)(void *)(block + at[KSEG_AT_OFFSETS]);
+    if (at[KSEG_AT_TIMESTAMPS] >= 0)
+        piece.timestamps = (int64_t *)(void *)(block + at[KSEG_AT_TIMESTAMPS]);
+    piece.key = kseg_column_at(block, at[KSEG_AT_KEY_ENDS], at[KSEG_AT_KEY], at[KSEG_AT_KEY_VALID],
+                               state[KSEG_KEY_BYTES], state[KSEG_KEY_NULLS]);
+    piece.value = kseg_column_at(block, at[KSEG_AT_VALUE_ENDS], at[KSEG_AT_VALUE], at[KSEG_AT_VALUE_VALID],
+                                 state[KSEG_VALUE_BYTES], state[KSEG_VALUE_NULLS]);
+    piece.name = kseg_column_at(block, at[KSEG_AT_NAME_ENDS], at[KSEG_AT_NAME], -1, state[KSEG_NAME_BYTES], 0);
+    piece.header = kseg_column_at(block, at[KSEG_AT_HEADER_ENDS], at[KSEG_AT_HEADER], at[KSEG_AT_HEADER_VALID],
+                                  state[KSEG_HEADER_BYTES], state[KSEG_HEADER_NULLS]);
+    if (at[KSEG_AT_LISTS] >= 0) {
+        piece.lists = (int32_t *)(void *)(block + at[KSEG_AT_LISTS]);
+        piece.lists[0] = 0;
+    }
+    piece.rows = state[KSEG_ROWS];
+    piece.headers = state[KSEG_HEADER_COUNT];
+    piece.headers_max = headers_max;
+    if (piece.rows == 0) {
+        if (piece.key.valid)
+            memset(piece.key.valid, 0xff, (size_t)((rows_max + 7) / 8));
+        if (piece.value.valid)
+            memset(piece.value.valid, 0xff, (size_t)((rows_max + 7) / 8));
+        if (piece.header.valid)
+            memset(piece.header.valid, 0xff, (size_t)((headers_max + 7) / 8));
+    }
+    return piece;
+}
+
+static void kseg_keep_piece(const kseg_piece *piece, int64_t *state) {
+    state[KSEG_ROWS] = piece->rows;
+    state[KSEG_HEADER_COUNT] = piece->headers;
+    state[KSEG_KEY_BYTES] = piece->key.used;
+    state[KSEG_KEY_NULLS] = piece->key.nulls;
+    state[KSEG_VALUE_BYTES] = piece->value.used;
+    state[KSEG_VALUE_NULLS] = piece->value.nulls;
+    state[KSEG_NAME_BYTES] = piece->name.used;
+    state[KSEG_HEADER_BYTES] = piece->header.used;
+    state[KSEG_HEADER_NULLS] = piece->header.nulls;
+}
+
+/* Whether what a state says to be in a piece fits into its room. */
+static int kseg_filled(const int64_t *state) {
+    static const int bounded[][2] = {
+        {KSEG_ROWS, KSEG_ROWS_MAX},         {KSEG_BYTES, KSEG_BYTES_MAX},
+        {KSEG_KEY_BYTES, KSEG_BYTES},       {KSEG_VALUE_BYTES, KSEG_BYTES},
+        {KSEG_NAME_BYTES, KSEG_BYTES},      {KSEG_HEADER_BYTES, KSEG_BYTES},
+        {KSEG_HEADER_COUNT, KSEG_HEADERS_MAX},
+    };
+    for (size_t i = 0; i < sizeof bounded / sizeof bounded[0]; i++)
+        if (state[bounded[i][0]] < 0 || state[bounded[i][0]] > state[bounded[i][1]])
+            return 0;
+    return state[KSEG_BATCHES] >= 0;
+}
+
+/* ---- The records of one batch. ---- */
+
+KSEG_INLINE void kseg_append(kseg_column *column, int64_t row, const uint8_t *data, int64_t size, const uint8_t *end) {
+    if (KSEG_LIKELY(size >= 0)) {
+        kseg_copy(column->data + column->used, data, (size_t)size, (size_t)(end - data));
+        column->used += size;
+    } else if (column->valid) {
+        column->valid[row >> 3] = (uint8_t)(column->valid[row >> 3] & ~(1u << (row & 7)));
+        column->nulls++;
+    }
+    column->ends[row + 1] = (int32_t)column->used;
+}
+
+/* The bits of a column's nulls from `row` to `end` set again. */
+static void kseg_forget_nulls(const kseg_column *column, int64_t row, int64_t end) {
+    if (column->valid == NULL)
+        return;
+    for (; row < end; row++)
+        column->valid[row >> 3] = (uint8_t)(column->valid[row >> 3] | (1u << (row & 7)));
+}
+
+/* The headers of one record, which must end where it ends; copied where they are wanted. Answers 0, KSEG_ODD or
+ * KSEG_NO_ROOM. */
+KSEG_INLINE int kseg_read_headers(const kseg_record *r, const uint8_t *end, const uint8_t *lent_end, kseg_piece *out,
+                                  int wanted) {
+    const uint8_t *p = r->headers;
+    int32_t size = 0;
+    if (wanted && r->header_count > out->headers_max - out->headers)
+        return KSEG_NO_ROOM;
+    for (int32_t i = 0; i < r->header_count; i++) {
+        p = kseg_varint(p, end, &size);
+        if (!KSEG_LIKELY(p != NULL && size >= 0 && size <= end - p))
+            return KSEG_ODD;
+        if (wanted)
+            kseg_append(&out->name, out->headers, p, size, lent_end);
+        p = kseg_varint(p + size, end, &size);
+        if (!KSEG_LIKELY(p != NULL && size <= end - p))
+            return KSEG_ODD;
+        if (wanted) {
+            kseg_append(&out->header, out->headers, p, size, lent_end);
+            out->headers++;
+        }
+        p += size > 0 ? size : 0;
+    }
+    return p == end ? 0 : KSEG_ODD;
+}
+
+/* A record of any shape: its end, or NULL where anything is wrong. */
+KSEG_INLINE const uint8_t *kseg_any_record(const uint8_t *p, const uint8_t *end, kseg_record *r) {
+    int32_t length = 0;
+    p = kseg_varint(p, end, &length);
+    if (!KSEG_LIKELY(p != NULL && length > 0 && length <= end - p))
+        return NULL;
+    return KSEG_LIKELY(kseg_parse_record(p, p + length, r) == KSEG_RECORD_OK) ? p + length : NULL;
+}
+
+/* All records of a batch behind the rows of a piece, and its checksum: 0, KSEG_ODD or KSEG_NO_ROOM. Everything the loop
+ * needs is held in locals, since the compiler must take any store for one that may change what a pointer leads to.
+ * The caller gives `fields` as a constant, so that each set of columns has a loop of its own. */
+KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *batch, kseg_piece *piece,
+                                  int64_t fields, int filtered) {
+    kseg_piece out = *piece;
+    kseg_record r;
+    const uint8_t *p = batch->start, *end = batch->end, *lent_end = batch->lent_end;
+    const uint8_t *summed = batch->start - (KSEG_HEAD - KSEG_COVERED), *known = end;
+    int64_t left = batch->count, base_offset = batch->base_offset, base_timestamp = batch->base_timestamp;
+    int64_t append_time = batch->max_timestamp;
+    int log_append = (batch->attributes & 8) != 0, headed = 0, wrong = 0;
+    uint32_t sum = 0;
+    if (batch->compare) {
+        known = end - summed <= 2 * KSEG_SUM_STEP ? end : summed + KSEG_SUM_STEP;
+        sum = source->sum(0, summed, (size_t)(known - summed));
+        if (known == end && sum != batch->crc)
+            return KSEG_ODD;
+    }
+    while (left > 0) {
+        if (!KSEG_LIKELY(p < known)) {
+            const uint8_t *next = end - known <= KSEG_SUM_STEP ? end : known + KSEG_SUM_STEP;
+            if (p == end || next == known)
+                break; /* fewer records than the header counts */
+            sum = source->sum(sum, known, (size_t)(next - known));
+            known = next;
+            continue;
+        }
+        const uint8_t *stop = headed ? NULL : kseg_plain_record(p, end, &r);
+        if (!KSEG_LIKELY(stop != NULL)) {
+            stop = kseg_any_record(p, end, &r);
+            if (stop == NULL) {
+                wrong = KSEG_ODD;
+                break;
+            }
+            headed = r.header_count != 0;
+        }
+        int64_t offset = kseg_add64(base_offset, r.offset_delta);
+        int64_t timestamp = log_append ? append_time : kseg_add64(base_timestamp, r.timestamp_delta);
+        int taken = !filtered || (source->ask[KSEG_ASK_OFFSET_MIN] <= offset &&
+                                  offset <= source->ask[KSEG_ASK_OFFSET_MAX] &&
+                                  source->ask[KSEG_ASK_TIME_MIN] <= timestamp &&
+                                  timestamp <= source->ask[KSEG_ASK_TIME_MAX]);
+        if (r.header_count) {
+            wrong = kseg_read_headers(&r, stop, lent_end, &out, (fields & KSEG_HEADERS) && taken);
+            if (wrong)
+                break;
+        }
+        if (taken) {
+            if (fields & KSEG_OFFSET)
+                out.offsets[out.rows] = offset;
+            if (fields & KSEG_TIMESTAMP)
+                out.timestamps[out.rows] = timestamp;
+            if (fields & KSEG_KEY)
+                kseg_append(&out.key, out.rows, r.key, r.key_size, lent_end);
+            if (fields & KSEG_VALUE)
+                kseg_append(&out.value, out.rows, r.value, r.value_size, lent_end);
+            if (fields & KSEG_HEADERS)
+                out.lists[out.rows + 1] = (int32_t)out.headers;
+            out.rows++;
+        }
+        p = stop;
+        left--;
+    }
+    if (!wrong && (left > 0 || (p != end && batch->count > 0)))
+        wrong = KSEG_ODD;
+    if (!wrong && batch->compare) {
+        if (known != end)
+            sum = source->sum(sum, known, (size_t)(end - known));
+        wrong = sum == batch->crc ? 0 : KSEG_ODD;
+    }
+    if (!KSEG_LIKELY(!wrong)) {
+        kseg_forget_nulls(&out.key, piece->rows, out.rows);
+        kseg_forget_nulls(&out.value, piece->rows, out.rows);
+        kseg_forget_nulls(&out.header, piece->headers, out.headers);
+        return wrong;
+    }
+    *piece = out;
+    return 0;
+}
+
+/* One loop for each set of columns that is usual, and one that asks for each column. */
+static int kseg_read_batch(const kseg_source *source, const kseg_batch *batch, kseg_piece *piece) {
+    enum { TIMES = KSEG_OFFSET | KSEG_TIMESTAMP, PAIRS = TIMES | KSEG_KEY | KSEG_VALUE, ALL = PAIRS | KSEG_HEADERS };
+    int64_t fields = source->ask[KSEG_ASK_FIELDS];
+    if (KSEG_LIKELY(!source->filtered)) {
+        switch (fields) {
+        case KSEG_OFFSET:
+            return kseg_read_records(source, batch, piece, KSEG_OFFSET, 0);
+        case TIMES:
+            return kseg_read_records(source, batch, piece, TIMES, 0);
+        case PAIRS:
+            return kseg_read_records(source, batch, piece, PAIRS, 0);
+        case ALL:
+            return kseg_read_records(source, batch, piece, ALL, 0);
+        }
+    }
+    return kseg_read_records(source, batch, piece, fields, source->filtered);
+}
+
+/* ---- Batch after batch. ---- */
+
+/* The batch that begins at a position of the file, or why it is not to be read here. */
+KSEG_INLINE int kseg_frame(const kseg_source *source, int64_t position, int64_t *state, kseg_batch *batch) {
+    if (position >= source->limit)
+        return KSEG_END;
+    int64_t left = source->base + source->size - position, in_file = source->file_end - position;
+    const uint8_t *p = source->data + (position - source->base);
+    state[KSEG_NEED_BYTES] = KSEG_HEAD;
+    if (left < KSEG_HEAD)
+        return left < in_file ? KSEG_MORE : KSEG_ODD;
+    if (p[16] != 2)
+        return p[16] < 2 ? KSEG_OTHER : KSEG_ODD;
+    batch->size = (int64_t)kseg_i32(p + 8) + 12;
+    if (batch->size < KSEG_HEAD || batch->size > in_file)
+        return KSEG_ODD;
+    state[KSEG_NEED_BYTES] = batch->size;
+    if (batch->size > left)
+        return KSEG_MORE;
+    batch->position = position;
+    batch->start = p + KSEG_HEAD;
+    batch->end = p + batch->size;
+    batch->lent_end = source->data + source->size;
+    batch->crc = kseg_u32(p + 17);
+    batch->attributes = kseg_i16(p + 21);
+    batch->base_offset = kseg_i64(p);
+    batch->last_offset = kseg_add64(batch->base_offset, kseg_i32(p + 23));
+    batch->base_timestamp = kseg_i64(p + 27);
+    batch->max_timestamp = kseg_i64(p + 35);
+    batch->count = kseg_i32(p + 57);
+    batch->compare = source->ask[KSEG_ASK_VERIFY] != 0;
+    return KSEG_FULL;
+}
+
+/* The batch of a row of the table. What the row says holds, also where the bytes say otherwise. */
+KSEG_INLINE int kseg_listed(const kseg_source *source, int64_t at, kseg_batch *batch) {
+    if (at >= source->table_count)
+        return KSEG_END;
+    const int64_t *row = source->table + at * KSEG_ROW_WIDTH;
+    if (row[KSEG_ROW_MAGIC] != 2)
+        return KSEG_OTHER;
+    int64_t place = kseg_sub64(row[KSEG_ROW_POSITION], source->base);
+    batch->size = row[KSEG_ROW_SIZE];
+    if (place < 0 || place > source->size || batch->size < KSEG_HEAD || batch->size > source->size - place)
+        return KSEG_ODD;
+    if (row[KSEG_ROW_CRC_OK] == 0 && source->ask[KSEG_ASK_VERIFY])
+        return KSEG_ODD;
+    batch->position = row[KSEG_ROW_POSITION];
+    batch->start = source->data + place + KSEG_HEAD;
+    batch->end = source->data + place + batch->size;
+    batch->lent_end = source->data + source->size;
+    batch->crc = (uint32_t)row[KSEG_ROW_CRC];
+    batch->attributes = row[KSEG_ROW_ATTRIBUTES];
+    batch->base_offset = row[KSEG_ROW_BASE_OFFSET];
+    batch->last_offset = row[KSEG_ROW_LAST_OFFSET];
+    batch->base_timestamp = row[KSEG_ROW_BASE_TIMESTAMP];
+    batch->max_timestamp = row[KSEG_ROW_MAX_TIMESTAMP];
+    batch->count = row[KSEG_ROW_RECORD_COUNT];
+    batch->compare = source->ask[KSEG_ASK_VERIFY] && row[KSEG_ROW_CRC_OK] < 0;
+    return KSEG_FULL;
+}
+
+/* Whether a batch cannot hold a record that is wanted, told by its header, as `kseg.format.request.narrow` tells. */
+KSEG_INLINE int kseg_unwanted(const kseg_source *source, const kseg_batch *batch) {
+    const int64_t *ask = source->ask;
+    if ((batch->attributes & 0x20) && !ask[KSEG_ASK_CONTROL])
+        return 1;
+    return source->filtered &&
+           (batch->last_offset < ask[KSEG_ASK_OFFSET_MIN] || batch->base_offset > ask[KSEG_ASK_OFFSET_MAX] ||
+            (ask[KSEG_ASK_TIME_MIN] > INT64_MIN && batch->max_timestamp < ask[KSEG_ASK_TIME_MIN]));
+}
+
+/* Whether the batch goes into what is left of the piece. */
+KSEG_INLINE int kseg_fits(const kseg_source *source, const kseg_batch *batch, const kseg_piece *piece,
+                          int64_t *state) {
+    int64_t bytes = batch->end - batch->start, type = (batch->attributes >> 3) & 1;
+    if (batch->count > state[KSEG_ROWS_MAX] - piece->rows || bytes > state[KSEG_BYTES_MAX] - state[KSEG_BYTES]) {
+        state[KSEG_NEED_ROWS] = batch->count;
+        state[KSEG_NEED_BYTES] = bytes;
+        state[KSEG_NEED_HEADERS] = 0;
+        return piece->rows ? KSEG_FULL : KSEG_NO_ROOM;
+    }
+    if (source->ask[KSEG_ASK_ONE_TYPE] && piece->rows && type != state[KSEG_APPEND_TIME])
+        return KSEG_FULL;
+    return KSEG_END;
+}
+
+/* Read on into a piece until something ends it; see the reasons above. */
+static int kseg_read(const kseg_source *source, kseg_piece *piece, int64_t *state) {
+    kseg_batch batch;
+    int64_t rows = 0;
+    int why;
+    for (;;) {
+        if (source->counts && state[KSEG_BATCHES] == source->counts_max)
+            return KSEG_FULL;
+        why = source->table ? kseg_listed(source, state[KSEG_AT], &batch)
+                            : kseg_frame(source, state[KSEG_AT], state, &batch);
+        if (!KSEG_LIKELY(why == KSEG_FULL))
+            return why;
+        rows = piece->rows;
+        if (source->filtered && batch.base_offset > source->ask[KSEG_ASK_OFFSET_MAX]) {
+            if (state[KSEG_PAST_FROM] < 0)
+                state[KSEG_PAST_FROM] = batch.position;
+            if (!source->table && batch.position - state[KSEG_PAST_FROM] >= KSEG_PAST_BYTES)
+                return KSEG_PAST;
+        } else {
+            state[KSEG_PAST_FROM] = -1;
+        }
+        if (!kseg_unwanted(source, &batch)) {
+            if (batch.attributes & 7)
+                return KSEG_OTHER;
+            if (batch.count < 0 || batch.count > (batch.end - batch.start) / KSEG_RECORD_MIN)
+                return KSEG_ODD;
+            why = kseg_fits(source, &batch, piece, state);
+            if (!KSEG_LIKELY(why == KSEG_END))
+                return why;
+            if (batch.size < 512)
+                for (int64_t line = 0; line < batch.size; line += 64)
+                    __builtin_prefetch((const void *)((uintptr_t)batch.start + KSEG_AHEAD + (uintptr_t)line));
+            why = kseg_read_batch(source, &batch, piece);
+            if (!KSEG_LIKELY(why == 0)) {
+                if (why == KSEG_NO_ROOM && rows)
+                    return KSEG_FULL;
+                state[KSEG_NEED_ROWS] = batch.count;
+                state[KSEG_NEED_BYTES] = batch.end - batch.start;
+                state[KSEG_NEED_HEADERS] = (batch.end - batch.start) / 2;
+                return why;
+            }
+            if (piece->rows > rows)
+                state[KSEG_APPEND_TIME] = (batch.attributes >> 3) & 1;
+            state[KSEG_BYTES] += batch.end - batch.start;
+        }
+        if (source->counts)
+            source->counts[state[KSEG_BATCHES]] = piece->rows - rows;
+        state[KSEG_BATCHES]++;
+        state[KSEG_LAST] = batch.position;
+        state[KSEG_AT] += source->table ? 1 : batch.size;
+    }
+}
+
+#endif
