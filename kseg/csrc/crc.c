@@ -44,6 +44,7 @@ enum {
     STRIDE_LONG = 4096,  /* bytes per stream of the three-way sum; a page each suits prefetchers */
     STRIDE_SHORT = 64,
     FETCH_AHEAD = 2048, /* how far in front of the fold the next bytes are asked for */
+    FOLD_BYTES_MIN = 96,  /* below this, the crc32 instruction is done before a fold is reduced */
     WIDE_BYTES_MIN = 512, /* below this, joining eight wide registers costs more than they gain */
 };
 
@@ -417,8 +418,14 @@ FOR_AVX2 INLINE uint32_t sum_256(const Field *field, uint32_t value, const uint8
     return finish_256(field, blocks[0], data, size);
 }
 
+/* Between the crc32 instruction, which waits for itself, and the wide registers. */
+FOR_SSE42 static uint32_t crc32c_128(uint32_t value, const uint8_t *data, size_t size) {
+    return size < FOLD_BYTES_MIN ? crc32c_sse42(value, data, size)
+                                 : sum_128(&castagnoli, value, data, size);
+}
+
 FOR_AVX2 static uint32_t crc32c_256(uint32_t value, const uint8_t *data, size_t size) {
-    return size < WIDE_BYTES_MIN ? crc32c_sse42(value, data, size)
+    return size < WIDE_BYTES_MIN ? crc32c_128(value, data, size)
                                  : sum_256(&castagnoli, value, data, size);
 }
 
@@ -485,7 +492,7 @@ FOR_AVX512 INLINE uint32_t sum_512(const Field *field, uint32_t value, const uin
 }
 
 FOR_AVX512 static uint32_t crc32c_512(uint32_t value, const uint8_t *data, size_t size) {
-    return size < WIDE_BYTES_MIN ? crc32c_sse42(value, data, size)
+    return size < WIDE_BYTES_MIN ? crc32c_128(value, data, size)
                                  : sum_512(&castagnoli, value, data, size);
 }
 

@@ -277,11 +277,9 @@ KSEG_INLINE void kseg_append(kseg_column *column, int64_t row, const uint8_t *da
 }
 
 /* The bits of a column's nulls from `row` to `end` set again. */
-static void kseg_forget_nulls(const kseg_column *column, int64_t row, int64_t end) {
-    if (column->valid == NULL)
-        return;
-    for (; row < end; row++)
-        column->valid[row >> 3] = (uint8_t)(column->valid[row >> 3] | (1u << (row & 7)));
+static void kseg_forget_nulls(uint8_t *valid, int64_t row, int64_t end) {
+    for (; valid != NULL && row < end; row++)
+        valid[row >> 3] = (uint8_t)(valid[row >> 3] | (1u << (row & 7)));
 }
 
 /* The headers of one record, which must end where it ends; copied where they are wanted. Answers 0, KSEG_ODD or
@@ -319,12 +317,44 @@ KSEG_INLINE const uint8_t *kseg_any_record(const uint8_t *p, const uint8_t *end,
     return KSEG_LIKELY(kseg_parse_record(p, p + length, r) == KSEG_RECORD_OK) ? p + length : NULL;
 }
 
-/* All records of a batch behind the rows of a piece, and its checksum: 0, KSEG_ODD or KSEG_NO_ROOM. Everything the loop
- * needs is held in locals, since the compiler must take any store for one that may change what a pointer leads to.
- * The caller gives `fields` as a constant, so that each set of columns has a loop of its own. */
-KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *batch, kseg_piece *piece,
+/* What a piece held before a batch whose records turn out not to be sound. */
+typedef struct {
+    int64_t rows, headers, key_used, key_nulls, value_used, value_nulls, name_used, header_used, header_nulls;
+} kseg_mark;
+
+KSEG_INLINE kseg_mark kseg_mark_of(const kseg_piece *out) {
+    kseg_mark mark;
+    mark.rows = out->rows;
+    mark.headers = out->headers;
+    mark.key_used = out->key.used;
+    mark.key_nulls = out->key.nulls;
+    mark.value_used = out->value.used;
+    mark.value_nulls = out->value.nulls;
+    mark.name_used = out->name.used;
+    mark.header_used = out->header.used;
+    mark.header_nulls = out->header.nulls;
+    return mark;
+}
+
+KSEG_INLINE void kseg_take_back(kseg_piece *out, const kseg_mark *mark) {
+    kseg_forget_nulls(out->key.valid, mark->rows, out->rows);
+    kseg_forget_nulls(out->value.valid, mark->rows, out->rows);
+    kseg_forget_nulls(out->header.valid, mark->headers, out->headers);
+    out->rows = mark->rows;
+    out->headers = mark->headers;
+    out->key.used = mark->key_used;
+    out->key.nulls = mark->key_nulls;
+    out->value.used = mark->value_used;
+    out->value.nulls = mark->value_nulls;
+    out->name.used = mark->name_used;
+    out->header.used = mark->header_used;
+    out->header.nulls = mark->header_nulls;
+}
+
+/* All records of a batch behind the rows of a piece, and its checksum: 0, KSEG_ODD or KSEG_NO_ROOM; the caller then
+ * takes the rows back. */
+KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *batch, kseg_piece *out,
                                   int64_t fields, int filtered) {
-    kseg_piece out = *piece;
     kseg_record r;
     const uint8_t *p = batch->start, *end = batch->end, *lent_end = batch->lent_end;
     const uint8_t *summed = batch->start - (KSEG_HEAD - KSEG_COVERED), *known = end;
@@ -363,22 +393,22 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
                                   source->ask[KSEG_ASK_TIME_MIN] <= timestamp &&
                                   timestamp <= source->ask[KSEG_ASK_TIME_MAX]);
         if (r.header_count) {
-            wrong = kseg_read_headers(&r, stop, lent_end, &out, (fields & KSEG_HEADERS) && taken);
+            wrong = kseg_read_headers(&r, stop, lent_end, out, (fields & KSEG_HEADERS) && taken);
             if (wrong)
                 break;
         }
         if (taken) {
             if (fields & KSEG_OFFSET)
-                out.offsets[out.rows] = offset;
+                out->offsets[out->rows] = offset;
             if (fields & KSEG_TIMESTAMP)
-                out.timestamps[out.rows] = timestamp;
+                out->timestamps[out->rows] = timestamp;
             if (fields & KSEG_KEY)
-                kseg_append(&out.key, out.rows, r.key, r.key_size, lent_end);
+                kseg_append(&out->key, out->rows, r.key, r.key_size, lent_end);
             if (fields & KSEG_VALUE)
-                kseg_append(&out.value, out.rows, r.value, r.value_size, lent_end);
+                kseg_append(&out->value, out->rows, r.value, r.value_size, lent_end);
             if (fields & KSEG_HEADERS)
-                out.lists[out.rows + 1] = (int32_t)out.headers;
-            out.rows++;
+                out->lists[out->rows + 1] = (int32_t)out->headers;
+            out->rows++;
         }
         p = stop;
         left--;
@@ -390,33 +420,7 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
             sum = source->sum(sum, known, (size_t)(end - known));
         wrong = sum == batch->crc ? 0 : KSEG_ODD;
     }
-    if (!KSEG_LIKELY(!wrong)) {
-        kseg_forget_nulls(&out.key, piece->rows, out.rows);
-        kseg_forget_nulls(&out.value, piece->rows, out.rows);
-        kseg_forget_nulls(&out.header, piece->headers, out.headers);
-        return wrong;
-    }
-    *piece = out;
-    return 0;
-}
-
-/* One loop for each set of columns that is usual, and one that asks for each column. */
-static int kseg_read_batch(const kseg_source *source, const kseg_batch *batch, kseg_piece *piece) {
-    enum { TIMES = KSEG_OFFSET | KSEG_TIMESTAMP, PAIRS = TIMES | KSEG_KEY | KSEG_VALUE, ALL = PAIRS | KSEG_HEADERS };
-    int64_t fields = source->ask[KSEG_ASK_FIELDS];
-    if (KSEG_LIKELY(!source->filtered)) {
-        switch (fields) {
-        case KSEG_OFFSET:
-            return kseg_read_records(source, batch, piece, KSEG_OFFSET, 0);
-        case TIMES:
-            return kseg_read_records(source, batch, piece, TIMES, 0);
-        case PAIRS:
-            return kseg_read_records(source, batch, piece, PAIRS, 0);
-        case ALL:
-            return kseg_read_records(source, batch, piece, ALL, 0);
-        }
-    }
-    return kseg_read_records(source, batch, piece, fields, source->filtered);
+    return wrong;
 }
 
 /* ---- Batch after batch. ---- */
@@ -482,13 +486,29 @@ KSEG_INLINE int kseg_listed(const kseg_source *source, int64_t at, kseg_batch *b
 }
 
 /* Whether a batch cannot hold a record that is wanted, told by its header, as `kseg.format.request.narrow` tells. */
-KSEG_INLINE int kseg_unwanted(const kseg_source *source, const kseg_batch *batch) {
+KSEG_INLINE int kseg_unwanted(const kseg_source *source, const kseg_batch *batch, int filtered) {
     const int64_t *ask = source->ask;
     if ((batch->attributes & 0x20) && !ask[KSEG_ASK_CONTROL])
         return 1;
-    return source->filtered &&
+    return filtered &&
            (batch->last_offset < ask[KSEG_ASK_OFFSET_MIN] || batch->base_offset > ask[KSEG_ASK_OFFSET_MAX] ||
             (ask[KSEG_ASK_TIME_MIN] > INT64_MIN && batch->max_timestamp < ask[KSEG_ASK_TIME_MIN]));
+}
+
+/* Whether batches behind the last offset wanted have lasted for long; one alone may be damaged and lie. */
+KSEG_INLINE int kseg_is_past(const kseg_source *source, const kseg_batch *batch, int64_t *state) {
+    if (batch->base_offset <= source->ask[KSEG_ASK_OFFSET_MAX])
+        state[KSEG_PAST_FROM] = -1;
+    else if (state[KSEG_PAST_FROM] < 0)
+        state[KSEG_PAST_FROM] = batch->position;
+    return state[KSEG_PAST_FROM] >= 0 && !source->table &&
+           batch->position - state[KSEG_PAST_FROM] >= KSEG_PAST_BYTES;
+}
+
+KSEG_INLINE void kseg_need(const kseg_batch *batch, int64_t *state, int64_t headers) {
+    state[KSEG_NEED_ROWS] = batch->count;
+    state[KSEG_NEED_BYTES] = batch->end - batch->start;
+    state[KSEG_NEED_HEADERS] = headers;
 }
 
 /* Whether the batch goes into what is left of the piece. */
@@ -496,9 +516,7 @@ KSEG_INLINE int kseg_fits(const kseg_source *source, const kseg_batch *batch, co
                           int64_t *state) {
     int64_t bytes = batch->end - batch->start, type = (batch->attributes >> 3) & 1;
     if (batch->count > state[KSEG_ROWS_MAX] - piece->rows || bytes > state[KSEG_BYTES_MAX] - state[KSEG_BYTES]) {
-        state[KSEG_NEED_ROWS] = batch->count;
-        state[KSEG_NEED_BYTES] = bytes;
-        state[KSEG_NEED_HEADERS] = 0;
+        kseg_need(batch, state, 0);
         return piece->rows ? KSEG_FULL : KSEG_NO_ROOM;
     }
     if (source->ask[KSEG_ASK_ONE_TYPE] && piece->rows && type != state[KSEG_APPEND_TIME])
@@ -506,10 +524,20 @@ KSEG_INLINE int kseg_fits(const kseg_source *source, const kseg_batch *batch, co
     return KSEG_END;
 }
 
-/* Read on into a piece until something ends it; see the reasons above. */
-static int kseg_read(const kseg_source *source, kseg_piece *piece, int64_t *state) {
+/* Short batches come faster than the processor guesses; the checksum of long ones asks for what follows itself. An
+ * address past the data is a hint only, and reads nothing. */
+KSEG_INLINE void kseg_fetch(const kseg_batch *batch) {
+    for (int64_t line = 0; batch->size < 512 && line < batch->size; line += 64)
+        __builtin_prefetch((const void *)((uintptr_t)batch->start + KSEG_AHEAD + (uintptr_t)line));
+}
+
+/* Read on into a piece until something ends it; see the reasons above. The caller gives `fields` and `filtered` as
+ * constants, so that each set of columns has a loop of its own, and the piece lies in a local of the caller: the
+ * compiler then keeps in registers what it must otherwise take for changed by each store. */
+KSEG_INLINE int kseg_read_fields(const kseg_source *source, kseg_piece *out, int64_t *state, int64_t fields,
+                                 int filtered) {
     kseg_batch batch;
-    int64_t rows = 0;
+    kseg_mark mark;
     int why;
     for (;;) {
         if (source->counts && state[KSEG_BATCHES] == source->counts_max)
@@ -518,45 +546,67 @@ static int kseg_read(const kseg_source *source, kseg_piece *piece, int64_t *stat
                             : kseg_frame(source, state[KSEG_AT], state, &batch);
         if (!KSEG_LIKELY(why == KSEG_FULL))
             return why;
-        rows = piece->rows;
-        if (source->filtered && batch.base_offset > source->ask[KSEG_ASK_OFFSET_MAX]) {
-            if (state[KSEG_PAST_FROM] < 0)
-                state[KSEG_PAST_FROM] = batch.position;
-            if (!source->table && batch.position - state[KSEG_PAST_FROM] >= KSEG_PAST_BYTES)
-                return KSEG_PAST;
-        } else {
-            state[KSEG_PAST_FROM] = -1;
-        }
-        if (!kseg_unwanted(source, &batch)) {
+        if (filtered && kseg_is_past(source, &batch, state))
+            return KSEG_PAST;
+        mark = kseg_mark_of(out);
+        if (!kseg_unwanted(source, &batch, filtered)) {
             if (batch.attributes & 7)
                 return KSEG_OTHER;
             if (batch.count < 0 || batch.count > (batch.end - batch.start) / KSEG_RECORD_MIN)
                 return KSEG_ODD;
-            why = kseg_fits(source, &batch, piece, state);
+            why = kseg_fits(source, &batch, out, state);
             if (!KSEG_LIKELY(why == KSEG_END))
                 return why;
-            if (batch.size < 512)
-                for (int64_t line = 0; line < batch.size; line += 64)
-                    __builtin_prefetch((const void *)((uintptr_t)batch.start + KSEG_AHEAD + (uintptr_t)line));
-            why = kseg_read_batch(source, &batch, piece);
+            kseg_fetch(&batch);
+            why = kseg_read_records(source, &batch, out, fields, filtered);
             if (!KSEG_LIKELY(why == 0)) {
-                if (why == KSEG_NO_ROOM && rows)
+                kseg_take_back(out, &mark);
+                if (why == KSEG_NO_ROOM && out->rows)
                     return KSEG_FULL;
-                state[KSEG_NEED_ROWS] = batch.count;
-                state[KSEG_NEED_BYTES] = batch.end - batch.start;
-                state[KSEG_NEED_HEADERS] = (batch.end - batch.start) / 2;
+                kseg_need(&batch, state, (batch.end - batch.start) / 2);
                 return why;
             }
-            if (piece->rows > rows)
+            if (out->rows > mark.rows)
                 state[KSEG_APPEND_TIME] = (batch.attributes >> 3) & 1;
             state[KSEG_BYTES] += batch.end - batch.start;
         }
         if (source->counts)
-            source->counts[state[KSEG_BATCHES]] = piece->rows - rows;
+            source->counts[state[KSEG_BATCHES]] = out->rows - mark.rows;
         state[KSEG_BATCHES]++;
         state[KSEG_LAST] = batch.position;
         state[KSEG_AT] += source->table ? 1 : batch.size;
     }
+}
+
+#define KSEG_READ(name, fields, filtered)                                                          \
+    static __attribute__((noinline)) int name(const kseg_source *source, kseg_piece *piece, int64_t *state) {  \
+        kseg_piece out = *piece;                                                                   \
+        int why = kseg_read_fields(source, &out, state, fields, filtered);                         \
+        *piece = out;                                                                              \
+        return why;                                                                                \
+    }
+
+enum {
+    KSEG_TIMES = KSEG_OFFSET | KSEG_TIMESTAMP,
+    KSEG_PAIRS = KSEG_TIMES | KSEG_KEY | KSEG_VALUE,
+    KSEG_ALL = KSEG_PAIRS | KSEG_HEADERS
+};
+
+KSEG_READ(kseg_read_offsets, KSEG_OFFSET, 0)
+KSEG_READ(kseg_read_times, KSEG_TIMES, 0)
+KSEG_READ(kseg_read_pairs, KSEG_PAIRS, 0)
+KSEG_READ(kseg_read_all, KSEG_ALL, 0)
+KSEG_READ(kseg_read_some, source->ask[KSEG_ASK_FIELDS], source->filtered)
+#undef KSEG_READ
+
+/* One loop for each set of columns that is usual, and one that asks for each column. */
+static int kseg_read(const kseg_source *source, kseg_piece *piece, int64_t *state) {
+    int64_t fields = source->filtered ? -1 : source->ask[KSEG_ASK_FIELDS];
+    return fields == KSEG_OFFSET  ? kseg_read_offsets(source, piece, state)
+           : fields == KSEG_TIMES ? kseg_read_times(source, piece, state)
+           : fields == KSEG_PAIRS ? kseg_read_pairs(source, piece, state)
+           : fields == KSEG_ALL   ? kseg_read_all(source, piece, state)
+                                  : kseg_read_some(source, piece, state);
 }
 
 #endif

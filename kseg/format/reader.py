@@ -62,7 +62,7 @@ _NUMBERS: Final = {"offset": _OFFSETS, "timestamp": _TIMES}
 _BINARY: Final = {"key": (_KEYS, _KEY_BYTES), "value": (_VALUES, _VALUE_BYTES)}
 #: Bytes of bodies in a piece with keys, values or headers: its columns are written while they are
 #: in the second-level cache.
-PIECE_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = 512 << 10
 #: A batch with a larger body makes pieces elsewhere.
 BODY_BYTES_MAX: Final = 16 << 20
 _RECORD_BYTES_MIN: Final = 7
