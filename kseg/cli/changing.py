@@ -249,7 +249,7 @@ def all_kept(backups: Iterable[Backup | None]) -> list[Kept]:
 
 def report(
     verb: str,
-    path: str,
+    path: str | list[str],
     change: Change,
     actions: Sequence[Action],
     kept: Sequence[Kept] = (),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg import RecoveryReport, apply_recovery, plan_recovery
+from kseg import KsegError, RecoveryReport, apply_recovery, plan_recovery
+from kseg import recover as recover_partition
 from kseg.cli import changing, output
 from kseg.cli.changing import Change
+from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
     Selection,
@@ -28,6 +33,7 @@ from kseg.cli.settings import known_configs
 from kseg.errors import UnreadableError
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
+from kseg.files.names import list_partition
 from kseg.log import data_directory
 from kseg.log.sub_directories import EntryKind, entry_of
 
@@ -37,10 +43,14 @@ if TYPE_CHECKING:
 
 #: What every document of a changing verb says by itself.
 _SAID: Sequence[str] = ("path", "applied", "actions")
+#: What is recovered is noted in the checkpoints this often, for a run that goes on later.
+_NOTED_SECONDS = 2.0
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@click.argument(
+    "directories", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=str)
+)
 @click.option(
     "--as-broker", is_flag=True, help="Do just what Kafka 4.2.0 would do, and report no more."
 )
@@ -65,15 +75,24 @@ _SAID: Sequence[str] = ("path", "applied", "actions")
 @changing.change_options
 @config_options
 @broker_options
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Partitions to recover at a time, with --apply after an unclean stop.",
+)
 @json_option
 def recover(
-    directory: str,
+    directories: tuple[str, ...],
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     settings: tuple[Setting, ...],
     now_ms: int | None,
     broker_config: str | None,
     metadata_dir: str | None,
+    jobs: int,
     as_json: bool,
     as_broker: bool,
     clean: bool | None,
@@ -81,15 +100,21 @@ def recover(
     log_start_offset: int | None,
     **how: Any,
 ) -> int:
-    """Show what a start after a crash would do to DIR: what it cuts, makes anew and removes.
+    """Show what a start after a crash would do to DIR...: what it cuts, makes anew and removes.
 
-    DIR is a partition directory, or a data directory with all its partitions. Checks the end of the
-    log and of its indexes also after a clean shutdown. Changes nothing without --apply. Settings of
-    topics, such as index.interval.bytes, are looked for as by 'kseg retain'.
+    Each DIR is a partition directory, or a data directory with all its partitions; give all those
+    of a broker. Checks the end of the log and of its indexes also after a clean shutdown. Changes
+    nothing without --apply. Settings of topics, such as index.interval.bytes, are looked for as by
+    'kseg retain'.
+
+    With --apply a broker that starts afterwards reads no log again: once all partitions of a data
+    directory are in order, it gets the mark of a clean stop, without the broker's epoch. A
+    partition that cannot be recovered is named, and the others go on. If it is interrupted, the
+    next run goes on where it was. The log of KRaft is left alone.
     """
     change = changing.change_of(**how)
     found = changing.changeable(
-        list(partitions_of((directory,), Selection(topics, partitions), strict=True))
+        list(partitions_of(directories, Selection(topics, partitions), strict=True))
     )
     known = known_configs(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
     if len(found) > 1:
@@ -105,29 +130,39 @@ def recover(
     }
     configs = {each.path.resolve().name: known[each.path] for each in found}
     places = [each.path for each in found]
-    return _Run(change, asked, configs).go(directory, places, as_json=as_json)
+    run = _Run(change, asked, configs, jobs)
+    return run.go(output.path_field(directories), places, as_json=as_json)
 
 
 class _Run:
-    """One run: all partitions are planned first, and then changed with `--apply`."""
+    """One run.
+
+    With `--apply` the partitions of a data directory without the mark are swept once, each by
+    itself. All others are planned first, and then changed.
+    """
 
     def __init__(
-        self, change: Change, asked: dict[str, Any], configs: dict[str, LogConfig]
+        self, change: Change, asked: dict[str, Any], configs: dict[str, LogConfig], jobs: int
     ) -> None:
         self.change = change
         self.asked = asked
+        self.jobs = jobs
         #: By the name of the directory, which a copy has, too.
         self.configs = configs
         self.reports: list[RecoveryReport] = []
 
-    def go(self, directory: str, found: list[Path], *, as_json: bool) -> int:
+    def go(self, directory: str | list[str], found: list[Path], *, as_json: bool) -> int:
         """Plan, change, print; returns the exit code."""
         self.change.check_owners(found)
+        homes = sorted({path.resolve().parent for path in found})
         with ExitStack() as stack:
             if self.change.apply:
-                for home in sorted({path.resolve().parent for path in found}):
+                for home in homes:
                     stack.enter_context(lock.acquire(home))
-            plans = [self._plan(path) for path in found]
+            unclean = {home for home in homes if self._is_swept(home)}
+            at_once = [path for path in found if path.resolve().parent in unclean]
+            others = [path for path in found if path.resolve().parent not in unclean]
+            plans = [self._plan(path) for path in others]
             if not self.change.is_plan:
                 _raise_first(plans)
                 self._check_room(plans)
@@ -136,7 +171,58 @@ class _Run:
                         if not _in_order(home, plans):
                             stack.callback(data_directory.enter(home).leave)
                 plans = [plan if plan.error else self._change(plan) for plan in plans]
+            plans += self._recover_all(at_once)
         return self._report(directory, plans, as_json=as_json)
+
+    def _is_swept(self, home: Path) -> bool:
+        """Whether the partitions of a data directory are recovered at once, without a plan."""
+        unclean = read_clean_shutdown(home) is None and self.asked["clean"] is not True
+        return self.change.apply and unclean
+
+    def _recover_all(self, found: list[Path]) -> list[RecoveryPlan]:
+        """Recover partitions, several at a time; an interruption leaves what is done."""
+        if not found:
+            return []
+        sizes = {path: _log_bytes(path) for path in found}
+        with ExitStack() as stack:
+            bar = stack.enter_context(output.progress("recover", sum(sizes.values())))
+            homes = sorted({path.resolve().parent for path in found})
+            leases = [data_directory.enter(home) for home in homes]
+            for lease in leases:
+                stack.callback(lease.leave)
+            done = _Done(bar.to, sum(sizes.values()))
+            pool = stack.enter_context(ThreadPoolExecutor(self.jobs))
+            stack.callback(pool.shutdown, cancel_futures=True)
+            work = partial(self._recover, done=done, alone=len(found) == 1)
+            plans, written = [], time.monotonic()
+            for path, plan in zip(found, pool.map(work, found), strict=True):
+                plans.append(plan)
+                done.finish(path, sizes[path])
+                if time.monotonic() - written > _NOTED_SECONDS:
+                    for lease in leases:
+                        lease.write_checkpoints()
+                    written = time.monotonic()
+        return plans
+
+    def _recover(self, path: Path, *, done: _Done, alone: bool) -> RecoveryPlan:
+        """Recover one partition; the plan that says why, if it cannot be loaded."""
+        try:
+            report = recover_partition(
+                path,
+                config=self._config(path),
+                backup_directory=self.change.backup_directory,
+                keep_cut=self.change.keeps,
+                progress=lambda walked, _all: done.walk(path, walked),
+                **self.asked,
+            )
+        except KsegError:
+            plan = self._plan(path)
+            if alone or plan.error is None:
+                raise
+            complain(f"kseg: left as it is: {printable(str(plan.error))}")
+            return plan
+        self.reports.append(report)
+        return report.plan
 
     def _plan(self, path: Path) -> RecoveryPlan:
         with output.progress("recover", 0) as bar:
@@ -177,7 +263,9 @@ class _Run:
 
     # ---- what is said ----------------------------------------------------------------------------
 
-    def _report(self, directory: str, plans: list[RecoveryPlan], *, as_json: bool) -> int:
+    def _report(
+        self, directory: str | list[str], plans: list[RecoveryPlan], *, as_json: bool
+    ) -> int:
         applied = not self.change.is_plan
         documents = [plan.to_json(applied=applied) for plan in plans]
         if not as_json:
@@ -205,6 +293,32 @@ class _Run:
             _say_of_homes(plans, is_plan=self.change.is_plan)
         failed = any(plan.error is not None for plan in plans)
         return Exit.FOUND if failed else code
+
+
+class _Done:
+    """How far several partitions are, told to one bar; used from several threads."""
+
+    def __init__(self, tell: Callable[[int, int], None], total: int) -> None:
+        self.tell = tell
+        self.total = total
+        self.finished = 0
+        self.walked: dict[Path, int] = {}
+
+    def walk(self, path: Path, walked: int) -> None:
+        """So many bytes of a partition were walked."""
+        self.walked[path] = walked
+        self.tell(min(self.finished + sum(list(self.walked.values())), self.total), self.total)
+
+    def finish(self, path: Path, size: int) -> None:
+        """A partition is done, with all its bytes."""
+        self.walked.pop(path, None)
+        self.finished += size
+        self.tell(min(self.finished, self.total), self.total)
+
+
+def _log_bytes(path: Path) -> int:
+    """Bytes of log in a partition's directory."""
+    return sum(each.log.stat().st_size for each in list_partition(path).segments)
 
 
 def _home_of(plan: RecoveryPlan) -> Path:

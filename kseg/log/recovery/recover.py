@@ -238,6 +238,9 @@ def _apply(
                 directory, data_directory.partition_of(directory), plan.log_end_offset
             )
         _flush(directory, plan.inputs.recovery_point)
+        if not plan.as_broker:  # which leaves the point where it is
+            point = plan.log_end_offset
+            lease.note(data_directory.partition_of(directory), recovery_point=point)
         sound = True
     finally:
         lease.leave(clean=sound)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kseg import RecoveryReport
+from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
+from kseg.files.metadata import CleanShutdown, read_clean_shutdown
 from kseg.log.log import Log
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding
 from tests.unit.log import damaged
 from tests.unit.log.damaged import NOW, content, logs
 
+verb: Any = importlib.import_module("kseg.cli.recover")
 HOW = (
     *("--config", "segment.bytes=500", "--config", "index.interval.bytes=100"),
     *("--config", "segment.index.bytes=240", "--now", str(NOW)),
@@ -133,6 +140,70 @@ def test_all_partitions_of_a_data_directory(kseg: Kseg, data: Path) -> None:
     assert ends == [("t-0", 24), ("t-1", 25)]
     assert kseg("recover", data, *HOW, "--apply").code == 0
     assert kseg("recover", data, *HOW).code == 0
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_all_data_directories_of_a_broker_get_their_marks(
+    kseg: Kseg, data: Path, tmp_path: Path, jobs: int
+) -> None:
+    second = tmp_path / "second"
+    for name in ("t-2", "t-3"):
+        shutil.copytree(data / "t-0", second / name)
+    ran = kseg("recover", data, second, *HOW, "--apply", "--json", "--jobs", jobs)
+    assert (ran.code, ran.document["path"]) == (0, [str(data), str(second)])
+    ends = {Path(p["path"]).name: p["log_end_offset"] for p in ran.document["partitions"]}
+    assert ends == {"t-0": 24, "t-1": 25, "t-2": 24, "t-3": 24}
+    for home in (data, second):
+        assert read_clean_shutdown(home) == CleanShutdown(-1)
+        points = read_offset_checkpoint(home / "recovery-point-offset-checkpoint").offsets
+        assert {f"t-{one.partition}": end for one, end in points.items()} == {
+            path.name: ends[path.name] for path in home.glob("t-*")
+        }
+
+
+def test_one_that_cannot_be_recovered_keeps_the_mark_of_its_directory_alone(
+    kseg: Kseg, data: Path, tmp_path: Path
+) -> None:
+    second = tmp_path / "second"
+    shutil.copytree(data / "t-0", second / "t-2")
+    first, other = logs(data / "t-1")[:2]
+    shutil.copy(first, other)
+    before = content(data / "t-1")
+    ran = kseg("recover", data, second, *HOW, "--apply", "--jobs", "2")
+    assert ran.code == 1
+    assert "left as it is" in ran.err
+    assert content(data / "t-1") == before
+    with Log.open(data / "t-0") as log:
+        assert log.log_end_offset == 24
+    assert read_clean_shutdown(data) is None
+    assert read_clean_shutdown(second) == CleanShutdown(-1)
+
+
+def test_an_interrupted_run_goes_on_where_it_was(
+    kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is recovered is noted at once: a run that is killed then has it on the disk."""
+    real, noted = verb.recover_partition, []
+    point = data / "recovery-point-offset-checkpoint"
+
+    def interrupted(path: Path, **how: Any) -> RecoveryReport:
+        if path.name == "t-1":
+            while not point.exists():
+                time.sleep(0.01)
+            noted.append(read_offset_checkpoint(point).offsets)
+            raise KeyboardInterrupt
+        return real(path, **how)
+
+    monkeypatch.setattr(verb, "recover_partition", interrupted)
+    monkeypatch.setattr(verb, "_NOTED_SECONDS", -1.0)
+    assert kseg("recover", data, *HOW, "--apply", "--jobs", "2").code == 130
+    assert noted == [{TopicPartition("t", 0): 24}]
+    assert read_clean_shutdown(data) is None
+    monkeypatch.undo()
+    document = kseg("recover", data, *HOW, "--json").document
+    assert [part["recovery_point"] for part in document["partitions"]] == [24, 0]
+    assert kseg("recover", data, *HOW, "--apply").code == 0
+    assert read_clean_shutdown(data) == CleanShutdown(-1)
 
 
 def test_a_copy_is_mended_and_the_original_left_alone(

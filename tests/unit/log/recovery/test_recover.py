@@ -63,7 +63,7 @@ def test_killed_anywhere_and_begun_again_it_comes_to_the_same_bytes(
     directory = tmp_path / "data" / "t-0"
 
     def begin() -> None:
-        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(directory.parent, ignore_errors=True)  # its checkpoints, too
         shutil.copytree(written if clean else crashed, directory)
         harm(directory)
 
