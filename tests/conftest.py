@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -132,6 +132,30 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         return
     with places.on_disk() as path:
         yield Path(path)
+
+
+#: How compressed bytes are inflated: by libraries of the system and the kernel's own code, or by
+#: packages of Python.
+CODEC_WAYS = ("system", "packages")
+
+
+@pytest.fixture(params=CODEC_WAYS)
+def codec_way(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Literal["system", "packages"]]:
+    """A test that asks for this runs both ways; programs that it starts go the same way."""
+    from kseg._kernels import inflate
+
+    before = bool(inflate.USABLE)
+    monkeypatch.setenv("KSEG_CODECS", request.param)
+    inflate.use_libraries(request.param == "system")
+    if request.param == "system":
+        missing = [f"{name}: {why}" for name, _, _, why in inflate.libraries().values() if why]
+        assert not (missing and os.environ.get("CI")), missing
+        if missing:
+            pytest.skip("; ".join(missing))
+    yield request.param
+    inflate.use_libraries(before)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ builder     `BatchBuffer`: a batch that grows record by record
 encode      the write path: columns in, one batch out
 frames      where bodies lie, and the frames of lz4, zstd and xerial snappy around compressed ones
 index       bisection of offset, time and transaction indexes
-inflate     compressed bodies, by the libraries of the system where they are there
+inflate     compressed bodies, by libraries of the system where they are there, else by packages
 keymap      keys by their hashes: a column hashed, different ones counted, sums by key
 legacy      messages of magic 0 and 1 and of Kafka 0.7, read and written
 lines       lines of JSON as columns
@@ -18,7 +18,7 @@ text        rows of columns as JSON lines, CSV or text
 validate    what a log asks of a batch and of each record of it, in one pass
 walk        the walk over batches of magic 0, 1 and 2, with their headers fetched ahead
 
-A kernel imports nothing above it; four may be shared among kernels (`cimport`): `kseg._core`,
-which holds checksums, headers and varints, and `encode`, `inflate` and `validate` of
+A kernel imports nothing above it; five may be shared among kernels (`cimport`): `kseg._core`,
+which holds checksums, headers and varints, and `encode`, `frames`, `inflate` and `validate` of
 `kseg._kernels`.
 """

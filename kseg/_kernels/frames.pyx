@@ -100,28 +100,12 @@ cdef inline uint32_t _u32_big(const uint8_t *p) noexcept nogil:
 
 cdef enum:
     LZ4_INDEPENDENT = 0x20
-    LZ4_BLOCK_CHECKSUM = 0x10
     LZ4_CONTENT_SIZE = 0x08
     LZ4_CONTENT_CHECKSUM = 0x04
     LZ4_RESERVED = 0x03
     LZ4_STORED = 0x80000000
-
-cdef enum:
-    LZ4_OK = 0
-    LZ4_NO_HEADER = 1
-    LZ4_FLAGS = 2
-    LZ4_DEPENDENT = 3
-    LZ4_BLOCK_CODE = 4
-    LZ4_HEADER_CUT = 5
-    LZ4_HEADER_CHECKSUM = 6
-
-cdef enum:
-    LZ4_BLOCK = 0
-    LZ4_BLOCK_STORED = 1
-    LZ4_END = 2
-    LZ4_NO_END = 3
-    LZ4_TOO_LARGE = 4
-    LZ4_CUT = 5
+    # As many blocks or chunks are listed in one call: a hostile frame has one in every five bytes.
+    LISTED_MAX = 256
 
 cdef uint32_t PRIME1 = 0x9E3779B1, PRIME2 = 0x85EBCA77, PRIME3 = 0xC2B2AE3D
 cdef uint32_t PRIME4 = 0x27D4EB2F, PRIME5 = 0x165667B1
@@ -163,78 +147,92 @@ def xxh32_short(data):
         PyBuffer_Release(&buffer)
 
 
-cdef int _lz4_header(const uint8_t *p, int64_t size, bint verify) noexcept nogil:
+cdef int begin_lz4(const uint8_t *p, int64_t size, bint verify, Walk *walk) noexcept nogil:
+    """Judge the descriptor that a frame begins with: LZ4_BLOCK, or what is wrong with it."""
     cdef int64_t end
+    walk.start = walk.end = walk.next = walk.flags = walk.block_bytes_max = 0
     if size < 7 or memcmp(p, b"\x04\x22\x4d\x18", 4) != 0:
         return LZ4_NO_HEADER
+    walk.flags = p[4]
     if p[4] >> 6 != 1 or p[4] & LZ4_RESERVED:
         return LZ4_FLAGS
     if not p[4] & LZ4_INDEPENDENT:
         return LZ4_DEPENDENT
     if p[5] & 0x8F or p[5] >> 4 < 4:
         return LZ4_BLOCK_CODE
+    walk.block_bytes_max = <int64_t>1 << ((p[5] >> 3) + 8)
     end = 15 if p[4] & LZ4_CONTENT_SIZE else 7
     if size < end:
         return LZ4_HEADER_CUT
     # Kafka wrote, and 0.8 and 0.9 clients still send, a wrong checksum in magic 0.
     if verify and p[end - 1] != (_xxh32_short(p + 4, end - 5) >> 8 & 0xFF):
         return LZ4_HEADER_CHECKSUM
-    return LZ4_OK
+    walk.next = end
+    return LZ4_BLOCK
 
 
-def lz4_header(data, bint verify):
-    """Judge the descriptor of the frame that `data` begins with.
+cdef int next_lz4(const uint8_t *p, int64_t size, Walk *walk) noexcept nogil:
+    """Find the block whose size stands at `walk.next`: LZ4_BLOCK, LZ4_BLOCK_STORED or LZ4_END.
+
+    Anything else is a fault, and `end - start` then the size announced.
+    """
+    cdef int64_t position = walk.next, announced, trailer_bytes
+    cdef uint32_t word
+    cdef int status
+    walk.start = walk.end = position
+    if size - position < 4:
+        return LZ4_NO_END
+    word = _u32(p + position)
+    announced = word & ~<uint32_t>LZ4_STORED
+    walk.start = position + 4
+    walk.end = walk.start + announced
+    status = LZ4_BLOCK_STORED if word & LZ4_STORED else LZ4_BLOCK
+    trailer_bytes = 4 if walk.flags & LZ4_BLOCK_CHECKSUM else 0
+    if announced == 0:
+        status = LZ4_END
+        trailer_bytes = 4 if walk.flags & LZ4_CONTENT_CHECKSUM else 0
+    if announced > walk.block_bytes_max:
+        return LZ4_TOO_LARGE
+    walk.next = walk.end + trailer_bytes
+    return status if walk.next <= size else LZ4_CUT
+
+
+def lz4_blocks(data, int64_t position, bint verify):
+    """List blocks of the frame that `data` begins with, as many as one call may list.
 
     Args:
         data: the frame; read only.
+        position: 0, then what the last call answered.
         verify: compare the header's checksum.
 
     Returns:
-        (status, flags, block byte), both bytes 0 where there is no header at all.
+        (status, number, block_bytes_max, position, blocks): each block as (start, end, stored), its
+        bytes inside `data`; status LZ4_BLOCK where more follow at `position`, LZ4_END, or what is
+        wrong behind the last block listed, `number` being the flags, the byte or the size at fault.
     """
     cdef Py_buffer buffer
+    cdef Walk walk
+    cdef list blocks = []
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     cdef const uint8_t *p = <const uint8_t *>buffer.buf
-    cdef int status = _lz4_header(p, buffer.len, verify)
-    cdef int flags = 0, block_byte = 0
-    if status != LZ4_NO_HEADER:
-        flags, block_byte = p[4], p[5]
-    PyBuffer_Release(&buffer)
-    return status, flags, block_byte
-
-
-def lz4_block(data, int64_t position, int flags, int64_t block_bytes_max):
-    """Find the block whose size stands at `position`.
-
-    Args:
-        data: the frame; read only.
-        position: behind the descriptor, or the last block and its checksum.
-        flags: the frame's, as `lz4_header` answers them.
-        block_bytes_max: no block may have more.
-
-    Returns:
-        (status, start, end) of its bytes, all of them inside `data` (LZ4_BLOCK, LZ4_BLOCK_STORED);
-        or why there is none, `end - start` the size announced.
-    """
-    cdef Py_buffer buffer
-    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
-    cdef int status = LZ4_NO_END
-    cdef int64_t size = 0, trailer_bytes = 4 if flags & LZ4_BLOCK_CHECKSUM else 0
-    cdef uint32_t word
-    if position >= 0 and buffer.len - position >= 4:
-        word = _u32(<const uint8_t *>buffer.buf + position)
-        size = word & ~<uint32_t>LZ4_STORED
-        position += 4
-        status = LZ4_BLOCK_STORED if word & LZ4_STORED else LZ4_BLOCK
-        if size == 0:
-            status = LZ4_END
-            trailer_bytes = 4 if flags & LZ4_CONTENT_CHECKSUM else 0
-        if size > block_bytes_max:
-            status = LZ4_TOO_LARGE
-        elif size + trailer_bytes > buffer.len - position:
-            status = LZ4_CUT
-    PyBuffer_Release(&buffer)
-    return status, position, position + size
+    cdef int status = begin_lz4(p, buffer.len, verify, &walk)
+    cdef int64_t number = walk.flags
+    try:
+        if status == LZ4_BLOCK_CODE:
+            number = p[5]
+        if status == LZ4_BLOCK:
+            walk.next = min(max(position, walk.next), <int64_t>buffer.len)
+            while len(blocks) < LISTED_MAX:
+                status = next_lz4(p, buffer.len, &walk)
+                if status > LZ4_BLOCK_STORED:
+                    number = walk.end - walk.start
+                    break
+                blocks.append((walk.start, walk.end, status == LZ4_BLOCK_STORED))
+            else:
+                status = LZ4_BLOCK
+    finally:
+        PyBuffer_Release(&buffer)
+    return status, number, walk.block_bytes_max, walk.next, blocks
 
 
 # ---- Zstandard -----------------------------------------------------------------------------------
@@ -243,19 +241,6 @@ cdef enum:
     ZSTD_MAGIC = 0xFD2FB528
     ZSTD_SKIPPABLE = 0x184D2A50
     ZSTD_BLOCK_BYTES_MAX = 1 << 17
-
-cdef enum:
-    ZSTD_OK = 0
-    ZSTD_CUT = 1
-    ZSTD_NO_FRAME = 2
-
-
-cdef struct Extent:
-    int64_t position
-    int64_t output_max
-    int64_t window_max
-    int64_t sized  # whether a frame declares its content's size, or is skippable
-
 
 cdef int64_t _zstd_header(const uint8_t *p, int64_t left, int64_t *window) noexcept nogil:
     """Bytes in front of a frame's blocks, -1 where they are cut; the window it asks for."""
@@ -309,6 +294,17 @@ cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept
     return ZSTD_OK if extent.position <= size else ZSTD_CUT
 
 
+cdef int walk_zstd(const uint8_t *p, int64_t size, int64_t *fault, Extent *extent) noexcept nogil:
+    """Step over every frame; a status, and where the frame at fault, or else the last, begins."""
+    cdef int status = ZSTD_OK
+    fault[0] = 0
+    extent.position = extent.output_max = extent.window_max = extent.sized = 0
+    while status == ZSTD_OK and extent.position < size:
+        fault[0] = extent.position
+        status = _zstd_frame(p, size, extent)
+    return status
+
+
 def zstd_extent(data):
     """Find the end of every frame, block by block.
 
@@ -323,13 +319,10 @@ def zstd_extent(data):
     cdef Py_buffer buffer
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     cdef Extent extent
-    cdef int status = ZSTD_OK
-    cdef int64_t position = 0
-    extent.position = extent.output_max = extent.window_max = extent.sized = 0
+    cdef int status
+    cdef int64_t position
     with nogil:
-        while status == ZSTD_OK and extent.position < buffer.len:
-            position = extent.position
-            status = _zstd_frame(<const uint8_t *>buffer.buf, buffer.len, &extent)
+        status = walk_zstd(<const uint8_t *>buffer.buf, buffer.len, &position, &extent)
     PyBuffer_Release(&buffer)
     cdef bint single = status == ZSTD_OK and extent.position > 0 == position and not extent.sized
     return status, position, extent.output_max, extent.window_max, single
@@ -340,15 +333,8 @@ def zstd_extent(data):
 cdef enum:
     XERIAL_HEADER_BYTES = 16
 
-cdef enum:
-    SNAPPY_BLOCK = 0
-    SNAPPY_END = 1
-    SNAPPY_CHUNK = 2
-    SNAPPY_HEADER_CUT = 3
-    SNAPPY_VERSION = 4
 
-
-cdef int64_t _snappy_size(const uint8_t *p, int64_t left) noexcept nogil:
+cdef int64_t snappy_size(const uint8_t *p, int64_t left) noexcept nogil:
     """The uncompressed size in front of a block; -1 where it is no number of five bytes or less."""
     cdef uint64_t value = 0
     cdef int i
@@ -359,55 +345,66 @@ cdef int64_t _snappy_size(const uint8_t *p, int64_t left) noexcept nogil:
     return -1
 
 
-cdef int _snappy_chunk(const uint8_t *p, int64_t size, int64_t *start,
-                       int64_t *end) noexcept nogil:
-    """Find the chunk at `start`; further headers of the stream are passed over."""
-    cdef int64_t at = start[0]
+cdef int next_snappy(const uint8_t *p, int64_t size, Walk *walk) noexcept nogil:
+    """Find the chunk at `walk.next`; further headers of the stream are passed over.
+
+    Anything but SNAPPY_BLOCK is the end or a fault, and `end - start` then the number at fault.
+    """
+    cdef int64_t at = walk.next
+    walk.start, walk.end = at, size
     if at == 0:
-        end[0] = size
         if size < XERIAL_HEADER_BYTES or memcmp(p, b"\x82SNAPPY\x00", 8) != 0:
+            walk.next = size
             return SNAPPY_BLOCK if size else SNAPPY_END
         at = XERIAL_HEADER_BYTES
     # One to three bytes where a chunk length should be are the end of the stream as well.
     while size - at >= 4:
-        start[0] = at + 4
-        end[0] = at + 4 + <int32_t>_u32_big(p + at)
+        walk.start = at + 4
+        walk.end = walk.next = walk.start + <int32_t>_u32_big(p + at)
         if memcmp(p + at, b"\x82SNA", 4) == 0:
             if size - at < XERIAL_HEADER_BYTES:
                 return SNAPPY_HEADER_CUT
             if memcmp(p + at, b"\x82SNAPPY\x00", 8) != 0:
                 return SNAPPY_END
-            end[0] = start[0] + <int32_t>_u32_big(p + at + 8)
-            if end[0] <= start[0]:
+            walk.end = walk.start + <int32_t>_u32_big(p + at + 8)
+            if walk.end <= walk.start:
                 return SNAPPY_VERSION
             at += XERIAL_HEADER_BYTES
-        elif not start[0] <= end[0] <= size:
+        elif not walk.start <= walk.end <= size:
             return SNAPPY_CHUNK
         else:
             return SNAPPY_BLOCK
     return SNAPPY_END
 
 
-def snappy_chunk(data, int64_t position):
-    """Find the next chunk of a xerial stream; what does not begin as one is one raw block.
+def snappy_chunks(data, int64_t position):
+    """List chunks of a xerial stream; what does not begin as one is one raw block.
 
     Args:
         data: the stream; read only.
-        position: 0, then the last chunk's end.
+        position: 0, then what the last call answered.
 
     Returns:
-        (status, start, end, size): the chunk's bytes, inside `data`, and the size it announces, -1
-        where the library should be asked; or why there is none, `end - start` being the length or
-        the version that is wrong.
+        (status, number, left, position, chunks): each chunk as (start, end, size), its bytes inside
+        `data`, and the size it announces, -1 where the library should be asked; status SNAPPY_BLOCK
+        where more may follow at `position`, SNAPPY_END, or what is wrong behind the last chunk
+        listed, `number` being the length or version at fault, with `left` bytes left.
     """
     cdef Py_buffer buffer
+    cdef Walk walk
+    cdef list chunks = []
+    cdef int64_t size
+    cdef int status = SNAPPY_END
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     cdef const uint8_t *p = <const uint8_t *>buffer.buf
-    cdef int64_t start = position, end = position, size = -1
-    cdef int status = SNAPPY_END
-    if position >= 0:
-        status = _snappy_chunk(p, buffer.len, &start, &end)
-    if status == SNAPPY_BLOCK:
-        size = _snappy_size(p + start, end - start)
-    PyBuffer_Release(&buffer)
-    return status, start, end, size
+    walk.start = walk.end = walk.next = position
+    try:
+        while position >= 0 and len(chunks) < LISTED_MAX:
+            status = next_snappy(p, buffer.len, &walk)
+            if status != SNAPPY_BLOCK:
+                break
+            size = snappy_size(p + walk.start, walk.end - walk.start)
+            chunks.append((walk.start, walk.end, size))
+        return status, walk.end - walk.start, buffer.len - walk.start, walk.next, chunks
+    finally:
+        PyBuffer_Release(&buffer)

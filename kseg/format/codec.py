@@ -1,23 +1,33 @@
 """Inflate what a batch or a wrapper message holds, as strictly and as loosely as Kafka's reader.
 
 Every size is bounded: by the caller's limit, by what the input can become at most, and by what was
-really produced. Libraries are loaded on first use and work with the GIL released. This module reads
-gzip members and xerial snappy streams; lz4 and zstd have modules of their own.
+really produced. Usual bytes go to the kernel `inflate`, which has libraries of the system open.
+What that leaves, because it is damaged or unusual or because a library is missing, goes to
+packages, the careful path: they are imported on first use and work with the GIL released. This
+module reads gzip members and xerial snappy streams with them; lz4 and zstd have modules of their
+own.
 
 Source: Kafka CompressionType, Compression and the streams they wrap.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import NoReturn
 
-from kseg._kernels.frames import snappy_chunk
+from kseg._kernels.frames import snappy_chunks
+from kseg._kernels.inflate import USABLE, Inflater, lend_package
 from kseg.constants import Compression
-from kseg.errors import DecompressionError, InvalidRecordError, UnsupportedFormatError
+from kseg.errors import (
+    DecompressionError,
+    InvalidRecordError,
+    LimitExceededError,
+    UnsupportedFormatError,
+)
 from kseg.format import _lz4_frame, _zstd_frame
 from kseg.format.arena import Arena
 
@@ -34,8 +44,8 @@ _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 0x04, 0x08, 0x10, 0x0
 #: rest it keeps after the end of a member (`unused_data`) is never longer than this.
 _GZIP_PIECE_BYTES = 1 << 14
 
-#: What `frames.snappy_chunk` returns at the end of a stream, and for faults.
-_SNAPPY_END = 1
+#: What `frames.snappy_chunks` returns where more may follow, at the end, and for faults.
+_SNAPPY_MORE, _SNAPPY_END = 0, 1
 _SNAPPY_TEXT = {
     2: "chunk of {number} bytes, {left} left",
     3: "a further header is cut short",
@@ -43,6 +53,14 @@ _SNAPPY_TEXT = {
 }
 #: The densest element of a snappy block: 3 bytes that copy 64.
 _SNAPPY_OUTPUT_BYTES, _SNAPPY_INPUT_BYTES = 64, 3
+
+#: What `Inflater.into` answers in place of a size where it needs more room.
+_NO_ROOM = -2
+_ROOM_FIRST = 1 << 16
+#: Ordinary data shrinks less than this.
+_USUAL_EXPANSION = 4
+#: By thread: its contexts of the libraries, and what bodies of the fused reader are inflated into.
+_kept = threading.local()
 
 
 def decompress(codec: int, data: Data, *, magic: int, limit: int) -> memoryview:
@@ -89,10 +107,12 @@ def decompress_into(codec: int, data: Data, arena: Arena, *, magic: int, limit: 
     """
     start, ceiling = arena.used, arena.ceiling
     inflate = _choose(codec, magic)
+    view = _flat(data)
     if start + limit < ceiling:
         arena.ceiling = start + limit
     try:
-        inflate(_flat(data), arena, magic)
+        if codec not in USABLE or not _inflate_by_kernel(codec, view, arena, magic):
+            inflate(view, arena, magic)
     except ImportError as error:
         arena.used = start
         name = Compression(codec).label
@@ -103,6 +123,45 @@ def decompress_into(codec: int, data: Data, arena: Arena, *, magic: int, limit: 
     finally:
         arena.ceiling = ceiling
     return arena.used - start
+
+
+def _inflate_by_kernel(codec: int, data: memoryview, arena: Arena, magic: int) -> bool:
+    """Append a body by a library of the system; False where packages have to."""
+    try:
+        into = _kept.into
+    except AttributeError:
+        into = _kept.into = Inflater().into
+    room, most = arena.capacity - arena.used, arena.ceiling - arena.used
+    if room < _ROOM_FIRST:
+        room = max(_ROOM_FIRST, _USUAL_EXPANSION * len(data))
+    while True:
+        if room > most:
+            room = most
+        written: int = into(codec, magic, data, arena.free(room))
+        if written >= 0:
+            arena.used += written
+            return True
+        if written != _NO_ROOM or room == most:
+            return False
+        room *= 2
+
+
+def _inflate_by_package(codec: int, data: memoryview, magic: int, limit: int) -> memoryview | None:
+    """What kernels get where no library is open; None where an error has to be put in words."""
+    try:
+        arena: Arena = _kept.arena
+    except AttributeError:
+        arena = _kept.arena = Arena()
+    arena.clear()
+    arena.ceiling = limit
+    try:
+        _choose(codec, magic)(data, arena, magic)
+    except (DecompressionError, InvalidRecordError, LimitExceededError, ImportError):
+        return None
+    return arena.view()
+
+
+lend_package(_inflate_by_package)
 
 
 def _choose(codec: int, magic: int) -> Callable[[memoryview, Arena, int], None]:
@@ -214,26 +273,25 @@ def _inflate_snappy(data: memoryview, arena: Arena, magic: int) -> None:
         raise DecompressionError("snappy: no bytes at all")
     cramjam = _cramjam()
     decode = cramjam.snappy.decompress_raw_into
-    end = 0
+    status, position = _SNAPPY_MORE, 0
     try:
-        while True:
-            status, start, end, size = snappy_chunk(data, end)
-            if status:
-                break
-            block = data[start:end]
-            if size < 0:
-                size = cramjam.snappy.decompress_raw_len(block)
-            if size * _SNAPPY_INPUT_BYTES > _SNAPPY_OUTPUT_BYTES * (end - start):
-                raise DecompressionError(f"snappy: {end - start} bytes cannot hold {size}")
-            if size > arena.ceiling - arena.used:
-                arena.claim(size)
-            if decode(block, arena.free(size)) != size:
-                raise DecompressionError("snappy: the block ends early")
-            arena.commit(size)
+        while status == _SNAPPY_MORE:
+            status, number, left, position, chunks = snappy_chunks(data, position)
+            for start, end, size in chunks:
+                block = data[start:end]
+                if size < 0:
+                    size = cramjam.snappy.decompress_raw_len(block)
+                if size * _SNAPPY_INPUT_BYTES > _SNAPPY_OUTPUT_BYTES * (end - start):
+                    raise DecompressionError(f"snappy: {end - start} bytes cannot hold {size}")
+                if size > arena.ceiling - arena.used:
+                    arena.claim(size)
+                if decode(block, arena.free(size)) != size:
+                    raise DecompressionError("snappy: the block ends early")
+                arena.commit(size)
     except cramjam.DecompressionError as error:
         raise DecompressionError(f"snappy: {error}") from error
     if status > _SNAPPY_END:
-        _refuse_stream(status, end - start, len(data) - start)
+        _refuse_stream(status, number, left)
 
 
 def _refuse_stream(status: int, number: int, left: int) -> NoReturn:

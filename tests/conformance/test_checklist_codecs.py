@@ -26,6 +26,8 @@ from tests.builders import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from tests.conformance.readers import Reader
 from tests.unit.codec_streams import END, XERIAL, lz4_block, lz4_header
 
+pytestmark = pytest.mark.usefixtures("codec_way")
+
 CODECS = {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 DATA = b"data" * 256
 Inflate = Callable[..., bytes]

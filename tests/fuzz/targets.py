@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from kseg import _core
+from kseg._kernels import inflate as _inflate
 from kseg.constants import StopReason
 from kseg.errors import KsegError
 from kseg.files import checkpoints, metadata, producer_snapshot
@@ -235,8 +236,12 @@ def read_codec(data: bytes, source: Random) -> None:
     arena = codecs.Arena()
     arena.append(b"before")
     outputs: list[bytes | None] = [None, None]
+    _inflate.use_libraries(False)
     with suppress(KsegError):
         outputs[0] = bytes(codecs.decompress(kind, stream, magic=magic, limit=limit))
+    _inflate.use_libraries(True)
+    at_once = _inflate.inflate_in_scratch(kind, magic, stream, limit)
+    assert at_once is None or at_once == outputs[0]
     with suppress(KsegError):
         size = codecs.decompress_into(kind, stream, arena, magic=magic, limit=limit)
         outputs[1] = bytes(arena.view()[6:])
@@ -365,6 +370,7 @@ def run(kind: str, data: bytes, source: Random, directory: Path) -> None:
         directory: for the file that a reader wants; its contents are replaced.
     """
     _core.set_crc_variant(source.choice(_core.crc_variants()))
+    _inflate.use_libraries(source.random() < 0.8)
     with suppress(KsegError):
         if kind in _BYTES:
             _BYTES[kind](data, source)

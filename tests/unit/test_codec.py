@@ -46,6 +46,9 @@ from tests.unit.codec_streams import (
     zstd_sized,
 )
 
+pytestmark = pytest.mark.usefixtures("codec_way")
+by_packages = pytest.mark.parametrize("codec_way", ["packages"], indirect=True)
+
 
 @pytest.fixture(params=["zlib", "isal"])
 def gzip_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -168,6 +171,7 @@ def test_what_kafka_reads_is_read(name: str) -> None:
     assert inflate(codec, data) == expected
 
 
+@by_packages
 @pytest.mark.parametrize("name", [name for name in ACCEPTED if name.startswith("gzip")])
 def test_gzip_is_read_alike_by_every_library(name: str, gzip_library: ModuleType) -> None:
     codec, data, expected = ACCEPTED[name]
@@ -254,6 +258,7 @@ def test_what_kafka_refuses_is_refused(name: str) -> None:
         inflate(codec, data)
 
 
+@by_packages
 @pytest.mark.parametrize("name", [name for name in REFUSED if name.startswith("gzip")])
 def test_gzip_is_refused_alike_by_every_library(name: str, gzip_library: ModuleType) -> None:
     codec, data = REFUSED[name]
@@ -274,6 +279,7 @@ def test_a_stream_cut_at_any_byte_is_an_error_never_a_shorter_answer(codec: str)
             inflate(CODECS[codec], cut)
 
 
+@by_packages
 @pytest.mark.parametrize("library", ["zlib", "isal"])
 def test_a_gzip_stream_longer_than_one_piece_is_whole_in_every_library(
     library: str, monkeypatch: pytest.MonkeyPatch
@@ -322,6 +328,7 @@ def test_codec_none_answers_the_bytes_themselves() -> None:
         decompress(0, data, magic=2, limit=3)
 
 
+@by_packages
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     monkeypatch.setattr("kseg.format._zstd_frame._library", lambda: __import__("zstandard"))

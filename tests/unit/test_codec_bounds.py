@@ -42,6 +42,8 @@ from tests.unit.codec_streams import (
     zstd_sized,
 )
 
+pytestmark = pytest.mark.usefixtures("codec_way")
+
 ROOT = Path(__file__).parents[2]
 
 

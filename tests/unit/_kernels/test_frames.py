@@ -17,19 +17,37 @@ CONTENT = b"not much " * 20
 
 @pytest.mark.parametrize("position", [-(2**63), -1, 4, 7, 8, 2**63 - 1])
 def test_no_lz4_block_begins_where_four_bytes_are_not_left(position: int) -> None:
-    assert _frames.lz4_block(LZ4, position, 0x60, 1 << 16)[0] == LZ4_NO_END
+    assert _frames.lz4_blocks(LZ4, position, True)[0] == LZ4_NO_END
 
 
 @pytest.mark.parametrize("position", [-(2**63), -1, 17, 20, 2**63 - 1])
 def test_no_snappy_chunk_begins_where_four_bytes_are_not_left(position: int) -> None:
     stream = b"\x82SNAPPY\x00" + bytes(12)
-    assert _frames.snappy_chunk(stream, position)[0] == SNAPPY_END
+    assert _frames.snappy_chunks(stream, position)[0] == SNAPPY_END
 
 
 @pytest.mark.parametrize("size", [b"\x80" * 5 + b"\x00", b"\xff\xff\xff\xff\x1f", b"\x80", b""])
 def test_an_unusual_snappy_size_is_left_to_the_library(size: bytes) -> None:
     stream = b"\x82SNAPPY\x00" + bytes(8) + len(size).to_bytes(4, "big") + size
-    assert _frames.snappy_chunk(stream, 16) == (0, 20, 20 + len(size), -1)
+    *_, chunks = _frames.snappy_chunks(stream, 16)
+    assert chunks == [(20, 20 + len(size), -1)]
+
+
+def test_blocks_and_chunks_are_listed_a_few_hundred_at_a_time() -> None:
+    frame = LZ4 + (b"\1\0\0\x80" + b"a") * 600 + bytes(4)
+    stream = b"\x82SNAPPY\x00" + bytes(8) + (b"\0\0\0\3" + b"\1\0a") * 600
+    for listing, data, first, step in (
+        (lambda at: _frames.lz4_blocks(frame, at, True), frame, 7, 5),
+        (lambda at: _frames.snappy_chunks(stream, at), stream, 16, 7),
+    ):
+        position, found = 0, []
+        for expected in (256, 256, 600 - 512):
+            status, _, _, position, some = listing(position)
+            assert len(some) == expected
+            found += some
+        assert status > 0
+        assert [start for start, *_ in found] == [first + 4 + step * i for i in range(600)]
+        assert found[-1][1] == len(data) - (4 if data is frame else 0)
 
 
 @pytest.mark.parametrize("data", [bytes(16), bytes(40)])
