@@ -63,6 +63,7 @@ _HOMES: Final = {
     ),
     "kseg.files.checkpoints": ("TopicPartition",),
     "kseg.format.builder": ("BatchBuilder",),
+    "kseg.format.codec_libraries": ("CodecLibrary", "codecs"),
     "kseg.format.control": (
         "EndMarker",
         "Endpoint",

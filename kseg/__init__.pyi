@@ -46,6 +46,8 @@ from kseg.errors import UnreadableError as UnreadableError
 from kseg.errors import UnsupportedFormatError as UnsupportedFormatError
 from kseg.files.checkpoints import TopicPartition as TopicPartition
 from kseg.format.builder import BatchBuilder as BatchBuilder
+from kseg.format.codec_libraries import CodecLibrary as CodecLibrary
+from kseg.format.codec_libraries import codecs as codecs
 from kseg.format.control import EndMarker as EndMarker
 from kseg.format.control import Endpoint as Endpoint
 from kseg.format.control import KRaftVersion as KRaftVersion

@@ -397,9 +397,10 @@ def snappy_chunks(data, int64_t position):
     cdef int status = SNAPPY_END
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     cdef const uint8_t *p = <const uint8_t *>buffer.buf
-    walk.start = walk.end = walk.next = position
+    # Places outside the bytes are their end.
+    walk.next = position if 0 <= position <= buffer.len else buffer.len
     try:
-        while position >= 0 and len(chunks) < LISTED_MAX:
+        while len(chunks) < LISTED_MAX:
             status = next_snappy(p, buffer.len, &walk)
             if status != SNAPPY_BLOCK:
                 break

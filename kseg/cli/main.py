@@ -86,7 +86,11 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
         return
     from importlib.metadata import version
 
+    from kseg.format.codec_libraries import codecs
+
     click.echo(f"kseg {version('kseg')}")
+    for codec, library in codecs().items():
+        click.echo(f"{codec.label:<6} {printable(str(library))}")
     ctx.exit()
 
 
@@ -104,7 +108,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
     is_eager=True,
     expose_value=False,
     callback=_print_version,
-    help="Show the version.",
+    help="Show the version, and which library inflates each codec.",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:  # `run` takes --debug away; here it is shown in the help
