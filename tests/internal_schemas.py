@@ -115,7 +115,7 @@ def _json_of(field: Field, value: Any) -> Any:
             return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
         case bytes():
             return base64.b64encode(value).decode()
-        case tuple():
+        case tuple() | list():
             return [_json_of(field["items"], each) for each in value]
         case dict():
             inner = field["fields"] if "fields" in field else _embedded(field["name"], value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from kseg.cli import output
 from kseg.cli.batches import complete_wrappers, holding, message_errors, tail_of
+from kseg.cli.decoded import DECODED_FIELDS, Decoding, decode_options, decoded_rows, decoding
 from kseg.cli.entries import dump_entries
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
@@ -45,10 +46,12 @@ from kseg.format.header import crc_error, stop_error
 from kseg.format.request import INT64_MIN, NO_END, Request
 
 if TYPE_CHECKING:
+    from kseg.cli.decoded import Decoded
     from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
+    from kseg.internal import InternalTopic
 
-_STDIN = FileName(FileKind.LOG, 0)
+_STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
 #: Parameters that do not go with `--kafka`.
 _OWN = (
     "form",
@@ -62,6 +65,8 @@ _OWN = (
     "limit",
     "last",
     "mapping",
+    "decode_as",
+    "raw",
 )
 
 
@@ -75,6 +80,7 @@ _OWN = (
 @selection_options
 @range_options
 @mapping_option
+@decode_options
 @kafka_options
 @click.pass_context
 def dump(
@@ -92,6 +98,8 @@ def dump(
     limit: int | None,
     last: int | None,
     mapping: Mapping,
+    decode_as: str | None,
+    raw: bool,
     kafka: bool,
     **kafkas: Any,
 ) -> int:
@@ -99,8 +107,9 @@ def dump(
 
     A PATH may be a log, an index, a snapshot, a checkpoint, a partition directory, a data
     directory, or - for batches on standard input. Goes on past a batch whose checksum fails (its
-    records say valid=false), says each finding on standard error, and then exits 1. With --kafka it
-    prints what Kafka's own tool prints, and takes that tool's options.
+    records say valid=false), says each finding on standard error, and then exits 1. Records of
+    Kafka's internal topics are decoded: key and value are objects. With --kafka it prints what
+    Kafka's own tool prints, and takes that tool's options.
     """
     if kafka:
         from kseg.cli.kafka_dump.run import run_kafka  # most calls of the verb do without it
@@ -113,9 +122,11 @@ def dump(
     check_ranges(last=last, limit=limit)
     if batches and key is not None:
         raise click.UsageError("--key chooses records; it does not go with --batches.")
+    if batches and decode_as is not None:
+        raise click.UsageError("--decode is about records; it does not go with --batches.")
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
     asked = Asked(batches, offsets, times, key, limit, last, mapping)
-    run = Dump(asked, style, output.binary_stdout())
+    run = Dump(asked, style, output.binary_stdout(), decoding(decode_as, raw))
     run.paths(paths, Selection(topics, partitions))
     tell_replaced(run.sink.replaced)
     return Exit.FOUND if run.findings else Exit.OK
@@ -162,11 +173,14 @@ def _or(bound: int | None, default: int) -> int:
 class Dump:
     """One run of the verb: where rows go, and the faults so far."""
 
-    def __init__(self, asked: Asked, style: Style, out: IO[bytes]) -> None:
+    def __init__(
+        self, asked: Asked, style: Style, out: IO[bytes], decoding: Decoding | None = None
+    ) -> None:
         """Start with nothing written and nothing found."""
         self.asked = asked
         self.style = style
         self.out = out
+        self.decoding = decoding or Decoding()
         self.findings = 0
         self.sink = RowSink(out.write, limit=asked.limit, last=asked.last)
         self._workspace = Workspace()
@@ -175,18 +189,43 @@ class Dump:
     def paths(self, paths: Iterable[str], selection: Selection) -> None:
         """Dump everything under the paths."""
         several = False
-        for path in paths:
+        for path, found in self._found_under(paths, selection):
             if path == "-":
-                self._log(_stdin_source(), stream_tiles(sys.stdin.buffer), True)
+                self._log(found[0], stream_tiles(sys.stdin.buffer), True)
                 self.sink.finish()
                 continue
-            found = list(sources((path,), selection))
             several = several or len(found) > 1
             for _directory, group in groupby(found, key=lambda source: source.path.parent):
                 self._partition(list(group), titles=several and self.style.form == "text")
                 if self.sink.full:
                     return
             several = True
+
+    def _found_under(
+        self, paths: Iterable[str], selection: Selection
+    ) -> Iterable[tuple[str, list[InputFile]]]:
+        """The files under each path, listed when its turn comes; for CSV all of them at once.
+
+        Lines of CSV have one head, so that records are decoded by the name of their topic only if
+        all are.
+        """
+        found = (
+            (path, [_stdin_source()] if path == "-" else list(sources((path,), selection)))
+            for path in paths
+        )
+        if self.style.form != "csv" or not self.decoding.by_name:
+            return found
+        every = list(found)
+        logs = (one for _, files in every for one in files if one.name.kind.holds_batches)
+        if any(self._topic(source) is None for source in logs):
+            self.decoding = replace(self.decoding, by_name=False)
+        return every
+
+    def _topic(self, source: InputFile) -> InternalTopic | None:
+        """The internal topic by whose schemas the records of a file are decoded."""
+        itself = source.directory is None and source.path != _STDIN_PATH
+        path = source.path if itself else None
+        return self.decoding.topic(source.topic, path, source.name.kind)
 
     def _partition(self, found: list[InputFile], *, titles: bool) -> None:
         """Dump files of one directory; the last one may end in zeros without harm."""
@@ -245,7 +284,8 @@ class Dump:
         """Dump one file of batches, up to bytes that are no batch."""
         style = self._style_of(source)
         if style.form == "csv" and not self._headed:
-            self.out.write(csv_head(BATCH_FIELDS if self.asked.batches else RECORD_FIELDS, style))
+            records = RECORD_FIELDS if self._topic(source) is None else DECODED_FIELDS
+            self.out.write(csv_head(BATCH_FIELDS if self.asked.batches else records, style))
             self._headed = True
         for tile in tiles:
             self._bad_checksums(tile.table, source)
@@ -258,7 +298,7 @@ class Dump:
             self._end(tile.table, source, last)
 
     def _records(self, tile: Tile, style: Style, source: InputFile) -> None:
-        request = self.asked.request(tile.table.kafka07)
+        request, topic = self.asked.request(tile.table.kafka07), self._topic(source)
         pieces = decode(
             tile.data,
             tile.table,
@@ -272,9 +312,18 @@ class Dump:
                 self._found(error, source)
             key = self.asked.key
             mask = None if key is None else equal_to(columns["key"], key)
-            self.sink.take(record_rows(columns, style), len(columns), mask)
+            if topic is None:
+                self.sink.take(record_rows(columns, style), len(columns), mask)
+            else:
+                self._decoded(decoded_rows(columns, topic, style, mask, self.sink.left), source)
             if self.sink.full:
                 return
+
+    def _decoded(self, parts: Iterator[Decoded], source: InputFile) -> None:
+        for part in parts:
+            self.sink.take(part.template, part.count)
+            for error in part.faults:
+                self._found(error, source)
 
     def _batches(self, tile: Tile, style: Style, source: InputFile) -> None:
         table = complete_wrappers(
@@ -310,7 +359,7 @@ class Dump:
 
 
 def _stdin_source() -> InputFile:
-    return InputFile(Path("-"), _STDIN)
+    return InputFile(_STDIN_PATH, _STDIN)
 
 
 def _overlapping(logs: list[InputFile], offsets: Range) -> Iterator[InputFile]:

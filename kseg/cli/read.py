@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ import numpy as np
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.batches import tail_of
-from kseg.cli.failures import tell_replaced
+from kseg.cli.decoded import DECODED_FIELDS, Decoding, decode_options, decoded_rows, decoding
+from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.options import (
     ALL,
     Range,
@@ -32,7 +33,7 @@ from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.standard_streams import ReaderGone
-from kseg.errors import NotALogError
+from kseg.errors import KsegError, NotALogError, at_path
 from kseg.files.names import KnownPath, PathKind
 from kseg.log.log import Log
 from kseg.log.reader import believed_end
@@ -40,6 +41,7 @@ from kseg.log.reader import believed_end
 if TYPE_CHECKING:
     from kseg.cli.selected import Mask
     from kseg.format.values import RecordColumns
+    from kseg.internal import InternalTopic
     from kseg.log.reader import SegmentInfo
 
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 @isolation_option
 @selection_options
 @range_options
+@decode_options
 @click.option(
     "--follow", is_flag=True, help="Go on with new records, until interrupted or at --limit."
 )
@@ -65,24 +68,27 @@ def read(
     key: bytes | None,
     limit: int | None,
     last: int | None,
+    decode_as: str | None,
+    raw: bool,
     follow: bool,
-) -> None:
+) -> int:
     """Print records from an offset or a time on, as a consumer would get them.
 
     A PATH is a partition directory, a data directory or a log file. Shows no transaction markers
-    and nothing before the log's start offset. Stops at damage with exit code 1.
+    and nothing before the log's start offset. Stops at damage with exit code 1. Records of Kafka's
+    internal topics are decoded: key and value are objects.
     """
     check_ranges(last=last, limit=limit)
     asked = Asked(offsets, times, isolation, key, limit, last)
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
-    run = Reader(asked, style, output.binary_stdout())
+    selection = Selection(topics, partitions)
+    run = Reader(asked, style, output.binary_stdout(), decoding(decode_as, raw))
     if follow:
-        run.follow(_one_partition(paths, Selection(topics, partitions)))
-        tell_replaced(run.sink.replaced)
-        return
-    for path, known in known_paths(paths):
-        run.path(path, known, Selection(topics, partitions))
+        run.follow(_one_partition(paths, selection))
+    else:
+        run.paths(paths, selection)
     tell_replaced(run.sink.replaced)
+    return Exit.FOUND if run.findings else Exit.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +138,28 @@ class Asked:
 class Reader:
     """One run of the verb."""
 
-    def __init__(self, asked: Asked, style: Style, out: IO[bytes]) -> None:
-        """Start with nothing written."""
+    def __init__(
+        self, asked: Asked, style: Style, out: IO[bytes], decoding: Decoding | None = None
+    ) -> None:
+        """Start with nothing written and nothing found."""
+        self.findings = 0
+        self._decoding = decoding or Decoding()
         self._asked = asked
         self._style = style
         self._out = out
         self.sink = RowSink(out.write, limit=asked.limit, last=asked.last)
         self._headed = False
 
-    def path(self, path: str, known: KnownPath, selection: Selection) -> None:
+    def paths(self, paths: tuple[str, ...], selection: Selection) -> None:
+        """Write the records of everything under the paths."""
+        if self._style.form == "csv" and self._decoding.by_name:
+            # One head serves all lines: decoded by name is all or nothing.
+            every = _topics(paths, selection, self._decoding)
+            self._decoding = replace(self._decoding, by_name=all(every))
+        for path, known in known_paths(paths):
+            self._path(path, known, selection)
+
+    def _path(self, path: str, known: KnownPath, selection: Selection) -> None:
         """Write the records of a file, a partition or a data directory."""
         if known.kind is PathKind.FILE:
             self._file(known.path)
@@ -149,7 +168,7 @@ class Reader:
             if self.sink.full:
                 return
             with Log.open(partition.path) as log:
-                self._write(self._of_log(log), partition.path.resolve().name)
+                self._write(self._of_log(log), partition.path.resolve().name, log.topic)
 
     def follow(self, path: Path) -> None:
         """Write the records of a partition, and then new ones as they come."""
@@ -158,18 +177,19 @@ class Reader:
             name, begin = log.path.resolve().name, log.log_start_offset
             end = asked.offsets[1]
             if end is not None and self._end_of(log) >= end:
-                self._write(self._of_log(log), name)
+                self._write(self._of_log(log), name, log.topic)
                 return
             if asked.last is not None:
                 # The tail is shown once; from there on nothing is held back any more.
-                self._write(self._of_log(log), name)
+                self._write(self._of_log(log), name, log.topic)
                 self.sink = sink = RowSink(self._out.write, limit=asked.limit)
                 begin = self._end_of(log)
             begin = max(begin, asked.offsets[0] or 0)
             self._out.flush()
             names, gone = _fields(kafka07=False), ReaderGone()
+            topic = self._decoding.topic(log.topic, None, None)
             for columns in log.follow(begin, isolation=asked.isolation, stop=gone, fields=names):
-                self._put(columns, name, asked.mask(columns))
+                self._put(columns, name, topic, asked.mask(columns))
                 self._out.flush()
                 if sink.full or (end is not None and int(columns["offset"][-1]) >= end - 1):
                     return
@@ -186,7 +206,8 @@ class Reader:
             raise NotALogError("a file without records; 'kseg dump' shows it", path=path)
         with Segment.open(path) as segment:
             names = _fields(kafka07=segment.kafka07)
-            self._write(segment.read(fields=names, **self._asked.where), None)
+            topic = self._decoding.topic(None, path, known.kind)
+            self._write_pieces(segment.read(fields=names, **self._asked.where), None, topic)
 
     def _of_log(self, log: Log) -> Iterator[RecordColumns]:
         names = _fields(kafka07=any(info.files.kafka07 for info in log.segments))
@@ -195,26 +216,64 @@ class Reader:
             where["start_offset"] = _start_of_tail(log, self._asked.last or 0)
         yield from log.read(fields=names, isolation=self._asked.isolation, **where)
 
-    def _write(self, pieces: Iterator[RecordColumns], directory: str | None) -> None:
+    def _write(self, pieces: Iterator[RecordColumns], directory: str, topic: str | None) -> None:
+        self._write_pieces(pieces, directory, self._decoding.topic(topic, None, None))
+
+    def _write_pieces(
+        self,
+        pieces: Iterator[RecordColumns],
+        directory: str | None,
+        topic: InternalTopic | None,
+    ) -> None:
         for columns in pieces:
-            self._put(columns, directory)
+            self._put(columns, directory, topic)
             if self.sink.full:
                 break
         self.sink.finish()
 
-    def _put(self, columns: RecordColumns, directory: str | None, mask: Mask | None = None) -> None:
-        """Write the chosen records of a piece."""
+    def _put(
+        self,
+        columns: RecordColumns,
+        directory: str | None,
+        topic: InternalTopic | None,
+        mask: Mask | None = None,
+    ) -> None:
+        """Write the chosen records of a piece, decoded by the schemas of a topic."""
         if self._style.form == "csv":
             directory = directory or ""
         style = self._style.of(directory, Path(columns.source or "").name)
         if style.form == "csv" and not self._headed:
-            self._out.write(csv_head(RECORD_FIELDS, style))
+            self._out.write(csv_head(RECORD_FIELDS if topic is None else DECODED_FIELDS, style))
             self._headed = True
         key = self._asked.key
         if key is not None:
             same = equal_to(columns["key"], key)
             mask = same if mask is None else mask & same
-        self.sink.take(record_rows(columns, style), len(columns), mask)
+        if topic is None:
+            self.sink.take(record_rows(columns, style), len(columns), mask)
+            return
+        for part in decoded_rows(columns, topic, style, mask, self.sink.left):
+            self.sink.take(part.template, part.count)
+            for error in part.faults:
+                self._found(error, columns.source)
+
+    def _found(self, error: KsegError, source: str | None) -> None:
+        """Report a record that is not what its schema says; its row has the bytes."""
+        self.findings += 1
+        self._out.flush()
+        complain(f"kseg: {one_line(error if source is None else at_path(error, source))}")
+
+
+def _topics(
+    paths: tuple[str, ...], selection: Selection, decoding: Decoding
+) -> Iterator[InternalTopic | None]:
+    """The internal topic of everything under the paths, as far as there is one."""
+    for path, known in known_paths(paths):
+        if known.kind is PathKind.FILE:
+            yield decoding.topic(None, known.path, known.file.kind if known.file else None)
+        else:
+            for partition in partitions_of((path,), selection):
+                yield decoding.topic(partition.topic, None, None)
 
 
 def _fields(*, kafka07: bool) -> tuple[str, ...]:

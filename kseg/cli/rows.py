@@ -71,6 +71,7 @@ class Style:
 class Field:
     """One field of a row: its name, the kind of its column, and for enumerations the names.
 
+    Columns of kind `json` hold JSON in ASCII, those of kind `text` words; both are binary columns.
     `none` is the value that means absent. An `optional` field is left out where it is absent, in
     JSON too; all others are `null` there.
     """
@@ -146,20 +147,36 @@ _TEXT_QUIET = {
     "control": 0,
     "valid": 1,
     "codec": 0,
+    "tombstone": 0,
+    "type_id": UNKNOWN,
+    "version": UNKNOWN,
 }
-_TEXT_ORDER = ("offset", "timestamp", "key", "value", "headers")
+_TEXT_ORDER = (
+    *("offset", "timestamp", "type", "type_id", "version", "tombstone"),
+    *("key", "value", "reason", "headers"),
+)
 
 
 def record_rows(
     columns: RecordColumns, style: Style, fields: tuple[Field, ...] = RECORD_FIELDS
 ) -> Template:
     """The template for a piece of records; fields that it does not hold are empty in CSV only."""
+    return rows_of(held_columns(columns), style, fields)
+
+
+def held_columns(columns: RecordColumns) -> dict[str, Any]:
+    """The columns of a piece by the names of fields; of control records only, those have a type."""
     held = {name: columns[name] for name in columns.fields}
     control = held.get("control")
     if control is None:
         held.pop("control_type", None)
     elif "control_type" in held:
         held["control_type"] = np.where(control, held["control_type"], np.int8(-2))
+    return held
+
+
+def rows_of(held: dict[str, Any], style: Style, fields: tuple[Field, ...]) -> Template:
+    """The template for columns by the names of their fields."""
     # Lines of JSON have what there is; those of CSV have as many fields as their head.
     chosen = fields if style.form == "csv" else tuple(f for f in fields if f.name in held)
     return field_rows([(field, held.get(field.name)) for field in chosen], style)
@@ -234,8 +251,9 @@ def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
     lead = b""
     for field, column in ranked:
         quiet = _TEXT_QUIET.get(field.name)
-        null = None if quiet is not None or field.optional or field.kind == "headers" else b"-"
-        if field.kind == "bytes":
+        silent = field.optional or field.kind in ("headers", "text")
+        null = None if quiet is not None or silent else b"-"
+        if field.kind in ("bytes", "json"):
             null = b"null"
         shown = replace(field, none=quiet) if quiet is not None else field
         name_lead = lead + field.name.encode() + b"="
@@ -256,6 +274,8 @@ def _piece(
 ) -> Piece:
     if field.kind == "bytes":
         return _bytes_piece(column, lead, null, style.bytes_style)
+    if field.kind in ("json", "text"):
+        return _bytes_piece(column, lead, null, _text_style(field.kind, style))
     if field.kind == "headers":
         return _headers_piece(column, lead, null, style.bytes_style)
     if field.kind == "time" and times:
@@ -267,6 +287,13 @@ def _piece(
 
 def _bytes_piece(column: BinaryColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
     return (_text.BYTES, lead, null, style, column.offsets, column.data, column.validity)
+
+
+def _text_style(kind: str, style: Style) -> int:
+    """The kernel's number for text: JSON as it is, which is ASCII; words as a string."""
+    if kind == "text":
+        return _text.UTF8 | (_text.CSV if style.form == "csv" else 0)
+    return _text.RAW | (_text.CSV if style.form == "csv" else _text.BARE)
 
 
 def _headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style: int) -> Piece:

@@ -70,6 +70,11 @@ class RowSink:
         return self._writer.replaced
 
     @property
+    def left(self) -> int | None:
+        """How many rows will still be taken; None for any number."""
+        return self._left
+
+    @property
     def full(self) -> bool:
         """Whether no further row will be written."""
         return self._left == 0

@@ -18,7 +18,6 @@ Source: Kafka `PartitionMetadataFile`, `MetaProperties`, `CleanShutdownFileHandl
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -32,6 +31,7 @@ from uuid import UUID
 from kseg.errors import CorruptIndexError, InconsistentTopicIdError
 from kseg.files import atomic, io
 from kseg.files.names import FileKind
+from kseg.internal.ids import id_of, id_text
 
 #: The broker epoch of a mark that no broker made, as Kafka has it for one that it does not know.
 BROKER_EPOCH_UNKNOWN: Final = -1
@@ -58,7 +58,7 @@ class PartitionMetadata:
     @property
     def uuid(self) -> UUID:
         """The 16 bytes of the id."""
-        return UUID(bytes=_id_bytes(self.topic_id))
+        return id_of(self.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
     if topic_id is None:
         error = CorruptIndexError(f"topic id {values[1][1]!r} is not 16 bytes in base64", path=path)
         raise error.as_kafka("IllegalArgumentException")
-    if not any(_id_bytes(topic_id[1])):
+    if not id_of(topic_id[1]).int:
         raise CorruptIndexError("the topic id is zero, which no topic has", path=path)
     return PartitionMetadata(version, topic_id[1])
 
@@ -173,7 +173,7 @@ def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
     """
     if not topic_id.int:
         raise ValueError("the topic id is zero, which no topic has")
-    text = _id_text(topic_id)
+    text = id_text(topic_id)
     atomic.replace_file(path, f"version: 0\ntopic_id: {text}".encode())
 
 
@@ -304,15 +304,7 @@ def parse_topic_id(text: str) -> UUID:
         ValueError: it is no id, or zero, which no topic has.
     """
     with suppress(ValueError):
-        found = UUID(bytes=_id_bytes(text))
-        if found.int and _id_text(found) == text:
+        found = id_of(text)
+        if found.int and id_text(found) == text:
             return found
     raise ValueError(f"{text!r} is no id of a topic: 22 characters of base64")
-
-
-def _id_text(one: UUID) -> str:
-    return base64.urlsafe_b64encode(one.bytes).decode().rstrip("=")
-
-
-def _id_bytes(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "==")

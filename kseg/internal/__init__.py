@@ -1,14 +1,18 @@
 """The records of Kafka's internal topics, from bytes to values.
 
-    cursor     bytes read one after the other, never past their end
-    schemas    `schemas.json` compiled into readers: one for each message and version
-    records    the frame around a message, and `decode`, which this page hands on
+    cursor          bytes read one after the other, never past their end
+    ids             ids as Kafka prints them
+    schemas         `schemas.json` compiled into readers: one for each message and version
+    records         the frame around a message: `decode`, for one record
+    log_rows        `rows`: the records of a scan, of a log or of record columns, one by one
+    arrow_tables    `tables`, `record_batches`: the same in Arrow, a table for each record type
 
 No record type is known by hand: what `schemas.json` does not have is handed on as raw bytes, with
 the reason. Nothing here touches a disk, but for that file, which is read once, when the first
 record is decoded.
 
 Example:
+    >>> from kseg.internal import decode
     >>> record = decode("__cluster_metadata", None, bytes.fromhex("01180000"))
     >>> record.name, record.version, record.value
     ('END_TRANSACTION_RECORD', 0, {})
@@ -16,6 +20,12 @@ Example:
 
 from __future__ import annotations
 
-from kseg.internal.records import InternalRecord, InternalTopic, decode
+from kseg._door import door
 
-__all__ = ["InternalRecord", "InternalTopic", "decode"]
+#: What programs may use of this room. Only rows and tables need numpy, only tables Arrow.
+_HOMES = {
+    "kseg.internal.records": ("InternalRecord", "InternalTopic", "decode"),
+    "kseg.internal.log_rows": ("InternalRow", "rows"),
+    "kseg.internal.arrow_tables": ("record_batches", "table_schema", "tables"),
+}
+__all__, __getattr__ = door(__name__, _HOMES)

@@ -30,6 +30,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kseg.internal.cursor import Cursor
+from kseg.internal.ids import id_of
 
 #: From a cursor to one value.
 Reader = Callable[[Cursor], Any]
@@ -187,7 +188,7 @@ def _default(field: Schema) -> Any:
     if value is None or kind in _NUMBERS or kind == "string":
         return value
     if kind == "uuid":
-        return UUID(bytes=base64.urlsafe_b64decode(value + "=="))
+        return id_of(value)
     if kind == "bytes":
         return base64.b64decode(value)
     if kind == "array":

@@ -26,7 +26,7 @@ def dump(
     path: Path, capture: pytest.CaptureFixture[bytes], *options: str
 ) -> tuple[list[Fields], int]:
     """The lines and the exit code; every finding is one line on standard error."""
-    code = run(["dump", "--format", "jsonl", *options, str(path)])
+    code = run(["dump", "--format", "jsonl", "--raw", *options, str(path)])
     captured = capture.readouterr()
     findings = captured.err.splitlines()
     warnings = [line for line in findings if line.startswith(b"kseg: warning")]

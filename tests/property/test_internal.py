@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kseg.arrow import from_record_batch
 from kseg.errors import InvalidRecordError
-from kseg.internal import InternalRecord, decode
+from kseg.format.values import RecordColumns
+from kseg.internal import InternalRecord, decode, record_batches
 from tests.internal_schemas import SCHEMAS, Field, encode_message, frame, layout
 
 NUMBERS: dict[str, Any] = {
@@ -66,7 +69,11 @@ def test_what_a_schema_can_say_is_read_back(
     if "key" in record:
         key = data.draw(messages(record["key"], 0))
     value = data.draw(messages(record["value"], version))
-    found = decode(topic, *_bytes(topic, record, version, key, value))
+    made = _bytes(topic, record, version, key, value)
+    (table,) = record_batches(columns_of([made]), topic).values()
+    assert table["value"].null_count == 0
+    assert table.num_rows == 1
+    found = decode(topic, *made)
     assert (found.name, found.version, found.reason) == (record["name"], version, None)
     assert found.key == key
     if record["value"] not in SCHEMAS["embedded"]:
@@ -92,6 +99,25 @@ def test_damaged_records_are_refused_or_read_but_nothing_else(
 @given(st.sampled_from(list(SCHEMAS["topics"])), st.binary(max_size=40), st.binary(max_size=80))
 def test_any_bytes_are_refused_or_read(topic: str, key: bytes, value: bytes) -> None:
     _is_read_or_refused(topic, key, value)
+
+
+@given(
+    st.sampled_from(list(SCHEMAS["topics"])),
+    st.lists(st.tuples(st.none() | st.binary(max_size=40), st.none() | st.binary(max_size=80))),
+)
+def test_any_records_are_rows_of_some_table(
+    topic: str, given: list[tuple[bytes | None, bytes | None]]
+) -> None:
+    found = record_batches(columns_of(given), topic, on_error="raw")
+    assert sum(batch.num_rows for batch in found.values()) == len(given)
+
+
+def columns_of(given: list[tuple[bytes | None, bytes | None]]) -> RecordColumns:
+    """Record columns of these keys and values."""
+    keys, values = (pa.array([pair[at] for pair in given], pa.binary()) for at in (0, 1))
+    numbers = pa.array(range(len(given)), pa.int64())
+    names = ("offset", "timestamp_ms", "key", "value")
+    return from_record_batch(pa.record_batch([numbers, numbers, keys, values], list(names)))
 
 
 def _is_read_or_refused(topic: str, key: bytes | None, value: bytes) -> None:

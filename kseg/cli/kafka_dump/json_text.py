@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from kseg.internal.ids import id_text
 from kseg.internal.schemas import load
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def json_text(value: Any) -> str:
         case bytes():
             return f'"{base64.b64encode(value).decode()}"'
         case UUID():
-            return f'"{plain_uuid(value)}"'
+            return f'"{id_text(value)}"'
         case float():
             return _double(value)
         case dict():
@@ -84,11 +85,6 @@ def json_text(value: Any) -> str:
         case tuple():
             return "[" + ",".join(json_text(item) for item in value) + "]"
     return str(value)
-
-
-def plain_uuid(value: UUID) -> str:
-    """An id as Kafka writes it: base64 for URLs, without padding."""
-    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
 def _escape(match: re.Match[str]) -> str:

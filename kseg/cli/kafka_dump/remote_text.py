@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kseg.cli.kafka_dump.json_text import plain_uuid
+from kseg.internal.ids import id_text
 
 _SEGMENT_STATES = (
     "COPY_SEGMENT_STARTED",
@@ -52,7 +52,7 @@ def _segment(fields: dict[str, Any]) -> str:
 def _snapshot(fields: dict[str, Any]) -> str:
     epochs = _epochs(fields)
     return (
-        f"RemoteLogSegmentMetadataSnapshot{{segmentId={plain_uuid(fields['segmentId'])}, "
+        f"RemoteLogSegmentMetadataSnapshot{{segmentId={id_text(fields['segmentId'])}, "
         f"startOffset={fields['startOffset']}, endOffset={fields['endOffset']}, "
         f"maxTimestampMs={fields['maxTimestampMs']}, {_rest(fields, epochs)}}}"
     )
@@ -86,11 +86,11 @@ def _deletion(fields: dict[str, Any]) -> str:
 def _segment_id(fields: dict[str, Any]) -> str:
     found = fields["remoteLogSegmentId"]
     place = _partition(found["topicIdPartition"])
-    return f"RemoteLogSegmentId{{topicIdPartition={place}, id={plain_uuid(found['id'])}}}"
+    return f"RemoteLogSegmentId{{topicIdPartition={place}, id={id_text(found['id'])}}}"
 
 
 def _partition(found: dict[str, Any]) -> str:
-    return f"{plain_uuid(found['id'])}:{found['name']}-{found['partition']}"
+    return f"{id_text(found['id'])}:{found['name']}-{found['partition']}"
 
 
 def _epochs(fields: dict[str, Any]) -> str:

@@ -1,0 +1,266 @@
+"""Records of internal topics as rows: which topic a file belongs to, and its keys and values.
+
+A row has the fields of any record, in between them `type`, `type_id`, `version`, `tombstone` and
+`reason`; `key` and `value` are objects of JSON. A record of a type or version that is not known,
+and one that is not what its schema says, has its bytes there, and the `reason` says why.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
+
+import click
+import numpy as np
+
+from kseg.cli.paths import partition_at
+from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
+from kseg.errors import InvalidRecordError
+from kseg.files.names import FileKind
+from kseg.format.take import take_rows
+from kseg.format.values import BinaryColumn
+from kseg.internal.ids import id_text
+from kseg.internal.log_rows import decode_or_keep
+from kseg.internal.records import InternalRecord, InternalTopic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from kseg.cli.rows import Template
+    from kseg.cli.selected import Mask
+    from kseg.format.values import RecordColumns
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+#: What `--decode` takes.
+NAMES: Final = {
+    "offsets": InternalTopic.OFFSETS,
+    "transactions": InternalTopic.TRANSACTIONS,
+    "metadata": InternalTopic.METADATA,
+    "share": InternalTopic.SHARE,
+    "remote": InternalTopic.REMOTE,
+}
+_SNAPSHOTS: Final = (FileKind.CHECKPOINT_KRAFT, FileKind.BOOTSTRAP)
+#: Records decoded at a time: what is made of them lies in memory until it is written.
+_ROWS_MAX: Final = 1024
+_BYTES_MAX: Final = 1 << 20
+
+
+def _fields() -> Iterator[Field]:
+    for field in RECORD_FIELDS:
+        if field.name == "key":
+            yield Field("type", "text")
+            yield Field("type_id", none=UNKNOWN)
+            yield Field("version", none=UNKNOWN)
+            yield Field("tombstone", "bool")
+        if field.name in ("key", "value"):
+            yield Field(field.name, "json")
+        else:
+            yield field
+        if field.name == "value":
+            yield Field("reason", "text")
+
+
+#: The fields of a decoded record's line, in order.
+DECODED_FIELDS: Final = tuple(_fields())
+
+
+def decode_options(function: _F) -> _F:
+    """`--decode` and `--raw`."""
+    for option in (
+        click.option(
+            "--raw", is_flag=True, help="Keys and values of internal topics as the bytes they are."
+        ),
+        click.option(
+            "--decode",
+            "decode_as",
+            type=click.Choice(list(NAMES)),
+            help="Decode the records of this internal topic. Those of a directory that is named "
+            "like one (__consumer_offsets-0) are, unless --raw is given.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Which records are decoded.
+
+    Attributes:
+        given: those of every file, by this topic's schemas.
+        by_name: those of files that belong to an internal topic.
+    """
+
+    given: InternalTopic | None = None
+    by_name: bool = False
+
+    def topic(self, topic: str | None, path: Path | None, kind: FileKind | None) -> _Topic:
+        """The internal topic by whose schemas to decode; None for none.
+
+        Args:
+            topic: of the partition directory, where that was asked for.
+            path: of a file that was asked for itself.
+            kind: of the file.
+        """
+        if self.given is not None or not self.by_name:
+            return self.given
+        if kind in _SNAPSHOTS:
+            return InternalTopic.METADATA
+        if topic is None and path is not None:
+            topic = partition_at(path.absolute().parent).topic
+        return InternalTopic(topic) if topic in set(InternalTopic) else None
+
+
+_Topic = InternalTopic | None
+
+
+def decoding(decode_as: str | None, raw: bool) -> Decoding:
+    """What `--decode` and `--raw` ask for.
+
+    Raises:
+        UsageError: both are given.
+    """
+    if decode_as is not None and raw:
+        raise click.UsageError("--raw and --decode exclude each other.")
+    return Decoding(None if decode_as is None else NAMES[decode_as], by_name=not raw)
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A few records, decoded.
+
+    Attributes:
+        template: their rows.
+        count: how many.
+        faults: errors of those that are not what their schemas say, with their offsets.
+    """
+
+    template: Template
+    count: int
+    faults: list[InvalidRecordError]
+
+
+def decoded_rows(
+    columns: RecordColumns,
+    topic: InternalTopic,
+    style: Style,
+    mask: Mask | None = None,
+    limit: int | None = None,
+) -> Iterator[Decoded]:
+    """The rows of a piece of records, a few at a time.
+
+    Args:
+        columns: the piece, with the fields of a record's line.
+        topic: by whose schemas they are decoded.
+        style: of the rows.
+        mask: bool[n], the records that are wanted; None for all.
+        limit: only so many of them; None for all.
+    """
+    chosen = np.arange(len(columns)) if mask is None else np.flatnonzero(mask)
+    chosen = chosen[:limit]
+    sizes = columns.key.sizes().astype(np.int64) + columns.value.sizes()
+    used = np.cumsum(np.maximum(sizes[chosen], 0))
+    first = 0
+    while first < len(chosen):
+        room = _BYTES_MAX + (int(used[first - 1]) if first else 0)
+        end = min(first + _ROWS_MAX, max(first + 1, int(np.searchsorted(used, room, "right"))))
+        yield _decoded(take_rows(columns, chosen[first:end]), topic, style)
+        first = end
+
+
+def _decoded(columns: RecordColumns, topic: InternalTopic, style: Style) -> Decoded:
+    records, faults = _records(columns, topic)
+    held = held_columns(columns)
+    held |= {
+        "type": _texts([None if one.name is None else one.name.encode() for one in records]),
+        "type_id": _numbers([one.type for one in records]),
+        "version": _numbers([one.version for one in records]),
+        "tombstone": np.array([one.name is not None and one.is_tombstone for one in records]),
+        "key": _texts([_json(one.key, style) for one in records]),
+        "value": _texts([_json(one.value, style) for one in records]),
+        "reason": _texts([None if one.reason is None else one.reason.encode() for one in records]),
+    }
+    return Decoded(rows_of(held, style, DECODED_FIELDS), len(columns), faults)
+
+
+def _records(
+    columns: RecordColumns, topic: InternalTopic
+) -> tuple[list[InternalRecord], list[InvalidRecordError]]:
+    records, faults = [], []
+    parts = zip(columns.key, columns.value, columns.control.tolist(), strict=True)
+    for row, (key, value, control) in enumerate(parts):
+        if control:  # what its batch says of itself, by schemas of its own
+            records.append(InternalRecord(topic, None, None, None, key, value))
+            continue
+        record, error = decode_or_keep(topic, key, value)
+        records.append(record)
+        if error is not None:
+            position, offset = int(columns.position[row]), int(columns.offset[row])
+            faults.append(InvalidRecordError(error.reason, position=position, offset=offset))
+    return records, faults
+
+
+def _texts(values: list[bytes | None]) -> BinaryColumn:
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value or b"") for value in values], out=ends[1:])
+    there = np.array([value is not None for value in values], np.bool_)
+    data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
+    return BinaryColumn(ends, data, np.packbits(there, bitorder="little"), int((~there).sum()))
+
+
+def _numbers(values: list[int | None]) -> npt.NDArray[np.int64]:
+    return np.array([UNKNOWN if value is None else value for value in values], np.int64)
+
+
+def _json(value: dict[str, Any] | bytes | None, style: Style) -> bytes | None:
+    """A key or value as JSON in ASCII, so that it steers no terminal; None for null."""
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        text = json.dumps(_bytes(value, style))
+    else:
+        try:
+            text = json.dumps(value, default=_plain, separators=(",", ":"), allow_nan=False)
+        except ValueError:  # a number that JSON does not have
+            text = json.dumps(_without_nan(value), default=_plain, separators=(",", ":"))
+    return text.replace("\x7f", "\\u007f").encode()
+
+
+def _bytes(value: bytes, style: Style) -> str | dict[str, str]:
+    """Bytes in a style's encoding; those that are not UTF-8 are told apart, as in any JSON line."""
+    if style.encoding == "hex":
+        return value.hex()
+    if style.encoding == "utf8":
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    return base64.b64encode(value).decode()
+
+
+def _plain(value: object) -> str:
+    """What JSON has no type for, as Kafka prints it."""
+    if isinstance(value, UUID):
+        return id_text(value)
+    assert isinstance(value, bytes)
+    return base64.b64encode(value).decode()
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [_without_nan(each) for each in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
+    return value

@@ -1,0 +1,252 @@
+"""Records of internal topics as Arrow tables: one table for each type of record.
+
+| column | what |
+|---|---|
+| partition | where a scan knows it, else null |
+| offset, timestamp | of the record; the time is null where it has none |
+| version | of the value's layout |
+| tombstone | whether the record says that what its key names is gone |
+| key, value | structs with the fields of every version; null where a version has no such field |
+| key_bytes, value_bytes | of a record that stays bytes, else null |
+| reason | why it does, else null |
+
+Ids are text as Kafka prints them. `subscription` and `assignment` of a group's members are structs
+where they could be decoded; where not, `subscription_bytes` and `assignment_bytes` have them.
+Records without a known type make a table of their own, `UNKNOWN`, which has a `type` and no
+structs; nor have the metadata topics a `key`.
+
+Needs the `[arrow]` extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kseg.arrow import TYPES, timestamp_array
+from kseg.extras import require
+from kseg.internal.log_rows import (
+    InternalRow,
+    Source,
+    check_on_error,
+    piece_rows,
+    pieces_of,
+    plain,
+)
+from kseg.internal.schemas import load, topic_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kseg.format.values import RecordColumns
+    from kseg.internal.records import InternalTopic
+    from kseg.internal.schemas import RecordType, Schema
+else:
+    pa = require("pyarrow", extra="arrow")
+
+#: The table of records whose type is not known, or could not be told.
+UNKNOWN: Final = "UNKNOWN"
+_SIMPLE: Final = {
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "uuid": pa.string(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_BYTES: Final = "_bytes"
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def tables(
+    source: Source, topic: str | None = None, *, on_error: str = "raise"
+) -> dict[str, pa.Table]:
+    """The records of an internal topic as a table for each type of record that there is.
+
+    Args:
+        source: as for `rows`.
+        topic: likewise.
+        on_error: likewise.
+
+    Returns:
+        Tables by the names of their types, such as OFFSET_COMMIT; memory grows with the data.
+
+    Raises:
+        ValueError, InvalidRecordError, MissingFieldError: as for `rows`.
+
+    Example:
+        >>> from kseg.arrow import from_record_batch
+        >>> fields = {"offset": [5], "timestamp": [0], "value": [None]}
+        >>> gone = pa.record_batch({**fields, "key": [bytes.fromhex("0002000141")]})
+        >>> found = tables(from_record_batch(gone), "__consumer_offsets")
+        >>> found["GROUP_METADATA"].select(["offset", "key", "tombstone"]).to_pylist()
+        [{'offset': 5, 'key': {'group': 'A'}, 'tombstone': True}]
+    """
+    check_on_error(on_error)
+    parts: dict[str, list[pa.RecordBatch]] = {}
+    for columns, known in pieces_of(source, topic):
+        for name, batch in _batches(columns, known, on_error).items():
+            parts.setdefault(name, []).append(batch)
+    return {name: pa.Table.from_batches(batches) for name, batches in parts.items()}
+
+
+def record_batches(
+    columns: RecordColumns, topic: str | None = None, *, on_error: str = "raise"
+) -> dict[str, pa.RecordBatch]:
+    """The same for one piece of records, so that memory stays flat over a long log.
+
+    Raises:
+        ValueError, InvalidRecordError, MissingFieldError: as for `rows`.
+    """
+    check_on_error(on_error)
+    ((piece, known),) = pieces_of(columns, topic)
+    return _batches(piece, known, on_error)
+
+
+def _batches(
+    columns: RecordColumns, topic: InternalTopic, on_error: str
+) -> dict[str, pa.RecordBatch]:
+    found: dict[str, list[InternalRow]] = {}
+    for row in piece_rows(columns, topic, on_error):
+        found.setdefault(row.record.name or UNKNOWN, []).append(row)
+    return {name: _batch(topic, name, rows) for name, rows in found.items()}
+
+
+def _batch(topic: InternalTopic, name: str, rows: list[InternalRow]) -> pa.RecordBatch:
+    schema = table_schema(topic, name)
+    arrays = [_ARRAYS[field.name](rows, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _fields_of(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Decoded keys or values; null where there are none."""
+    return pa.array([_row(each) if isinstance(each, dict) else None for each in values], kind)
+
+
+def _row(fields: dict[str, Any]) -> dict[str, Any]:
+    """A message as Arrow takes it; messages that members carry beside their bytes."""
+    row: dict[str, Any] = plain(fields)
+    for rule in _embedded_rules(frozenset(row)):
+        for item in row[rule["in"]]:
+            for name in rule["fields"]:
+                if isinstance(item[name], bytes):
+                    item[name + _BYTES], item[name] = item[name], None
+    return row
+
+
+def _embedded_rules(names: frozenset[str]) -> list[Any]:
+    rules = load()["embedded"].values()
+    return [rule for rule in rules if {rule["in"], *rule["when"]} <= names]
+
+
+def _bytes_of(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array([each if isinstance(each, bytes) else None for each in values], kind)
+
+
+_ARRAYS: Final[Mapping[str, Any]] = {
+    "partition": lambda rows, kind: pa.array([row.partition for row in rows], kind),
+    "offset": lambda rows, kind: pa.array([row.offset for row in rows], kind),
+    "timestamp": lambda rows, _kind: timestamp_array(
+        np.array([row.timestamp for row in rows], np.int64)
+    ),
+    "type": lambda rows, kind: pa.array([row.record.type for row in rows], kind),
+    "version": lambda rows, kind: pa.array([row.record.version for row in rows], kind),
+    "tombstone": lambda rows, kind: pa.array([row.record.is_tombstone for row in rows], kind),
+    "key": lambda rows, kind: _fields_of([row.record.key for row in rows], kind),
+    "value": lambda rows, kind: _fields_of([row.record.value for row in rows], kind),
+    "key_bytes": lambda rows, kind: _bytes_of([row.record.key for row in rows], kind),
+    "value_bytes": lambda rows, kind: _bytes_of([row.record.value for row in rows], kind),
+    "reason": lambda rows, kind: pa.array([row.record.reason for row in rows], kind),
+}
+
+
+# ---- schemas -------------------------------------------------------------------------------------
+
+
+@cache
+def table_schema(topic: str, name: str) -> pa.Schema:
+    """The schema of the table of one type of record.
+
+    Args:
+        topic: an internal topic.
+        name: of the type, such as OFFSET_COMMIT; or UNKNOWN.
+
+    Raises:
+        ValueError: the topic is not internal, or has no such type.
+    """
+    fields = {
+        "partition": TYPES["partition"],
+        "offset": TYPES["offset"],
+        "timestamp": TYPES["timestamp"],
+        **({"type": pa.int32()} if name == UNKNOWN else {}),
+        "version": pa.int32(),
+        "tombstone": pa.bool_(),
+        **({} if name == UNKNOWN else _messages(_record_type(topic, name))),
+        "key_bytes": pa.binary(),
+        "value_bytes": pa.binary(),
+        "reason": pa.string(),
+    }
+    return pa.schema(fields.items())
+
+
+def _record_type(topic: str, name: str) -> RecordType:
+    types = {each.name: each for each in topic_schema(topic).types.values()}
+    if name not in types:
+        raise ValueError(f"{topic} has no records {name!r}, only {', '.join((*types, UNKNOWN))}")
+    return types[name]
+
+
+def _messages(known: RecordType) -> dict[str, pa.DataType]:
+    parts = {"key": known.key, "value": known.value}
+    return {part: _message(name) for part, name in parts.items() if name is not None}
+
+
+@cache
+def _message(name: str) -> pa.DataType:
+    """The struct of a message: the fields of all its versions, older ones first."""
+    versions = load()["messages"][name]
+    by_version = [versions[number]["fields"] for number in sorted(versions, key=int)]
+    return pa.struct(_struct_fields(by_version, load()["embedded"].get(name, {})))
+
+
+def _struct_fields(lists: list[list[Schema]], rule: Schema) -> list[pa.Field]:
+    """The fields of several versions of a struct; `rule` tells of messages inside its arrays."""
+    same: dict[str, list[Schema]] = {}
+    for fields in lists:
+        for field in fields:
+            same.setdefault(field["name"], []).append(field)
+    made = []
+    for name, versions in same.items():
+        inner = rule["fields"] if name == rule.get("in") else {}
+        made.append(pa.field(name, _type(versions, inner)))
+    return made
+
+
+def _type(versions: list[Schema], inner: Mapping[str, str]) -> pa.DataType:
+    """The type of one field, of which each version has a schema."""
+    kind = versions[0]["type"].removeprefix("compact_")
+    if kind == "array":
+        return pa.list_(_type([each["items"] for each in versions], inner))
+    if kind != "struct":
+        return _SIMPLE[kind]
+    fields = []
+    for field in _struct_fields([each["fields"] for each in versions], {}):
+        if field.name in inner:
+            fields += [field.with_type(_message(inner[field.name]))]
+            fields += [pa.field(field.name + _BYTES, pa.binary())]
+        else:
+            fields.append(field)
+    return pa.struct(fields)
+
+
+__all__ = ["UNKNOWN", "record_batches", "table_schema", "tables"]
