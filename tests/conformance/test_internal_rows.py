@@ -26,7 +26,10 @@ NAMES = {
     "__share_group_state": "share",
     "__remote_log_metadata": "remote",
 }
-LINE = re.compile(r"^\| offset: (\d+) (?:.*? key: (\{.*?\}))? payload: (\{.*\}|<DELETE>)$")
+LINE = re.compile(
+    r"^\| offset: (\d+) .* headerKeys: \[\](?: key: (\{.*?\}\}))? payload: (\{.*\}|<DELETE>)$",
+    re.MULTILINE,
+)
 
 
 @pytest.fixture(scope="module")
@@ -109,15 +112,20 @@ def test_tables_have_every_vector_in_the_table_of_its_type(
                 assert (row["value"] is None) == row["tombstone"]
 
 
-def printed(case: Path, topic: str) -> Iterator[tuple[Path, dict[int, tuple[Any, Any]]]]:
-    """By log, what Kafka's decoder printed of each offset."""
-    for path in sorted(case.glob(f"dump*/{topic}-*/*.log.txt.gz")):
+Line = tuple[str | None, str | None, str]
+
+
+def printed(case: Path, topic: str) -> Iterator[tuple[Path, list[Line]]]:
+    """By log or snapshot, what Kafka's decoder printed: offsets, if it did, keys and payloads."""
+    for path in sorted(case.glob(f"dump*/{topic}-*/*.txt.gz")):
         file = case.joinpath(*path.relative_to(case).parts[1:]).with_suffix("").with_suffix("")
         for call in calls(file, path):
-            lines = map(LINE.match, call.text.decode().splitlines())
-            found = {int(line[1]): (line[2], line[3]) for line in lines if line}
-            if found:
-                yield file, found
+            text = call.text.decode()
+            lines: list[Line] = LINE.findall(text)
+            payloads = re.findall(r"^ payload: (\{.*\})$", text, re.MULTILINE)
+            lines += [(None, None, payload) for payload in payloads]
+            if lines:
+                yield file, lines
 
 
 def test_internal_topics_of_brokers_say_what_kafkas_decoders_printed(
@@ -125,9 +133,11 @@ def test_internal_topics_of_brokers_say_what_kafkas_decoders_printed(
 ) -> None:
     if not fixture_case.name.startswith(RELEASE):
         return
-    for topic in (InternalTopic.OFFSETS, InternalTopic.METADATA, InternalTopic.SHARE):
+    for topic in InternalTopic:
         for file, lines in printed(fixture_case, topic):
-            found = {row["offset"]: row for row in rows_of(file, capsysbinary)}
-            for offset, (key, payload) in lines.items():
+            found = [row for row in rows_of(file, capsysbinary) if not row["control"]]
+            assert len(found) == len(lines)
+            for row, (offset, key, payload) in zip(found, lines, strict=True):
+                assert offset in (None, str(row["offset"]))
                 vector = {"topic": topic, "payload_text": payload}
-                check(vector | ({"key_text": key} if key else {}), found[offset])
+                check(vector | ({"key_text": key} if key else {}), row)
