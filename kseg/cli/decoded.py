@@ -230,9 +230,9 @@ def _json(value: dict[str, Any] | bytes | None, style: Style) -> bytes | None:
         text = json.dumps(_bytes(value, style))
     else:
         try:
-            text = json.dumps(value, default=_plain, separators=(",", ":"), allow_nan=False)
+            text = _ENCODER.encode(value)
         except ValueError:  # a number that JSON does not have
-            text = json.dumps(_without_nan(value), default=_plain, separators=(",", ":"))
+            text = _ENCODER.encode(_without_nan(value))
     return text.replace("\x7f", "\\u007f").encode()
 
 
@@ -254,6 +254,10 @@ def _plain(value: object) -> str:
         return id_text(value)
     assert isinstance(value, bytes)
     return base64.b64encode(value).decode()
+
+
+#: One for all records: making one takes as long as a small record.
+_ENCODER: Final = json.JSONEncoder(default=_plain, separators=(",", ":"), allow_nan=False)
 
 
 def _without_nan(value: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 from kseg.errors import InvalidRecordError
 
 _VARINT_BYTES_MAX = 5
+#: Items of arrays in one record. As values they take up to a hundred times their bytes.
+ITEMS_MAX = 1 << 20
 
 
 class Cursor:
@@ -18,12 +20,14 @@ class Cursor:
         position: of the next byte to read.
         end: no byte from here on is read.
         part: what the bytes are, in the words of an error: "key" or "value".
+        items_left: how many items of arrays may still come.
     """
 
-    __slots__ = ("data", "end", "part", "position")
+    __slots__ = ("data", "end", "items_left", "part", "position")
 
-    def __init__(self, data: bytes, part: str) -> None:
+    def __init__(self, data: bytes, part: str, items_left: int = ITEMS_MAX) -> None:
         """Stand in front of the first byte."""
+        self.items_left = items_left
         self.data = data
         self.position = 0
         self.end = len(data)
@@ -49,6 +53,19 @@ class Cursor:
             raise self.error(f"{what} has {count} bytes, {self.left} are left")
         self.position = start + count
         return self.data[start : self.position]
+
+    def count(self, items: int, smallest: int, what: str) -> None:
+        """Hold the number of an array's items against the bytes that are left, and the limit.
+
+        Raises:
+            InvalidRecordError: they cannot lie there, with `smallest` bytes each at least; or the
+                record has more than any that Kafka writes.
+        """
+        if items * smallest > self.left:
+            raise self.error(f"{what} has {items} items, {self.left} bytes are left")
+        if items > self.items_left:
+            raise self.error(f"with {what} it has more than {ITEMS_MAX} items in all")
+        self.items_left -= items
 
     def unpack(self, form: struct.Struct, what: str) -> Any:
         """One number of a fixed width.

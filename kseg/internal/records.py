@@ -110,7 +110,7 @@ def _decode_coordinator(
     if reason:
         return InternalRecord(topic, kind, known.name, version, fields, value, reason)
     content: Fields = message_reader(known.value, version)(cursor)
-    _decode_embedded(known.value, content)
+    _decode_embedded(known.value, content, cursor)
     return InternalRecord(topic, kind, known.name, version, fields, content)
 
 
@@ -156,17 +156,17 @@ def _unknown_version(known: RecordType, version: int) -> str:
     return f"version {version} of {known.name} is not known, only {lowest} to {highest}"
 
 
-def _decode_embedded(message: str, content: Fields) -> None:
+def _decode_embedded(message: str, content: Fields, cursor: Cursor) -> None:
     """Put values in the place of messages that a message carries as bytes, where they are sound."""
     rule = load()["embedded"].get(message)
     if rule is None or any(content[name] != wanted for name, wanted in rule["when"].items()):
         return
     for item in content[rule["in"]]:
         for name, inner in rule["fields"].items():
-            item[name] = _embedded(inner, item[name])
+            item[name] = _embedded(inner, item[name], cursor)
 
 
-def _embedded(message: str, data: bytes) -> Fields | bytes:
+def _embedded(message: str, data: bytes, around: Cursor) -> Fields | bytes:
     """A message behind its version; the bytes as they are if they cannot be read.
 
     Clients write these, newer ones than the broker too: a version above the highest is read as far
@@ -174,13 +174,15 @@ def _embedded(message: str, data: bytes) -> Fields | bytes:
 
     Source: Kafka `ConsumerProtocol.deserializeSubscription`, `deserializeAssignment`.
     """
-    cursor = Cursor(data, "value")
+    cursor = Cursor(data, "value", around.items_left)
     highest = max(int(each) for each in load()["messages"][message])
     try:
         version: int = cursor.unpack(_INT16, "the version")
         fields: Fields = message_reader(message, min(max(version, 0), highest))(cursor)
     except InvalidRecordError:
         return data
+    finally:
+        around.items_left = cursor.items_left
     return data if version > highest and _has_structs(fields) else fields
 
 

@@ -250,8 +250,7 @@ def _array(name: str, length: Length, item: Reader, smallest: int, nullable: boo
         if count < 0:
             _check_null(cursor, name, nullable)
             return None
-        if count * smallest > cursor.left:
-            raise cursor.error(f"{name} has {count} items, {cursor.left} bytes are left")
+        cursor.count(count, smallest, name)
         return tuple([item(cursor) for _ in range(count)])
 
     return read

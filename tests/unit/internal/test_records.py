@@ -11,6 +11,7 @@ from kseg.errors import InvalidRecordError
 from kseg.internal import InternalRecord, InternalTopic, decode
 from kseg.internal.cursor import Cursor
 from kseg.internal.schemas import load, message_reader, topic_schema
+from tests.internal_schemas import encode_fields, encode_message
 from tests.tidy.test_surface import modules_loaded_by
 
 GROUP_KEY = bytes.fromhex("0002000141")
@@ -119,6 +120,38 @@ def test_a_count_takes_no_memory_on_its_word() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
+
+
+def test_the_items_of_a_record_have_a_limit() -> None:
+    # An assignment's topics: 2^20 + 1 empty names of one byte.
+    names = encode_fields(
+        [{"name": "names", "type": "compact_array", "items": {"type": "compact_string"}}],
+        False,
+        {"names": ("",) * (2**20 + 1)},
+    )
+    reader = message_reader("ShareGroupMemberMetadataValue", 0)
+    with pytest.raises(InvalidRecordError, match="more than 1048576 items in all"):
+        reader(Cursor(b"\x00\x01\x01" + names + b"\x00", "value"))
+
+
+def test_members_share_the_limit_of_their_group() -> None:
+    # Each member's subscription has 400,000 names: the third one stays bytes.
+    topics = ("",) * 400_000
+    subscription = b"\0\0" + encode_message(
+        "ConsumerProtocolSubscription", 0, {"topics": topics, "userData": None}
+    )
+    member = {
+        **{name: "m" for name in ("memberId", "clientId", "clientHost")},
+        "sessionTimeout": 1,
+        "subscription": subscription,
+        "assignment": b"",
+    }
+    group = {"protocolType": "consumer", "generation": 1, "protocol": None, "leader": None}
+    value = encode_message("GroupMetadataValue", 0, {**group, "members": (member,) * 3})
+    found = decode("__consumer_offsets", GROUP_KEY, b"\0\0" + value).value
+    assert isinstance(found, dict)
+    kinds = [type(each["subscription"]) for each in found["members"]]
+    assert kinds == [dict, dict, bytes]
 
 
 def test_a_tag_that_is_not_there_has_its_default() -> None:
