@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz import fuzz_columns
 
-CASES = 400
+CASES = 200
 STEP = 50
 
 
