@@ -22,6 +22,9 @@ valid UTF-8 stays as it is, invalid becomes U+FFFD, and what could steer a termi
 (C0, DEL, C1, line and paragraph separators, direction marks) is escaped as \\uXXXX. RAW replaces
 invalid UTF-8 only; it is for files.
 
+A row costs what is new in it: consecutive pieces whose columns hardly change are written once, as a
+*group*, and copied from the row before until one of them changes. `csrc/text.h` has the vectors.
+
 Sources: RFC 8259 section 7 (strings), RFC 4648 section 4 (base64), RFC 4180 (CSV), Unicode 3.9
 table 3-7 (well-formed UTF-8; one U+FFFD for each maximal subpart).
 """
@@ -32,7 +35,7 @@ from cpython.buffer cimport PyBUF_RECORDS_RO, PyBUF_SIMPLE, PyBUF_WRITABLE
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 # Kinds of pieces.
 TEXT = 0
@@ -55,6 +58,28 @@ JAVA = 64
 
 RowsEnd = namedtuple("RowsEnd", "next_row written")
 BytesEnd = namedtuple("BytesEnd", "used written")
+
+cdef extern from "text.h" nogil:
+    int KSEG_TEXT_SLACK
+    int KSEG_ASCII
+    int KSEG_NO_QUOTE
+    int KSEG_PRINTABLE
+    int KSEG_JSON_PLAIN
+    size_t kseg_copy_run(
+        char* out, const uint8_t* data, size_t size, size_t readable, int kind
+    ) noexcept
+    size_t kseg_ascii_run(const uint8_t* data, size_t size) noexcept
+    size_t kseg_json(char** out, const uint8_t* data, size_t size, size_t readable) noexcept
+    size_t kseg_base64(char* out, const uint8_t* data, size_t size) noexcept
+    char* kseg_put_pair(char* out, uint32_t value) noexcept
+    char* kseg_put_uint(char* out, uint64_t value) noexcept
+    char* kseg_put_padded(char* out, const char* text, size_t size) noexcept
+    int kseg_count(uint64_t bits) noexcept
+    uint64_t kseg_changes(
+        const char* base, Py_ssize_t stride, size_t itemsize, size_t rows
+    ) noexcept
+    bint kseg_text_select(bint vectors) noexcept
+    void kseg_text_init() noexcept
 
 cdef enum:
     K_TEXT = 0
@@ -80,6 +105,9 @@ cdef enum:
     EXACT_TEXT_MAX = 18       # {""base64"":""…""}
     HEADER_TEXT_MAX = 52      # ,[""…"",""…""] and a null, with both of them as {""base64"":""…""}
     ENCODE_BYTES_MIN = 64     # so that a call always takes more than one cut character
+    BLOCK_ROWS = 64           # rows planned at a time: a bit each
+    LEAD_BYTES = 32           # leads up to this size are copied as a whole
+    SELDOM = 8                # a piece that changes in one row of so many, or less, joins a group
     STATUS_OK = 0
     STATUS_BAD_OFFSETS = 1
 
@@ -102,6 +130,7 @@ cdef struct Piece:
     int style
     const char* lead
     Py_ssize_t lead_bytes
+    char short_lead[LEAD_BYTES]
     const char* null_text     # NULL: an absent value is left out, lead and all
     Py_ssize_t null_bytes
     Column column
@@ -116,6 +145,26 @@ cdef struct Piece:
     const int32_t* header_offsets
     Py_ssize_t header_rows
 
+cdef struct Step:
+    int first                 # a group: pieces `first` up to `end`; else the one piece `first`
+    int end
+    bint grouped
+    uint64_t changed          # rows of the block where the text of a group differs
+    const char* text          # where it was written last
+    Py_ssize_t size
+
+cdef struct Rows:
+    Piece pieces[PIECES_MAX]
+    int count
+    int binary[PIECES_MAX]    # the pieces of bytes and of headers
+    int binary_count
+    bint masked
+    Column select
+    Py_ssize_t row            # the next one
+    char* begin
+    char* at
+    char* end
+
 cdef struct Views:
     Py_buffer views[VIEWS_MAX]
     Py_ssize_t count
@@ -125,7 +174,6 @@ cdef const char* HEX_DIGITS = b"0123456789abcdef"
 cdef const char* BASE64_DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 cdef const char* REPLACEMENT = b"\xef\xbf\xbd"
 cdef const char* QUOTES = b'""'
-cdef char[200] PAIRS          # "00" to "99"
 cdef char[8192] BASE64_PAIRS  # two digits for each 12 bits
 cdef uint8_t[256] PLAIN       # 1 for ASCII that a JSON string holds as it is
 
@@ -133,9 +181,7 @@ cdef uint8_t[256] PLAIN       # 1 for ASCII that a JSON string holds as it is
 cdef void fill_tables() noexcept:
     """Digit pairs and the plain ASCII set; run once at import."""
     cdef int i
-    for i in range(100):
-        PAIRS[2 * i] = 48 + i // 10
-        PAIRS[2 * i + 1] = 48 + i % 10
+    kseg_text_init()
     for i in range(4096):
         BASE64_PAIRS[2 * i] = BASE64_DIGITS[i >> 6]
         BASE64_PAIRS[2 * i + 1] = BASE64_DIGITS[i & 63]
@@ -149,7 +195,10 @@ fill_tables()
 # Encoders. Each writes no more than its bound below, which the caller has made sure of.
 
 cdef inline Py_ssize_t content_bound(int style, Py_ssize_t count) noexcept nogil:
-    """Most bytes that `count` bytes of data can become, without the quotes around them."""
+    """Most bytes that `count` bytes of data can become, without the quotes around them.
+
+    To this comes `KSEG_TEXT_SLACK`, which may be written but does not count.
+    """
     cdef int encoding = style & E_MASK
     if encoding == E_BASE64:
         return (count + 2) // 3 * 4
@@ -166,8 +215,9 @@ cdef inline char* put(char* out, const char* text, Py_ssize_t count) noexcept no
 
 
 cdef char* put_base64(char* out, const uint8_t* data, Py_ssize_t count) noexcept nogil:
-    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t i = <Py_ssize_t> kseg_base64(out, data, <size_t> count)
     cdef uint32_t group
+    out += i // 3 * 4
     while count - i >= 3:
         group = (<uint32_t> data[i] << 16) | (<uint32_t> data[i + 1] << 8) | data[i + 2]
         memcpy(out, &BASE64_PAIRS[(group >> 12) * 2], 2)
@@ -195,23 +245,6 @@ cdef char* put_hex(char* out, const uint8_t* data, Py_ssize_t count) noexcept no
         out[1] = HEX_DIGITS[data[i] & 15]
         out += 2
     return out
-
-
-cdef inline bint plain8(uint64_t word) noexcept nogil:
-    """Are these eight bytes all printable ASCII but for the quote and the backslash?"""
-    cdef uint64_t ones = 0x0101010101010101ULL
-    cdef uint64_t highs = 0x8080808080808080ULL
-    cdef uint64_t quote = word ^ (ones * 0x22)
-    cdef uint64_t slash = word ^ (ones * 0x5C)
-    cdef uint64_t delete = word ^ (ones * 0x7F)
-    cdef uint64_t odd = (
-        word
-        | (word - ones * 0x20)
-        | ((quote - ones) & ~quote)
-        | ((slash - ones) & ~slash)
-        | ((delete - ones) & ~delete)
-    )
-    return (odd & highs) == 0
 
 
 cdef inline char* put_unicode_escape(char* out, uint32_t point) noexcept nogil:
@@ -313,28 +346,46 @@ cdef Py_ssize_t take_surrogate(const uint8_t* data, Py_ssize_t count) noexcept n
     return -3 if 0x80 <= data[2] <= 0xBF else -2
 
 
+cdef inline int run_kind(int style) noexcept nogil:
+    """Which bytes a style leaves as they are."""
+    if (style & E_MASK) == E_RAW:
+        return KSEG_NO_QUOTE if (style & (E_CSV | E_BARE)) == E_CSV else KSEG_ASCII
+    return KSEG_PRINTABLE if style & E_BARE else KSEG_JSON_PLAIN
+
+
 cdef char* put_utf8(
-    char* out, const uint8_t* data, Py_ssize_t count, int style, bint final, Py_ssize_t* used
+    char* out,
+    const uint8_t* data,
+    Py_ssize_t count,
+    Py_ssize_t readable,
+    int style,
+    bint final,
+    Py_ssize_t* used,
 ) noexcept nogil:
     """Text escaped as the style wants; without `final`, a character cut at the end is left over."""
+    cdef int kind = run_kind(style)
+    cdef bint letters = kind == KSEG_JSON_PLAIN and not style & E_CSV
     cdef Py_ssize_t i = 0
     cdef Py_ssize_t taken
     cdef uint32_t point
-    cdef uint64_t word
     while i < count:
-        while count - i >= 8:
-            memcpy(&word, data + i, 8)
-            if not plain8(word):
-                break
-            memcpy(out, data + i, 8)
-            out += 8
-            i += 8
-        if i >= count:
-            break
         if data[i] < 0x80:
-            out = put_ascii(out, data[i], style)
-            i += 1
-            continue
+            if letters:
+                i += <Py_ssize_t> kseg_json(
+                    &out, data + i, <size_t> (count - i), <size_t> (readable - i)
+                )
+            else:
+                taken = <Py_ssize_t> kseg_copy_run(
+                    out, data + i, <size_t> (count - i), <size_t> (readable - i), kind
+                )
+                out += taken
+                i += taken
+            if i == count:
+                break
+            if data[i] < 0x80:
+                out = put_ascii(out, data[i], style)
+                i += 1
+                continue
         taken = take_utf8(data + i, count - i, &point)
         if style & E_JAVA and data[i] == 0xED and taken == -1:
             taken = take_surrogate(data + i, count - i)
@@ -360,15 +411,9 @@ cdef bint is_utf8(const uint8_t* data, Py_ssize_t count) noexcept nogil:
     cdef Py_ssize_t i = 0
     cdef Py_ssize_t taken
     cdef uint32_t point
-    cdef uint64_t word
     while i < count:
-        if count - i >= 8:
-            memcpy(&word, data + i, 8)
-            if word & 0x8080808080808080ULL == 0:
-                i += 8
-                continue
         if data[i] < 0x80:
-            i += 1
+            i += <Py_ssize_t> kseg_ascii_run(data + i, <size_t> (count - i))
             continue
         taken = take_utf8(data + i, count - i, &point)
         if taken <= 0:
@@ -378,67 +423,57 @@ cdef bint is_utf8(const uint8_t* data, Py_ssize_t count) noexcept nogil:
 
 
 cdef inline char* put_content(
-    char* out, const uint8_t* data, Py_ssize_t count, int style
+    char* out, const uint8_t* data, Py_ssize_t count, Py_ssize_t readable, int style
 ) noexcept nogil:
+    """A value without quotes; `readable` bytes lie there, of which `count` are the value's."""
     cdef int encoding = style & E_MASK
     cdef Py_ssize_t used
+    if count == 0:
+        return out
     if encoding == E_BASE64:
         return put_base64(out, data, count)
     if encoding == E_HEX:
         return put_hex(out, data, count)
-    return put_utf8(out, data, count, style, True, &used)
+    return put_utf8(out, data, count, readable, style, True, &used)
 
 
-cdef char* put_quoted(
-    char* out, const uint8_t* data, Py_ssize_t count, int style, Py_ssize_t quote
+cdef inline char* put_quotes(char* out, Py_ssize_t quote) noexcept nogil:
+    """One quote or two."""
+    memcpy(out, QUOTES, 2)
+    return out + quote
+
+
+cdef char* put_value(
+    char* out, const Binary* values, Py_ssize_t row, int style, Py_ssize_t quote
 ) noexcept nogil:
     """A value with its quotes; where it is to be exact and is no UTF-8, an object of base64."""
+    cdef const uint8_t* data = values.data + values.offsets[row]
+    cdef Py_ssize_t count = value_bytes(values, row)
+    cdef Py_ssize_t readable = values.data_bytes - values.offsets[row]
     if style & E_BARE:
-        return put_content(out, data, count, style)
+        return put_content(out, data, count, readable, style)
     if not style & E_EXACT or is_utf8(data, count):
-        out = put(out, QUOTES, quote)
-        out = put_content(out, data, count, style)
-        return put(out, QUOTES, quote)
+        out = put_quotes(out, quote)
+        out = put_content(out, data, count, readable, style)
+        return put_quotes(out, quote)
     out = put(out, b"{", 1)
-    out = put(out, QUOTES, quote)
-    out = put(out, b"base64", 6)
-    out = put(out, QUOTES, quote)
-    out = put(out, b":", 1)
-    out = put(out, QUOTES, quote)
-    out = put_base64(out, data, count)
-    out = put(out, QUOTES, quote)
-    return put(out, b"}", 1)
-
-
-cdef char* put_uint(char* out, uint64_t value) noexcept nogil:
-    cdef char digits[24]
-    cdef Py_ssize_t at = 24
-    cdef uint64_t rest
-    while value >= 100:
-        rest = value // 100
-        at -= 2
-        memcpy(digits + at, &PAIRS[(value - rest * 100) * 2], 2)
-        value = rest
-    if value >= 10:
-        at -= 2
-        memcpy(digits + at, &PAIRS[value * 2], 2)
-    else:
-        at -= 1
-        digits[at] = <char> (48 + value)
-    return put(out, digits + at, 24 - at)
+    out = put(put_quotes(out, quote), b"base64", 6)
+    out = put(put_quotes(out, quote), b":", 1)
+    out = put_base64(put_quotes(out, quote), data, count)
+    return put(put_quotes(out, quote), b"}", 1)
 
 
 cdef inline char* put_int(char* out, int64_t value) noexcept nogil:
     if value >= 0:
-        return put_uint(out, <uint64_t> value)
+        return kseg_put_uint(out, <uint64_t> value)
     out[0] = 45
-    return put_uint(out + 1, 0 - <uint64_t> value)
+    return kseg_put_uint(out + 1, 0 - <uint64_t> value)
 
 
 cdef inline char* put_pair(char* out, uint64_t value, char after) noexcept nogil:
-    memcpy(out, &PAIRS[value * 2], 2)
-    out[2] = after
-    return out + 3
+    out = kseg_put_pair(out, <uint32_t> value)
+    out[0] = after
+    return out + 1
 
 
 cdef char* put_time(char* out, int64_t time_ms) noexcept nogil:
@@ -461,17 +496,16 @@ cdef char* put_time(char* out, int64_t time_ms) noexcept nogil:
     cdef uint64_t shifted_month = (5 * day_of_year + 2) // 153
     cdef uint64_t month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
     cdef uint64_t year = days // 146097 * 400 + year_of_era + (1 if month <= 2 else 0) - 400
-    memcpy(out, &PAIRS[(year // 100) * 2], 2)
-    out = put_pair(out + 2, year % 100, 45)
+    out = put_pair(kseg_put_pair(out, <uint32_t> (year // 100)), year % 100, 45)
     out = put_pair(out, month, 45)
     out = put_pair(out, day_of_year - (153 * shifted_month + 2) // 5 + 1, 84)
     out = put_pair(out, day_ms // 3600000, 58)
     out = put_pair(out, day_ms // 60000 % 60, 58)
     out = put_pair(out, day_ms // 1000 % 60, 46)
     out[0] = <char> (48 + day_ms % 1000 // 100)
-    memcpy(out + 1, &PAIRS[(day_ms % 100) * 2], 2)
-    out[3] = 90
-    return out + 4
+    out = kseg_put_pair(out + 1, <uint32_t> (day_ms % 100))
+    out[0] = 90
+    return out + 1
 
 
 # Rows.
@@ -507,23 +541,26 @@ cdef inline Py_ssize_t value_bytes(const Binary* values, Py_ssize_t row) noexcep
     return end - start
 
 
-cdef Py_ssize_t row_bound(const Piece* pieces, int count, Py_ssize_t row) noexcept nogil:
+cdef Py_ssize_t row_bound(
+    const Piece* pieces, const int* binary, int count, Py_ssize_t row
+) noexcept nogil:
     """Most bytes this row can take beyond what `fixed_bound` counts; -1 where offsets are wrong.
 
-    Every value of the row is checked here, which is what makes the writing below safe.
+    Every value of the row is checked here, which is what makes the writing below safe. `binary`
+    names the pieces of bytes and of headers.
     """
     cdef Py_ssize_t total = 0
     cdef Py_ssize_t size, header
     cdef const Piece* piece
     cdef int i
     for i in range(count):
-        piece = &pieces[i]
+        piece = &pieces[binary[i]]
         if piece.kind == K_BYTES:
             size = value_bytes(&piece.values, row)
             if size < 0:
                 return -1
-            total += content_bound(piece.style, size) + 4 + EXACT_TEXT_MAX
-        elif piece.kind == K_HEADERS:
+            total += content_bound(piece.style, size)
+        else:
             if (
                 piece.header_offsets[row] < 0
                 or piece.header_offsets[row + 1] < piece.header_offsets[row]
@@ -549,17 +586,23 @@ cdef Py_ssize_t fixed_bound(const Piece* pieces, int count) noexcept nogil:
     cdef Py_ssize_t longest
     cdef int i
     for i in range(count):
-        longest = pieces[i].null_bytes + DIGITS_MAX + 8
+        longest = pieces[i].null_bytes + DIGITS_MAX + EXACT_TEXT_MAX + KSEG_TEXT_SLACK
         for name in range(pieces[i].name_count):
             longest = max(longest, pieces[i].name_bytes[name])
         total += pieces[i].lead_bytes + longest
     return total
 
 
+cdef inline char* put_lead(char* out, const Piece* piece) noexcept nogil:
+    if piece.lead_bytes <= LEAD_BYTES:
+        return kseg_put_padded(out, piece.short_lead, <size_t> piece.lead_bytes)
+    return put(out, piece.lead, piece.lead_bytes)
+
+
 cdef inline char* put_null(char* out, const Piece* piece) noexcept nogil:
     if piece.null_text == NULL:
         return out
-    out = put(out, piece.lead, piece.lead_bytes)
+    out = put_lead(out, piece)
     return put(out, piece.null_text, piece.null_bytes)
 
 
@@ -573,7 +616,11 @@ cdef char* put_names(char* out, const Piece* piece, Py_ssize_t row) noexcept nog
         if header > first:
             out = put(out, b",", 1)
         out = put_content(
-            out, keys.data + keys.offsets[header], value_bytes(keys, header), piece.style
+            out,
+            keys.data + keys.offsets[header],
+            value_bytes(keys, header),
+            keys.data_bytes - keys.offsets[header],
+            piece.style,
         )
     return put(out, b"]", 1)
 
@@ -593,20 +640,11 @@ cdef char* put_headers(char* out, const Piece* piece, Py_ssize_t row) noexcept n
     out = put(out, b"[", 1)
     for header in range(first, piece.header_offsets[row + 1]):
         out = put(out, b",[" if header > first else b"[", 2 if header > first else 1)
-        out = put_quoted(
-            out, keys.data + keys.offsets[header], value_bytes(keys, header), key_style, quote
-        )
+        out = put_value(out, keys, header, key_style, quote)
         if is_null(values, header):
             out = put(out, b",null]", 6)
             continue
-        out = put(out, b",", 1)
-        out = put_quoted(
-            out,
-            values.data + values.offsets[header],
-            value_bytes(values, header),
-            piece.style,
-            quote,
-        )
+        out = put_value(put(out, b",", 1), values, header, piece.style, quote)
         out = put(out, b"]", 1)
     out = put(out, b"]", 1)
     if piece.style & E_CSV:
@@ -618,23 +656,17 @@ cdef char* put_piece(char* out, const Piece* piece, Py_ssize_t row) noexcept nog
     cdef int64_t value
     cdef Py_ssize_t name, quote
     if piece.kind == K_TEXT:
-        return put(out, piece.lead, piece.lead_bytes)
+        return put_lead(out, piece)
     if piece.kind == K_BYTES:
         if is_null(&piece.values, row):
             return put_null(out, piece)
-        out = put(out, piece.lead, piece.lead_bytes)
+        out = put_lead(out, piece)
         quote = 2 if piece.style & E_NESTED else 1
-        return put_quoted(
-            out,
-            piece.values.data + piece.values.offsets[row],
-            value_bytes(&piece.values, row),
-            piece.style,
-            quote,
-        )
+        return put_value(out, &piece.values, row, piece.style, quote)
     if piece.kind == K_HEADERS:
         if piece.null_text == NULL and piece.header_offsets[row] == piece.header_offsets[row + 1]:
             return out
-        out = put(out, piece.lead, piece.lead_bytes)
+        out = put_lead(out, piece)
         return put_headers(out, piece, row)
     value = load(&piece.column, row)
     if piece.has_sentinel and value == piece.sentinel:
@@ -644,12 +676,105 @@ cdef char* put_piece(char* out, const Piece* piece, Py_ssize_t row) noexcept nog
         # Compared before the subtraction, which could overflow.
         if value >= piece.first and value < piece.first + piece.name_count:
             name = <Py_ssize_t> (value - piece.first)
-        out = put(out, piece.lead, piece.lead_bytes)
+        out = put_lead(out, piece)
         return put(out, piece.names[name], piece.name_bytes[name])
-    out = put(out, piece.lead, piece.lead_bytes)
+    out = put_lead(out, piece)
     if piece.kind == K_TIME:
         return put_time(out, value)
     return put_int(out, value)
+
+
+# Blocks of rows.
+
+cdef uint64_t changes_of(const Piece* piece, Py_ssize_t row, size_t rows) noexcept nogil:
+    """Rows of a block in which a piece differs from the row before; all for bytes and headers."""
+    if piece.kind == K_TEXT:
+        return 1
+    if piece.kind == K_BYTES or piece.kind == K_HEADERS:
+        return ~<uint64_t> 0
+    return kseg_changes(
+        piece.column.base + row * piece.column.stride,
+        piece.column.stride,
+        <size_t> piece.column.itemsize,
+        rows,
+    )
+
+
+cdef int plan_steps(
+    const Piece* pieces, int count, Py_ssize_t row, size_t rows, Step* steps
+) noexcept nogil:
+    """How to write the next rows, 1 to 64; answers the number of steps.
+
+    Neighbours of which each changes seldom become one group.
+    """
+    cdef int i, done = 0
+    cdef uint64_t changed
+    cdef Step* step = NULL
+    for i in range(count):
+        changed = changes_of(&pieces[i], row, rows)
+        if <size_t> kseg_count(changed) * SELDOM > rows + SELDOM:
+            steps[done] = Step(i, i + 1, False, changed, NULL, 0)
+            step = NULL
+            done += 1
+        elif step == NULL:
+            steps[done] = Step(i, i + 1, True, changed, NULL, 0)
+            step = &steps[done]
+            done += 1
+        else:
+            step.end = i + 1
+            step.changed |= changed
+    return done
+
+
+cdef char* put_row(
+    char* out, const Piece* pieces, Step* steps, int count, Py_ssize_t row, uint64_t since
+) noexcept nogil:
+    """One row; `since` has the bits of it and of rows that were passed over in front of it."""
+    cdef Step* step
+    cdef int i, number
+    cdef char* begin
+    for number in range(count):
+        step = &steps[number]
+        if not step.grouped:
+            out = put_piece(out, &pieces[step.first], row)
+            continue
+        begin = out
+        if step.changed & since:
+            for i in range(step.first, step.end):
+                out = put_piece(out, &pieces[i], row)
+            step.size = out - begin
+        else:
+            out = kseg_put_padded(out, step.text, <size_t> step.size)
+        step.text = begin
+    return out
+
+
+cdef int put_rows(Rows* rows, Py_ssize_t stop) noexcept nogil:
+    """Write rows until one may not fit; answers a status."""
+    cdef Step[PIECES_MAX] steps
+    cdef Py_ssize_t fixed = fixed_bound(rows.pieces, rows.count)
+    cdef Py_ssize_t bound, first, block
+    cdef uint64_t since
+    cdef int count
+    while rows.row < stop:
+        first = rows.row
+        block = min(stop - first, BLOCK_ROWS)
+        count = plan_steps(rows.pieces, rows.count, first, <size_t> block, steps)
+        since = 0
+        while rows.row < first + block:
+            since |= <uint64_t> 1 << (rows.row - first)
+            if rows.masked and load(&rows.select, rows.row) == 0:
+                rows.row += 1
+                continue
+            bound = row_bound(rows.pieces, rows.binary, rows.binary_count, rows.row)
+            if bound < 0:
+                return STATUS_BAD_OFFSETS
+            if fixed + bound > rows.end - rows.at:
+                return STATUS_OK
+            rows.at = put_row(rows.at, rows.pieces, steps, count, rows.row, since)
+            since = 0
+            rows.row += 1
+    return STATUS_OK
 
 
 # Python's side: buffers in, buffers out.
@@ -730,6 +855,9 @@ cdef int open_piece(Views* views, Piece* piece, tuple source, Py_ssize_t stop) e
     lead = <bytes?> source[1]
     piece.lead = PyBytes_AS_STRING(lead)
     piece.lead_bytes = PyBytes_GET_SIZE(lead)
+    if piece.lead_bytes <= LEAD_BYTES:
+        memset(piece.short_lead, 0, LEAD_BYTES)
+        memcpy(piece.short_lead, piece.lead, <size_t> piece.lead_bytes)
     piece.null_text = NULL
     piece.null_bytes = 0
     piece.name_count = 0
@@ -766,6 +894,19 @@ cdef int open_piece(Views* views, Piece* piece, tuple source, Py_ssize_t stop) e
     return 0
 
 
+cdef int open_pieces(Views* views, Rows* rows, tuple pieces, Py_ssize_t stop) except -1:
+    """Read a template into C; the caller keeps it alive meanwhile."""
+    cdef int i
+    rows.count = len(pieces)
+    rows.binary_count = 0
+    for i in range(rows.count):
+        open_piece(views, &rows.pieces[i], pieces[i], stop)
+        if rows.pieces[i].kind == K_BYTES or rows.pieces[i].kind == K_HEADERS:
+            rows.binary[rows.binary_count] = i
+            rows.binary_count += 1
+    return 0
+
+
 def write_rows(tuple pieces, Py_ssize_t start, Py_ssize_t stop, out, mask=None):
     """Write whole rows into `out`, as many as are sure to fit.
 
@@ -774,7 +915,8 @@ def write_rows(tuple pieces, Py_ssize_t start, Py_ssize_t stop, out, mask=None):
         start: first row.
         stop: row to end before; every column holds at least as many.
         out: writable bytes of the caller's. A row is written only if the most that it could
-            take fits: six bytes for one under UTF8, so 1 MiB holds any row below 170 KiB.
+            take fits: six bytes for one under UTF8, so 1 MiB holds any row below 170 KiB. What
+            lies behind the rows written may have changed too.
         mask: bool[stop] or None; rows where it is 0 are passed over.
 
     Returns:
@@ -786,51 +928,29 @@ def write_rows(tuple pieces, Py_ssize_t start, Py_ssize_t stop, out, mask=None):
             their data.
     """
     cdef Views views
-    cdef Piece[PIECES_MAX] c_pieces
-    cdef Column select
-    cdef int count = len(pieces)
-    cdef int i
-    cdef int status = STATUS_OK
-    cdef bint masked = mask is not None
-    cdef Py_ssize_t row, fixed, bound
-    cdef char* at
-    cdef char* begin
-    cdef char* end
+    cdef Rows rows
     cdef Py_buffer* target
-    if count > PIECES_MAX:
+    if len(pieces) > PIECES_MAX:
         raise ValueError(f"a template has at most {PIECES_MAX} pieces")
     if not 0 <= start <= stop:
         raise ValueError(f"rows {start} to {stop} are no range")
     views.count = 0
     try:
         target = open_view(&views, out, PyBUF_WRITABLE)
-        begin = at = <char*> target.buf
-        end = at + target.len
-        for i in range(count):
-            open_piece(&views, &c_pieces[i], pieces[i], stop)
-        if masked:
-            open_column(&views, &select, mask, stop)
-        row = start
+        rows.begin = rows.at = <char*> target.buf
+        rows.end = rows.at + target.len
+        open_pieces(&views, &rows, pieces, stop)
+        rows.masked = mask is not None
+        if rows.masked:
+            open_column(&views, &rows.select, mask, stop)
+        rows.row = start
         with nogil:
-            fixed = fixed_bound(c_pieces, count)
-            while row < stop:
-                if masked and load(&select, row) == 0:
-                    row += 1
-                    continue
-                bound = row_bound(c_pieces, count, row)
-                if bound < 0:
-                    status = STATUS_BAD_OFFSETS
-                    break
-                if fixed + bound > end - at:
-                    break
-                for i in range(count):
-                    at = put_piece(at, &c_pieces[i], row)
-                row += 1
+            status = put_rows(&rows, stop)
     finally:
         close_views(&views)
     if status == STATUS_BAD_OFFSETS:
-        raise ValueError(f"offsets of row {row} lie outside their data")
-    return RowsEnd(row, at - begin)
+        raise ValueError(f"offsets of row {rows.row} lie outside their data")
+    return RowsEnd(rows.row, rows.at - rows.begin)
 
 
 def count_not_utf8(offsets, data, Py_ssize_t start, Py_ssize_t stop, mask=None):
@@ -896,7 +1016,7 @@ def encode_bytes(data, int style, bint final, out):
     cdef Views views
     cdef Py_buffer* source
     cdef Py_buffer* target
-    cdef Py_ssize_t count, used
+    cdef Py_ssize_t count, used, room
     cdef char* at
     cdef char* begin
     cdef bint last
@@ -909,16 +1029,28 @@ def encode_bytes(data, int style, bint final, out):
             raise ValueError(f"the buffer is shorter than {ENCODE_BYTES_MIN} bytes")
         begin = at = <char*> target.buf
         # As many bytes as are sure to fit, in whole groups of three for base64.
-        count = min(source.len, (target.len - 4) // content_bound(style, 3) * 3)
+        room = target.len - 4 - KSEG_TEXT_SLACK
+        count = min(source.len, room // content_bound(style, 3) * 3)
         last = final and count == source.len
         if encoding == E_BASE64 and not last:
             count -= count % 3
         with nogil:
             if encoding == E_BASE64 or encoding == E_HEX:
-                at = put_content(at, <const uint8_t*> source.buf, count, style)
+                at = put_content(at, <const uint8_t*> source.buf, count, count, style)
                 used = count
             else:
-                at = put_utf8(at, <const uint8_t*> source.buf, count, style, last, &used)
+                at = put_utf8(
+                    at, <const uint8_t*> source.buf, count, source.len, style, last, &used
+                )
     finally:
         close_views(&views)
     return BytesEnd(used, at - begin)
+
+
+def use_vectors(bint wanted):
+    """Take the vector forms, or the portable ones, for the whole process; for tests.
+
+    Returns:
+        False where this CPU lacks them: then nothing changes.
+    """
+    return kseg_text_select(wanted)

@@ -251,6 +251,69 @@ def test_any_values_through_any_buffer_read_back(
     ]
 
 
+#: What ends a run of plain bytes, of one style or another.
+ENDS = (b'"', b"\\", b"\n", b"\r", b"\t", b"\x01", b"\x7f", b"\xc3\xa9", b"\xff")
+TEXTS = (
+    _text.UTF8,
+    _text.UTF8 | _text.CSV,
+    _text.UTF8 | _text.BARE | _text.JAVA,
+    _text.RAW,
+    _text.RAW | _text.CSV,
+    _text.RAW | _text.BARE | _text.JAVA,
+    _text.BASE64,
+)
+
+
+@pytest.mark.parametrize("style", TEXTS)
+def test_vectors_write_what_the_portable_forms_write(style: int) -> None:
+    plain = b"abcdefghijklmnopqrstuvwxyz" * 3
+    values = [plain[:size] for size in range(70)]
+    values += [plain[:at] + end + plain[at:40] for end in ENDS for at in range(40)]
+    values += [b"".join(ENDS[(at * step) % len(ENDS)] for at in range(30)) for step in range(1, 9)]
+    try:
+        _text.use_vectors(False)
+        portable = one(style, values)
+    finally:
+        _text.use_vectors(True)
+    assert one(style, values) == portable
+
+
+def test_what_lies_behind_a_value_has_no_part_in_it() -> None:
+    values = [bytes([65 + size % 26]) * size for size in range(40)] + [b'"' * 20]
+    texts = [f'"{value.decode()}"' for value in values[:-1]] + ['"' + '\\"' * 20 + '"']
+    assert one(_text.UTF8, values) == texts
+
+
+@given(
+    runs=st.lists(st.tuples(st.integers(1, 90), st.integers(-2, 2), st.booleans()), max_size=12),
+    masked=st.booleans(),
+    size=st.integers(600, 3000),
+)
+def test_rows_that_repeat_are_those_written_one_by_one(
+    runs: list[tuple[int, int, bool]], masked: bool, size: int
+) -> None:
+    seldom = np.array([value for count, value, _ in runs for _ in range(count)], np.int16)
+    count = len(seldom)
+    steps = np.arange(count, dtype=np.int64) * 7
+    kept = np.array([kept for count, _, kept in runs for _ in range(count)], np.bool_)
+    mask = kept ^ (steps % 3 == 0) if masked else None
+    pieces = (
+        (_text.INT, b"a=", b"-", seldom, -1),
+        (_text.ENUM, b" b=", b"", kept, (b"no", b"yes"), 0),
+        (_text.INT, b" c=", b"", steps, None),
+        (_text.TEXT, b" d"),
+        (_text.TIME, b" e=", b"never", seldom.astype(np.int64)),
+        (_text.TEXT, b"\n"),
+    )
+    written = rows(pieces, count, size=size, mask=mask)
+    chosen = [row for row in range(count) if mask is None or mask[row]]
+    whole = [bytearray(600) for _ in chosen]
+    ends = [
+        _text.write_rows(pieces, row, row + 1, out) for row, out in zip(chosen, whole, strict=True)
+    ]
+    assert written == b"".join(out[: end.written] for out, end in zip(whole, ends, strict=True))
+
+
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_any_integers_read_back(values: list[int]) -> None:
     pieces = ((_text.INT, b" ", b"", np.array(values, np.int64), None),)
