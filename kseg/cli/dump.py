@@ -31,6 +31,7 @@ from kseg.cli.options import (
     mapping_option,
     range_options,
     selection_options,
+    threads_option,
 )
 from kseg.cli.paths import InputFile, sources
 from kseg.cli.row_writer import RowWriter
@@ -39,17 +40,19 @@ from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, UnreadableError, at_path
-from kseg.files.log_file import LogFile, Tile
+from kseg.files.log_file import TILE_BYTES, LogFile, Tile
 from kseg.files.names import FileKind, FileName
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import crc_error, stop_error
 from kseg.format.request import INT64_MIN, NO_END, Request
+from kseg.workers import Kept, Lent, at_file, putting, run_in_order, usable_cores
 
 if TYPE_CHECKING:
     from kseg.cli.decoded import Decoded
     from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
     from kseg.internal import InternalTopic
+    from kseg.workers import Put, Work
 
 _STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
 #: Parameters that do not go with `--kafka`.
@@ -81,6 +84,7 @@ _OWN = (
 @range_options
 @mapping_option
 @decode_options
+@threads_option
 @kafka_options
 @click.pass_context
 def dump(
@@ -100,6 +104,7 @@ def dump(
     mapping: Mapping,
     decode_as: str | None,
     raw: bool,
+    jobs: int | None,
     kafka: bool,
     **kafkas: Any,
 ) -> int:
@@ -115,7 +120,7 @@ def dump(
         from kseg.cli.kafka_dump.run import run_kafka  # most calls of the verb do without it
 
         _refuse_own_options(context)
-        return run_kafka(paths, kafkas)
+        return run_kafka(paths, kafkas, jobs or usable_cores())
     refuse_kafka_options(kafkas)
     if not paths:
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
@@ -126,9 +131,10 @@ def dump(
         raise click.UsageError("--decode is about records; it does not go with --batches.")
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
     asked = Asked(batches, offsets, times, key, limit, last, mapping)
-    run = Dump(asked, style, output.binary_stdout(), decoding(decode_as, raw))
+    how = decoding(decode_as, raw)
+    run = Dump(asked, style, output.binary_stdout(), how, jobs or usable_cores())
     run.paths(paths, Selection(topics, partitions))
-    tell_replaced(run.sink.replaced)
+    tell_replaced(run.replaced)
     return Exit.FOUND if run.findings else Exit.OK
 
 
@@ -170,11 +176,29 @@ def _or(bound: int | None, default: int) -> int:
     return default if bound is None else bound
 
 
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """One log: where it is, how its rows look, what its records are, whether it is the last."""
+
+    source: InputFile
+    style: Style
+    topic: InternalTopic | None
+    last: bool
+
+
 class Dump:
-    """One run of the verb: where rows go, and the faults so far."""
+    """One run of the verb: where rows go, and the faults so far.
+
+    Pieces of work put text, and functions to be called when all text before is written.
+    """
 
     def __init__(
-        self, asked: Asked, style: Style, out: IO[bytes], decoding: Decoding | None = None
+        self,
+        asked: Asked,
+        style: Style,
+        out: IO[bytes],
+        decoding: Decoding | None = None,
+        jobs: int = 1,
     ) -> None:
         """Start with nothing written and nothing found."""
         self.asked = asked
@@ -182,22 +206,35 @@ class Dump:
         self.out = out
         self.decoding = decoding or Decoding()
         self.findings = 0
-        self.sink = RowSink(out.write, limit=asked.limit, last=asked.last)
-        self._workspace = Workspace()
+        self.replaced = 0
+        self._memory = Kept(Workspace)
         self._headed = False
+        # Rows are counted one after another, and where they end soon, there is little to share.
+        self._chosen = None
+        if asked.limit is not None or asked.last is not None:
+            self._chosen, jobs = RowSink(out.write, limit=asked.limit, last=asked.last), 1
+        self._jobs = jobs
 
     def paths(self, paths: Iterable[str], selection: Selection) -> None:
         """Dump everything under the paths."""
+        take = output.taker(self.out.write)
+        run_in_order(self._pieces(paths, selection), take, threads=self._jobs)
+        if self._chosen is not None:
+            self.replaced += self._chosen.replaced
+
+    def _pieces(self, paths: Iterable[str], selection: Selection) -> Iterator[Work]:
         several = False
         for path, found in self._found_under(paths, selection):
             if path == "-":
-                self._log(found[0], stream_tiles(sys.stdin.buffer), True)
-                self.sink.finish()
+                yield from self._log(found[0], stream_tiles(sys.stdin.buffer), True)
+                self._finish()
                 continue
             several = several or len(found) > 1
             for _directory, group in groupby(found, key=lambda source: source.path.parent):
-                self._partition(list(group), titles=several and self.style.form == "text")
-                if self.sink.full:
+                yield from self._partition(
+                    list(group), titles=several and self.style.form == "text"
+                )
+                if self._full:
                     return
             several = True
 
@@ -227,28 +264,50 @@ class Dump:
         path = source.path if itself else None
         return self.decoding.topic(source.topic, path, source.name.kind)
 
-    def _partition(self, found: list[InputFile], *, titles: bool) -> None:
+    @property
+    def _full(self) -> bool:
+        """Whether no further row is wanted."""
+        return self._chosen is not None and self._chosen.full
+
+    def _finish(self) -> None:
+        """Write what was held back; the next rows belong to another partition."""
+        if self._chosen is not None:
+            self._chosen.finish()
+
+    def _partition(self, found: list[InputFile], *, titles: bool) -> Iterator[Work]:
         """Dump files of one directory; the last one may end in zeros without harm."""
         last = self.asked.last is not None
         if titles and last:
-            self._title(found[0].path.parent)  # which files the rows come from is not known yet
+            # Which files the rows come from is not known yet.
+            yield putting(_title(found[0].path.parent))
         for source in found:
             if not source.name.kind.holds_batches:
-                self._entries(source)
+                yield partial(self._entries, source)
         logs, start = self._narrowed([one for one in found if one.name.kind.holds_batches])
         for number, source in enumerate(logs):
-            if self.sink.full:
+            if self._full:
                 return
             if titles and not last:
-                self._title(source.path)
-            with LogFile.open(source.path, self.asked.mapping) as file:
-                tiles = file.walk(
-                    start=start if number == 0 else 0,
-                    on_bad_crc="note",
-                    on_unreadable=partial(self._found, source=source),
-                )
-                self._log(source, tiles, number == len(logs) - 1)
-        self.sink.finish()
+                yield putting(_title(source.path))
+            yield from self._file(source, start if number == 0 else 0, number == len(logs) - 1)
+        self._finish()
+
+    def _file(self, source: InputFile, start: int, last: bool) -> Iterator[Work]:
+        """Dump one log from a position on."""
+        unreadable: list[KsegError] = []
+        file = LogFile.open(source.path, self.asked.mapping)
+        with Lent(file.close) as lent:
+            tiles = file.walk(
+                start=start,
+                on_bad_crc="note",
+                on_unreadable=unreadable.append,
+                tile_bytes=TILE_BYTES if self._jobs > 1 else None,
+            )
+            for work in self._log(source, tiles, last):
+                for error in unreadable:
+                    yield partial(self._find, error, source)
+                unreadable.clear()
+                yield lent.to(work)
 
     def _narrowed(self, logs: list[InputFile]) -> tuple[list[InputFile], int]:
         """The files that can hold what is wanted, and where to begin in the first of them."""
@@ -265,14 +324,11 @@ class Dump:
         asked = self.asked
         return not asked.batches and asked.offsets == asked.times == ALL and asked.key is None
 
-    def _entries(self, source: InputFile) -> None:
+    def _entries(self, source: InputFile, put: Put) -> None:
         try:
-            dump_entries(source, self._style_of(source), RowWriter(self.out.write), self.out.write)
+            dump_entries(source, self._style_of(source), RowWriter(put), put)
         except (CorruptIndexError, UnreadableError) as error:
-            self._found(error, source)
-
-    def _title(self, path: Path) -> None:
-        self.out.write(f"# {printable(str(path))}\n".encode())
+            self._find(error, source, put)
 
     def _style_of(self, source: InputFile) -> Style:
         directory = source.directory
@@ -280,82 +336,105 @@ class Dump:
             directory = directory or ""
         return self.style.of(directory, source.path.name)
 
-    def _log(self, source: InputFile, tiles: Iterator[Tile], last: bool) -> None:
+    def _log(self, source: InputFile, tiles: Iterator[Tile], last: bool) -> Iterator[Work]:
         """Dump one file of batches, up to bytes that are no batch."""
-        style = self._style_of(source)
+        style, topic = self._style_of(source), self._topic(source)
         if style.form == "csv" and not self._headed:
-            records = RECORD_FIELDS if self._topic(source) is None else DECODED_FIELDS
-            self.out.write(csv_head(BATCH_FIELDS if self.asked.batches else records, style))
+            records = RECORD_FIELDS if topic is None else DECODED_FIELDS
+            yield putting(csv_head(BATCH_FIELDS if self.asked.batches else records, style))
             self._headed = True
         for tile in tiles:
-            self._bad_checksums(tile.table, source)
+            yield partial(self._tile, tile, _Log(source, style, topic, last))
+            if self._full:
+                return
+
+    def _tile(self, tile: Tile, log: _Log, put: Put) -> None:
+        sink = RowSink(put) if self._chosen is None else self._chosen
+        self._bad_checksums(tile.table, log.source, put)
+        with at_file(log.source.path):
             if self.asked.batches:
-                self._batches(tile, style, source)
+                self._batches(tile, log, sink, put)
             else:
-                self._records(tile, style, source)
-            if self.sink.full:
-                return
-            self._end(tile.table, source, last)
+                self._records(tile, log, sink, put)
+        if self._chosen is None:
+            put(partial(self._count_replaced, sink.replaced))
+        if not self._full:
+            self._end(tile.table, log, put)
 
-    def _records(self, tile: Tile, style: Style, source: InputFile) -> None:
-        request, topic = self.asked.request(tile.table.kafka07), self._topic(source)
-        pieces = decode(
-            tile.data,
-            tile.table,
-            request,
-            base=tile.base,
-            workspace=self._workspace,
-            on_error=lambda error: self._undecoded(error, source),
-        )
-        for columns in pieces:
-            for error in message_errors(columns, tile.table):
-                self._found(error, source)
-            key = self.asked.key
-            mask = None if key is None else equal_to(columns["key"], key)
-            if topic is None:
-                self.sink.take(record_rows(columns, style), len(columns), mask)
-            else:
-                self._decoded(decoded_rows(columns, topic, style, mask, self.sink.left), source)
-            if self.sink.full:
-                return
+    def _records(self, tile: Tile, log: _Log, sink: RowSink, put: Put) -> None:
+        request = self.asked.request(tile.table.kafka07)
+        key = self.asked.key
+        with self._memory.one() as workspace:
+            pieces = decode(
+                tile.data,
+                tile.table,
+                request,
+                base=tile.base,
+                workspace=workspace,
+                on_error=lambda error: self._undecoded(error, log.source, put),
+            )
+            for columns in pieces:
+                for error in message_errors(columns, tile.table):
+                    self._find(error, log.source, put)
+                mask = None if key is None else equal_to(columns["key"], key)
+                if log.topic is None:
+                    sink.take(record_rows(columns, log.style), len(columns), mask)
+                else:
+                    parts = decoded_rows(columns, log.topic, log.style, mask, sink.left)
+                    self._decoded(parts, log.source, sink, put)
+                if sink.full:
+                    return
 
-    def _decoded(self, parts: Iterator[Decoded], source: InputFile) -> None:
+    def _decoded(
+        self, parts: Iterator[Decoded], source: InputFile, sink: RowSink, put: Put
+    ) -> None:
         for part in parts:
-            self.sink.take(part.template, part.count)
+            sink.take(part.template, part.count)
             for error in part.faults:
-                self._found(error, source)
+                self._find(error, source, put)
 
-    def _batches(self, tile: Tile, style: Style, source: InputFile) -> None:
+    def _batches(self, tile: Tile, log: _Log, sink: RowSink, put: Put) -> None:
         table = complete_wrappers(
-            tile.data, tile.base, tile.table, lambda error: self._undecoded(error, source)
+            tile.data, tile.base, tile.table, lambda error: self._undecoded(error, log.source, put)
         )
         table = holding(table, self.asked.offsets, self.asked.times)
-        self.sink.take(batch_rows(table, style), len(table))
+        sink.take(batch_rows(table, log.style), len(table))
 
-    def _undecoded(self, error: KsegError, source: InputFile) -> None:
+    def _undecoded(self, error: KsegError, source: InputFile, put: Put) -> None:
         """A batch whose records cannot all be shown; for a checksum, that has been said."""
         if error.stop is None:
-            self._found(error, source)
+            self._find(error, source, put)
 
-    def _bad_checksums(self, table: BatchTable, source: InputFile) -> None:
+    def _bad_checksums(self, table: BatchTable, source: InputFile, put: Put) -> None:
         if table.bad_crc_count:
             for row in np.flatnonzero(table.crc_ok == 0).tolist():
-                self._found(crc_error(table[row]), source)
+                self._find(crc_error(table[row]), source, put)
 
-    def _end(self, table: BatchTable, source: InputFile, last: bool) -> None:
+    def _end(self, table: BatchTable, log: _Log, put: Put) -> None:
         """Report why a walk ended before its file did."""
         if table.stop in (StopReason.END, StopReason.LIMIT):
             return
-        error = at_path(stop_error(table), source.path)
-        if table.stop is StopReason.ZERO_TAIL and last:
-            complain(f"kseg: warning: {one_line(error)}, as preallocation leaves them")
+        error = at_path(stop_error(table), log.source.path)
+        if table.stop is StopReason.ZERO_TAIL and log.last:
+            line = f"kseg: warning: {one_line(error)}, as preallocation leaves them"
+            put(partial(complain, line))
         else:
-            self._found(error, source)
+            self._find(error, log.source, put)
 
-    def _found(self, error: KsegError, source: InputFile) -> None:
+    def _find(self, error: KsegError, source: InputFile, put: Put) -> None:
+        put(partial(self._found, at_path(error, source.path)))
+
+    def _found(self, error: KsegError) -> None:
         self.findings += 1
         self.out.flush()
-        complain(f"kseg: {one_line(at_path(error, source.path))}")
+        complain(f"kseg: {one_line(error)}")
+
+    def _count_replaced(self, count: int) -> None:
+        self.replaced += count
+
+
+def _title(path: Path) -> bytes:
+    return f"# {printable(str(path))}\n".encode()
 
 
 def _stdin_source() -> InputFile:

@@ -361,6 +361,17 @@ def jobs_option(function: _F) -> _F:
     )(function)
 
 
+def threads_option(function: _F) -> _F:
+    """`--jobs` of verbs whose work threads share; None stands for all usable cores."""
+    return click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Threads to share the work; as many as there are usable cores. The output is the "
+        "same for every N.",
+    )(function)
+
+
 def mapping_option(function: _F) -> _F:
     """`--mapping auto|always|never`."""
     return click.option(

@@ -8,14 +8,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from kseg.cli.escapes import printable
+
+if TYPE_CHECKING:
+    from kseg.workers import Put
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES = range(-62_135_596_800_000, 253_402_300_800_000)  # the years 1 to 9999
@@ -25,6 +28,18 @@ def binary_stdout() -> IO[bytes]:
     """Standard output as bytes, behind any text that was written before."""
     sys.stdout.flush()
     return sys.stdout.buffer
+
+
+def taker(write: Callable[[Any], object]) -> Put:
+    """Takes what pieces of work put: text to write, and what to call once all before is written."""
+
+    def take(result: Any) -> None:
+        if callable(result):
+            result()
+        else:
+            write(result)
+
+    return take
 
 
 def write_document(schema: str, document: dict[str, Any]) -> None:

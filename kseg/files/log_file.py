@@ -132,6 +132,7 @@ class LogFile(Closing):
         policy: str = "strict",
         on_unreadable: OnUnreadable | None = None,
         window_bytes: int | None = None,
+        tile_bytes: int | None = None,
     ) -> Iterator[Tile]:
         """Walk the batches that start in `[start, limit)`, a tile at a time.
 
@@ -143,6 +144,8 @@ class LogFile(Closing):
             policy: "strict" or "file", see there.
             on_unreadable: called with each range that the disk cannot read; the walk goes on at the
                 next sound batch behind it. None to raise.
+            window_bytes: of a file that is not mapped, bytes of a window; None for what suits.
+            tile_bytes: of a mapped file, bytes between two tables; None for what suits.
 
         Yields:
             At least one tile; the last one's `table.stop` says why the walk ended.
@@ -151,7 +154,7 @@ class LogFile(Closing):
             CorruptRecordError: the file shrank while it was read through windows.
             UnreadableError: the disk cannot read some of its bytes.
         """
-        how = self._how(end, on_bad_crc, policy, window_bytes)
+        how = self._how(end, on_bad_crc, policy, window_bytes, tile_bytes)
         yield from self._walk(start, limit, how, on_unreadable)
 
     def headers(
@@ -190,11 +193,16 @@ class LogFile(Closing):
             yield tile.table
 
     def _how(
-        self, end: int | None, on_bad_crc: str, policy: str, window_bytes: int | None = None
+        self,
+        end: int | None,
+        on_bad_crc: str,
+        policy: str,
+        window_bytes: int | None = None,
+        tile_bytes: int | None = None,
     ) -> _How:
         size = self.size if end is None else min(end, self.size)
         checked = on_bad_crc in ("note", "stop")
-        tile_bytes = CHECKED_TILE_BYTES if checked else TILE_BYTES
+        suiting = CHECKED_TILE_BYTES if checked else TILE_BYTES
         return _How(
             size,
             on_bad_crc,
@@ -202,7 +210,7 @@ class LogFile(Closing):
             self.kafka07,
             self.base_offset,
             window_bytes or WINDOW_BYTES,
-            tile_bytes,
+            tile_bytes or suiting,
         )
 
     def _walk(

@@ -12,6 +12,7 @@ from tests.tidy import tree
 
 KSEG = tree.ROOT / "kseg"
 LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "arrow", "format"} | {
+    "workers",
     "extras",
     "errors",
     "constants",

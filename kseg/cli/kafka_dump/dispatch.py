@@ -6,8 +6,9 @@ Source: Kafka 4.2 `DumpLogSegments.main`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -21,7 +22,11 @@ from kseg.cli.kafka_dump.indexes import (
     print_time_index,
 )
 from kseg.cli.kafka_dump.logs import Gaps, LogDump, LogOptions
-from kseg.errors import KsegError, NotALogError, at_path
+from kseg.cli.output import taker
+from kseg.errors import KsegError, NotALogError
+from kseg.files.log_file import TILE_BYTES
+from kseg.format.columns import Workspace
+from kseg.workers import Kept, Put, Work, at_file, putting, run_in_order
 
 #: Of files that the tool prints.
 SUFFIXES = ("log", "checkpoint", "index", "timeindex", "snapshot", "txnindex")
@@ -35,16 +40,19 @@ class KafkaDump:
         logs: what to print of logs.
         indexes: what to print of indexes.
         out: standard output.
+        jobs: threads that share the work.
         found: whether something is damaged or differs.
     """
 
     logs: LogOptions
     indexes: IndexOptions
     out: IO[bytes]
+    jobs: int = 1
     found: bool = False
     _gaps: list[tuple[str, Gaps]] = field(default_factory=list)
     _faults: list[tuple[str, Faults]] = field(default_factory=list)
     _time_faults: list[tuple[str, Faults]] = field(default_factory=list)
+    _memory: Kept[Workspace] = field(default_factory=lambda: Kept(Workspace))
 
     def run(self, paths: Iterable[str]) -> Exit:
         """Print every file; at the first where Kafka's tool ends with an exception, end too.
@@ -53,64 +61,82 @@ class KafkaDump:
             KsegError: that one, with the path.
             OSError: a file cannot be read.
         """
-        for path in paths:
-            try:
-                self._file(path)
-            except KsegError as error:
-                self.out.flush()
-                raise at_path(error, path) from error
+        try:
+            run_in_order(self._pieces(paths), taker(self.out.write), threads=self.jobs)
+        except KsegError:
+            self.out.flush()
+            raise
         self.out.flush()
         self._tell()
         return Exit.FOUND if self.found else Exit.OK
 
-    def _file(self, path: str) -> None:
-        self._line(f"Dumping {path}")
+    def _pieces(self, paths: Iterable[str]) -> Iterator[Work]:
+        for path in paths:
+            with at_file(path):
+                for work in self._file(path):
+                    yield partial(_do_at, path, work)
+
+    def _file(self, path: str) -> Iterator[Work]:
+        yield putting(self._line(f"Dumping {path}"))
         _stem, dot, suffix = os.path.basename(path).rpartition(".")
         if not dot:
             raise NotALogError("a name without an extension", path=path)
+        if suffix in ("log", "checkpoint"):
+            yield from self._log(Path(path))
+            return
         printer = self._printers().get(suffix)
         if printer is None:
-            self.out.flush()
-            complain(f"Ignoring unknown file {path}")
+            yield putting(partial(self._complain, f"Ignoring unknown file {path}"))
             return
-        printer(Path(path))
+        yield partial(printer, Path(path))
 
-    def _printers(self) -> dict[str, Callable[[Path], None]]:
+    def _printers(self) -> dict[str, Callable[[Path, Put], None]]:
         return {
-            "log": self._log,
-            "checkpoint": self._log,
             "index": self._offset_index,
             "timeindex": self._time_index,
             "snapshot": self._snapshot,
-            "txnindex": lambda path: print_txn_index(path, self._line),
+            "txnindex": self._txn_index,
         }
 
-    def _line(self, text: str) -> None:
+    def _line(self, text: str) -> bytes:
         shown = printable(text) if self.logs.look.terminal else text
-        self.out.write(shown.encode("utf-8", "surrogateescape") + b"\n")
+        return shown.encode("utf-8", "surrogateescape") + b"\n"
 
-    def _log(self, path: Path) -> None:
-        dump = LogDump(self.logs, self.out.write)
+    def _lines(self, put: Put) -> Callable[[str], None]:
+        def line(text: str) -> None:
+            put(self._line(text))
+
+        return line
+
+    def _complain(self, line: str) -> None:
+        self.out.flush()
+        complain(line)
+
+    def _log(self, path: Path) -> Iterator[Work]:
+        dump = LogDump(self.logs, self.out.write, self._memory)
         self._gaps.append((str(path), dump.gaps))
-        try:
-            dump.print(path)
-        finally:
-            self.found = self.found or dump.found
+        yield from dump.pieces(path, tile_bytes=TILE_BYTES if self.jobs > 1 else None)
+        yield putting(partial(self._note, dump))
 
-    def _offset_index(self, path: Path) -> None:
-        faults = print_offset_index(path, self.indexes, self.out.write, self._line)
-        self._faults.append((str(path), faults))
+    def _note(self, dump: LogDump) -> None:
+        self.found = self.found or dump.found
 
-    def _time_index(self, path: Path) -> None:
-        faults = print_time_index(path, self.indexes, self.out.write, self._line)
-        self._time_faults.append((str(path), faults))
+    def _offset_index(self, path: Path, put: Put) -> None:
+        faults = print_offset_index(path, self.indexes, put, self._lines(put))
+        put(partial(self._faults.append, (str(path), faults)))
 
-    def _snapshot(self, path: Path) -> None:
-        error = print_snapshot(path, self._line)
+    def _time_index(self, path: Path, put: Put) -> None:
+        faults = print_time_index(path, self.indexes, put, self._lines(put))
+        put(partial(self._time_faults.append, (str(path), faults)))
+
+    def _txn_index(self, path: Path, put: Put) -> None:
+        print_txn_index(path, self._lines(put))
+
+    def _snapshot(self, path: Path, put: Put) -> None:
+        error = print_snapshot(path, self._lines(put))
         if error is not None:
             self.found = True
-            self.out.flush()
-            complain(error)
+            put(partial(self._complain, error))
 
     def _tell(self) -> None:
         """What Kafka's tool says on standard error behind all lines."""
@@ -121,3 +147,8 @@ class KafkaDump:
         for path, gaps in self._gaps:
             for line in gaps.lines(os.path.abspath(path), self.logs.old):
                 complain(line)
+
+
+def _do_at(path: str, work: Work, put: Put) -> None:
+    with at_file(path):
+        work(put)

@@ -6,6 +6,7 @@ Source: Kafka 4.2 `DumpLogSegments.dumpLog`, `FileLogInputStream.nextBatch`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -28,6 +29,7 @@ from kseg.cli.kafka_dump.lines import (
 from kseg.cli.kafka_dump.messages import MessageReader, without_lies
 from kseg.cli.kafka_dump.old_lines import OldLines, Piece
 from kseg.cli.kafka_dump.parsers import Contents, Parser
+from kseg.cli.output import taker
 from kseg.cli.row_writer import RowWriter
 from kseg.constants import BATCH_HEADER_BYTES, Compression
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
@@ -37,6 +39,7 @@ from kseg.format.columns import Workspace, decode
 from kseg.format.header import refused_batch
 from kseg.format.message import MESSAGE_BYTES_MIN
 from kseg.format.request import Request
+from kseg.workers import Kept, Lent, putting, run_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from kseg.cli.rows import Template
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
+    from kseg.workers import Put, Work
 
     Write = Callable[[memoryview], object]
 
@@ -73,8 +77,15 @@ _REQUEST = Request(
 
 @dataclass(slots=True)
 class Gaps:
-    """Offsets that do not follow the one before by one, as pairs; `previous` is the last seen."""
+    """Offsets that do not follow the one before by one, as pairs.
 
+    Attributes:
+        first: the first seen; None before that.
+        previous: the last seen.
+        pairs: int64[n, 2] each: the one before, and the one that does not follow.
+    """
+
+    first: int | None = None
     previous: int = -1
     pairs: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
@@ -84,7 +95,15 @@ class Gaps:
         found = (before != -1) & (offsets != before + 1)
         if found.any():
             self.pairs.append(np.stack((before[found], offsets[found]), axis=1))
+        self.first = int(offsets[0]) if self.first is None else self.first
         self.previous = int(offsets[-1])
+
+    def join(self, behind: Gaps) -> None:
+        """Take those of the next offsets, which were looked at by themselves."""
+        if behind.first is not None:
+            self.add(np.array([behind.first], np.int64))
+            self.pairs += behind.pairs
+            self.previous = behind.previous
 
     def lines(self, path: str, old: OldLines | None) -> Iterator[str]:
         """What Kafka's tool says of them, the last pair first."""
@@ -122,15 +141,15 @@ class LogDump:
         found: whether a checksum is wrong or bytes are left over.
     """
 
-    def __init__(self, options: LogOptions, write: Write) -> None:
-        """Print to `write`."""
+    def __init__(
+        self, options: LogOptions, write: Write, memory: Kept[Workspace] | None = None
+    ) -> None:
+        """Print to `write`; decode into `memory`."""
         self.gaps = Gaps()
         self.found = False
         self._options = options
         self._write = write
-        self._rows = RowWriter(write)
-        self._workspace = Workspace()
-        self._messages = MessageReader()
+        self._memory = memory or Kept(Workspace)
 
     def print(self, path: Path) -> None:
         """Print the whole log.
@@ -140,18 +159,38 @@ class LogDump:
             LimitExceededError: a batch inflates to too many bytes.
             OSError: the file cannot be read.
         """
+        run_in_order(self.pieces(path), taker(self._write), threads=1)
+
+    def pieces(self, path: Path, *, tile_bytes: int | None = None) -> Iterator[Work]:
+        """The log as pieces of work, of so many bytes.
+
+        Each puts lines, and functions to be called when the lines in front are written; it raises
+        what `print` does.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
         title = _title(file_name(path))
-        self._text(title if self._options.old is None else title.replace("Log s", "S", 1))
-        with LogFile.open(path) as file:
+        title = title if self._options.old is None else title.replace("Log s", "S", 1)
+        yield putting(title.encode())
+        file = LogFile.open(path)
+        with Lent(file.close) as lent:
             end = file.size if self._options.max_bytes is None else self._options.max_bytes
             position = 0
-            for tile in file.walk(end=end, on_bad_crc="note", policy="file"):
+            for tile in file.walk(end=end, on_bad_crc="note", policy="file", tile_bytes=tile_bytes):
                 self.found = self.found or bool(tile.table.bad_crc_count)
-                self._tile(replace(tile, table=_whole_headers(file, tile.table)), file.size)
+                yield lent.to(partial(self._tile, tile, file))
                 position = tile.table.end_position
-            self._end(file, position, min(end, file.size))
+            yield lent.to(partial(self._end, file, position, min(end, file.size)))
 
-    def _end(self, file: LogFile, position: int, end: int) -> None:
+    def _tile(self, tile: Tile, file: LogFile, put: Put) -> None:
+        tile = replace(tile, table=_whole_headers(file, tile.table))
+        with self._memory.one() as workspace:
+            lines = _TileLines(self._options, put, workspace)
+            lines.print(tile, file.size)
+        put(partial(self.gaps.join, lines.gaps))
+
+    def _end(self, file: LogFile, position: int, end: int, put: Put) -> None:
         left = end - position
         if left > _HEAD_BYTES:
             size = int.from_bytes(file.head_at(position)[8:12], "big", signed=True)
@@ -161,13 +200,27 @@ class LogDump:
                 raise CorruptRecordError(reason, path=file.path, position=position)
         if left and self._options.max_bytes is None:
             self.found = True
-            self._text(f"Found {left} invalid bytes at the end of {file.path.name}\n")
+            put(f"Found {left} invalid bytes at the end of {file.path.name}\n".encode())
 
-    def _text(self, text: str) -> None:
-        self._write(memoryview(text.encode()))
 
-    def _tile(self, tile: Tile, size: int) -> None:
-        """Print a tile, up to a batch whose header Kafka cannot show."""
+class _TileLines:
+    """The lines of one tile.
+
+    Attributes:
+        gaps: of the offsets printed.
+    """
+
+    def __init__(self, options: LogOptions, put: Put, workspace: Workspace) -> None:
+        """Print to `put`."""
+        self.gaps = Gaps()
+        self._options = options
+        self._write = put
+        self._rows = RowWriter(put)
+        self._workspace = workspace
+        self._messages = MessageReader()
+
+    def print(self, tile: Tile, size: int) -> None:
+        """Print a tile of a file of so many bytes, up to a batch whose header Kafka cannot show."""
         table = tile.table
         beyond = (table.magic >= 2) & (table.position + BATCH_HEADER_BYTES > size)
         refused = (table.codec > Compression.ZSTD) | (table.magic < 0) | beyond
@@ -198,7 +251,7 @@ class LogDump:
         lines = _BatchLines(bytes(made) if nested else b"", len(table))
 
         def show(columns: RecordColumns) -> None:
-            rows = np.searchsorted(table.position, columns.position)
+            rows = _rows_of(table, columns.position)
             self._records(tile, table, columns, rows, lines.up_to(rows))
 
         def show_unread(error: KsegError) -> None:
@@ -322,6 +375,13 @@ def _whole_headers(file: LogFile, table: BatchTable) -> BatchTable:
         rows[row] = refused_batch(head, position=position, size=size, policy="file").rows[0]
     rows.flags.writeable = False
     return replace(table, rows=rows)
+
+
+def _rows_of(table: BatchTable, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The batch of each record, by its position; records of a batch follow each other."""
+    starts = np.flatnonzero(np.concatenate(([True], positions[1:] != positions[:-1])))
+    counts = np.diff(starts, append=len(positions))
+    return np.repeat(np.searchsorted(table.position, positions[starts]), counts)
 
 
 def _families(table: BatchTable) -> Iterator[BatchTable]:

@@ -28,7 +28,7 @@ _DECODERS: Final[dict[str, Any]] = {
 }
 
 
-def run_kafka(paths: tuple[str, ...], given: dict[str, Any]) -> int:
+def run_kafka(paths: tuple[str, ...], given: dict[str, Any], jobs: int) -> int:
     """Run the tool with what the command line has; returns the exit code.
 
     Raises:
@@ -39,7 +39,7 @@ def run_kafka(paths: tuple[str, ...], given: dict[str, Any]) -> int:
     files = [str(file) for each in files if each for file in _files(Path(each))]
     if not files:
         raise click.UsageError('Missing required argument "[files]".')
-    return KafkaDump(_logs(given, out), _indexes(given), out).run(files)
+    return KafkaDump(_logs(given, out), _indexes(given), out, jobs).run(files)
 
 
 def _files(path: Path) -> list[Path]:

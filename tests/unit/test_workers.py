@@ -1,0 +1,205 @@
+"""Work shared by threads: order, errors, ends, bounds, files that outlive their listing."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg import workers
+from kseg.errors import CorruptRecordError, KsegError, LimitExceededError
+from kseg.workers import ROOM, Kept, Lent, Put, Work, at_file, in_order, putting, run_in_order
+
+THREADS = pytest.mark.parametrize("threads", [1, 2, 3, 8])
+
+
+def taken(pieces: list[Work] | Iterator[Work], threads: int) -> list[Any]:
+    results: list[Any] = []
+    run_in_order(pieces, results.append, threads=threads)
+    return results
+
+
+def alive() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kseg")]
+
+
+def endless(put: Put) -> None:
+    for number in itertools.count():
+        put(number)
+
+
+def failing(put: Put) -> None:
+    put("in front")
+    raise CorruptRecordError("no batch", path="00.log")
+
+
+@THREADS
+def test_results_come_in_the_order_of_the_pieces(threads: int) -> None:
+    def piece(number: int) -> Work:
+        return lambda put: [put((number, part)) for part in range(number % 3)]
+
+    expected = [(number, part) for number in range(40) for part in range(number % 3)]
+    assert taken([piece(number) for number in range(40)], threads) == expected
+
+
+def test_a_piece_that_ends_last_still_comes_first() -> None:
+    ended = threading.Event()
+
+    def first(put: Put) -> None:
+        assert ended.wait(60)
+        put("first")
+
+    def second(put: Put) -> None:
+        put("second")
+        ended.set()
+
+    assert taken([first, second], 2) == ["first", "second"]
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_an_error_comes_behind_the_results_in_front_of_it_and_ends_the_others(threads: int) -> None:
+    results: list[Any] = []
+    with pytest.raises(CorruptRecordError, match=r"00\.log"):
+        run_in_order([putting(1), failing, endless, endless], results.append, threads=threads)
+    assert results == [1, "in front"]
+    assert not alive()
+
+
+@THREADS
+def test_an_error_of_asking_for_the_next_comes_behind_what_is_under_way(threads: int) -> None:
+    def pieces() -> Iterator[Work]:
+        yield putting(1)
+        yield putting(2)
+        raise CorruptRecordError("the file shrank")
+
+    results: list[Any] = []
+    with pytest.raises(CorruptRecordError, match="shrank"):
+        run_in_order(pieces(), results.append, threads=threads)
+    assert results == [1, 2]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, BrokenPipeError])
+def test_an_interrupt_and_a_closed_pipe_end_all_threads(error: type[BaseException]) -> None:
+    def take(result: Any) -> None:
+        if result == 3:
+            raise error
+
+    with pytest.raises(error):
+        run_in_order([endless] * 5, take, threads=3)
+    assert not alive()
+
+
+def test_closing_the_iterator_ends_all_threads() -> None:
+    results = in_order([endless] * 5, threads=3)
+    assert [next(results), next(results)] == [0, 1]
+    results.close()
+    assert not alive()
+
+
+def test_a_piece_waits_when_its_room_is_full() -> None:
+    full, put_so_far = threading.Event(), []
+
+    def head(put: Put) -> None:
+        assert full.wait(60)
+        put(len(put_so_far))
+
+    def behind(put: Put) -> None:
+        for number in range(3 * ROOM):
+            if number == ROOM:
+                full.set()
+            put(number)
+            put_so_far.append(number)
+
+    results = taken([head, behind], 2)
+    assert results == [ROOM, *range(3 * ROOM)]
+
+
+def test_no_more_pieces_are_begun_than_the_window_holds() -> None:
+    asked = []
+
+    def pieces() -> Iterator[Work]:
+        for number in range(20):
+            asked.append(number)
+            yield putting(number)
+
+    results = in_order(pieces(), threads=2)
+    assert next(results) == 0
+    assert len(asked) == workers.window_of(2)
+    results.close()
+
+
+def test_bytes_that_were_lent_arrive_as_they_were() -> None:
+    def piece(put: Put) -> None:
+        buffer = bytearray(b"one")
+        put(memoryview(buffer))
+        buffer[:] = b"two"
+        put(memoryview(buffer))
+
+    assert taken([piece], 2) == [b"one", b"two"]
+
+
+@THREADS
+def test_what_pieces_share_is_closed_behind_the_last_of_them(threads: int) -> None:
+    seen: list[str] = []
+
+    def pieces() -> Iterator[Work]:
+        with Lent(lambda: seen.append("closed")) as lent:
+            for _ in range(6):
+                yield lent.to(lambda put: put("closed" in seen))
+
+    assert taken(pieces(), threads) == [False] * 6
+    assert seen == ["closed"]
+
+
+def test_what_is_kept_is_used_by_one_piece_at_a_time() -> None:
+    kept = Kept(object)
+    with kept.one() as first, kept.one() as second:
+        assert first is not second
+    with kept.one() as third:
+        assert third in (first, second)
+
+
+def test_an_error_names_its_file() -> None:
+    with pytest.raises(CorruptRecordError, match=r"a\.log"), at_file("a.log"):
+        raise CorruptRecordError("no batch")
+
+
+def test_a_lack_of_memory_is_an_error_with_the_file() -> None:
+    with (
+        pytest.raises(LimitExceededError, match=r"a\.log.*out of memory") as found,
+        at_file("a.log"),
+    ):
+        raise MemoryError
+    assert isinstance(found.value, KsegError)
+
+
+QUOTAS = {
+    "none": ({}, 1 << 20),
+    "unbounded": ({"cpu.max": "max 100000\n"}, 1 << 20),
+    "two cores": ({"cpu.max": "200000 100000\n"}, 2),
+    "a core and a half": ({"cpu.max": "150000 100000\n"}, 2),
+    "a tenth": ({"cpu.max": "10000 100000\n"}, 1),
+    "nonsense": ({"cpu.max": "much\n"}, 1 << 20),
+    "first version": ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+    "first version, unbounded": (
+        {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+        1 << 20,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUOTAS)
+def test_the_quota_of_the_control_group_bounds_the_cores(name: str, tmp_path: Path) -> None:
+    files, cores = QUOTAS[name]
+    for file, text in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    assert workers.quota_of(tmp_path) == cores
+
+
+def test_there_is_a_core_at_least() -> None:
+    assert workers.usable_cores() >= 1
