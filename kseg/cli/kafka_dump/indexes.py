@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from kseg.cli.row_writer import RowWriter
-from kseg.errors import CorruptIndexError, CorruptRecordError
-from kseg.files.log_file import LogFile
+from kseg.errors import CorruptIndexError, CorruptRecordError, UnreadableError
+from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import MappedFile
 from kseg.files.names import file_name
 from kseg.files.offset_index import LAYOUT as OFFSET_LAYOUT
@@ -29,6 +29,8 @@ from kseg.log.recovery import stored_position
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kseg.format.header import BatchTable
+
     Int64Array = npt.NDArray[np.int64]
     Line = Callable[[str], None]
     Write = Callable[[memoryview], object]
@@ -37,6 +39,9 @@ _HEAD = struct.Struct(">qiib")
 _DELTA = struct.Struct(">i")
 _DELTA_AT, _HEADER_BYTES, _OVERHEAD = 23, 61, 12
 _TIMES = Request(fields=("timestamp",), control=True, verify_crc=False)
+_PLACED_TIMES = Request(fields=("position", "timestamp"), control=True, verify_crc=False)
+#: No offset and no time of a log.
+_UNKNOWN = -(2**63)
 _NOT_FOUND = -1
 
 
@@ -120,9 +125,10 @@ def print_offset_index(path: Path, options: IndexOptions, write: Write, line: Li
             line(f"{path} passed sanity check.")
             return faults
         used = _used(offsets, base_offset)
+        known = _known_ends(log, positions[:used], options.max_message_size)
         done = 0
         try:
-            for done in range(used):
+            for done in np.flatnonzero(known != offsets[:used]).tolist():
                 offset, position = int(offsets[done]), int(positions[done])
                 found = _last_offset(log, position, options.max_message_size)
                 if found != offset:
@@ -160,19 +166,83 @@ def print_time_index(path: Path, options: IndexOptions, write: Write, line: Line
             return faults
         used = _used(offsets, base_offset)
         batches = _Batches(log)
+        before = np.concatenate(([-1], times[:used][:-1]))
         done = 0
-        previous = -1
         try:
-            for done in range(used):
+            for done in _doubtful(batches, index, base_offset, offsets[:used], times, before):
                 time, offset = int(times[done]), int(offsets[done])
                 position = stored_position(index, base_offset, offset)
-                _compare(faults, batches, position, offset, time, previous)
-                previous = time
+                _compare(faults, batches, position, offset, time, int(before[done]))
             done = used
         finally:
             if not options.verify_only:
                 _print_entries((("timestamp: ", times), (" offset: ", offsets)), done, write)
     return faults
+
+
+def _known_ends(log: LogFile, positions: npt.NDArray[np.integer], size_max: int) -> Int64Array:
+    """The last offsets of the whole batches at some positions, from one walk over headers.
+
+    `_UNKNOWN` where the walk comes by no such batch.
+    """
+    wanted, inverse = np.unique(positions.astype(np.int64), return_inverse=True)
+    ends = np.full(len(wanted), _UNKNOWN, np.int64)
+    for _tile, table, at in _batches_at(log, wanted):
+        usual = (table.size >= _OVERHEAD + MESSAGE_BYTES_MIN) & (table.size <= size_max)
+        usual &= (table.magic < 2) | (table.size >= _HEADER_BYTES)
+        ends[at[usual]] = table.last_offset[usual]
+    return ends[inverse]
+
+
+def _batches_at(
+    log: LogFile, wanted: Int64Array
+) -> Iterator[tuple[Tile, BatchTable, npt.NDArray[np.intp]]]:
+    """The batches at some positions, and which of the positions those are.
+
+    It ends where the log cannot be read: who asks for what lies there is told.
+    """
+    try:
+        for tile in log.walk(on_bad_crc="ignore", policy="file"):
+            at = np.searchsorted(wanted, tile.table.position)
+            at[at == len(wanted)] = 0
+            there = wanted[at] == tile.table.position
+            yield tile, tile.table.take(there), at[there]
+    except (CorruptRecordError, UnreadableError):
+        return
+
+
+def _doubtful(
+    batches: _Batches,
+    index: bytes,
+    base_offset: int,
+    offsets: Int64Array,
+    times: Int64Array,
+    before: Int64Array,
+) -> list[int]:
+    """The entries of a time index that may differ from the log; all others do not.
+
+    Args:
+        batches: of the log.
+        index: the offset index as it lies on the disk.
+        base_offset: of the segment.
+        offsets: of the entries that count, int64[n].
+        times: likewise.
+        before: the time of each entry's predecessor, int64[n].
+    """
+    raw = np.frombuffer(index, OFFSET_LAYOUT, len(index) // OFFSET_LAYOUT.itemsize)
+    stored = base_offset + raw["relative"].astype(np.int64)
+    if not len(offsets) or not batches.ordered or (np.diff(stored) <= 0).any():
+        return list(range(len(offsets)))
+    slots = np.searchsorted(stored, offsets, "right") - 1
+    positions = np.zeros(len(offsets), np.int64)
+    positions[slots >= 0] = raw["position"][slots[slots >= 0]]
+    at = batches.rows_of(positions, offsets)
+    sound = at >= 0
+    rows = at[sound]
+    sound[sound] = batches.offsets[rows] == offsets[sound]
+    times = times[: len(offsets)]
+    sound[sound] = batches.largest_times(at[sound]) == times[sound]
+    return np.flatnonzero(~sound | (before >= times)).tolist()
 
 
 def _compare(
@@ -194,7 +264,12 @@ def _compare(
 
 
 class _Batches:
-    """Where the batches of a log lie, from a walk over its headers."""
+    """Where the batches of a log lie, from a walk over its headers.
+
+    Attributes:
+        offsets: the last offset of each, int64[n].
+        ordered: whether they go up.
+    """
 
     def __init__(self, log: LogFile) -> None:
         """Walk to the end."""
@@ -208,8 +283,38 @@ class _Batches:
             positions.append(table.position.copy())
             offsets.append(table.last_offset.copy())
             self._end = table.end_position
-        self._positions, self._offsets = np.concatenate(positions), np.concatenate(offsets)
-        self._ordered = bool((self._offsets[1:] >= self._offsets[:-1]).all())
+        self._positions, self.offsets = np.concatenate(positions), np.concatenate(offsets)
+        self.ordered = bool((self.offsets[1:] >= self.offsets[:-1]).all())
+
+    def rows_of(self, positions: Int64Array, offsets: Int64Array) -> Int64Array:
+        """Of each pair what `find` answers, as a number of a batch; -1 where it has to look.
+
+        Only of batches whose offsets are in order.
+        """
+        first = np.searchsorted(self._positions, positions)
+        at = np.maximum(first, np.searchsorted(self.offsets, offsets))
+        first[first == len(self._positions)] = 0
+        there = (self._positions[first] == positions) & (at < len(self.offsets))
+        return np.where(there, at, -1)
+
+    def largest_times(self, rows: Int64Array) -> Int64Array:
+        """The largest timestamp of the records of some batches; `_UNKNOWN` where one is damaged."""
+        wanted, inverse = np.unique(self._positions[rows], return_inverse=True)
+        largest = np.full(len(wanted), _UNKNOWN, np.int64)
+        damaged: list[int] = []
+        for tile, table, _at in _batches_at(self._log, wanted):
+            pieces = decode(
+                tile.data,
+                table,
+                _PLACED_TIMES,
+                base=tile.base,
+                on_error=lambda error: damaged.append(error.position or 0),
+            )
+            for columns in pieces:
+                at = np.searchsorted(wanted, columns.position)
+                np.maximum.at(largest, at, columns.timestamp)
+        largest[np.isin(wanted, damaged)] = _UNKNOWN
+        return largest[inverse]
 
     def find(self, position: int, offset: int) -> tuple[int, int] | None:
         """The first batch from a position on that ends at or past an offset, and where it ends.
@@ -228,13 +333,13 @@ class _Batches:
             other._log = self._log
             other._walk(position)
             return other.find(position, offset)
-        if self._ordered:
-            at = max(first, int(np.searchsorted(self._offsets, offset)))
+        if self.ordered:
+            at = max(first, int(np.searchsorted(self.offsets, offset)))
         else:
-            behind = np.flatnonzero(self._offsets[first:] >= offset)
-            at = first + int(behind[0]) if len(behind) else len(self._offsets)
-        if at < len(self._offsets):
-            return int(self._positions[at]), int(self._offsets[at])
+            behind = np.flatnonzero(self.offsets[first:] >= offset)
+            at = first + int(behind[0]) if len(behind) else len(self.offsets)
+        if at < len(self.offsets):
+            return int(self._positions[at]), int(self.offsets[at])
         _check_end(self._log, self._end)
         return None
 
