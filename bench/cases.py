@@ -12,6 +12,7 @@ from bench import datagen, peers, records
 from bench.append_cases import append_cases
 from bench.case import JAVA, Case, java, made, per_record
 from bench.compact_cases import compact_cases
+from bench.dump_cases import dump_cases
 from bench.fetch_cases import fetch_cases
 from bench.growth_cases import growth_cases
 from bench.open_cases import open_cases
@@ -37,6 +38,7 @@ GROUPS = (
     "recover",
     "compact",
     "growth",
+    "dump",
 )
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
@@ -66,6 +68,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "recover": recover_cases,
         "compact": compact_cases,
         "growth": growth_cases,
+        "dump": dump_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]
 

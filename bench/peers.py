@@ -422,6 +422,11 @@ class Java:
             self._kafka = None
 
 
+def java_class_path() -> str:
+    """The class path of the kit, with Kafka's jars: for a command in a JVM of its own."""
+    return str(_kit(Path(os.environ[JAVA_KIT])).build())
+
+
 def _kit(folder: Path) -> Any:
     spec = importlib.util.spec_from_file_location("kseg_bench_java_kit", folder / "kit.py")
     if spec is None or spec.loader is None:

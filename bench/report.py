@@ -24,6 +24,7 @@ TITLES = {
     "recover": "Recovery",
     "open": "Opening a log",
     "growth": "Twice as much",
+    "dump": "Dumps",
 }
 
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from kseg.files.grammar import is_topic_name
-from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
+    from kseg.log.config import LogConfig
+
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType  # no generic before click 8.5
@@ -153,6 +154,8 @@ def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfi
     Raises:
         UsageError: a name is not known, or a value is out of its range.
     """
+    from kseg.log.config import LogConfig  # slow to load, and most verbs do without it
+
     plain, own = by_topic(settings)
     try:
         return LogConfig.from_kafka(plain, of_topic=own.get(topic or "", {}))
