@@ -147,7 +147,7 @@ class _Run:
             return None
 
     def stop(self) -> None:
-        """Tell all pieces that nobody wants the rest."""
+        """Tell all pieces that no more results are taken."""
         with self._bell:
             for piece in self.under_way:
                 piece.stopped = True
@@ -233,11 +233,11 @@ def at_file(path: str | PathLike[str]) -> Iterator[None]:
 
 
 class _StoppedError(Exception):
-    """Nobody wants the rest."""
+    """No more results are taken."""
 
 
 class _Piece:
-    """One piece under way: what it has put, and nobody has taken yet."""
+    """One piece under way: what it has put and `results` has not taken yet."""
 
     def __init__(self, bell: Condition, room: int) -> None:
         self.stopped = False
