@@ -79,20 +79,34 @@ def _relative(entries: bytes, slot: int) -> int:
 
 
 def position_of(segment: Segment, entries: bytes, offset: int) -> int | None:
-    """The position of the first batch that ends at or past `offset`, from where the index leads.
+    """The position of the batch with `offset` or the next one, from where the index leads.
+
+    The first batch that begins at or past `offset` ends the walk, and only the one right in front
+    of it may hold `offset`. Where offsets are out of order this is not the first that ends past it.
 
     Raises:
         CorruptRecordError: a size that no batch has lies before it.
 
-    Source: Kafka `LogSegment.translateOffset`.
+    Source: Kafka `LogSegment.translateOffset`, `FileRecords.searchForOffsetFromPosition`.
     """
     start = indexed_position(entries, segment.base_offset, offset)
+    before: tuple[int, int] | None = None  # where the last one begins, and its last offset
     for table in segment.headers(start=start, policy="file"):
-        found = np.flatnonzero(table.last_offset >= offset)
+        found = np.flatnonzero(table.base_offset >= offset)
+        count = int(found[0]) if len(found) else len(table)
+        if count:
+            before = int(table.position[count - 1]), int(table.last_offset[count - 1])
         if len(found):
-            return int(table.position[found[0]])
+            is_exact = int(table.base_offset[count]) == offset
+            held = None if is_exact else _holding(before, offset)
+            return int(table.position[count]) if held is None else held
     _check(table, segment)
-    return None
+    return _holding(before, offset)
+
+
+def _holding(batch: tuple[int, int] | None, offset: int) -> int | None:
+    """The position of a batch that ends at or past `offset`; None for another, or for none."""
+    return None if batch is None or batch[1] < offset else batch[0]
 
 
 def next_offset(segment: Segment, entries: bytes) -> int:
