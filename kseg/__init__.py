@@ -25,6 +25,8 @@ __version__ = "0.1.0"
 _HOMES: Final = {
     "kseg.analysis.doctor.answer": ("doctor",),
     "kseg.analysis.doctor.values": ("Doctored",),
+    "kseg.analysis.explain.answer": ("explain",),
+    "kseg.analysis.explain.values": ("Explained",),
     "kseg.constants": ("Compression", "ControlType", "StopReason", "TimestampType"),
     "kseg.errors": (
         "AppendError",

@@ -7,6 +7,8 @@ from kseg import internal as internal
 from kseg import spark as spark
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.doctor.values import Doctored as Doctored
+from kseg.analysis.explain.answer import explain as explain
+from kseg.analysis.explain.values import Explained as Explained
 from kseg.constants import Compression as Compression
 from kseg.constants import ControlType as ControlType
 from kseg.constants import StopReason as StopReason

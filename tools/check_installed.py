@@ -27,6 +27,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "convert": ("data/clicks-0/00000000000000000000.log --codec lz4 -o clicks.log", 0),
     "append": ("new/orders-0", 0),
     "doctor": ("data", 0),
+    "explain": ("data", 0),
     "recover": ("data/clicks-0", 0),
     "reindex": ("data/clicks-0", 0),
     "truncate": ("data/clicks-1 --to 5", 1),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from kseg.files.names import FileKind, segment_name
 from kseg.log.writer import retention
-from kseg.log.writer.retention import LOG_START, SIZE, TIME, RetiredSegment
+from kseg.log.writer.retention import LOG_START, SIZE, TIME, RetiredSegment, latest_of
+from kseg.log.writer.staying import StayingSegment, staying
 
 if TYPE_CHECKING:
     from kseg.log.config import LogConfig
@@ -67,6 +68,23 @@ def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
     return retention.apply_state(log.state, plan)
 
 
+def segments_that_stay(
+    log: Log, plan: RetentionPlan, *, config: LogConfig
+) -> tuple[StayingSegment, ...]:
+    """Say why each segment stays that a plan leaves, oldest first, of a log open for reading.
+
+    Args:
+        log: the log that was planned for.
+        plan: of `plan_retention`.
+        config: what the plan went by, as `RetentionRules.config` is.
+
+    Raises:
+        CorruptIndexError, FormatError: a segment's times cannot be read.
+        OSError: a file cannot be read.
+    """
+    return staying(log.view.segments, plan, config)
+
+
 def files_of(plan: RetentionPlan) -> Iterator[Path]:
     """The files that go, whether they are there or not."""
     for segment in plan.segments:
@@ -80,7 +98,10 @@ __all__ = [
     "SIZE",
     "TIME",
     "RetiredSegment",
+    "StayingSegment",
     "apply_retention",
     "files_of",
+    "latest_of",
     "plan_retention",
+    "segments_that_stay",
 ]

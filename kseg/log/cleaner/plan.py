@@ -178,6 +178,7 @@ def plan_inputs(
         why=why,
         rules=options.rules,
         map_bytes=options.map_bytes,
+        why_uncleanable=bounds.why_uncleanable,
     )
 
 

@@ -120,6 +120,8 @@ class CompactionPlan:
         why: what is known of that, in words.
         rules: of which release; see `kseg.format.retain`.
         map_bytes: memory of the offset map.
+        why_uncleanable: why nothing is touched from `first_uncleanable_offset` on, in a word of
+            this module.
     """
 
     path: Path
@@ -140,6 +142,7 @@ class CompactionPlan:
     why: str = ""
     rules: str = "4.0"
     map_bytes: int = MAP_BYTES
+    why_uncleanable: str = ACTIVE
 
     @property
     def is_noop(self) -> bool:

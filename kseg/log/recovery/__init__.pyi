@@ -1,5 +1,6 @@
 from kseg.log.recovery.backup import Backup as Backup
 from kseg.log.recovery.backup import Kept as Kept
+from kseg.log.recovery.backup import backup_root as backup_root
 from kseg.log.recovery.backup import kept_bytes as kept_bytes
 from kseg.log.recovery.codes import CODES as CODES
 from kseg.log.recovery.codes import Code as Code

@@ -241,12 +241,17 @@ def kept_bytes(kept: Iterable[Kept]) -> int:
 
 def default_place(data_directory: io.StrPath, now_ms: int) -> Path:
     """`<data directory>.kseg-backup/<time>`, the time in UTC as `20251009T085320.000Z`."""
-    home = Path(data_directory).resolve()
     name = f"{now_ms}"  # of a clock that no calendar reaches
     if 0 <= now_ms < _CALENDAR_END_MS:
         moment = datetime.fromtimestamp(now_ms // 1000, UTC)
         name = f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z"
-    return home.with_name((home.name or "root") + _SUFFIX) / name
+    return backup_root(data_directory) / name
+
+
+def backup_root(data_directory: io.StrPath) -> Path:
+    """`<data directory>.kseg-backup`, where backups lie unless another place was named."""
+    home = Path(data_directory).resolve()
+    return home.with_name((home.name or "root") + _SUFFIX)
 
 
 def _refuse_link(path: Path) -> None:
@@ -387,4 +392,4 @@ class CutReport(Generic[_PlanT]):
         return kept_bytes(self.kept)
 
 
-__all__ = ["Backup", "CutReport", "Kept", "default_place", "kept_bytes"]
+__all__ = ["Backup", "CutReport", "Kept", "backup_root", "default_place", "kept_bytes"]

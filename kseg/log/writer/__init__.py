@@ -8,6 +8,7 @@
                       `log.data_directory` writes
     truncate          the end cut back, the start moved forward, or the whole log begun anew
     retention         which old segments go, and why
+    staying           why the others stay, and until when
     segment_deletion  the files of segments that go, renamed to `.deleted` or removed
     room              the order of the steps on a full disk
 

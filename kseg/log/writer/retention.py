@@ -315,7 +315,12 @@ def _plan(
 
 
 def largest_timestamp_of(info: SegmentInfo) -> int:
-    """The newest record's time in ms by the time index, or else the file's.
+    """The newest record's time in ms; see `latest_of`."""
+    return latest_of(info).timestamp
+
+
+def latest_of(info: SegmentInfo) -> Latest:
+    """The newest record's time in ms and its offset by the time index, or else the file's and -1.
 
     For a segment that may still be written to, the batches behind the last index entry count too.
     """
@@ -329,8 +334,8 @@ def largest_timestamp_of(info: SegmentInfo) -> int:
             start = segment.start_for_offset(newest.offset)
             newest = latest_from(segment, start.position, newest)
     if newest.timestamp >= 0:
-        return newest.timestamp
-    return os.stat(info.path).st_mtime_ns // 1_000_000
+        return newest
+    return Latest(os.stat(info.path).st_mtime_ns // 1_000_000, -1)
 
 
 # ---- doing ---------------------------------------------------------------------------------------

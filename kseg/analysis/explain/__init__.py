@@ -1,0 +1,34 @@
+"""Why is the disk full: what keeps each byte, until when, and what would free it.
+
+answer       `explain`: the answer for the data directories of a broker
+values       the answer as values, and as JSON
+causes       what can keep bytes, in stable words
+partitions   what keeps each file of one partition, by the settings that its broker has
+disk         how many bytes files take by their blocks
+spaces       what takes room beside the partitions: backups, deleted files that are open
+freeing      how room could become free, as commands
+
+Nothing is changed, and nothing is locked. What retention and compaction do is asked of their own
+plans (`kseg.log.retain`, `kseg.log.compact`): a date here is one at which they delete.
+"""
+
+from __future__ import annotations
+
+from kseg._door import door
+
+_HOMES = {
+    "kseg.analysis.explain.answer": ("explain",),
+    "kseg.analysis.explain.causes": ("CAUSES",),
+    "kseg.analysis.explain.values": (
+        "Explained",
+        "Holder",
+        "Kept",
+        "PartitionKeeps",
+        "Proposal",
+        "Space",
+        "Step",
+        "Supposed",
+        "Total",
+    ),
+}
+__all__, __getattr__ = door(__name__, _HOMES)

@@ -1,0 +1,11 @@
+from kseg.analysis.explain.answer import explain as explain
+from kseg.analysis.explain.causes import CAUSES as CAUSES
+from kseg.analysis.explain.values import Explained as Explained
+from kseg.analysis.explain.values import Holder as Holder
+from kseg.analysis.explain.values import Kept as Kept
+from kseg.analysis.explain.values import PartitionKeeps as PartitionKeeps
+from kseg.analysis.explain.values import Proposal as Proposal
+from kseg.analysis.explain.values import Space as Space
+from kseg.analysis.explain.values import Step as Step
+from kseg.analysis.explain.values import Supposed as Supposed
+from kseg.analysis.explain.values import Total as Total

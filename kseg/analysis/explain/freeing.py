@@ -1,0 +1,142 @@
+"""How room could become free: steps in the order of what they cost, as commands; none is run.
+
+First what is not needed any more (leftovers), then what goes by the settings anyway, then what the
+cleaner would take, then older records than the settings let go. Topics of Kafka's own are not
+touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kseg.analysis.explain.causes import COMPACTION_DUE, DUE
+from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Proposal, Step
+
+_IN_PARTITIONS: Final = frozenset({"deleted-file", "leftover"})
+_DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
+#: What goes when retention gets shorter.
+_SHORTENED: Final = frozenset({"younger-than-retention", "under-size-limit"})
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What commands need to see the same settings: words of a command line."""
+
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        config: Mapping[str, str] | None,
+        topic_config: Mapping[str, Mapping[str, str]] | None,
+        *,
+        broker_config: object = None,
+        metadata_directory: object = None,
+        now_ms: int | None = None,
+    ) -> Given:
+        """Spell what was given to `explain`."""
+        pairs = [f"{name}={text}" for name, text in (config or {}).items()]
+        for topic, own in (topic_config or {}).items():
+            pairs.extend(f"{topic}:{name}={text}" for name, text in own.items())
+        words = [word for pair in pairs for word in ("--config", pair)]
+        for option, value in (
+            ("--broker-config", broker_config),
+            ("--metadata-dir", metadata_directory),
+            ("--now", now_ms),
+        ):
+            if value is not None:
+                words.extend((option, str(value)))
+        return cls(tuple(words))
+
+    def command(self, verb: str, one: PartitionKeeps, *, whole_topic: bool = False) -> list[str]:
+        """A verb on one partition, or on all of its topic in the same data directory."""
+        number = [] if whole_topic else ["--partition", str(one.partition)]
+        home = os.path.dirname(one.path) or "."
+        return ["kseg", verb, home, "--topic", str(one.topic), *number, *self.words]
+
+
+def propose(found: Explained, wanted: int, given: Given) -> Proposal:
+    """Propose steps, until they free so many bytes, or there are none left."""
+    steps: list[Step] = []
+    missing = wanted
+    touched = [one for one in found.partitions if not one.is_internal]
+    for step in (*_leftovers(touched, found.elsewhere), *_planned(touched, given)):
+        if missing <= 0:
+            break
+        steps.append(step)
+        missing -= step.bytes
+    if missing > 0:
+        steps.extend(_shorter(touched, found.now_ms, missing, given))
+    return Proposal(wanted, tuple(steps))
+
+
+def _freed(rows: Iterable[Kept]) -> int:
+    return sum(row.bytes + row.index_bytes for row in rows)
+
+
+def _leftovers(partitions: Sequence[PartitionKeeps], elsewhere: Sequence[Kept]) -> Iterator[Step]:
+    for one in partitions:
+        rows = [row for row in one.rows if row.cause in _IN_PARTITIONS]
+        if _freed(rows):
+            command = shlex.join(["kseg", "recover", one.path, "--apply"])
+            yield Step("leftovers", command, _freed(rows), "files of interrupted work")
+        for row in one.rows:
+            if row.cause in _DIRECTORIES and row.bytes:
+                yield _removal(row, row.cause)
+    for row in elsewhere:
+        if row.cause == "backup" and row.bytes:
+            yield _removal(row, "what kseg has kept of a change")
+
+
+def _removal(row: Kept, why: str) -> Step:
+    return Step("leftovers", shlex.join(["rm", "-r", "--", row.path]), row.bytes, why)
+
+
+def _planned(partitions: Sequence[PartitionKeeps], given: Given) -> Iterator[Step]:
+    """What goes by the settings, then what the cleaner takes."""
+    for cause, kind, verb, why in (
+        (DUE, "due", "retain", "retention takes it by the settings"),
+        (COMPACTION_DUE, "compaction", "compact", "the next pass of compaction takes it"),
+    ):
+        for one in partitions:
+            freed = _freed(row for row in one.rows if row.cause == cause)
+            if freed and one.topic is not None:
+                command = [*given.command(verb, one), "--apply"]
+                yield Step(kind, shlex.join(command), freed, why)
+
+
+def _shorter(
+    partitions: Sequence[PartitionKeeps], now_ms: int, missing: int, given: Given
+) -> Iterator[Step]:
+    """Older records than the settings let go, the oldest of all topics first."""
+    found = sorted(
+        (
+            (row.holder.timestamp, row, one)
+            for one in partitions
+            if one.topic is not None
+            for row in one.rows
+            if row.cause in _SHORTENED and row.holder is not None and not row.is_held
+            if 0 <= row.holder.timestamp < now_ms
+        ),
+        key=lambda each: (each[0], each[1].path),
+    )
+    taken: dict[tuple[str, str], tuple[int, int, PartitionKeeps]] = {}
+    for newest, row, one in found:
+        if missing <= 0:
+            break
+        freed = row.bytes + row.index_bytes
+        key = os.path.dirname(one.path), one.topic or ""
+        taken[key] = newest, freed + taken.get(key, (0, 0, one))[1], one
+        missing -= freed
+    for (_, topic), (newest, freed, one) in sorted(taken.items()):
+        limit = f"{topic}:retention.ms={now_ms - newest - 1}"
+        command = given.command("retain", one, whole_topic=True)
+        why = f"as {limit.partition(':')[2]} of {topic} does; give a broker that runs this setting"
+        yield Step("retention", shlex.join([*command, "--config", limit, "--apply"]), freed, why)
+
+
+__all__ = ["Given", "propose"]

@@ -1,0 +1,289 @@
+"""The answer of `explain` as values; the fields are those of `kseg explain --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kseg.analysis.explain.causes import CAUSES
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The record that decides a date: its offset (-1 where its file's time counts), time, file."""
+
+    offset: int
+    timestamp: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one cause keeps of one file or directory.
+
+    Attributes:
+        path: the log of a segment, another file, or a directory.
+        cause: a word of `CAUSES`.
+        bytes: on the disk, by its blocks.
+        size: of the file; of a part of it, that part.
+        base_offset: of a segment; None for anything else.
+        index_bytes: on the disk, of the segment's indexes, which go with it.
+        until_ms: when it goes if nothing changes; None for never, or not known.
+        why: more about it, in words.
+        newest_ms: the newest time in a segment; None where it was not looked for.
+        holder: the record that decides `until_ms`.
+        grows_bytes: when the log has so many bytes more, it goes by size.
+        is_held: whether a segment reaches above the high watermark, and so could not go anyway.
+    """
+
+    path: str
+    cause: str
+    bytes: int
+    size: int
+    base_offset: int | None = None
+    index_bytes: int = 0
+    until_ms: int | None = None
+    why: str = ""
+    newest_ms: int | None = None
+    holder: Holder | None = None
+    grows_bytes: int | None = None
+    is_held: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKeeps:
+    """What a partition keeps.
+
+    Attributes:
+        path: its directory.
+        topic, partition: by the directory's name; None for another name.
+        kind: as of `kseg.log.sub_directories.EntryKind`.
+        rows: by cause; a file whose parts have several causes has several.
+    """
+
+    path: str
+    topic: str | None
+    partition: int | None
+    kind: str
+    rows: tuple[Kept, ...]
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is of a topic of Kafka's own, which no proposal touches."""
+        return (self.topic or "").startswith("__")
+
+    @property
+    def bytes(self) -> int:
+        """On the disk."""
+        return sum(row.bytes + row.index_bytes for row in self.rows)
+
+    @property
+    def totals(self) -> tuple[Total, ...]:
+        """By cause, the largest first."""
+        return totals_of(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return {
+            "path": self.path,
+            "topic": self.topic,
+            "partition": self.partition,
+            "kind": self.kind,
+            "bytes": self.bytes,
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """All that one cause keeps; `next_ms` is the earliest date at which some of it goes."""
+
+    cause: str
+    bytes: int
+    count: int
+    next_ms: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return {**asdict(self), "meaning": CAUSES[self.cause]}
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A file system that data directories lie on: bytes in all, free for all, kept for root."""
+
+    paths: tuple[str, ...]
+    size: int
+    free: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step that frees room; it is proposed, never done.
+
+    Attributes:
+        kind: leftovers, due, compaction or retention.
+        command: of a shell.
+        bytes: that the disk gets back.
+        why: what it is.
+    """
+
+    kind: str
+    command: str
+    bytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """How so many bytes could become free: the steps in order, until it is enough."""
+
+    wanted: int
+    steps: tuple[Step, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What all steps free."""
+        return sum(step.bytes for step in self.steps)
+
+    @property
+    def reached(self) -> bool:
+        """Whether that is enough."""
+        return self.bytes >= self.wanted
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        steps = [asdict(step) for step in self.steps]
+        return {
+            "wanted": self.wanted,
+            "reached": self.reached,
+            "bytes": self.bytes,
+            "steps": steps,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """What other settings would change.
+
+    Attributes:
+        settings: `[TOPIC:]NAME=VALUE`, as they were supposed.
+        goes: what would go at once and does not by the settings that are.
+        sooner: what would go later, at a date that is nearer than by the settings that are.
+        stays: what goes, or has a date, by the settings that are, and would stay or stay longer.
+    """
+
+    settings: tuple[str, ...]
+    goes: tuple[Kept, ...]
+    sooner: tuple[Kept, ...]
+    stays: tuple[Kept, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What would go at once."""
+        return sum(row.bytes + row.index_bytes for row in self.goes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return {
+            "settings": list(self.settings),
+            "bytes": self.bytes,
+            "goes": [row.to_dict() for row in self.goes],
+            "sooner": [row.to_dict() for row in self.sooner],
+            "stays": [row.to_dict() for row in self.stays],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The answer.
+
+    Attributes:
+        now_ms: the time that counts.
+        partitions: one value each, by path.
+        elsewhere: what lies beside them, backups, and deleted files that are open.
+        spaces: the file systems.
+        unknown: what could not be looked at, in words.
+        what_if, free: what was asked for besides.
+    """
+
+    now_ms: int
+    partitions: tuple[PartitionKeeps, ...]
+    elsewhere: tuple[Kept, ...]
+    spaces: tuple[Space, ...] = ()
+    unknown: tuple[str, ...] = ()
+    what_if: Supposed | None = field(default=None)
+    free: Proposal | None = field(default=None)
+
+    def rows(self) -> Iterator[Kept]:
+        """All of them."""
+        for partition in self.partitions:
+            yield from partition.rows
+        yield from self.elsewhere
+
+    @property
+    def bytes(self) -> int:
+        """Of all rows."""
+        return sum(row.bytes + row.index_bytes for row in self.rows())
+
+    @property
+    def totals(self) -> tuple[Total, ...]:
+        """By cause, the largest first; indexes of segments are a cause of their own."""
+        return totals_of(self.rows())
+
+    @property
+    def ok(self) -> bool:
+        """Whether all could be read, and what was to become free can."""
+        return (self.free is None or self.free.reached) and not any(
+            row.cause == "unknown" for row in self.rows()
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As in `--json`, but for its schema."""
+        return {
+            "ok": self.ok,
+            "now_ms": self.now_ms,
+            "bytes": self.bytes,
+            "totals": [one.to_dict() for one in self.totals],
+            "partitions": [one.to_dict() for one in self.partitions],
+            "elsewhere": [one.to_dict() for one in self.elsewhere],
+            "spaces": [asdict(one) for one in self.spaces],
+            "unknown": list(self.unknown),
+            "what_if": self.what_if and self.what_if.to_dict(),
+            "free": self.free and self.free.to_dict(),
+        }
+
+
+def totals_of(rows: Iterable[Kept]) -> tuple[Total, ...]:
+    """Sums by cause, the largest first."""
+    found: dict[str, Total] = {}
+    for row in rows:
+        _add(found, row.cause, row.bytes, row.until_ms)
+        if row.index_bytes:
+            _add(found, "index", row.index_bytes, None)
+    return tuple(sorted(found.values(), key=lambda one: (-one.bytes, one.cause)))
+
+
+def _add(found: dict[str, Total], cause: str, size: int, until_ms: int | None) -> None:
+    one = found.get(cause, Total(cause, 0, 0, None))
+    dates = [each for each in (one.next_ms, until_ms) if each is not None]
+    found[cause] = Total(cause, one.bytes + size, one.count + 1, min(dates, default=None))
+
+
+__all__ = [
+    "Explained",
+    "Holder",
+    "Kept",
+    "PartitionKeeps",
+    "Proposal",
+    "Space",
+    "Step",
+    "Supposed",
+    "Total",
+]

@@ -1,0 +1,207 @@
+"""`kseg explain`: why is the disk full, until when, and what would free room."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from kseg.cli import output
+from kseg.cli.escapes import printable
+from kseg.cli.failures import Exit
+from kseg.cli.options import (
+    SETTING,
+    Parsed,
+    Setting,
+    broker_options,
+    by_topic,
+    check_settings,
+    config_options,
+    jobs_option,
+    json_option,
+)
+
+if TYPE_CHECKING:
+    from kseg.analysis.explain import Explained, Kept, PartitionKeeps, Proposal, Supposed
+
+#: So many partitions, or segments of a list, are printed; --json has all of them.
+_LINES_MAX = 20
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([KMGTP]?)(?:iB|B)?", re.ASCII | re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """Bytes, in units of 1024.
+
+    >>> parse_size("100G"), parse_size("1.5 KiB")
+    (107374182400, 1536)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("a size is a number with K, M, G or T, such as 100G")
+    return int(float(match[1]) * 1024 ** " KMGTP".index(match[2].upper() or " "))
+
+
+@click.command()
+@click.argument(
+    "directories", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=str)
+)
+@click.option(
+    "--what-if",
+    "supposed",
+    type=SETTING,
+    multiple=True,
+    help="Say what would go, and when, by this setting. Repeatable.",
+)
+@click.option(
+    "--free",
+    "free_bytes",
+    type=Parsed("SIZE", parse_size),
+    help="Propose how so much room could become free, such as 100G. Exits 1 if it is out of reach.",
+)
+@click.option("--segments", is_flag=True, help="A line for each segment and file.")
+@jobs_option
+@config_options
+@broker_options
+@json_option
+def explain(
+    directories: tuple[str, ...],
+    supposed: tuple[Setting, ...],
+    free_bytes: int | None,
+    segments: bool,
+    jobs: int,
+    settings: tuple[Setting, ...],
+    now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
+    as_json: bool,
+) -> int:
+    """Say what keeps each byte of the data directories DIR... on the disk, and until when.
+
+    Each segment, index and other file has a cause, by the settings that the broker has ('kseg
+    retain --help' has their order): younger than retention, with the date at which it goes; held by
+    a record whose time lies in the future; compacted, or why it is not; leftovers; backups of kseg;
+    deleted files that a process still has open. Totals by cause come first.
+
+    --free proposes steps in this order: leftovers, what is due by the settings, compaction, shorter
+    retention. Nothing is changed: run the commands yourself. Kafka's own topics are not among them.
+
+    Exits 1 if something cannot be read, or if --free is out of reach.
+    """
+    from kseg import explain as run
+
+    plain, own = by_topic(settings)
+    what_if, topic_what_if = by_topic(supposed)
+    try:
+        with output.progress("explain", 0) as bar:
+            found = run(
+                directories,
+                metadata_directory=metadata_dir,
+                broker_config=broker_config,
+                config=plain,
+                topic_config=own,
+                what_if=what_if,
+                topic_what_if=topic_what_if,
+                free_bytes=free_bytes,
+                now_ms=now_ms,
+                jobs=jobs,
+                progress=bar.to,
+            )
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    check_settings((*settings, *supposed), {one.topic for one in found.partitions})
+    if as_json:
+        output.write_document("explain/1", {"path": list(directories), **found.to_json()})
+    else:
+        _say(found, segments=segments)
+    return Exit.OK if found.ok else Exit.FOUND
+
+
+def _say(found: Explained, *, segments: bool) -> None:
+    for line in _page(found, segments=segments):
+        output.write_line(printable(line))
+
+
+def _page(found: Explained, *, segments: bool) -> Iterator[str]:
+    """Totals by cause, then each partition, then what was asked for besides."""
+    from kseg.analysis.explain import CAUSES
+
+    size = output.human_bytes(found.bytes)
+    yield f"{size} in {output.counted(len(found.partitions), 'partition')}, by cause:"
+    for one in found.totals:
+        date = f"; from {output.iso_time(one.next_ms)} on" if one.next_ms is not None else ""
+        yield f"  {output.human_bytes(one.bytes):>10}  {one.cause}: {CAUSES[one.cause]}{date}"
+    for space in found.spaces:
+        free, whole, kept = map(output.human_bytes, (space.free, space.size, space.reserved))
+        yield f"{', '.join(space.paths)}: {free} of {whole} are free, {kept} are reserved for root"
+    yield ""
+    yield from _partitions(found.partitions, segments=segments)
+    yield from _rows([row for row in found.elsewhere if row.cause != "metadata"], whole=segments)
+    yield from (f"unknown: {why}" for why in found.unknown)
+    if found.what_if is not None:
+        yield from _supposed(found.what_if)
+    if found.free is not None:
+        yield from _proposal(found.free)
+
+
+def _partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -> Iterator[str]:
+    """The largest first."""
+    ordered = sorted(partitions, key=lambda one: -one.bytes)
+    shown = ordered if segments else ordered[:_LINES_MAX]
+    for one in shown:
+        parts = ", ".join(f"{each.cause} {output.human_bytes(each.bytes)}" for each in one.totals)
+        yield f"{one.path}: {output.human_bytes(one.bytes)}: {parts or 'empty'}"
+        notable = one.rows if segments else [row for row in one.rows if _is_odd(row)]
+        yield from _rows(notable, "  ", whole=segments)
+    if len(ordered) > len(shown):
+        yield f"{len(ordered) - len(shown)} more partitions; --segments or --json has all of them"
+
+
+def _is_odd(row: Kept) -> bool:
+    return row.cause in ("unknown", "uncleanable", "future-timestamp", "open-transaction")
+
+
+def _rows(rows: Sequence[Kept], indent: str = "", *, whole: bool = True) -> Iterator[str]:
+    shown = rows if whole else rows[:_LINES_MAX]
+    for row in shown:
+        yield f"{indent}{_row(row)}"
+    if len(rows) > len(shown):
+        yield f"{indent}{len(rows) - len(shown)} more; --segments or --json has all of them"
+
+
+def _row(row: Kept) -> str:
+    size = output.human_bytes(row.bytes + row.index_bytes)
+    parts = [f"{row.path}: {size}: {row.cause}"]
+    if row.why:
+        parts.append(row.why)
+    if row.cause == "future-timestamp" and row.holder is not None:
+        time = output.iso_time(row.holder.timestamp) or str(row.holder.timestamp)
+        parts.append(f"offset {row.holder.offset} of {row.holder.path} has the time {time}")
+    if row.until_ms is not None:
+        parts.append(f"goes at {output.iso_time(row.until_ms) or row.until_ms}")
+    if row.grows_bytes is not None and row.grows_bytes > 0:
+        parts.append(f"goes when the log has {row.grows_bytes} bytes more")
+    return "; ".join(parts)
+
+
+def _supposed(found: Supposed) -> Iterator[str]:
+    size = output.human_bytes(found.bytes)
+    yield ""
+    yield f"with {', '.join(found.settings)}: {size} would go at once"
+    for label, rows in (("goes", found.goes), ("sooner", found.sooner), ("stays", found.stays)):
+        for line in _rows(rows, whole=False):
+            yield f"  {label}: {line}"
+
+
+def _proposal(found: Proposal) -> Iterator[str]:
+    wanted, freed = output.human_bytes(found.wanted), output.human_bytes(found.bytes)
+    said = "these steps free" if found.reached else "out of reach: all that is known frees"
+    yield ""
+    yield f"to free {wanted}: {said} {freed}; nothing was done"
+    for step in found.steps:
+        yield f"  {output.human_bytes(step.bytes):>10}  {step.kind}: {step.why}"
+        yield f"              {step.command}"
+
+
+__all__ = ["explain", "parse_size"]

@@ -1,0 +1,542 @@
+"""Why is the disk full: made situations, each with its cause; dates held to retention."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg import explain, plan_retention, settings
+from kseg.analysis.explain import CAUSES, Explained, Kept
+from kseg.cli.main import run
+from kseg.log.config import INT64_MAX, LogConfig
+from kseg.log.directory import LogDirectory
+from kseg.log.log import Log
+from tests.builders import batch, record
+from tests.unit.files.foreign import as_user, root_only
+from tests.unit.log.settings.made import Broker, setting, topic
+
+DAY_MS = 86_400_000
+NOW_MS = 1_760_000_000_000
+NEVER_MS = INT64_MAX
+BYTES = 200
+CONFIG = LogConfig(segment_bytes=400, message_timestamp_after_max_ms=NEVER_MS)
+COMPACT = LogConfig(
+    segment_bytes=400,
+    message_timestamp_after_max_ms=NEVER_MS,
+    cleanup_policy=frozenset({"compact"}),
+)
+WEEK = {"retention.ms": str(7 * DAY_MS)}
+COMPACTED = {"cleanup.policy": "compact"}
+#: A segment a record: so many days old each.
+AGES = (9, 8, 1, 0)
+
+
+def write_log(
+    root: Path,
+    ages: Sequence[float] = AGES,
+    *,
+    name: str = "orders",
+    config: LogConfig = CONFIG,
+    transaction_at: int | None = None,
+) -> Path:
+    """A partition with a segment for each record; the key alternates."""
+    root.mkdir(parents=True, exist_ok=True)
+    with LogDirectory.open(root, mode="append", config=config, now_ms=lambda: NOW_MS) as directory:
+        log = directory.create(name, 0)
+        for number, days in enumerate(ages):
+            open_txn = number == transaction_at
+            producer = 5 if open_txn else -1
+            sequence = 0 if open_txn else -1
+            given = record(bytes(BYTES), key=b"k%d" % (number % 2), timestamp=time_of(days))
+            log.append(
+                batch(
+                    [given],
+                    producer_id=producer,
+                    producer_epoch=sequence,
+                    base_sequence=sequence,
+                    transactional=open_txn,
+                )
+            )
+    return root / f"{name}-0"
+
+
+def time_of(days: float) -> int:
+    return NOW_MS - int(days * DAY_MS)
+
+
+def causes_of(found: Explained) -> dict[int, str]:
+    """The cause of each segment, by its base offset; the last one counts of several."""
+    rows = [row for one in found.partitions for row in one.rows]
+    return {row.base_offset: row.cause for row in rows if row.base_offset is not None}
+
+
+def other_causes(found: Explained) -> set[str]:
+    """Causes of all that is no segment."""
+    return {row.cause for row in found.rows() if row.base_offset is None}
+
+
+def row_at(found: Explained, base_offset: int) -> Kept:
+    rows = [row for one in found.partitions for row in one.rows]
+    return next(row for row in rows if row.base_offset == base_offset)
+
+
+def nothing(_: Path) -> None:
+    """Leave the directory as it was made."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A situation: what is made, and the causes of its segments and of other files."""
+
+    want: dict[int, str]
+    ages: Sequence[float] = AGES
+    given: dict[str, str] = field(default_factory=dict)
+    config: LogConfig = CONFIG
+    transaction_at: int | None = None
+    do: Callable[[Path], object] = nothing
+    other: str = ""
+    name: str = "orders"
+
+
+def of_broker(high_watermark: int | None) -> Callable[[Path], None]:
+    """The directory is a broker's, which has left a high watermark, or none."""
+
+    def make(root: Path) -> None:
+        (root / "meta.properties").write_text("version=1\ncluster.id=c1\nnode.id=7\n")
+        checkpoint = root / "replication-offset-checkpoint"
+        checkpoint.unlink(missing_ok=True)
+        if high_watermark is not None:
+            checkpoint.write_text(f"0\n1\norders 0 {high_watermark}\n")
+
+    return make
+
+
+def in_cluster(*told: Any) -> Callable[[Path], None]:
+    """The directory has a metadata log that says so."""
+
+    def make(root: Path) -> None:
+        of_broker(len(AGES))(root)
+        Broker(root).says(list(told))
+        text = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+        (root / "orders-0" / "partition.metadata").write_text(text)
+
+    return make
+
+
+def cleaned_to(offset: int) -> Callable[[Path], object]:
+    return lambda root: (root / "cleaner-offset-checkpoint").write_text(
+        f"0\n1\norders 0 {offset}\n"
+    )
+
+
+def beside(name: str, size: int = 5000) -> Callable[[Path], None]:
+    """A file below the data directory, with the directories that it needs."""
+
+    def make(root: Path) -> None:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(size))
+
+    return make
+
+
+def damaged(root: Path) -> None:
+    path = root / "orders-0" / f"{1:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+
+def unreadable(root: Path) -> None:
+    """The first batch of the last segment has a format that no release has."""
+    path = root / "orders-0" / f"{3:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[16] = 9
+    path.write_bytes(data)
+
+
+def grown_index(root: Path) -> None:
+    path = root / "orders-0" / f"{3:020d}.index"
+    path.write_bytes(bytes(1 << 20))
+
+
+UID = "0123456789abcdef" * 2
+YOUNG, ACTIVE, DUE = "younger-than-retention", "active", "due"
+ALL = (0, 1, 2)
+
+
+def every(cause: str, last: str = ACTIVE) -> dict[int, str]:
+    return {**dict.fromkeys(ALL, cause), 3: last}
+
+
+CASES = {
+    "by time": Case({0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}, given=WEEK),
+    "all are young": Case(every(YOUNG), given={"retention.ms": str(30 * DAY_MS)}),
+    "all are due, the active one too": Case(
+        every(DUE, DUE), given={"retention.ms": "0"}, ages=(4, 3, 2, 1)
+    ),
+    "a time in the future": Case(
+        {0: DUE, 1: "future-timestamp", 2: "future-timestamp", 3: ACTIVE},
+        ages=(9, -30, 9, 9),
+        given=WEEK,
+    ),
+    "under the size limit": Case(every("under-size-limit"), given={"retention.bytes": "100000"}),
+    "over the size limit": Case(
+        {0: DUE, 1: "under-size-limit", 2: "under-size-limit", 3: ACTIVE},
+        given={"retention.bytes": "700"},
+    ),
+    "by time before by size": Case(
+        every(YOUNG), given={"retention.ms": str(30 * DAY_MS), "retention.bytes": "100000"}
+    ),
+    "no limit": Case(every("no-limit"), given={"retention.ms": "-1", "cleanup.policy": "delete"}),
+    "a policy without delete or compact": Case(
+        every("no-limit"), given={"cleanup.policy": "", "retention.ms": "5"}
+    ),
+    "the policy is not known": Case(every("policy-unknown", "policy-unknown"), do=of_broker(4)),
+    "above the high watermark": Case(
+        {0: DUE, 1: "high-watermark", 2: YOUNG, 3: ACTIVE},
+        given={"cleanup.policy": "delete", **WEEK},
+        do=of_broker(1),
+    ),
+    "below the log's start": Case(
+        {0: DUE, 1: "no-limit", 2: "no-limit", 3: ACTIVE},
+        given={"retention.ms": "-1", "cleanup.policy": "delete"},
+        do=lambda root: (root / "log-start-offset-checkpoint").write_text("0\n1\norders 0 1\n"),
+    ),
+    "in a remote store": Case(
+        every("remote-storage", "remote-storage"),
+        do=in_cluster(topic("orders"), setting("remote.storage.enable", "true")),
+    ),
+    "removed from the cluster": Case(every("stray", "stray"), do=in_cluster(topic("clicks"))),
+    "a setting that is none": Case(
+        every("invalid-setting", "invalid-setting"),
+        do=in_cluster(topic("orders"), setting("retention.ms", "soon")),
+    ),
+    "due by the metadata log": Case(
+        {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE},
+        do=in_cluster(
+            topic("orders"),
+            setting("retention.ms", str(7 * DAY_MS)),
+            setting("cleanup.policy", "delete"),
+        ),
+    ),
+    "compacted before": Case(
+        {0: "newest-of-key", 1: "newest-of-key", 2: "newest-of-key", 3: ACTIVE},
+        given=COMPACTED,
+        config=COMPACT,
+        do=cleaned_to(3),
+    ),
+    "to be compacted": Case(
+        {0: "newest-of-key", 1: "newest-of-key", 2: "newest-of-key", 3: ACTIVE},
+        given=COMPACTED,
+        config=COMPACT,
+    ),
+    "not dirty enough": Case(
+        {0: "newest-of-key", 1: "newest-of-key", 2: "dirty-ratio", 3: ACTIVE},
+        given=COMPACTED,
+        config=COMPACT,
+        do=cleaned_to(2),
+    ),
+    "too young to be compacted": Case(
+        {0: "dirty-ratio", 1: "dirty-ratio", 2: "min-compaction-lag", 3: ACTIVE},
+        given={
+            **COMPACTED,
+            "min.compaction.lag.ms": str(2 * DAY_MS),
+            "min.cleanable.dirty.ratio": "1",
+        },
+        config=COMPACT,
+    ),
+    "a transaction holds compaction": Case(
+        {0: "dirty-ratio", 1: "open-transaction", 2: "open-transaction", 3: ACTIVE},
+        given={**COMPACTED, "min.cleanable.dirty.ratio": "1"},
+        config=COMPACT,
+        transaction_at=1,
+    ),
+    "a transaction does not hold retention": Case(
+        {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}, given=WEEK, transaction_at=0
+    ),
+    "compaction waits for replicas": Case(
+        {0: "dirty-ratio", 1: "high-watermark", 2: "high-watermark", 3: ACTIVE},
+        given={**COMPACTED, "min.cleanable.dirty.ratio": "1"},
+        config=COMPACT,
+        do=lambda root: (of_broker(1)(root), cleaned_to(0)(root)),
+    ),
+    "uncleanable": Case(every("uncleanable"), given=COMPACTED, config=COMPACT, do=damaged),
+    "compact and delete": Case(
+        {0: DUE, 1: DUE, 2: "newest-of-key", 3: ACTIVE},
+        given={"cleanup.policy": "compact,delete", **WEEK},
+        config=COMPACT,
+    ),
+    "a topic of Kafka's own": Case(
+        every("newest-of-key"),
+        given=WEEK,
+        config=COMPACT,
+        name="__consumer_offsets",
+        do=lambda root: (root / "cleaner-offset-checkpoint").write_text(
+            "0\n1\n__consumer_offsets 0 3\n"
+        ),
+    ),
+    "what cannot be read": Case(every("unknown", "unknown"), given=WEEK, do=unreadable),
+    "a deleted file": Case(
+        every("no-limit"),
+        given={"retention.ms": "-1", "cleanup.policy": "delete"},
+        do=beside(f"orders-0/{9:020d}.log.deleted"),
+        other="deleted-file",
+    ),
+    "a cleaner's file": Case(
+        every("newest-of-key"),
+        given=COMPACTED,
+        config=COMPACT,
+        do=lambda root: (cleaned_to(3)(root), beside(f"orders-0/{0:020d}.log.cleaned")(root)),
+        other="leftover",
+    ),
+    **{
+        other: Case(every(YOUNG), given={"retention.ms": str(30 * DAY_MS)}, do=do, other=other)
+        for other, do in {
+            "snapshot": beside(f"orders-0/{1:020d}.snapshot", 100),
+            "preallocated": grown_index,
+            "delete-directory": beside(f"orders-0.{UID}-delete/{0:020d}.log"),
+            "stray-directory": beside(f"orders-1.{UID}-stray/{0:020d}.log"),
+            "future-directory": beside(f"orders-2.{UID}-future/{0:020d}.log"),
+            "remote-index-cache": beside("remote-log-index-cache/1.index"),
+            "foreign": beside("lost+found/file"),
+            "metadata": beside("orders-0/partition.metadata", 30),
+            "backup": lambda root: beside("20251009T085320.000Z/x.log")(
+                root.with_name("data.kseg-backup")
+            ),
+        }.items()
+    },
+}
+
+
+def made(root: Path, case: Case) -> Path:
+    path = write_log(
+        root, case.ages, name=case.name, config=case.config, transaction_at=case.transaction_at
+    )
+    case.do(root)
+    return path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_situation_has_its_cause(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    made(tmp_path / "data", case)
+    found = explain(tmp_path / "data", config=case.given, now_ms=NOW_MS)
+    of_case = [
+        row
+        for one in found.partitions
+        if one.topic == case.name and one.partition == 0 and one.kind == "log"
+        for row in one.rows
+    ]
+    segments = {row.base_offset: row.cause for row in of_case if row.base_offset is not None}
+    assert segments == case.want
+    assert case.other in {"", *other_causes(found)}
+    assert {row.cause for row in found.rows()} <= CAUSES.keys()
+
+
+DATED = [
+    name
+    for name, case in CASES.items()
+    if {YOUNG, "future-timestamp"} & set(case.want.values()) and not case.other
+]
+
+
+@pytest.mark.parametrize("name", DATED)
+def test_a_date_is_the_second_at_which_retention_deletes(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    path = made(tmp_path / "data", case)
+    found = explain(tmp_path / "data", config=case.given, now_ms=NOW_MS)
+    rules = settings(tmp_path / "data", config=case.given).of(path).retention_rules()
+    held = 1 if name == "above the high watermark" else len(AGES)
+    dated = [row for one in found.partitions for row in one.rows if row.until_ms is not None]
+    assert dated
+    for row in dated:
+        assert row.base_offset is not None
+        assert row.until_ms is not None
+        if row.cause == "high-watermark" or row.base_offset >= held:
+            continue
+        for shift, goes in ((-1000, False), (-1, False), (0, True), (1000, True)):
+            with Log.open(path) as log:
+                plan = plan_retention(log, config=rules, now_ms=row.until_ms + shift)
+            bases = {each.base_offset for each in plan.segments}
+            assert (row.base_offset in bases) is goes, (row, shift)
+
+
+def test_a_future_record_is_named_and_dates_all_behind_it(tmp_path: Path) -> None:
+    case = CASES["a time in the future"]
+    made(tmp_path / "data", case)
+    found = explain(tmp_path / "data", config=case.given, now_ms=NOW_MS)
+    for base in (1, 2, 3):
+        row = row_at(found, base)
+        assert row.holder is not None
+        assert (row.holder.offset, row.holder.timestamp) == (1, time_of(-30))
+        assert row.holder.path.endswith(f"{1:020d}.log")
+        assert row.until_ms == time_of(-37) + 1
+
+
+def test_min_lag_has_the_date_from_which_the_cleaner_takes_it(tmp_path: Path) -> None:
+    case = CASES["too young to be compacted"]
+    made(tmp_path / "data", case)
+    row = row_at(explain(tmp_path / "data", config=case.given, now_ms=NOW_MS), 2)
+    assert row.until_ms == time_of(1) + 2 * DAY_MS
+    for shift, cause in ((-1, "min-compaction-lag"), (0, "dirty-ratio")):
+        found = explain(tmp_path / "data", config=case.given, now_ms=row.until_ms + shift)
+        assert causes_of(found)[2] == cause
+
+
+def test_what_compaction_takes_is_a_part_of_a_segment(tmp_path: Path) -> None:
+    made(tmp_path / "data", CASES["to be compacted"])
+    found = explain(tmp_path / "data", config=COMPACTED, now_ms=NOW_MS)
+    rows = [row for one in found.partitions for row in one.rows if row.base_offset == 0]
+    assert [row.cause for row in rows] == ["compaction-due", "newest-of-key"]
+    size = (tmp_path / "data" / "orders-0" / f"{0:020d}.log").stat().st_size
+    assert sum(row.size for row in rows) == size
+
+
+def test_totals_hold_every_byte_once_and_the_largest_first(tmp_path: Path) -> None:
+    made(tmp_path / "data", CASES["backup"])
+    found = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS)
+    sizes = [one.bytes for one in found.totals]
+    assert sizes == sorted(sizes, reverse=True)
+    files = [
+        path.stat().st_blocks * 512
+        for root in (tmp_path / "data", tmp_path / "data.kseg-backup")
+        for path in root.rglob("*")
+        if path.is_file()
+    ]
+    assert sum(sizes) == found.bytes == sum(files)
+
+
+def test_a_deleted_file_that_is_open_is_found(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "data")
+    gone = path / "gone.log"
+    with gone.open("wb") as file:
+        file.write(bytes(70_000))
+        file.flush()
+        gone.unlink()
+        found = explain(tmp_path / "data", now_ms=NOW_MS)
+        (row,) = [one for one in found.elsewhere if one.cause == "open-deleted"]
+    assert (row.path, row.size) == (str(gone), 70_000)
+    assert "open-deleted" not in other_causes(explain(tmp_path / "data", now_ms=NOW_MS))
+
+
+def test_one_bad_partition_hides_no_other(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_log(root, name="clicks")
+    made(root, CASES["what cannot be read"])
+    found = explain(root, config=WEEK, now_ms=NOW_MS)
+    assert not found.ok
+    clicks = next(one for one in found.partitions if one.topic == "clicks")
+    causes = [row.cause for row in clicks.rows if row.base_offset is not None]
+    assert causes == [DUE, DUE, YOUNG, ACTIVE]
+
+
+@root_only
+def test_a_partition_of_another_owner_is_a_row(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_log(root, name="clicks")
+    write_log(root).chmod(0o700)
+    for each in (*tmp_path.parents, tmp_path, root):
+        if not each.stat().st_mode & 1:
+            each.chmod(each.stat().st_mode | 0o55)
+
+    def look() -> None:
+        found = explain(root, config=WEEK, now_ms=NOW_MS)
+        orders = next(one for one in found.partitions if one.topic == "orders")
+        assert [row.cause for row in orders.rows] == ["unknown"]
+        assert DUE in causes_of(found).values()
+
+    assert as_user(65534, look) == ""
+
+
+def everything(root: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in root.rglob("*")}
+
+
+def test_nothing_is_written_and_more_processes_say_the_same(tmp_path: Path) -> None:
+    made(tmp_path / "data", CASES["backup"])
+    write_log(tmp_path / "data", name="clicks")
+    before = everything(tmp_path)
+    one = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS, free_bytes=1 << 40)
+    two = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS, free_bytes=1 << 40, jobs=2)
+    assert one.partitions == two.partitions
+    assert one.free == two.free
+    assert everything(tmp_path) == before
+
+
+def test_what_if_says_what_would_go_and_what_goes_sooner(tmp_path: Path) -> None:
+    made(tmp_path / "data", CASES["all are young"])
+    write_log(tmp_path / "data", name="__consumer_offsets", config=COMPACT)
+    month = {"retention.ms": str(30 * DAY_MS)}
+    found = explain(tmp_path / "data", config=month, what_if=WEEK, now_ms=NOW_MS)
+    supposed = found.what_if
+    assert supposed is not None
+    assert supposed.settings == (f"retention.ms={7 * DAY_MS}",)
+    assert [row.base_offset for row in supposed.goes] == [0, 1]
+    assert [row.base_offset for row in supposed.sooner] == [2, 3]
+    assert all("__consumer" not in row.path for row in (*supposed.goes, *supposed.sooner))
+    longer = explain(tmp_path / "data", config=WEEK, what_if=month, now_ms=NOW_MS).what_if
+    assert longer is not None
+    assert [row.base_offset for row in longer.stays] == [0, 1, 2, 3]
+
+
+def test_free_proposes_leftovers_first_and_shorter_retention_last(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_log(root)
+    write_log(root, name="keys", config=COMPACT)
+    write_log(root, name="__transaction_state", config=COMPACT)
+    beside(f"orders-0/{9:020d}.log.deleted")(root)
+    beside(f"orders-1.{UID}-delete/{0:020d}.log")(root)
+    beside("20251009T085320.000Z/x.log")(root.with_name("data.kseg-backup"))
+    own = {"orders": WEEK, "keys": COMPACTED}
+    before = everything(tmp_path)
+    found = explain(root, topic_config=own, free_bytes=1 << 50, now_ms=NOW_MS).free
+    assert found is not None
+    assert not found.reached
+    kinds = [step.kind for step in found.steps]
+    assert kinds == ["leftovers"] * 3 + ["due", "compaction", "retention"]
+    assert not any("__" in step.command for step in found.steps)
+    assert everything(tmp_path) == before
+    least = explain(root, topic_config=own, free_bytes=1, now_ms=NOW_MS).free
+    assert least is not None
+    assert least.reached
+    assert len(least.steps) == 1
+
+
+def test_a_proposed_retention_frees_what_it_says(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_log(root)
+    given = {"orders": {"retention.ms": str(30 * DAY_MS)}}
+    found = explain(root, topic_config=given, free_bytes=2, now_ms=NOW_MS).free
+    assert found is not None
+    assert found.reached
+    (step,) = found.steps
+    assert f"orders:retention.ms={9 * DAY_MS - 1}" in step.command
+    words = shlex.split(step.command)
+    assert words[0] == "kseg"
+    assert run([*words[1:], "--no-backup"]) == 0
+    left = sorted(path.name for path in (root / "orders-0").glob("*.log"))
+    assert left == [f"{base:020d}.log" for base in (1, 2, 3)]
+
+
+def test_a_directory_that_is_not_there_is_an_error_and_no_answer(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        explain(tmp_path / "none")
+    with pytest.raises(ValueError, match="one data directory"):
+        explain([])
+
+
+def test_an_empty_directory_keeps_nothing(tmp_path: Path) -> None:
+    found = explain(tmp_path, now_ms=NOW_MS)
+    assert (found.ok, found.bytes, found.partitions) == (True, 0, ())
+
+
+def test_one_partition_can_be_asked_about(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "data")
+    found = explain(path, config=WEEK, now_ms=NOW_MS)
+    assert causes_of(found) == {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}

@@ -1,0 +1,86 @@
+"""`kseg explain`: its page, its JSON and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kseg.cli.explain import parse_size
+from tests.unit.analysis.test_explain import CASES, NOW_MS, WEEK, beside, made, write_log
+from tests.unit.cli.conftest import Kseg
+
+A_WEEK = ("--now", NOW_MS, "--config", f"retention.ms={WEEK['retention.ms']}")
+
+
+def test_the_page_has_totals_then_partitions(kseg: Kseg, tmp_path: Path) -> None:
+    made(tmp_path / "data", CASES["a time in the future"])
+    ran = kseg("explain", tmp_path / "data", *A_WEEK)
+    assert ran.code == 0
+    assert "1 partition, by cause:" in ran.text
+    assert "future-timestamp: a record's time lies in the future" in ran.text
+    assert "offset 1 of" in ran.text
+    assert "has the time 2025-11-08T08:53:20.000Z; goes at 2025-11-15T08:53:20.001Z" in ran.text
+
+
+def test_every_segment_has_a_line_where_it_is_asked_for(kseg: Kseg, tmp_path: Path) -> None:
+    write_log(tmp_path / "data")
+    ran = kseg("explain", tmp_path / "data", *A_WEEK, "--segments")
+    for base in range(4):
+        assert f"{base:020d}.log: " in ran.text
+    assert "goes at 2025-10-15T08:53:20.001Z" in ran.text
+
+
+def test_json_has_totals_rows_and_what_was_asked_for(kseg: Kseg, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_log(root)
+    more = ("--what-if", "orders:retention.ms=1", "--free", "1K", "--json")
+    ran = kseg("explain", root, *A_WEEK, *more)
+    assert ran.code == 0
+    document = ran.document
+    assert document["schema"] == "kseg.explain/1"
+    assert document["now_ms"] == NOW_MS
+    assert {"due", "active", "index"} <= {one["cause"] for one in document["totals"]}
+    (partition,) = document["partitions"]
+    assert (partition["topic"], partition["partition"]) == ("orders", 0)
+    assert document["what_if"]["settings"] == ["orders:retention.ms=1"]
+    assert [one["base_offset"] for one in document["what_if"]["goes"]] == [2]
+    assert document["free"]["reached"]
+    (step,) = document["free"]["steps"]
+    assert step["command"].startswith(f"kseg retain {root} --topic orders --partition 0")
+
+
+def test_what_is_out_of_reach_exits_1(kseg: Kseg, tmp_path: Path) -> None:
+    write_log(tmp_path / "data")
+    beside(f"orders-0/{9:020d}.log.deleted")(tmp_path / "data")
+    ran = kseg("explain", tmp_path / "data", *A_WEEK, "--free", "100G")
+    assert ran.code == 1
+    assert "to free 100.0 GiB: out of reach" in ran.text
+    assert "kseg recover" in ran.text
+    assert "nothing was done" in ran.text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        (".", "--free", "much"),
+        (".", "--what-if", "retention.ms"),
+        (".", "--config", "no.such=1"),
+    ],
+)
+def test_a_wrong_line_exits_2(kseg: Kseg, words: tuple[str, ...]) -> None:
+    assert kseg("explain", *words).code == 2
+
+
+def test_a_directory_that_is_not_there_exits_3(kseg: Kseg, tmp_path: Path) -> None:
+    assert kseg("explain", tmp_path / "none").code == 3
+
+
+def test_a_size_is_in_units_of_1024() -> None:
+    assert [parse_size(text) for text in ("7", "1k", "2 MiB", "100G")] == [
+        7,
+        1024,
+        2 << 20,
+        100 << 30,
+    ]
