@@ -578,7 +578,8 @@ class _Reading:
             if past and (until - start > 1 or table.stop is not StopReason.LIMIT):
                 return None  # a single batch may be damaged and lie
             usual = table.magics_seen == 1 << 2 and not table.attributes_seen & CODEC_MASK
-            if back and usual and table.stop is StopReason.LIMIT and table.end_position < until:
+            goes_on = table.stop is StopReason.LIMIT and start < table.end_position < until
+            if back and usual and goes_on:  # a tile may hold no more than the batch in front
                 return table
         if table is None:
             return None
