@@ -106,7 +106,7 @@ class LoadContext:
         costs: what goes of each segment, by base offset.
         held: the offset index of the segment that was walked last, and whose it is.
         walked_bytes, to_walk_bytes: for `progress`.
-        known_sources: see `sources`.
+        known_sources, known_bases: see `sources`.
         known_snapshots: see `same_snapshots`.
     """
 
@@ -126,6 +126,7 @@ class LoadContext:
     walked_bytes: int = 0
     to_walk_bytes: int = 0
     known_sources: list[SegmentSource] = field(default_factory=list)
+    known_bases: list[int] = field(default_factory=list)
     known_snapshots: SnapshotFiles | None = None
 
     # ---- segments --------------------------------------------------------------------------------
@@ -185,7 +186,8 @@ class LoadContext:
 
     def sources(self) -> list[SegmentSource]:
         """The segments, to read producers from."""
-        if [source.base_offset for source in self.known_sources] != self.bases:
+        if self.known_bases != self.bases:  # fast: most calls find the very same numbers
+            self.known_bases = list(self.bases)
             self.known_sources = [SegmentSource(b, partial(self.open, b)) for b in self.bases]
         return self.known_sources
 
