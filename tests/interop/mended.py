@@ -51,7 +51,8 @@ def carefully(directory: Path, case: Case) -> None:
         return
     kept = lives.fresh(directory.parent.parent / "kept")
     apply_recovery(plan, backup_directory=kept)
-    careful.check(before, plan, directory, kept)
+    starts = (step["to"] for step in case.story.steps if step["do"] == "start_at")
+    careful.check(before, plan, directory, kept, live_start=max(starts, default=0))
     again = _plan(directory, case, as_broker=False)
     assert again.is_noop, [*plan.rows(), "and once more", *again.rows()]
 
