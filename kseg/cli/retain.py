@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,9 +34,11 @@ from kseg.log.retain import (
     LOG_START,
     SIZE,
     RetiredSegment,
+    StayingSegment,
     apply_retention,
     files_of,
     plan_retention,
+    segments_that_stay,
 )
 from kseg.log.sub_directories import EntryKind, entry_of
 
@@ -127,6 +130,8 @@ class _Run:
         self.findings: list[KsegError] = []
         self.rules: dict[Partition, RetentionRules] = {}
         self.plans: dict[Partition, RetentionPlan] = {}
+        #: What stays of each by the plan; nothing where the log is left alone, or too damaged.
+        self.stays: dict[Partition, tuple[StayingSegment, ...]] = {}
         #: Where each is changed: as it was given, or its copy.
         self.places: dict[Partition, Path] = {}
         self.kept: dict[Path, Backup | None] = {}
@@ -144,6 +149,7 @@ class _Run:
                 now_ms=self.now_ms,
                 high_watermark=self.high_watermark,
             )
+            self.stays[partition] = _stays(log, self.plans[partition], rules)
         self.places[partition] = partition.path
 
     def change_all(self) -> None:
@@ -216,6 +222,14 @@ class _Run:
                     "held_bytes": plan.held_bytes,
                     "skipped": plan.skipped,
                     "why": plan.why or None,
+                    "stays": [
+                        {
+                            "base_offset": one.base_offset,
+                            "cause": one.why,
+                            "until_ms": one.until_ms,
+                        }
+                        for one in self.stays[partition]
+                    ],
                     **settings_fields(self.settings[partition]),
                 }
                 for partition, plan in self.plans.items()
@@ -234,10 +248,36 @@ class _Run:
         for (topic, why), count in left.items():
             partitions = f"{count} partitions" if count > 1 else "1 partition"
             output.write_line(f"left alone: {topic} ({partitions}): {why}")
+        if self.change.is_plan:
+            for line in _stay_lines(self.stays):
+                output.write_line(line)
         for partition, plan in self.plans.items():
             if plan.held_bytes:
                 how = "--high-watermark end says that this is the only copy"
                 output.write_line(f"{partition.path}: {plan.why_held}; {how}")
+
+
+def _stays(log: Log, plan: RetentionPlan, rules: RetentionRules) -> tuple[StayingSegment, ...]:
+    """Why segments stay; what a damaged log does not tell keeps none of the others from going."""
+    if plan.skipped is not None:
+        return ()
+    with suppress(KsegError, OSError):
+        return segments_that_stay(log, plan, config=rules.config)
+    return ()
+
+
+def _stay_lines(stays: Mapping[Partition, Sequence[StayingSegment]]) -> Iterator[str]:
+    """What stays of each topic, by cause, and when the first of it goes."""
+    found: dict[tuple[str, str], list[StayingSegment]] = {}
+    for partition, segments in stays.items():
+        for one in segments:
+            found.setdefault((partition.topic or partition.path.name, one.why), []).append(one)
+    for (topic, why), segments in found.items():
+        count = output.counted(len(segments), "segment")
+        size = output.human_bytes(sum(one.bytes for one in segments))
+        dates = [one.until_ms for one in segments if one.until_ms is not None]
+        date = f"; from {output.iso_time(min(dates))} on" if dates else ""
+        yield f"stays: {topic}: {count}, {size}: {why}{date}"
 
 
 def actions_of(plan: RetentionPlan, place: Path) -> Iterator[Action]:

@@ -83,6 +83,18 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(kseg: Kseg, data: Path
     assert not Path(f"{data}.kseg-backup").exists()
 
 
+def test_what_stays_has_its_cause_and_its_date(kseg: Kseg, data: Path) -> None:
+    ran = kseg("retain", data / "orders-0", *A_WEEK, "--json")
+    (row,) = ran.document["partitions"]
+    until = [NOW_MS - days * DAY_MS + 7 * DAY_MS + 1 for days in (1, 0)]
+    assert row["stays"] == [
+        {"base_offset": 2, "cause": "younger-than-retention", "until_ms": until[0]},
+        {"base_offset": 3, "cause": "active", "until_ms": until[1]},
+    ]
+    text = kseg("retain", data / "orders-0", *A_WEEK).text
+    assert "younger-than-retention; from 2025-10-15T08:53:20.001Z on" in text
+
+
 def test_text_says_the_same_and_how_to_go_on(kseg: Kseg, data: Path) -> None:
     ran = kseg("retain", data / "orders-0", *A_WEEK)
     assert ran.code == 1
