@@ -16,7 +16,10 @@ from typing import Final
 from kseg.analysis.explain.causes import COMPACTION_DUE, DUE
 from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Proposal, Step
 
-_IN_PARTITIONS: Final = frozenset({"deleted-file", "leftover"})
+#: What `kseg recover` removes at once; it keeps other leftovers, or puts them in place.
+_REMOVED: Final = (".deleted", ".cleaned")
+#: So that what goes is not kept in a backup, which would free nothing.
+_FOR_GOOD: Final = ("--no-backup", "--apply")
 _DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
 #: What goes when retention gets shorter.
 _SHORTENED: Final = frozenset({"younger-than-retention", "under-size-limit"})
@@ -80,7 +83,7 @@ def _freed(rows: Iterable[Kept]) -> int:
 
 def _leftovers(partitions: Sequence[PartitionKeeps], elsewhere: Sequence[Kept]) -> Iterator[Step]:
     for one in partitions:
-        rows = [row for row in one.rows if row.cause in _IN_PARTITIONS]
+        rows = [row for row in one.rows if row.path.endswith(_REMOVED)]
         if _freed(rows):
             command = shlex.join(["kseg", "recover", one.path, "--apply"])
             yield Step("leftovers", command, _freed(rows), "files of interrupted work")
@@ -105,7 +108,8 @@ def _planned(partitions: Sequence[PartitionKeeps], given: Given) -> Iterator[Ste
         for one in partitions:
             freed = _freed(row for row in one.rows if row.cause == cause)
             if freed and one.topic is not None:
-                command = [*given.command(verb, one), "--apply"]
+                how = _FOR_GOOD if verb == "retain" else ("--apply",)
+                command = [*given.command(verb, one), *how]
                 yield Step(kind, shlex.join(command), freed, why)
 
 
@@ -136,7 +140,7 @@ def _shorter(
         limit = f"{topic}:retention.ms={now_ms - newest - 1}"
         command = given.command("retain", one, whole_topic=True)
         why = f"as {limit.partition(':')[2]} of {topic} does; give a broker that runs this setting"
-        yield Step("retention", shlex.join([*command, "--config", limit, "--apply"]), freed, why)
+        yield Step("retention", shlex.join([*command, "--config", limit, *_FOR_GOOD]), freed, why)
 
 
 __all__ = ["Given", "propose"]

@@ -519,9 +519,28 @@ def test_a_proposed_retention_frees_what_it_says(tmp_path: Path) -> None:
     assert f"orders:retention.ms={9 * DAY_MS - 1}" in step.command
     words = shlex.split(step.command)
     assert words[0] == "kseg"
-    assert run([*words[1:], "--no-backup"]) == 0
+    assert run(words[1:]) == 0
+    assert not root.with_name("data.kseg-backup").exists()
     left = sorted(path.name for path in (root / "orders-0").glob("*.log"))
     assert left == [f"{base:020d}.log" for base in (1, 2, 3)]
+
+
+def test_proposed_steps_free_what_they_say(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    write_log(root)
+    beside(f"orders-0/{9:020d}.log.deleted")(root)
+    beside(f"orders-0/{0:020d}.log.cleaned")(root)
+    beside(f"orders-0/{50:020d}.index")(root)
+    own = {"orders": WEEK}
+    found = explain(root, topic_config=own, free_bytes=1 << 50, now_ms=NOW_MS)
+    assert found.free is not None
+    steps = [step for step in found.free.steps if step.kind != "retention"]
+    assert [step.kind for step in steps] == ["leftovers", "due"]
+    for step in steps:
+        run(shlex.split(step.command)[1:])
+    left = explain(root, topic_config=own, now_ms=NOW_MS)
+    assert {"deleted-file", "leftover", DUE}.isdisjoint(one.cause for one in left.totals)
+    assert list(causes_of(left)) == [2, 3]
 
 
 def test_a_directory_that_is_not_there_is_an_error_and_no_answer(tmp_path: Path) -> None:
