@@ -150,7 +150,9 @@ def codec_way(
     monkeypatch.setenv("KSEG_CODECS", request.param)
     inflate.use_libraries(request.param == "system")
     if request.param == "system":
-        missing = [f"{name}: {why}" for name, _, _, why in inflate.libraries().values() if why]
+        told = inflate.libraries().values()
+        # One that is there and too old is a way of its own: packages take its place.
+        missing = [f"{name}: {why}" for name, _, _, why in told if why not in ("", "it is too old")]
         assert not (missing and os.environ.get("CI")), missing
         if missing:
             pytest.skip("; ".join(missing))

@@ -66,12 +66,12 @@ cdef enum:
 
 # ---- functions of the libraries ------------------------------------------------------------------
 
-# Stable since: lz4 1.0; zstd 1.4.0, where contexts can be reset; libdeflate 1.0. A size_t of zstd's
+# Stable since: lz4 1.0; zstd 1.4.0; libdeflate 1.0. A size_t of zstd's
 # may be an error. Source: lz4.h, zstd.h, libdeflate.h.
 
 cdef enum:
     LZ4_VERSION_MIN = 10803
-    ZSTD_VERSION_MIN = 10400
+    ZSTD_VERSION_MIN = 10506  # until then bits left over behind the last sequence pass
     ZSTD_RESET_SESSION = 1
     ZSTD_WINDOW_MAX = 1 << 27  # the library's own limit for streams
     # A context that has met a larger window holds that much memory: it is not kept.

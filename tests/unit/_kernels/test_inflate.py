@@ -132,7 +132,8 @@ def test_nothing_is_written_behind_the_room_that_was_lent(codec: str) -> None:
     for room in (0, 1, len(TEXT) - 1, len(TEXT), len(TEXT) + 1):
         lent = bytearray(b"\xa5" * (room + 64))
         written = inflater.into(CODECS[codec], 2, body, memoryview(lent)[:room])
-        assert written == (len(TEXT) if room >= len(TEXT) else -2)
+        here = -2 if CODECS[codec] in inflate.USABLE else -1  # -1 leaves it to the packages
+        assert written == (len(TEXT) if here == -2 and room >= len(TEXT) else here)
         assert lent[room:] == b"\xa5" * 64
 
 
@@ -240,7 +241,8 @@ def test_an_environment_variable_leaves_all_to_packages() -> None:
 @pytest.mark.parametrize("path", ["", "/nowhere"])
 def test_libraries_are_found_by_the_loader(path: str, codec_way: str) -> None:
     told = _run(TELL, KSEG_CODECS="", LD_LIBRARY_PATH=path)
-    assert codec_way == "packages" or told == "[1, 2, 3, 4] ['']"
+    old_zstd = "[1, 2, 3] ['', 'it is too old']"
+    assert codec_way == "packages" or told in ("[1, 2, 3, 4] ['']", old_zstd)
 
 
 @pytest.mark.parametrize("path", [".", ":", "/nowhere:", ":/nowhere", "lib", "/nowhere::/too"])
@@ -287,6 +289,18 @@ def test_a_library_without_the_functions_is_not_used(tmp_path: Path) -> None:
         subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / soname, empty], check=True)
     told = _run(TELL, KSEG_CODECS="", LD_LIBRARY_PATH=str(tmp_path))
     assert told == "[2] ['it is too old', 'it lacks a function']"
+
+
+def test_zstd_with_bits_left_over_is_refused() -> None:
+    """libzstd before 1.5.6 takes the first for sound; Kafka's has the check."""
+    sound = bytes.fromhex(
+        "28b52ffd00001d0100e85a000000066b65793c76616c7565040268023100010e00cf0f020001000100588a12"
+    )
+    assert isinstance(both_ways(ZSTD, sound), bytes)
+    for position, bit in ((40, 1), (40, 2), (42, 64)):
+        damaged = bytearray(sound)
+        damaged[position] ^= bit
+        assert not isinstance(both_ways(ZSTD, bytes(damaged)), bytes)
 
 
 def test_deflate_that_ends_early_or_goes_on_is_refused() -> None:

@@ -23,9 +23,11 @@ def told() -> dict[str, CodecLibrary]:
 
 @pytest.mark.parametrize("codec_way", ["system"], indirect=True)
 def test_libraries_of_the_system_are_told_with_version_and_path(codec_way: str) -> None:
-    libraries = told()
+    old = {codec for codec, library in told().items() if "too old" in library.reason}
+    libraries = {codec: library for codec, library in told().items() if codec not in old}
     assert libraries.pop("snappy") == CodecLibrary("kseg", kseg.__version__, None, "")
-    assert {codec: library.name for codec, library in libraries.items()} == SONAMES
+    names = {codec: name for codec, name in SONAMES.items() if codec not in old}
+    assert {codec: library.name for codec, library in libraries.items()} == names
     for codec, library in libraries.items():
         assert library.path is not None
         assert os.path.isabs(library.path)
@@ -40,7 +42,9 @@ def test_packages_are_told_with_version_and_reason(codec_way: str) -> None:
     for codec, library in told().items():
         assert library.name == packages[codec]
         assert library.version == metadata.version(packages[codec])
-        assert (library.path, library.reason) == (None, "KSEG_CODECS=packages")
+        reasons = ("KSEG_CODECS=packages", f"{SONAMES.get(codec)} is not used: it is too old")
+        assert library.path is None
+        assert library.reason in reasons
 
 
 @pytest.mark.parametrize("codec_way", ["packages"], indirect=True)
