@@ -218,7 +218,7 @@ class PieceReader:
         self._state[_ROOM] = rows, size, headers
         total = block_layout(int(self._plan.ask[0]), rows, size, headers, self._at)
         self._block = self._workspace.empty(max(total, 1), np.uint8)
-        if self._plan.shares:
+        if self._plan.shares and not len(self._counts):  # batches without rows may be in it already
             self._counts = np.empty(BATCHES_MAX, np.int64)
 
     def _enlarge(self) -> bool:
