@@ -13,6 +13,7 @@ import pytest
 from kseg import CorruptRecordError, InvalidRecordError, LimitExceededError, NotALogError, Segment
 from kseg.constants import StopReason
 from kseg.files import log_file
+from kseg.format import reader as pieces
 from kseg.format.columns import FIELDS
 from kseg.format.header import join_tables
 from kseg.log.segment import reader
@@ -465,3 +466,40 @@ def test_headers_are_the_same_whatever_lies_in_the_index(
         whole = segment.batches(verify=False)
         assert whole.position.tolist() == list(range(0, 600 * 1500, 1500))
         assert (whole.stop, whole.magics_seen) == (StopReason.TORN_TAIL, 4)
+
+
+def test_batches_without_rows_in_front_of_a_large_one_give_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = batch([record(b"v" * 1000)] * 900, base_offset=24, producer_id=7)
+    path = write_segment(tmp_path, 0, control_batch(COMMIT), control_batch(COMMIT), large)
+    undefined = np.full
+    monkeypatch.setattr(
+        pieces, "np", Undefined(np, empty=lambda size, kind: undefined(size, 3, kind))
+    )
+    with Segment.open(path) as segment:
+        read = list(segment.read(fields=("value", "producer_id")))
+    assert [each.arrays["producer_id"].tolist() for each in read] == [[7] * 900]
+
+
+class Undefined:
+    """A module of which some names are others."""
+
+    def __init__(self, module: Any, **names: Any) -> None:
+        self._module = module
+        vars(self).update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+@pytest.mark.parametrize("mapping", HOW)
+def test_a_window_that_ends_behind_the_batch_in_front_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapping: Any
+) -> None:
+    monkeypatch.setattr(log_file, "WINDOW_BYTES", 200)
+    plain = [batch([record(os.urandom(100))], base_offset=at) for at in (0, 1)]
+    odd = batch([record(b"x" * 50)] * 3, codec=GZIP, base_offset=2)
+    path = write_segment(tmp_path, 0, *plain, odd, odd)
+    with Segment.open(path, mapping=mapping) as segment:
+        assert sum(map(len, segment.read(inflated_max=1000, max_rows=2))) == 8
