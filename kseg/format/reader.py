@@ -164,9 +164,11 @@ class PieceReader:
         return end
 
     def pieces(self) -> Iterator[RecordColumns]:
-        """The piece so far, unless nothing is in it; the next one starts anew."""
+        """The piece so far, unless no row is in it; the next one starts anew."""
         if self._state[_ROWS]:
             yield self._taken()
+        else:  # batches without a row are counted, too, and there is room for so many
+            self._begin_anew()
 
     # ---- room ------------------------------------------------------------------------------------
 
@@ -258,11 +260,14 @@ class PieceReader:
                 arrays[name] = shared.column(name)
                 freeze(arrays[name])
         types = state[_APPEND_TIME] if self._plan.wants_types else None
+        self._begin_anew()
+        return RecordColumns(rows, arrays, self._source, timestamp_types=types)
+
+    def _begin_anew(self) -> None:
         self._state[_IN_PIECE] = 0
         self._block = None
         self._counts = _NO_COUNTS
         self._tables.clear()
-        return RecordColumns(rows, arrays, self._source, timestamp_types=types)
 
     def _view(self, dtype: type[np.generic], count: int, place: int) -> Array:
         """A part of the block, read-only."""

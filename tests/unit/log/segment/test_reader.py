@@ -503,3 +503,15 @@ def test_a_window_that_ends_behind_the_batch_in_front_goes_on(
     path = write_segment(tmp_path, 0, *plain, odd, odd)
     with Segment.open(path, mapping=mapping) as segment:
         assert sum(map(len, segment.read(inflated_max=1000, max_rows=2))) == 8
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_more_batches_without_rows_than_a_piece_counts_are_passed_over(
+    tmp_path: Path, rows: int
+) -> None:
+    marker, count = control_batch(COMMIT), pieces.BATCHES_MAX + 3
+    markers = [at.to_bytes(8, "big") + marker[8:] for at in range(count)]
+    behind = [batch([record(b"v")], base_offset=count)] * rows
+    path = write_segment(tmp_path, 0, b"".join(markers), *behind)
+    with Segment.open(path) as segment:
+        assert sum(map(len, segment.read(fields=FIELDS))) == rows
