@@ -16,7 +16,7 @@ from tests.interop import dumps
 from tests.interop.kafka import Kafka, UnavailableError
 
 SEED = "ci"
-LOGS = 500
+LOGS = 120
 #: Logs that once came out otherwise, and what they are about.
 PINNED = {
     "a header number of a metadata record below 0": ("1", 63),
