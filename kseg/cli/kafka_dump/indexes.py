@@ -201,6 +201,8 @@ def _batches_at(
 
     It ends where the log cannot be read: who asks for what lies there is told.
     """
+    if not len(wanted):
+        return
     try:
         for tile in log.walk(on_bad_crc="ignore", policy="file"):
             at = np.searchsorted(wanted, tile.table.position)
@@ -291,6 +293,8 @@ class _Batches:
 
         Only of batches whose offsets are in order.
         """
+        if not len(self._positions):
+            return np.full(len(positions), -1, np.int64)
         first = np.searchsorted(self._positions, positions)
         at = np.maximum(first, np.searchsorted(self.offsets, offsets))
         first[first == len(self._positions)] = 0
