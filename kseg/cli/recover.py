@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,13 +32,15 @@ from kseg.cli.settings import known_configs
 from kseg.errors import UnreadableError
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
-from kseg.files.names import list_partition
+from kseg.files.names import log_bytes
 from kseg.log import data_directory
 from kseg.log.sub_directories import EntryKind, entry_of
+from kseg.workers import in_order
 
 if TYPE_CHECKING:
     from kseg import RecoveryPlan
     from kseg.log.config import LogConfig
+    from kseg.workers import Put
 
 #: What every document of a changing verb says by itself.
 _SAID: Sequence[str] = ("path", "applied", "actions")
@@ -183,7 +184,7 @@ class _Run:
         """Recover partitions, several at a time; an interruption leaves what is done."""
         if not found:
             return []
-        sizes = {path: _log_bytes(path) for path in found}
+        sizes = {path: log_bytes(path) for path in found}
         with ExitStack() as stack:
             bar = stack.enter_context(output.progress("recover", sum(sizes.values())))
             homes = sorted({path.resolve().parent for path in found})
@@ -191,11 +192,10 @@ class _Run:
             for lease in leases:
                 stack.callback(lease.leave)
             done = _Done(bar.to, sum(sizes.values()))
-            pool = stack.enter_context(ThreadPoolExecutor(self.jobs))
-            stack.callback(pool.shutdown, cancel_futures=True)
-            work = partial(self._recover, done=done, alone=len(found) == 1)
+            pieces = (partial(self._recover, path, done, alone=len(found) == 1) for path in found)
+            results = stack.enter_context(closing(in_order(pieces, threads=self.jobs)))
             plans, written = [], time.monotonic()
-            for path, plan in zip(found, pool.map(work, found), strict=True):
+            for path, plan in zip(found, results, strict=True):
                 plans.append(plan)
                 done.finish(path, sizes[path])
                 if time.monotonic() - written > _NOTED_SECONDS:
@@ -204,8 +204,8 @@ class _Run:
                     written = time.monotonic()
         return plans
 
-    def _recover(self, path: Path, *, done: _Done, alone: bool) -> RecoveryPlan:
-        """Recover one partition; the plan that says why, if it cannot be loaded."""
+    def _recover(self, path: Path, done: _Done, put: Put, *, alone: bool) -> None:
+        """Recover one partition; puts its plan, which says why, if it cannot be loaded."""
         try:
             report = recover_partition(
                 path,
@@ -216,13 +216,15 @@ class _Run:
                 **self.asked,
             )
         except KsegError:
-            plan = self._plan(path)
+            # Without a bar of its own: one is there for all.
+            plan = plan_recovery(path, config=self._config(path), **self.asked)
             if alone or plan.error is None:
                 raise
             complain(f"kseg: left as it is: {printable(str(plan.error))}")
-            return plan
+            put(plan)
+            return
         self.reports.append(report)
-        return report.plan
+        put(report.plan)
 
     def _plan(self, path: Path) -> RecoveryPlan:
         with output.progress("recover", 0) as bar:
@@ -314,11 +316,6 @@ class _Done:
         self.walked.pop(path, None)
         self.finished += size
         self.tell(min(self.finished, self.total), self.total)
-
-
-def _log_bytes(path: Path) -> int:
-    """Bytes of log in a partition's directory."""
-    return sum(each.log.stat().st_size for each in list_partition(path).segments)
 
 
 def _home_of(plan: RecoveryPlan) -> Path:

@@ -272,6 +272,17 @@ def list_data_directory(path: str | PathLike[str], *, whole: bool = False) -> Da
     return _sort_data_directory(directory, *_list_files(directory), whole=whole)
 
 
+def log_bytes(path: str | PathLike[str]) -> int:
+    """Bytes of the `.log` files in a directory, told by their names alone.
+
+    Raises:
+        OSError: the directory cannot be listed, or a file is gone meanwhile.
+    """
+    suffix = f".{FileKind.LOG.value}"
+    with os.scandir(path) as entries:
+        return sum(one.stat().st_size for one in entries if one.name.endswith(suffix))
+
+
 def _sort_data_directory(
     directory: Path, known: Sequence[NamedFile], others: Sequence[Path], *, whole: bool
 ) -> DataDirectory:

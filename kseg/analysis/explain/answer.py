@@ -18,7 +18,7 @@ from kseg.analysis.explain.spaces import beside, open_deleted, spaces_of
 from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Supposed
 from kseg.analysis.units_run import Progress, run_units
 from kseg.errors import KsegError
-from kseg.files.names import PathKind, classify_path, list_data_directory
+from kseg.files.names import PathKind, classify_path, list_data_directory, log_bytes
 from kseg.log.config import LogConfig
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, entry_of, list_entries
 
@@ -77,7 +77,7 @@ class _Asked:
     def _unit(
         self, entry: DirectoryEntry, home: _Home, known: Settings | None, why: str
     ) -> KeepUnit:
-        path, cost = str(entry.path), _log_bytes(entry.path)
+        path, cost = str(entry.path), _cost(entry.path)
         if known is None:
             return KeepUnit(path, None, None, self.now_ms, cost, why)
         try:
@@ -193,9 +193,9 @@ def _home_at(path: Path) -> _Home:
     return _Home(path, taken, of_one_log=False, rows=rows)
 
 
-def _log_bytes(path: Path) -> int:
-    with suppress(OSError), os.scandir(path) as entries:
-        return sum(each.stat().st_size for each in entries if each.name.endswith(".log"))
+def _cost(path: Path) -> int:
+    with suppress(OSError):
+        return log_bytes(path)
     return 0
 
 

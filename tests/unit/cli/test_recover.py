@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kseg import RecoveryReport
+from kseg.cli.output import Bar
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.metadata import CleanShutdown, read_clean_shutdown
 from kseg.log.log import Log
@@ -177,6 +180,22 @@ def test_one_that_cannot_be_recovered_keeps_the_mark_of_its_directory_alone(
         assert log.log_end_offset == 24
     assert read_clean_shutdown(data) is None
     assert read_clean_shutdown(second) == CleanShutdown(-1)
+
+
+def test_there_is_one_bar_for_all(kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second bar beside it would be refused, or torn, by the terminal."""
+    first, other = logs(data / "t-1")[:2]
+    shutil.copy(first, other)
+    bars = []
+
+    @contextmanager
+    def bar(*given: object) -> Iterator[Bar]:
+        bars.append(given)
+        yield Bar()
+
+    monkeypatch.setattr(verb.output, "progress", bar)
+    assert kseg("recover", data, *HOW, "--apply").code == 1
+    assert len(bars) == 1
 
 
 def test_an_interrupted_run_goes_on_where_it_was(
