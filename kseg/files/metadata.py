@@ -37,6 +37,8 @@ from kseg.internal.ids import id_of, id_text
 BROKER_EPOCH_UNKNOWN: Final = -1
 #: None of these files has more than a few hundred bytes.
 METADATA_BYTES_MAX: Final = 2**20
+#: A broker's properties are written by hand, and may have long lists.
+PROPERTIES_BYTES_MAX: Final = 2**24
 
 _ID: Final = re.compile(r"([A-Za-z0-9_-]{22})(==)?", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -109,6 +111,17 @@ def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
     if not id_of(topic_id[1]).int:
         raise CorruptIndexError("the topic id is zero, which no topic has", path=path)
     return PartitionMetadata(version, topic_id[1])
+
+
+def read_properties(path: str | PathLike[str]) -> dict[str, str]:
+    """Read a file of Java properties, such as a broker's `server.properties`.
+
+    Raises:
+        ValueError: a malformed escape.
+        LimitExceededError: longer than any such file.
+        OSError: the file is missing or cannot be read.
+    """
+    return parse_properties(io.read_file(path, bytes_max=PROPERTIES_BYTES_MAX).decode("latin-1"))
 
 
 def read_meta_properties(path: str | PathLike[str]) -> MetaProperties:

@@ -8,12 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from kseg.files import io, metadata
+from kseg.files import metadata
 
 #: Since Kafka 4.0 (KIP-1030); it was 1 before.
 THREADS_DEFAULT: Final = 2
 _THREADS: Final = "num.recovery.threads.per.data.dir"
-_PROPERTIES_BYTES_MAX: Final = 2**24
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,7 @@ def read_broker_file(path: str | PathLike[str] | None) -> BrokerFile:
     """
     if path is None:
         return BrokerFile()
-    text = io.read_file(path, bytes_max=_PROPERTIES_BYTES_MAX).decode("latin-1")
-    found = metadata.parse_properties(text)
+    found = metadata.read_properties(path)
     named = found.get("log.dirs") or found.get("log.dir") or ""
     directories = tuple(Path(each.strip()) for each in named.split(",") if each.strip())
     own = found.get("metadata.log.dir")

@@ -16,7 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from kseg.errors import CorruptIndexError, KsegError, NotALogError
-from kseg.files import io, metadata
+from kseg.files import metadata
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
 from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
 from kseg.log.data_directory import CLUSTER_METADATA
@@ -67,7 +67,6 @@ _SEGMENT_BYTES: Final = "segment.bytes"
 #: All that is read of a topic's configuration.
 _READ: Final = TOPIC_SETTINGS | {REMOTE_STORAGE, _INTERNAL_BYTES}
 _LIMITS: Final = DELETING - {POLICY}
-_PROPERTIES_BYTES_MAX: Final = 2**24
 _NO_LOG: Final = (
     "no __cluster_metadata-0 is here: ZooKeeper has the settings of topics, or another directory,"
     " which --metadata-dir names"
@@ -295,8 +294,7 @@ def _meta_of(place: Path) -> metadata.MetaProperties | None:
 
 def _read_properties(path: str | PathLike[str]) -> dict[str, str]:
     """What a `server.properties` says of the settings of topics, and nothing else of it."""
-    text = io.read_file(path, bytes_max=_PROPERTIES_BYTES_MAX).decode("latin-1")
-    found = metadata.parse_properties(text)
+    found = metadata.read_properties(path)
     return {name: text for name, text in found.items() if name in BROKER_NAMES}
 
 
