@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike, fspath, statvfs
 from pathlib import Path
 from typing import Final
 
-from kseg import Settings, settings
+from kseg import PartitionSettings, Settings, settings
 from kseg.analysis.doctor import ensemble
 from kseg.analysis.doctor.broker import BrokerFile, read_broker_file
 from kseg.analysis.doctor.homes import Home, look_at_home
@@ -39,6 +39,19 @@ RELEASES: Final = (
 #: Less than this says nothing about a rate.
 _RATE_BYTES_MIN: Final = 1 << 20
 _StrPath = str | PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """What the broker says of partitions.
+
+    Attributes:
+        settings: of each, by the path of its directory.
+        has_cluster: whether a metadata log says which topics there are.
+    """
+
+    settings: Mapping[str, PartitionSettings]
+    has_cluster: bool
 
 
 def doctor(
@@ -85,10 +98,11 @@ def doctor(
     told = read_broker_file(broker_config)
     homes = [look_at_home(Path(each)) for each in given]
     found, findings = _settings(homes, metadata_directory, broker_config, config, topic_config)
+    owned = _owned(homes, found)
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    answers = _load_all(homes, found, now, jobs, progress)
+    answers = _load_all(homes, owned, now, jobs, progress)
     rate = _rate(answers.values())
-    directories = tuple(_directory(home, answers, found, told, rate) for home in homes)
+    directories = tuple(_directory(home, answers, owned, told, rate) for home in homes)
     noticed = [*findings, *ensemble.across(homes, told)]
     outcomes = {home.path: each.outcome for home, each in zip(homes, directories, strict=True)}
     noticed.extend(ensemble.of_outcomes(homes, outcomes, told))
@@ -131,40 +145,44 @@ def _settings(
     return found, []
 
 
+def _owned(homes: Sequence[Home], found: Settings | None) -> _Owned:
+    """Ask for the settings of each partition, once; of one that has none there are none."""
+    owned: dict[str, PartitionSettings] = {}
+    for entry in (entry for home in homes for entry in home.entries):
+        with suppress(KsegError, OSError, ValueError):
+            if found is not None:
+                owned[fspath(entry.path)] = found.of(entry.path)
+    return _Owned(owned, has_cluster=found is not None and found.cluster is not None)
+
+
 def _load_all(
     homes: Sequence[Home],
-    found: Settings | None,
+    owned: _Owned,
     now_ms: int,
     jobs: int,
     progress: Progress | None,
 ) -> dict[str, PartitionOutlook]:
-    units = [unit for home in homes for unit in _units(home, found, now_ms)]
+    units = [unit for home in homes for unit in _units(home, owned, now_ms)]
     once = list({unit.path: unit for unit in units}.values())
     return {one.path: one for one in run_units(once, examine, jobs=jobs, progress=progress)}
 
 
-def _units(home: Home, found: Settings | None, now_ms: int) -> Iterator[PartitionUnit]:
+def _units(home: Home, owned: _Owned, now_ms: int) -> Iterator[PartitionUnit]:
     for entry in home.entries:
         if entry.kind in (EntryKind.UNKNOWN, EntryKind.CACHE):
             continue
         offsets = home.told_of(entry.partition)
+        own = owned.settings.get(fspath(entry.path))
         kraft = entry.kind is EntryKind.CLUSTER_METADATA  # it is read again at each start
         yield PartitionUnit(
             str(entry.path),
             offsets.clean and not kraft,
             0 if kraft else offsets.recovery_point,
             0 if kraft else offsets.log_start_offset,
-            _config(entry, found),
+            LogConfig() if own is None else own.config,
             now_ms,
             home.sizes.get(entry.path.name, 0),
         )
-
-
-def _config(entry: DirectoryEntry, found: Settings | None) -> LogConfig:
-    if found is not None:
-        with suppress(KsegError, OSError, ValueError):
-            return found.of(entry.path).config
-    return LogConfig()
 
 
 def _rate(answers: Iterable[PartitionOutlook]) -> float | None:
@@ -176,12 +194,12 @@ def _rate(answers: Iterable[PartitionOutlook]) -> float | None:
 def _directory(
     home: Home,
     answers: Mapping[str, PartitionOutlook],
-    found: Settings | None,
+    owned: _Owned,
     told: BrokerFile,
     rate: float | None,
 ) -> DirectoryOutlook:
     partitions = [
-        _with_stray(answers[fspath(entry.path)], entry, found)
+        _with_stray(answers[fspath(entry.path)], entry, owned)
         for entry in home.entries
         if fspath(entry.path) in answers
     ]
@@ -210,21 +228,19 @@ def _seconds(sizes: Sequence[int], threads: int, rate: float | None) -> float | 
     return None if rate is None else max(max(sizes), sum(sizes) / threads) / rate
 
 
-def _with_stray(
-    one: PartitionOutlook, entry: DirectoryEntry, found: Settings | None
-) -> PartitionOutlook:
+def _with_stray(one: PartitionOutlook, entry: DirectoryEntry, owned: _Owned) -> PartitionOutlook:
     """Whether a start puts the partition aside.
 
     Source: Kafka `LogManager.isStrayKraftReplica`.
     """
-    if entry.kind is not EntryKind.LOG or found is None or found.cluster is None:
+    if entry.kind is not EntryKind.LOG or not owned.has_cluster:
         return one
     why = ""
     if not (entry.path / FileKind.PARTITION_METADATA.value).exists():
         why = "there is no partition.metadata, so nobody knows its topic's id"
-    with suppress(KsegError, OSError, ValueError):
-        own = found.of(entry.path)
-        why = own.why if own.skipped == STRAY else why
+    own = owned.settings.get(fspath(entry.path))
+    if own is not None and own.skipped == STRAY:
+        why = own.why
     if not why:
         return one
     message = f"{why}; a start renames it to -stray, keeps it and does not serve it"

@@ -211,9 +211,7 @@ def _look_at_files(home: Home) -> None:
     owner = os.stat(home.path)
     for place in (home.path, *(entry.path for entry in home.entries)):
         try:
-            refused = [*_refused(place, owner)]
-            if place != home.path:
-                _count(home, place)
+            refused = _look_at_directory(home, place, owner)
         except OSError as error:
             home.noticed.append(_unreadable(error, place))
             continue
@@ -228,22 +226,20 @@ def _look_at_files(home: Home) -> None:
             home.noticed.append(found)
 
 
-def _count(home: Home, place: Path) -> None:
-    with os.scandir(place) as entries:
-        sizes = [one.stat().st_size for one in entries if one.name.endswith(".log")]
-    home.logs += len(sizes)
-    home.sizes[place.name] = sum(sizes)
-
-
-def _refused(place: Path, owner: os.stat_result) -> Iterator[str]:
-    """What the owner may not read and write: the directory itself, and files in it."""
-    if not _may(os.stat(place), owner, 7):
-        yield str(place)
-        return
+def _look_at_directory(home: Home, place: Path, owner: os.stat_result) -> list[str]:
+    """Count a partition's logs; what the owner may not read and write: the directory, or files."""
+    refused = [] if _may(os.stat(place), owner, 7) else [str(place)]
+    is_closed, size = bool(refused), 0
     with os.scandir(place) as entries:
         for entry in entries:
-            if entry.is_file() and not _may(entry.stat(), owner, 6):
-                yield entry.path
+            if place != home.path and entry.name.endswith(".log"):
+                home.logs += 1
+                size += entry.stat().st_size  # which the entry keeps for the next question
+            if not is_closed and entry.is_file() and not _may(entry.stat(), owner, 6):
+                refused.append(entry.path)
+    if place != home.path:
+        home.sizes[place.name] = size
+    return refused
 
 
 def _may(found: os.stat_result, owner: os.stat_result, bits: int) -> bool:
