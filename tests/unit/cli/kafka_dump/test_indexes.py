@@ -87,3 +87,29 @@ def test_entries_that_fit_are_not_looked_at_one_by_one(
     found = told(log, IndexOptions())
     assert len(found) == 2
     assert [lines.count(b"\n") for lines in found if isinstance(lines, bytes)] == [30, 30]
+
+
+def test_entries_that_all_lead_nowhere_are_told(tmp_path: Path) -> None:
+    """No entry leads to a batch, so that none is left to compare in bulk."""
+    log = indexed(tmp_path, 0)
+    log.with_suffix(".index").write_bytes(pack(">iiii", 1, 7, 3, 8))
+    log.with_suffix(".timeindex").write_bytes(pack(">qiqi", 5, -7, 6, 1 << 30))
+    assert told(log, IndexOptions()) == [
+        f"{log} @ 7: the index points to no whole batch",
+        b"",
+        "The following indexed offsets are not found in the log.",
+        "Indexed offset: -7, found log offset: 1",
+        "Indexed offset: 1073741824, found log offset: -1",
+        b"timestamp: 5 offset: -7\ntimestamp: 6 offset: 1073741824\n",
+    ]
+
+
+def test_indexes_beside_an_empty_log_are_told(tmp_path: Path) -> None:
+    log = indexed(tmp_path, 0)
+    log.write_bytes(b"")
+    assert told(log, IndexOptions()) == [
+        f"{log} @ 0: the index points to no whole batch",
+        b"",
+        "@ 77: the index points outside of the log",
+        b"timestamp: 0 offset: 1\n",
+    ]
