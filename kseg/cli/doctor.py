@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -109,15 +109,11 @@ def doctor(
 def _list_codes(*, as_json: bool) -> None:
     from kseg.analysis.doctor import CODES
 
-    if as_json:
-        rows: list[dict[str, Any]] = [
-            {"code": name, "severity": code.weight, "meaning": code.meaning}
-            for name, code in CODES.items()
-        ]
-        output.write_document("doctor-codes/1", {"codes": rows})
-        return
-    rows_of_text = [(name, code.weight, code.meaning) for name, code in CODES.items()]
-    output.write_table(("code", "severity", "meaning"), rows_of_text)
+    rows = [
+        {"code": name, "severity": code.weight, "meaning": code.meaning}
+        for name, code in CODES.items()
+    ]
+    output.write_codes("doctor", rows, as_json=as_json)
 
 
 def _page(found: Doctored) -> Iterator[str]:

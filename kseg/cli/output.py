@@ -79,6 +79,15 @@ def write_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
+def write_codes(verb: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    """What `--codes` of a verb lists: `code`, `severity`, `meaning` and, in JSON, the rest."""
+    if as_json:
+        write_document(f"{verb}-codes/1", {"codes": list(rows)})
+        return
+    head = ("code", "severity", "meaning")
+    write_table(head, [[row[name] for name in head] for row in rows])
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "-"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -70,20 +71,8 @@ def verify(
 def _list_codes(*, as_json: bool) -> None:
     from kseg.analysis.codes import CODES
 
-    if as_json:
-        rows = [
-            {
-                "code": name,
-                "severity": code.severity,
-                "meaning": code.meaning,
-                "advice": code.advice,
-            }
-            for name, code in CODES.items()
-        ]
-        output.write_document("verify-codes/1", {"codes": rows})
-        return
-    rows_of_text = [(name, code.severity, code.meaning) for name, code in CODES.items()]
-    output.write_table(("code", "severity", "meaning"), rows_of_text)
+    rows = [{"code": name, **asdict(code)} for name, code in CODES.items()]
+    output.write_codes("verify", rows, as_json=as_json)
 
 
 def write_report(report: Report, *, as_json: bool) -> Exit:
