@@ -49,6 +49,7 @@ __all__ = [
     "file_name",
     "list_data_directory",
     "list_partition",
+    "log_bytes",
     "offset_from_file_name",
     "parse_name",
     "parse_partition_dir",
