@@ -653,16 +653,16 @@ def has_room(directory: StrPath, size: int) -> bool:
     not asked.
 
     Args:
-        directory: where the file would be; one thread at a time.
+        directory: where the file would be; several threads and processes may ask at a time, and
+            each is told as if it were alone.
         size: bytes.
 
     Raises:
         OSError: anything else but a lack of room.
     """
     beside = os.path.join(directory, ROOM_NAME)
-    unlink(beside, missing_ok=True)
     try:
-        with naming(beside), WriteFile.open(beside, exclusive=True) as file:
+        with naming(beside), _made_anew(beside) as file:
             try:
                 _calls.fallocate(file.fd, 0, size)
             except OSError as error:
@@ -676,6 +676,14 @@ def has_room(directory: StrPath, size: int) -> bool:
     finally:
         unlink(beside, missing_ok=True)
     return True
+
+
+def _made_anew(path: StrPath) -> WriteFile:
+    """Make a file in place of one that was left, or that somebody else has just made and keeps."""
+    while True:
+        unlink(path, missing_ok=True)
+        with suppress(FileExistsError):
+            return WriteFile.open(path, exclusive=True)
 
 
 def bytes_given_back(path: StrPath, *, cut_at: int | None = None) -> int:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
@@ -242,3 +243,22 @@ def test_an_error_of_a_call_by_descriptor_names_the_file(
     named = tmp_path if what == "flush a directory" else tmp_path / "x"
     assert (refused.value.errno, refused.value.filename) == (number, str(named))
     assert io.is_full(refused.value) is (number != errno.EIO)
+
+
+def test_several_may_find_out_at_a_time_whether_a_directory_has_room(tmp_path: Path) -> None:
+    opened = os.open
+    others = [1, 2]
+
+    def beaten(path: str, flags: int, mode: int = 0o777) -> int:
+        if others:
+            others.pop()
+            (tmp_path / io.ROOM_NAME).write_bytes(b"")
+        return opened(path, flags, mode)
+
+    with io.calls_replaced(io.Calls(open=beaten)):
+        assert io.has_room(tmp_path, 1000)
+    assert not others
+    assert not list(tmp_path.iterdir())
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(lambda _: io.has_room(tmp_path, 1000), range(400)))
+    assert not list(tmp_path.iterdir())
