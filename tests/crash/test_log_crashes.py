@@ -186,5 +186,17 @@ def test_no_power_cut_while_segments_are_replaced_loses_a_record(name: str) -> N
 
 
 @pytest.mark.parametrize("name", SMALL)
+def test_kills_of_a_small_story_are_survived(name: str) -> None:
+    story = Story(name, SMALL[name])
+
+    def run(root: Path, tally: Tally) -> None:
+        chosen = list(every_kill(calls_of(story.run, fresh(root / "run"))))
+        kills(story, root, random.Random(name).sample(chosen, min(25, len(chosen))), tally)
+
+    looked_at(run)
+
+
+@pytest.mark.slow  # of each story up to 300
+@pytest.mark.parametrize("name", SMALL)
 def test_every_kill_of_a_small_story_is_survived(name: str) -> None:
     looked_at(lambda root, tally: kills(Story(name, SMALL[name]), root, None, tally))
