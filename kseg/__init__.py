@@ -88,6 +88,7 @@ _HOMES: Final = {
     "kseg.format.message_set": ("MessageAndOffset", "MessageSet"),
     "kseg.format.options": ("BatchOptions",),
     "kseg.format.ratio": ("RatioEstimator",),
+    "kseg.format.times": ("as_datetime", "time_ms"),
     "kseg.format.values": ("BinaryColumn", "HeadersColumn", "Record", "RecordColumns"),
     "kseg.log.cleaner.values": ("CompactionPlan", "CompactionReport"),
     "kseg.log.compact": ("apply_compaction", "plan_compaction"),

@@ -76,6 +76,8 @@ from kseg.format.message_set import MessageAndOffset as MessageAndOffset
 from kseg.format.message_set import MessageSet as MessageSet
 from kseg.format.options import BatchOptions as BatchOptions
 from kseg.format.ratio import RatioEstimator as RatioEstimator
+from kseg.format.times import as_datetime as as_datetime
+from kseg.format.times import time_ms as time_ms
 from kseg.format.values import BinaryColumn as BinaryColumn
 from kseg.format.values import HeadersColumn as HeadersColumn
 from kseg.format.values import Record as Record

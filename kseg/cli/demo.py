@@ -16,6 +16,7 @@ import click
 from kseg.cli import output
 from kseg.cli.failures import Exit
 from kseg.extras import require
+from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
     from kseg.spark.demo import Summary
@@ -142,7 +143,7 @@ def _print(summaries: dict[str, Summary]) -> None:
         for name in ("records", "key_bytes", "value_bytes", "offset_sum")
     ]
     rows += [
-        [name, *(output.iso_time(getattr(one, name)) for one in values)]
+        [name, *(iso_text(getattr(one, name)) for one in values)]
         for name in ("first_timestamp", "last_timestamp")
     ]
     rows += [["records a second", *(round(one.records_per_second) for one in values)]]

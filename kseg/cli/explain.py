@@ -22,6 +22,7 @@ from kseg.cli.options import (
     jobs_option,
     json_option,
 )
+from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
     from kseg.analysis.explain import Explained, Kept, PartitionKeeps, Proposal, Supposed
@@ -130,7 +131,7 @@ def _page(found: Explained, *, segments: bool) -> Iterator[str]:
     size = output.human_bytes(found.bytes)
     yield f"{size} in {output.counted(len(found.partitions), 'partition')}, by cause:"
     for one in found.totals:
-        date = f"; from {output.iso_time(one.next_ms)} on" if one.next_ms is not None else ""
+        date = f"; from {iso_text(one.next_ms)} on" if one.next_ms is not None else ""
         yield f"  {output.human_bytes(one.bytes):>10}  {one.cause}: {CAUSES[one.cause]}{date}"
     for space in found.spaces:
         free, whole, kept = map(output.human_bytes, (space.free, space.size, space.reserved))
@@ -176,10 +177,10 @@ def _row(row: Kept) -> str:
     if row.why:
         parts.append(row.why)
     if row.cause == "future-timestamp" and row.holder is not None:
-        time = output.iso_time(row.holder.timestamp) or str(row.holder.timestamp)
+        time = iso_text(row.holder.timestamp) or str(row.holder.timestamp)
         parts.append(f"offset {row.holder.offset} of {row.holder.path} has the time {time}")
     if row.until_ms is not None:
-        parts.append(f"goes at {output.iso_time(row.until_ms) or row.until_ms}")
+        parts.append(f"goes at {iso_text(row.until_ms) or row.until_ms}")
     if row.grows_bytes is not None and row.grows_bytes > 0:
         parts.append(f"goes when the log has {row.grows_bytes} bytes more")
     return "; ".join(parts)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import output
-from kseg.cli.options import TIME, Selection, json_option, selection_options
+from kseg.cli.options import TIME, Selection, json_option, now_option, selection_options
 from kseg.cli.paths import partitions as partitions_of
+from kseg.format.times import iso_text
 from kseg.log.log import Log
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
 @click.option("--offset", type=click.IntRange(min=0), metavar="N", help="The offset to look for.")
-@click.option("--time", type=TIME, help="The time to look for; ISO 8601 or ms.")
+@click.option(
+    "--time", type=TIME, help="The time to look for: ISO 8601, ms, or such as yesterday, -1h."
+)
+@now_option(expose=False)
 @selection_options
 @json_option
 def lookup(
@@ -114,7 +118,7 @@ def _print(place: Place | None) -> None:
         ("segment", batch.segment),
         ("position", f"{batch.position} ({batch.size} bytes, {offsets})"),
         ("offset", place.offset),
-        ("timestamp", output.iso_time(place.timestamp) or "-"),
+        ("timestamp", iso_text(place.timestamp) or "-"),
         ("index entry", used),
     ):
         output.write_line(f"{name:12}{value}")

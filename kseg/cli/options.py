@@ -6,14 +6,15 @@ import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from kseg.files.grammar import is_topic_name
+from kseg.format.times import time_ms
 
 if TYPE_CHECKING:
     from kseg.log.config import LogConfig
@@ -23,11 +24,13 @@ else:
     _ParamType = click.ParamType  # no generic before click 8.5
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_MS = timedelta(milliseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INT64_MAX = 2**63 - 1
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
+#: Where a context keeps the value of `--now`.
+_NOW = "kseg.now_ms"
+
+Clock = Callable[[], int]
 Range = tuple[int | None, int | None]
 ALL: Range = (None, None)
 
@@ -65,28 +68,20 @@ def parse_offset_range(text: str) -> Range:
     return _ordered(_split(text, _integer))
 
 
-def parse_time_range(text: str) -> Range:
+def parse_time_range(text: str, now_ms: Clock | None = None) -> Range:
     """`A..B` with either side missing; each side as `parse_time` takes it; half open."""
     if ".." not in text:
         raise ValueError("a time range is A..B, where either side may be missing")
-    return _ordered(_split(text, parse_time))
+    return _ordered(_split(text, lambda side: parse_time(side, now_ms)))
 
 
-def parse_time(text: str) -> int:
-    """Milliseconds since 1970 from a whole number of them or from ISO 8601, in UTC unless it says.
+def parse_time(text: str, now_ms: Clock | None = None) -> int:
+    """Milliseconds since 1970, as `kseg.format.times` has them, rounded up as bounds want it.
 
-    >>> parse_time("2025-10-09T08:53:20Z"), parse_time("1760000000000")
-    (1760000000000, 1760000000000)
+    >>> parse_time("2025-10-09T08:53:20Z"), parse_time("-1s", lambda: 1760000000000)
+    (1760000000000, 1759999999000)
     """
-    if _INTEGER.fullmatch(text):
-        return _integer(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is neither a number of ms nor a time in ISO 8601") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MS
+    return time_ms(text, round_up=True, now_ms=now_ms)
 
 
 def parse_partitions(text: str) -> tuple[tuple[int, int], ...]:
@@ -185,7 +180,7 @@ def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) ->
             raise click.UsageError(f"--config: no topic {each.topic!r} here.")
 
 
-def clock_of(now_ms: int | None) -> Callable[[], int]:
+def clock_of(now_ms: int | None) -> Clock:
     """A clock in ms: the machine's, or one that always gives `--now`."""
     if now_ms is None:
         return lambda: time_ns() // 1_000_000
@@ -213,7 +208,7 @@ def _ordered(bounds: Range) -> Range:
 class Parsed(_ParamType):
     """A parameter type from a parsing function that raises ValueError."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, parse: Callable[..., Any]) -> None:
         """Keep the function and the name that help shows."""
         self.name = name
         self.parse = parse
@@ -228,9 +223,20 @@ class Parsed(_ParamType):
             self.fail(f"{error}", param, ctx)
 
 
+class ParsedTime(Parsed):
+    """A parameter type for times, which may be counted from `--now`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As `Parsed` has it; the function gets the clock, too."""
+        given = None if ctx is None else ctx.meta.get(_NOW)
+        return Parsed(self.name, partial(self.parse, now_ms=clock_of(given))).convert(
+            value, param, ctx
+        )
+
+
 OFFSET_RANGE = Parsed("A..B", parse_offset_range)
-TIME_RANGE = Parsed("A..B", parse_time_range)
-TIME = Parsed("TIME", parse_time)
+TIME_RANGE = ParsedTime("A..B", parse_time_range)
+TIME = ParsedTime("TIME", parse_time)
 KEY = Parsed("KEY", parse_key)
 PARTITIONS = Parsed("N,N-M", parse_partitions)
 SETTING = Parsed("[TOPIC:]NAME=VALUE", parse_setting)
@@ -261,8 +267,10 @@ def offset_and_time_options(function: _F) -> _F:
         "times",
         type=TIME_RANGE,
         default=ALL,
-        help="Only timestamps in this range; ISO 8601 or ms, B excluded.",
+        help="Only timestamps in this range, B excluded: ISO 8601, ms, now, today, yesterday, or "
+        "such as -90s, -15m, -1h, -7d.",
     )(function)
+    function = now_option(expose=False)(function)
     return click.option(
         "--offset",
         "offsets",
@@ -270,6 +278,24 @@ def offset_and_time_options(function: _F) -> _F:
         default=ALL,
         help="Only offsets in this range, B excluded; or one offset.",
     )(function)
+
+
+def now_option(*, expose: bool = True) -> Callable[[_F], _F]:
+    """`--now` as `now_ms`, which times are counted from; not a parameter unless `expose`."""
+
+    def note(ctx: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
+        ctx.meta[_NOW] = value
+        return value
+
+    return click.option(
+        "--now",
+        "now_ms",
+        type=TIME,
+        is_eager=True,  # it is known before the times that are counted from it
+        expose_value=expose,
+        callback=note,
+        help="The time to take for now, as other times; else the clock's.",
+    )
 
 
 def range_options(function: _F) -> _F:
@@ -416,12 +442,7 @@ def reindex_options(function: _F) -> _F:
 
 def config_options(function: _F) -> _F:
     """`--config` as pairs for `config_of`, and `--now` for `clock_of`."""
-    function = click.option(
-        "--now",
-        "now_ms",
-        type=TIME,
-        help="The time to take for now, ISO 8601 or ms; else the clock's.",
-    )(function)
+    function = now_option()(function)
     return click.option(
         "--config",
         "settings",

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -19,9 +18,6 @@ from kseg.cli.escapes import printable
 
 if TYPE_CHECKING:
     from kseg.workers import Put
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIMES = range(-62_135_596_800_000, 253_402_300_800_000)  # the years 1 to 9999
 
 
 def binary_stdout() -> IO[bytes]:
@@ -94,16 +90,6 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.2f}"
     return printable(str(value))
-
-
-def iso_time(time_ms: int | None) -> str | None:
-    """`2025-10-09T08:53:20.000Z`; the plain number outside the years 1 to 9999; None for none."""
-    if time_ms is None or time_ms == -1:
-        return None
-    if time_ms not in _TIMES:
-        return str(time_ms)
-    moment = _EPOCH + timedelta(milliseconds=time_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def counted(count: int, one: str, many: str = "") -> str:

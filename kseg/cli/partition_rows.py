@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kseg.cli import output
+from kseg.format.times import iso_text
 
 HEAD: Final = (
     "partition",
@@ -29,8 +29,8 @@ def partition_row(name: str, document: dict[str, Any]) -> list[object]:
         document["bytes"],
         document["batches"],
         document["records"],
-        output.iso_time(document["min_timestamp"]),
-        output.iso_time(document["max_timestamp"]),
+        iso_text(document["min_timestamp"]),
+        iso_text(document["max_timestamp"]),
         ",".join(document["codecs"]),
         ",".join(map(str, document["magics"])),
     ]

@@ -27,6 +27,7 @@ from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import have_damage, known_settings, say_of_settings, settings_fields
 from kseg.files.names import PathKind, list_partition
+from kseg.format.times import iso_text
 from kseg.log import disk_room
 from kseg.log.log import Log
 from kseg.log.recovery import Action, Backup
@@ -276,7 +277,7 @@ def _stay_lines(stays: Mapping[Partition, Sequence[StayingSegment]]) -> Iterator
         count = output.counted(len(segments), "segment")
         size = output.human_bytes(sum(one.bytes for one in segments))
         dates = [one.until_ms for one in segments if one.until_ms is not None]
-        date = f"; from {output.iso_time(min(dates))} on" if dates else ""
+        date = f"; from {iso_text(min(dates))} on" if dates else ""
         yield f"stays: {topic}: {count}, {size}: {why}{date}"
 
 
@@ -298,5 +299,5 @@ def _why(segment: RetiredSegment, plan: RetentionPlan) -> str:
         return f"{LOG_START}: all of it lies before offset {plan.log_start_offset}"
     if segment.why == SIZE:
         return f"{SIZE}: the log has retention.bytes without it"
-    newest = output.iso_time(segment.largest_timestamp)
+    newest = iso_text(segment.largest_timestamp)
     return f"{segment.why}: what is newest in it, of {newest}, is older than retention.ms"

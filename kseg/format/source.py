@@ -14,10 +14,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kseg._kernels.encode import Rows, int64s
+from kseg.constants import NO_TIMESTAMP
+from kseg.format.times import datetimes_ms, time_ms
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 
-#: Where records come from: "offset" and "timestamp" (ms) as int64 arrays or sequences of int, "key"
-#: and "value" as `BinaryColumn` or sequences of bytes and None, "headers" as `HeadersColumn` or
+#: Where records come from: "offset" as an int64 array or a sequence of int; "timestamp" likewise in
+#: ms, or as a datetime64 array or a sequence of what `kseg.time_ms` takes, None for none; "key" and
+#: "value" as `BinaryColumn` or sequences of bytes and None; "headers" as `HeadersColumn` or
 #: sequences of (name, value) for each record. All are optional but one.
 RecordSource: TypeAlias = RecordColumns | Mapping[str, Any]
 
@@ -57,7 +60,7 @@ def rows_of(source: RecordSource | Rows) -> Rows:
     if offset is not None and not _is_int64(offset):
         offset = _int64(offset, "offset")
     if timestamp is not None and not _is_int64(timestamp):
-        timestamp = _int64(timestamp, "timestamp")
+        timestamp = _times(timestamp)
     if key is not None and type(key) is not BinaryColumn:
         key = tuple(key)
     if value is not None and type(value) is not BinaryColumn:
@@ -83,6 +86,18 @@ def _int64(column: Iterable[int], name: str) -> Any:
         return int64s(column)
     except OverflowError:
         raise ValueError(f"{name} has a number beyond 64 bits") from None
+
+
+def _times(column: Any) -> Any:
+    """Timestamps as int64: what `kseg.time_ms` takes, -1 for None and NaT."""
+    if isinstance(column, np.ndarray):
+        return datetimes_ms(column) if column.dtype.kind == "M" else _int64(column, "timestamp")
+    times = column if type(column) is list else list(column)
+    try:
+        return _int64(times, "timestamp")
+    except TypeError:
+        given = (NO_TIMESTAMP if time is None else time_ms(time) for time in times)
+        return _int64(list(given), "timestamp")
 
 
 def _lists_of(headers: Any) -> tuple[Any, ...]:

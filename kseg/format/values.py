@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kseg.constants import TimestampType
+from kseg.constants import NO_TIMESTAMP, TimestampType
 from kseg.errors import MissingFieldError
+from kseg.format.times import as_datetime
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -101,6 +103,11 @@ class Record(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[bytes, bytes | None], ...]
 
+    @property
+    def time(self) -> datetime | None:
+        """The timestamp as a `datetime` in UTC; None without one; see `kseg.as_datetime`."""
+        return as_datetime(self.timestamp)
+
 
 #: What `Record` needs: `kseg.format.request.FIELDS_DEFAULT` and the type of the timestamp.
 RECORD_FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
@@ -156,6 +163,14 @@ class RecordColumns:
         return MissingFieldError(
             f"{wanted} was not read; name it in `fields` where the columns are made (read: {there})"
         )
+
+    @property
+    def times(self) -> npt.NDArray[np.datetime64]:
+        """datetime64[ms][n]: the timestamps in UTC, NaT for -1; no copy if each record has one."""
+        values = self["timestamp"]
+        known = values != NO_TIMESTAMP
+        times: npt.NDArray[np.datetime64] = values.view("datetime64[ms]")
+        return times if known.all() else np.where(known, times, np.datetime64("NaT", "ms"))
 
     @property
     def fields(self) -> tuple[str, ...]:

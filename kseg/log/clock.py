@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import time_ns
+from typing import TYPE_CHECKING
 
+from kseg.format.times import time_ms
 from kseg.log.config import INT64_MAX
+
+if TYPE_CHECKING:
+    from kseg.format.times import Time
 
 
 def machine_ms() -> int:
@@ -32,4 +37,9 @@ def clock_of(given: Callable[[], int] | None) -> Callable[[], int]:
     return clock
 
 
-__all__ = ["clock_of", "machine_ms"]
+def now_of(given: Time | None, ask: Callable[[], int] = machine_ms) -> int:
+    """The time that was given, in ms, or else what a clock says."""
+    return ask() if given is None else time_ms(given)
+
+
+__all__ = ["clock_of", "machine_ms", "now_of"]

@@ -17,6 +17,7 @@ from kseg.log.sub_directories import entry_of
 from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
 
 if TYPE_CHECKING:
+    from kseg.format.times import Time
     from kseg.log.cleaner.apply import Progress
     from kseg.log.cleaner.values import CompactionPlan, CompactionReport
     from kseg.log.log import Log
@@ -28,7 +29,7 @@ def plan_compaction(
     log: Log,
     *,
     config: LogConfig | RetentionRules | None = None,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     high_watermark: HighWatermark | None = None,
     from_start: bool = False,
     force: bool = False,

@@ -26,9 +26,10 @@ from kseg.files.closing import Closing
 from kseg.files.grammar import is_topic_name, suffixed_directory
 from kseg.files.metadata import MetaProperties
 from kseg.files.names import FileKind
+from kseg.format.times import Time
 from kseg.log import data_directory
 from kseg.log.clean_offsets import forget_clean_offset
-from kseg.log.clock import clock_of
+from kseg.log.clock import clock_of, now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import CLUSTER_METADATA, DataDirectoryLease
 from kseg.log.log import Log
@@ -253,7 +254,7 @@ class LogDirectory(Closing):
             self.delete_due(now_ms)
             return renamed
 
-    def delete_due(self, now_ms: int | None = None) -> tuple[Path, ...]:
+    def delete_due(self, now_ms: Time | None = None) -> tuple[Path, ...]:
         """Remove the directories of deleted logs that are due; returns their paths.
 
         Raises:
@@ -262,7 +263,7 @@ class LogDirectory(Closing):
         """
         with self._lock:
             self._writable()
-            now = self._now_ms() if now_ms is None else now_ms
+            now = now_of(now_ms, self._now_ms)
             due = [path for path, time_ms in self._doomed.items() if time_ms <= now]
             for path in due:
                 io.remove_tree(path)
@@ -272,7 +273,7 @@ class LogDirectory(Closing):
 
     # ---- upkeep ----------------------------------------------------------------------------------
 
-    def retain(self, now_ms: int | None = None) -> dict[TopicPartition, RetentionReport]:
+    def retain(self, now_ms: Time | None = None) -> dict[TopicPartition, RetentionReport]:
         """Delete old segments of all logs that are not compacted, and files that are due.
 
         Compacted logs are the cleaner's, as in Kafka. A function from partitions to settings counts

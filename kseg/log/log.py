@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping
 from kseg.format.encoded import EncodedBatch
-from kseg.log.clock import clock_of
+from kseg.log.clock import clock_of, now_of
 from kseg.log.config import LogConfig
 from kseg.log.reader.read import LogReading
 from kseg.log.reader.version import HighWatermark, SegmentInfo, Version
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import EpochEntry
+    from kseg.format.times import Time
     from kseg.log.cleaner.values import CompactionReport
     from kseg.log.data_directory import DataDirectoryLease
     from kseg.log.producers.verification import VerificationGuard
@@ -371,7 +372,7 @@ class Log(LogReading):
 
     # ---- keeping house: kseg.log.writer.retention ------------------------------------------------
 
-    def delete_old_segments(self, *, now_ms: int | None = None) -> RetentionReport:
+    def delete_old_segments(self, *, now_ms: Time | None = None) -> RetentionReport:
         """Delete what retention does not keep; see `kseg.log.writer.retention.delete_old_segments`.
 
         In a broker's data directory, and for Kafka's internal topics, the known policy of the topic
@@ -383,7 +384,7 @@ class Log(LogReading):
         return retention.delete_old_segments(self.state, now_ms)
 
     def clean(
-        self, *, now_ms: int | None = None, force: bool = False, map_bytes: int | None = None
+        self, *, now_ms: Time | None = None, force: bool = False, map_bytes: int | None = None
     ) -> CompactionReport | None:
         """Compact the log as Kafka's cleaner would now; a log that is not due is left alone.
 
@@ -412,7 +413,7 @@ class Log(LogReading):
             self.state, now_ms=now_ms, force=force, map_bytes=map_bytes or MAP_BYTES
         )
 
-    def expire_producers(self, *, now_ms: int | None = None) -> tuple[int, ...]:
+    def expire_producers(self, *, now_ms: Time | None = None) -> tuple[int, ...]:
         """Forget producers that have written nothing for `producer_id_expiration_ms`.
 
         `LogDirectory.retain` does it for all its logs. Nothing else does while the log is open;
@@ -425,7 +426,7 @@ class Log(LogReading):
         """
         state = self.state
         with state.changing():
-            return state.producers.expire(state.now_ms() if now_ms is None else now_ms)
+            return state.producers.expire(now_of(now_ms, state.now_ms))
 
     def note_offsets(self, *, write: bool = False) -> None:
         """Tell the data directory where the log stands; see `LogState.note_offsets`."""

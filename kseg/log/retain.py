@@ -15,6 +15,7 @@ from kseg.log.writer.retention import LOG_START, SIZE, TIME, RetiredSegment, lat
 from kseg.log.writer.staying import StayingSegment, staying
 
 if TYPE_CHECKING:
+    from kseg.format.times import Time
     from kseg.log.config import LogConfig
     from kseg.log.log import Log
     from kseg.log.reader.version import HighWatermark
@@ -26,7 +27,7 @@ def plan_retention(
     log: Log,
     *,
     config: LogConfig | RetentionRules | None = None,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     high_watermark: HighWatermark | None = None,
 ) -> RetentionPlan:
     """Plan what retention would do to a log, open for reading or for appending; changes nothing.

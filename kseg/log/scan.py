@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
@@ -22,6 +22,7 @@ from kseg.files.names import (
 )
 from kseg.format.header import BatchTable
 from kseg.format.request import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX
+from kseg.format.times import Time, bound_ms
 from kseg.format.values import RecordColumns
 from kseg.log.log import ISOLATIONS, Log
 from kseg.log.segment.reader import Segment
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 #: Fields that a scan adds to those of a segment.
 PLACE_FIELDS: Final = ("topic", "partition")
 Bounds = tuple[int | None, int | None]
+TimeBounds: TypeAlias = "tuple[Time | None, Time | None]"
 #: What becomes of what cannot be read: it ends everything before it begins, or is passed over.
 OnError = Literal["raise", "skip"]
 
@@ -134,7 +136,7 @@ def scan(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     offset: Bounds = (None, None),
-    time: Bounds = (None, None),
+    time: TimeBounds = (None, None),
     fields: Iterable[str] | None = None,
     topics: Iterable[str] | None = None,
     partitions: Iterable[int] | None = None,
@@ -153,7 +155,8 @@ def scan(
         paths: one or several; name and contents decide what each is.
         offset: `(start, end)`, half open, None for no bound. A partition gives each offset once,
             and none before the log's start; a file is read as it is.
-        time: the same for timestamps in ms; records need not be in order of time.
+        time: the same for times: milliseconds, a `datetime` with a time zone, a `date` (its 00:00
+            UTC), a `datetime64` or ISO 8601; records need not be in order of time.
         fields: columns to give; offset, timestamp, key, value and headers if None, with topic and
             partition in front where more than one partition is read.
         topics: only these topics.
@@ -169,8 +172,8 @@ def scan(
 
     Raises:
         NotALogError: a path is nothing that kseg reads, or nothing is left after choosing.
-        ValueError: an argument is none of its values.
-        TypeError: bounds that are no pair of whole numbers.
+        ValueError: an argument is none of its values, or a `datetime` has no time zone.
+        TypeError: bounds that are no pair of whole numbers, or of times.
         OSError: a path is missing, or something in it cannot be read.
 
     Example:
@@ -200,8 +203,8 @@ def scan(
         raise NotALogError("no partition is left to read", path=chosen[0] if chosen else None)
     if isolation == "read_committed" and any(source.is_file for source in kept):
         raise ValueError("read_committed needs whole partitions, not single files")
-    start, end = _bounds("offset", offset)
-    earliest, latest = _bounds("time", time)
+    start, end = _bounds(offset)
+    earliest, latest = _time_bounds(time)
     where = {
         "start_offset": start,
         "end_offset": end,
@@ -223,15 +226,26 @@ def scan(
     )
 
 
-def _bounds(name: str, given: Bounds) -> Bounds:
+def _bounds(given: Bounds) -> Bounds:
     """Both ends as plain numbers; what is none is told here, not by the first comparison."""
     try:
         start, end = (None if bound is None else operator.index(bound) for bound in given)
     except (TypeError, ValueError):
-        unit = " of ms" if name == "time" else ""
-        reason = f"{name} is (start, end), each a whole number{unit} or None, not {given!r}"
+        reason = f"offset is (start, end), each a whole number or None, not {given!r}"
         raise TypeError(reason) from None
     return start, end
+
+
+def _time_bounds(given: TimeBounds) -> Bounds:
+    """Both ends in ms."""
+    try:
+        if isinstance(given, str):
+            raise TypeError
+        start, end = given
+    except (TypeError, ValueError):
+        reason = f"time is (start, end), each a time or None, not {given!r}"
+        raise TypeError(reason) from None
+    return bound_ms(start), bound_ms(end)
 
 
 def _fields(fields: Iterable[str] | None, source_count: int) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from kseg.errors import NotALogError, StalePlanError
 from kseg.files import io
 from kseg.files.names import list_partition
 from kseg.log import data_directory
-from kseg.log.clock import clock_of, machine_ms
+from kseg.log.clock import clock_of, now_of
 from kseg.log.log import Log
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.tail import seen_log
@@ -28,6 +28,7 @@ from kseg.log.writer.truncate import TruncationPlan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kseg.format.times import Time
     from kseg.log.config import LogConfig
     from kseg.log.reader.version import Version
 
@@ -68,7 +69,7 @@ def apply_truncation(
     plan: TruncationPlan,
     *,
     config: LogConfig | None = None,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     backup_directory: io.StrPath | None = None,
     keep_cut: bool = True,
 ) -> TruncationReport:
@@ -96,7 +97,7 @@ def apply_truncation(
     """
     refuse_cluster_metadata(plan.path)
     home = plan.path.resolve().parent
-    time_ms = machine_ms() if now_ms is None else now_ms
+    time_ms = now_of(now_ms)
     clock = clock_of(None if now_ms is None else lambda: time_ms)
     lease = data_directory.enter(home)
     try:

@@ -44,9 +44,9 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from kseg.format.times import time_ms
 from kseg.spark.remote import is_remote
 from kseg.spark.topics import (
     EVERY_TOPIC,
@@ -67,7 +67,6 @@ OFFSET_MAX: Final = 2**63 - 1
 #: Offsets with a special meaning in Spark's JSON form.
 _EARLIEST, LATEST = -2, -1
 _SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,16 +355,7 @@ def _offsets(text: str, *, word: str, other: str, number: int, wrong: int | None
 
 def _time(text: str) -> int:
     """Milliseconds, or ISO 8601; a time without a zone is UTC."""
-    if re.fullmatch(r"\s*-?\d{1,19}\s*", text, re.ASCII):
-        return parse_integer(text, -OFFSET_MAX - 1, OFFSET_MAX)
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError("neither milliseconds nor ISO 8601") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    # Rounded up, so that a bound between two milliseconds is right as a start and as an end.
-    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+    return time_ms(text, round_up=True)
 
 
 @dataclass(frozen=True, slots=True)

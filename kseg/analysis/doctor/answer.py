@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +24,8 @@ from kseg.analysis.doctor.values import (
 from kseg.analysis.units_run import Progress, run_units
 from kseg.errors import KsegError
 from kseg.files.names import FileKind
+from kseg.format.times import Time
+from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.sub_directories import DirectoryEntry, EntryKind
 from kseg.log.topic_policy import STRAY
@@ -62,7 +63,7 @@ def doctor(
     broker_config: _StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Doctored:
@@ -99,7 +100,7 @@ def doctor(
     homes = [look_at_home(Path(each)) for each in given]
     found, findings = _settings(homes, metadata_directory, broker_config, config, topic_config)
     owned = _owned(homes, found)
-    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    now = now_of(now_ms)
     answers = _load_all(homes, owned, now, jobs, progress)
     rate = _rate(answers.values())
     directories = tuple(_directory(home, answers, owned, told, rate) for home in homes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,6 +18,8 @@ from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Suppos
 from kseg.analysis.units_run import Progress, run_units
 from kseg.errors import KsegError
 from kseg.files.names import PathKind, classify_path, list_data_directory, log_bytes
+from kseg.format.times import Time
+from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, entry_of, list_entries
 
@@ -98,7 +99,7 @@ def explain(
     what_if: Mapping[str, str] | None = None,
     topic_what_if: _TopicConfig | None = None,
     free_bytes: int | None = None,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Explained:
@@ -135,7 +136,7 @@ def explain(
     _check(config, topic_config)
     _check(what_if, topic_what_if)
     homes = [_home_at(Path(each)) for each in given]
-    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    now = now_of(now_ms)
     own = topic_config or {}
     asked = _Asked(homes, metadata_directory, broker_config, config, own, now, jobs, progress)
     partitions = asked.partitions()
@@ -152,7 +153,7 @@ def explain(
             own,
             broker_config=broker_config,
             metadata_directory=metadata_directory,
-            now_ms=now_ms,
+            now_ms=None if now_ms is None else now,
         )
         found = replace(found, free=propose(found, free_bytes, words))
     return found

@@ -25,6 +25,7 @@ from kseg.log.topic_policy import RetentionRules
 from kseg.log.writer import retention
 
 if TYPE_CHECKING:
+    from kseg.format.times import Time
     from kseg.log.cleaner.groups import Group
     from kseg.log.cleaner.rewrite import Rewritten
     from kseg.log.recovery.backup import Backup
@@ -75,7 +76,7 @@ def apply_state(
 
 
 def clean_state(
-    state: LogState, *, now_ms: int | None, force: bool, map_bytes: int
+    state: LogState, *, now_ms: Time | None, force: bool, map_bytes: int
 ) -> CompactionReport | None:
     """As `kseg.log.log.Log.clean`, for what a log open for appending consists of."""
     if not state.config.compacted:

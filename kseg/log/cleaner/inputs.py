@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from kseg.constants import StopReason
 from kseg.errors import OffsetsOutOfOrderError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
 from kseg.format.header import stop_error
+from kseg.log.clock import now_of
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment
 from kseg.log.producers.state import ProducerState
 from kseg.log.segment.reader import Segment
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kseg.errors import KsegError
     from kseg.files.log_file import Tile
     from kseg.files.mapping import Mapping as FileMapping
+    from kseg.format.times import Time
     from kseg.log.config import LogConfig
     from kseg.log.producers.entry import ProducerEntry
     from kseg.log.reader.version import HighWatermark, SegmentInfo
@@ -64,7 +65,7 @@ class CleanerInputs:
 
     @classmethod
     def of_state(
-        cls, state: LogState, config: LogConfig | None = None, now_ms: int | None = None
+        cls, state: LogState, config: LogConfig | None = None, now_ms: Time | None = None
     ) -> CleanerInputs:
         """Of a log that is open for appending; by its own settings and clock if None."""
         with state.lock:
@@ -72,7 +73,7 @@ class CleanerInputs:
                 path=state.path,
                 partition=state.partition,
                 config=config or state.config,
-                now_ms=state.now_ms() if now_ms is None else now_ms,
+                now_ms=now_of(now_ms, state.now_ms),
                 segments=state.segments,
                 log_start_offset=state.log_start_offset,
                 log_end_offset=state.log_end_offset,
@@ -87,7 +88,7 @@ class CleanerInputs:
         cls,
         view: LogView,
         config: LogConfig,
-        now_ms: int | None = None,
+        now_ms: Time | None = None,
         high_watermark: HighWatermark | None = None,
     ) -> CleanerInputs:
         """Of a log that is open for reading; by the machine's clock if None.
@@ -99,7 +100,7 @@ class CleanerInputs:
         """
         if any(info.files.kafka07 for info in view.segments):
             raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=view.path)
-        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        now = now_of(now_ms)
         start, end = view.log_start_offset, view.log_end_offset
         name = view.name
         known = name is not None and name.suffix is None

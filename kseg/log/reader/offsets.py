@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kseg.constants import NO_TIMESTAMP
 from kseg.errors import CorruptIndexError
 from kseg.files.time_index import TimeIndex
+from kseg.format.times import Time, time_ms
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.reader.find import undisturbed
 from kseg.log.segment.reader import Segment
@@ -61,7 +62,7 @@ class EpochEnd(NamedTuple):
 
 
 def offset_for_timestamp(
-    source: ReadableLog, timestamp: int, *, epochs: Sequence[EpochEntry] = ()
+    source: ReadableLog, timestamp: Time, *, epochs: Sequence[EpochEntry] = ()
 ) -> TimestampOffset | None:
     """The first record at or after a time, from the log's start on; None if there is none.
 
@@ -70,13 +71,15 @@ def offset_for_timestamp(
 
     Args:
         source: the log.
-        timestamp: in ms, or one of the six negative ones above; any other is earlier than all.
+        timestamp: as `kseg.time_ms` takes it, or one of the six negative ones above; any other is
+            earlier than all.
         epochs: of the log's leaders.
 
     Raises:
         CorruptRecordError: damage lies where the record is looked for.
         OSError: the disk refuses.
     """
+    timestamp = time_ms(timestamp, round_up=True)
     seen = source.version
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = seen.log_start_offset

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from kseg.files.checkpoints import EpochEntry
     from kseg.files.names import PartitionFiles
+    from kseg.format.times import Time
     from kseg.format.values import Record, RecordColumns
     from kseg.log.locations import BatchLocation, RecordLocation
     from kseg.log.reader.find import ReadableLog
@@ -94,8 +95,8 @@ class LogReading:
         """The batch that holds `offset`; see `LogView.lookup`."""
         return self.view.lookup(offset)
 
-    def lookup_time(self, timestamp: int) -> RecordLocation | None:
-        """The first record at or after `timestamp` (ms); None if there is none."""
+    def lookup_time(self, timestamp: Time) -> RecordLocation | None:
+        """The first record at or after a time; None if there is none."""
         return self.view.lookup_time(timestamp)
 
     def read(
@@ -167,8 +168,8 @@ class LogReading:
             **columns,
         )
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record at or after a time in ms, or an end of the log.
+    def offset_for_timestamp(self, timestamp: Time) -> TimestampOffset | None:
+        """The first record at or after a time, or an end of the log.
 
         See `kseg.log.reader.offsets.offset_for_timestamp`.
         """

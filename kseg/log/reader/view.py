@@ -27,6 +27,7 @@ from kseg.files.names import (
     parse_partition_dir,
 )
 from kseg.format.request import FIELDS_DEFAULT, NO_END
+from kseg.format.times import Time, bound_ms, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.log.locations import BatchLocation, RecordLocation
 from kseg.log.reader import aborted
@@ -222,14 +223,15 @@ class LogView:
             offset=offset,
         )
 
-    def lookup_time(self, timestamp: int) -> RecordLocation | None:
-        """The first record at or after `timestamp` (ms); None if there is none.
+    def lookup_time(self, timestamp: Time) -> RecordLocation | None:
+        """The first record at or after a time; None if there is none.
 
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
+        wanted = time_ms(timestamp, round_up=True)
         for info in self.segments_from(self.log_start_offset):
             with self.open_segment(info) as segment:
-                found = segment.lookup_time(timestamp, start_offset=self.log_start_offset)
+                found = segment.lookup_time(wanted, start_offset=self.log_start_offset)
             if found is not None:
                 return found
         return None
@@ -271,6 +273,8 @@ class LogView:
         if isolation == "read_committed":
             end = min(end, self.last_stable_offset)
             ahead = aborted.AbortedAhead(self, start, end)
+        for name in _TIME_BOUNDS & where.keys():
+            where[name] = bound_ms(where[name])
         return self._read(start, end, fields, ahead, where)
 
     def _read(
@@ -322,6 +326,10 @@ class LogView:
     def __repr__(self) -> str:
         """The path and the number of segments."""
         return f"LogView({str(self.path)!r}, {len(self.segments)} segments)"
+
+
+#: Of `where`: converted once, not for each segment, and refused before the first record.
+_TIME_BOUNDS = frozenset({"start_timestamp", "end_timestamp"})
 
 
 def _noting(reached: Reached, keep: Keep | None) -> Keep:

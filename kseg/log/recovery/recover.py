@@ -14,7 +14,6 @@ gone, these are the bytes that a load without the mark comes to.
 from __future__ import annotations
 
 import os
-import time
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from kseg.files import io, lock, metadata
 from kseg.files.names import list_partition
 from kseg.log import data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
+from kseg.log.clock import now_of
 from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
@@ -36,6 +36,7 @@ from kseg.log.recovery.plan import RecoveryInputs, RecoveryPlan
 from kseg.log.sub_directories import refuse_cluster_metadata
 
 if TYPE_CHECKING:
+    from kseg.format.times import Time
     from kseg.log.recovery.load_context import Progress
 
 
@@ -47,7 +48,7 @@ def plan_recovery(
     recovery_point: int | None = None,
     log_start_offset: int | None = None,
     config: LogConfig | None = None,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     thorough: bool = True,
     progress: Progress | None = None,
 ) -> RecoveryPlan:
@@ -84,7 +85,7 @@ def _inputs(
     recovery_point: int | None,
     log_start_offset: int | None,
     config: LogConfig | None,
-    now_ms: int | None,
+    now_ms: Time | None,
 ) -> RecoveryInputs:
     """The inputs: the arguments, and what the data directory says where they are None."""
     if not directory.is_dir():
@@ -102,7 +103,7 @@ def _inputs(
         clean=told.clean if clean is None else clean,
         recovery_point=max(point, 0),
         log_start_offset=max(start, 0),
-        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+        now_ms=now_of(now_ms),
         as_broker=as_broker,
         thorough=not as_broker,
     )
@@ -296,7 +297,7 @@ def recover(
     recovery_point: int | None = None,
     log_start_offset: int | None = None,
     config: LogConfig | None = None,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     backup_directory: io.StrPath | None = None,
     keep_cut: bool = True,
     progress: Progress | None = None,

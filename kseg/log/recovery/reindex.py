@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import time_ns
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import StopReason
@@ -47,7 +46,9 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from kseg.files.txn_index_writer import pack_entries
+from kseg.format.times import Time, time_ms
 from kseg.log import data_directory
+from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
@@ -87,7 +88,7 @@ def plan_reindex(
     config: LogConfig | None = None,
     kinds: Collection[FileKind] = KINDS,
     exact: bool = False,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     progress: Progress | None = None,
 ) -> ReindexPlan:
     """Find the indexes and snapshots that do not fit the log; changes nothing.
@@ -117,7 +118,8 @@ def plan_reindex(
         raise NotALogError("this is no partition directory", path=path)
     seen = look_at(directory)
     chosen = tuple(kind for kind in KINDS if kind in kinds)
-    run = _Run(directory, config or LogConfig(), chosen, now_ms, exact=exact, progress=progress)
+    by = None if now_ms is None else time_ms(now_ms)
+    run = _Run(directory, config or LogConfig(), chosen, by, exact=exact, progress=progress)
     return run.plan(seen)
 
 
@@ -155,8 +157,7 @@ def apply_reindex(
         warnings.warn("keeper is backup", DeprecationWarning, stacklevel=2)
         backup = keeper
     if backup is None and keep:
-        now_ms = time_ns() // 1_000_000 if plan.now_ms is None else plan.now_ms
-        backup = Backup(home.parent, backup_directory, now_ms=now_ms)
+        backup = Backup(home.parent, backup_directory, now_ms=now_of(plan.now_ms))
     with _alone_in(home) as lease:
         if look_at(directory) != plan.seen:
             raise StalePlanError("files have changed since the plan was made", path=directory)

@@ -37,6 +37,7 @@ from kseg.format.request import (
     ROWS_MAX,
     Request,
 )
+from kseg.format.times import Time, bound_ms, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
 from kseg.log.locations import BatchLocation, RecordLocation
@@ -359,13 +360,14 @@ class Segment(Closing):
             start if start.position else None,
         )
 
-    def lookup_time(self, timestamp: int, *, start_offset: int = 0) -> RecordLocation | None:
-        """The first record at or after `timestamp` (ms) and `start_offset`; None if there is none.
+    def lookup_time(self, timestamp: Time, *, start_offset: int = 0) -> RecordLocation | None:
+        """The first record at or after a time and `start_offset`; None if there is none.
 
         Messages of magic 0 carry no time and are never found.
 
         Source: Kafka LogSegment.findOffsetByTimestamp.
         """
+        timestamp = time_ms(timestamp, round_up=True)
         start = self.start_for_time(timestamp)
         later = self.start_for_offset(start_offset)
         start = max(start, later, key=lambda entry: entry.position)
@@ -394,8 +396,8 @@ class Segment(Closing):
         *,
         start_offset: int | None = None,
         end_offset: int | None = None,
-        start_timestamp: int | None = None,
-        end_timestamp: int | None = None,
+        start_timestamp: Time | None = None,
+        end_timestamp: Time | None = None,
         start_position: int | None = None,
         end_position: int | None = None,
         fields: tuple[str, ...] = FIELDS_DEFAULT,
@@ -411,8 +413,8 @@ class Segment(Closing):
 
         Args:
             start_offset, end_offset: records with `start_offset <= offset < end_offset`.
-            start_timestamp, end_timestamp: the same for timestamps in ms; records need not be in
-                order of time.
+            start_timestamp, end_timestamp: the same for times, as `kseg.time_ms` takes them;
+                records need not be in order of time.
             start_position, end_position: only batches that start within these bytes; the first is a
                 batch's position.
             fields: names out of `kseg.format.columns.FIELDS`; only these are decoded.
@@ -429,12 +431,13 @@ class Segment(Closing):
             FormatError, LimitExceededError: damage, with path, position and reason, after the
                 records before it. A torn tail is none if this is the last segment.
         """
+        earliest, latest = bound_ms(start_timestamp), bound_ms(end_timestamp)
         request = Request(
             fields=tuple(fields),
             offset_start=INT64_MIN if start_offset is None else start_offset,
             offset_end=NO_END if end_offset is None else end_offset,
-            timestamp_start=INT64_MIN if start_timestamp is None else start_timestamp,
-            timestamp_end=NO_END if end_timestamp is None else end_timestamp,
+            timestamp_start=INT64_MIN if earliest is None else earliest,
+            timestamp_end=NO_END if latest is None else latest,
             rows_max=max_rows,
             bytes_max=max_bytes,
             control=control,
@@ -443,7 +446,7 @@ class Segment(Closing):
         )
         start = start_position
         if start is None:
-            start = self._start(start_offset, start_timestamp)
+            start = self._start(start_offset, earliest)
         return self._read(request, start, end_position, keep, on_error)
 
     def _start(self, offset: int | None, timestamp: int | None) -> int:

@@ -22,7 +22,6 @@ Source: Kafka `UnifiedLog.deleteOldSegments`.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +33,7 @@ from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
 from kseg.files.time_index import TimeIndex
 from kseg.log import data_directory
+from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.reader.version import END, HighWatermark
 from kseg.log.segment.reader import Segment
@@ -46,6 +46,7 @@ from kseg.log.writer.segment_deletion import delete_segments
 from kseg.log.writer.truncate import increment_log_start
 
 if TYPE_CHECKING:
+    from kseg.format.times import Time
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.reader.view import LogView
     from kseg.log.writer.state import LogState
@@ -225,7 +226,7 @@ def plan_view(
     view: LogView,
     *,
     config: LogConfig | RetentionRules | None = None,
-    now_ms: int | None = None,
+    now_ms: Time | None = None,
     high_watermark: HighWatermark | None = None,
 ) -> RetentionPlan:
     """As `kseg.log.retain.plan_retention`, for a log that is open for reading."""
@@ -234,7 +235,7 @@ def plan_view(
         raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=path)
     start, end = view.log_start_offset, view.log_end_offset
     bounds = LogBounds(start, end, high_watermark_of(path, start, end, high_watermark))
-    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    now = now_of(now_ms)
     rules = _rules(path, config or LogConfig())
     return _plan(path, view.segments, bounds, rules, now, largest_timestamp_of)
 
@@ -256,7 +257,7 @@ def high_watermark_of(path: Path, start: int, end: int, told: HighWatermark | No
 
 
 def plan_state(
-    state: LogState, *, config: LogConfig | RetentionRules | None = None, now_ms: int | None = None
+    state: LogState, *, config: LogConfig | RetentionRules | None = None, now_ms: Time | None = None
 ) -> RetentionPlan:
     """As `kseg.log.retain.plan_retention`, for what a log open for appending consists of."""
     with state.lock:
@@ -268,7 +269,7 @@ def plan_state(
             return largest_timestamp_of(info) if writer is None else writer.largest_timestamp
 
         bounds = LogBounds(state.log_start_offset, state.log_end_offset, state.replicated_offset)
-        now = state.now_ms() if now_ms is None else now_ms
+        now = now_of(now_ms, state.now_ms)
         rules = _rules(state.path, config or state.config)
         return _plan(state.path, state.segments, bounds, rules, now, largest_timestamp)
 
@@ -342,7 +343,7 @@ def latest_of(info: SegmentInfo) -> Latest:
 
 
 def delete_old_segments(
-    state: LogState, now_ms: int | None = None, rules: RetentionRules | None = None
+    state: LogState, now_ms: Time | None = None, rules: RetentionRules | None = None
 ) -> RetentionReport:
     """Plan and apply in one, with nothing in between; by the log's own settings if not told."""
     with state.lock:

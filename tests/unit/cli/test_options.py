@@ -66,7 +66,7 @@ def test_time_ranges_take_either_form_on_either_side() -> None:
     assert parse_time_range("..1970-01-02") == (None, 86_400_000)
 
 
-@pytest.mark.parametrize("text", ["yesterday..", "1970-01-02..1970-01-01", "5"])
+@pytest.mark.parametrize("text", ["someday..", "1970-01-02..1970-01-01", "5"])
 def test_what_is_no_time_range_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=REASON):
         parse_time_range(text)

@@ -1,0 +1,186 @@
+"""Times as callers give and want them; a log has whole milliseconds since 1970 in UTC.
+
+Python, the command line and Spark share this one parser. It reads no clock: `now`, `yesterday` and
+`-1h` are counted from a time that is given, and refused without one.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from kseg.constants import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: A time as `time_ms` takes it.
+Time: TypeAlias = "int | str | date | np.datetime64"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+_DAY_MS: Final = 86_400_000
+_INT64_MAX: Final = 2**63 - 1
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_AGO: Final = re.compile(r"-([0-9]{1,12})(ms|s|m|h|d|w)", re.ASCII)
+_UNITS_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": _DAY_MS,
+    "w": 7 * _DAY_MS,
+}
+#: How many of a finer unit of numpy's make a millisecond.
+_PER_MS: Final = {"us": 10**3, "ns": 10**6, "ps": 10**9, "fs": 10**12, "as": 10**15}
+#: Days before the one of now.
+_DAYS: Final = {"today": 0, "yesterday": 1}
+#: The years that a datetime can hold, 1 to 9999.
+_DATETIMES: Final = range(-62_135_596_800_000, 253_402_300_800_000)
+
+
+def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | None = None) -> int:
+    """Milliseconds since 1970 in UTC.
+
+    Args:
+        given: milliseconds; a `datetime` with a time zone; a `date`, which is its 00:00 UTC; a
+            `numpy.datetime64`; or text: milliseconds, or ISO 8601, in UTC unless it has a zone.
+        round_up: for a time between two milliseconds take the later one, as bounds want it; the
+            earlier one else, as Kafka's producers do.
+        now_ms: the clock for the texts `now`, `today` and `yesterday` (their 00:00 UTC), and
+            `-90s`, `-15m`, `-1h`, `-7d`, `-2w`; refused if None.
+
+    Raises:
+        ValueError: text that is no time, a `datetime` without a zone, or no time at all (NaT).
+        TypeError: anything else.
+
+    Example:
+        >>> time_ms("2025-10-09T08:53:20Z"), time_ms(date(1970, 1, 2))
+        (1760000000000, 86400000)
+        >>> time_ms("-1h", now_ms=lambda: 1760000000000)
+        1759996400000
+    """
+    if type(given) is int:
+        return given
+    if isinstance(given, str):
+        return _of_text(given.strip(), round_up, now_ms)
+    if isinstance(given, datetime):
+        return _of_datetime(given, round_up)
+    if isinstance(given, date):
+        return (given.toordinal() - _EPOCH.toordinal()) * _DAY_MS
+    if getattr(getattr(given, "dtype", None), "kind", None) == "M":
+        return _of_datetime64(given, round_up)
+    try:
+        return operator.index(given)  # type: ignore[arg-type]  # a numpy integer has it
+    except TypeError:
+        kinds = "an integer of ms, a datetime, a date, a datetime64 or ISO 8601"
+        raise TypeError(f"a time is {kinds}, not {given!r}") from None
+
+
+def bound_ms(given: Time | None) -> int | None:
+    """A bound of a range as `time_ms` takes it, rounded up so that it fits a start and an end."""
+    return given if given is None or type(given) is int else time_ms(given, round_up=True)
+
+
+def as_datetime(timestamp: int) -> datetime | None:
+    """A timestamp of a record as a `datetime` in UTC; None for -1, which is no time.
+
+    Raises:
+        ValueError: it lies outside the years 1 to 9999.
+
+    Example:
+        >>> as_datetime(1760000000007)
+        datetime.datetime(2025, 10, 9, 8, 53, 20, 7000, tzinfo=datetime.timezone.utc)
+    """
+    if timestamp == NO_TIMESTAMP:
+        return None
+    if timestamp not in _DATETIMES:
+        raise ValueError(f"{timestamp} ms lie outside the years 1 to 9999")
+    return _EPOCH + timedelta(milliseconds=timestamp)
+
+
+def iso_text(timestamp: int | None) -> str | None:
+    """`2025-10-09T08:53:20.000Z`; the plain number outside the years 1 to 9999; None for none."""
+    if timestamp is not None and timestamp != NO_TIMESTAMP and timestamp not in _DATETIMES:
+        return str(timestamp)
+    moment = None if timestamp is None else as_datetime(timestamp)
+    if moment is None:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int:
+    if _INTEGER.fullmatch(text):
+        if abs(int(text)) > _INT64_MAX:
+            raise ValueError(f"{text!r} is no 64-bit integer")
+        return int(text)
+    ago = _AGO.fullmatch(text)
+    if text in ("now", *_DAYS) or ago:
+        if now_ms is None:
+            raise ValueError(f"{text!r} counts from a clock; give a datetime, ISO 8601 or ms here")
+        if ago:
+            return now_ms() - int(ago[1]) * _UNITS_MS[ago[2]]
+        now = now_ms()
+        return now if text == "now" else (now // _DAY_MS - _DAYS[text]) * _DAY_MS
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        words = "" if now_ms is None else ", nor now, today, yesterday or such as -90s, -1h, -7d"
+        raise ValueError(
+            f"{text!r} is neither a number of ms nor a time in ISO 8601{words}"
+        ) from None
+    return _of_datetime(moment.replace(tzinfo=moment.tzinfo or UTC), round_up)
+
+
+def _of_datetime(moment: datetime, round_up: bool) -> int:
+    if moment.utcoffset() is None:
+        raise ValueError(
+            f"{moment!r} has no time zone, so it could be UTC or local time: give it one, as "
+            "datetime(..., tzinfo=UTC) or .astimezone()"
+        )
+    since = moment - _EPOCH
+    return -(-since // _MS) if round_up else since // _MS
+
+
+def _of_datetime64(moment: Any, round_up: bool) -> int:
+    import numpy as np
+
+    if np.isnat(moment):
+        raise ValueError("NaT is no time")
+    count, per_ms, ms_each = _counted(moment)
+    whole = int(count) * ms_each
+    return -(-whole // per_ms) if round_up else whole // per_ms
+
+
+def datetimes_ms(column: Any) -> Any:
+    """int64[n]: ms, rounded down, of datetime64[n] of any unit; -1 for NaT.
+
+    Raises:
+        ValueError: a time is beyond 64 bits in ms.
+    """
+    import numpy as np
+
+    counts, per_ms, ms_each = _counted(column)
+    known = ~np.isnat(column)
+    if ms_each > 1 and (np.abs(counts[known]) > _INT64_MAX // ms_each).any():
+        raise ValueError("a time has more milliseconds than 64 bits hold")
+    return np.where(known, counts * ms_each // per_ms, NO_TIMESTAMP)
+
+
+def _counted(given: Any) -> tuple[Any, int, int]:
+    """int64 of a datetime64, how many of it make a millisecond, and how many ms each of it is."""
+    import numpy as np
+
+    unit, step = np.datetime_data(given.dtype)
+    if unit in ("Y", "M", "W", "generic"):
+        given, unit, step = given.astype("datetime64[D]"), "D", 1
+    counts = given.astype(np.int64)
+    if unit in _PER_MS:
+        return counts, _PER_MS[unit], step
+    return counts, 1, _UNITS_MS[unit.lower()] * step
+
+
+__all__ = ["Time", "as_datetime", "bound_ms", "datetimes_ms", "iso_text", "time_ms"]
