@@ -679,7 +679,7 @@ def has_room(directory: StrPath, size: int) -> bool:
 
 
 def _made_anew(path: StrPath) -> WriteFile:
-    """Make a file in place of one that was left, or that somebody else has just made and keeps."""
+    """Make a file in place of one that was left, or that another process has just made."""
     while True:
         unlink(path, missing_ok=True)
         with suppress(FileExistsError):
