@@ -15,6 +15,7 @@ def search_batches(
     first_offset: int,
     last_offset: int,
     tells_large: bool,
+    believes: bool,
     sums: npt.NDArray[np.uint32],
     runs: _Int64,
     state: _Int64,

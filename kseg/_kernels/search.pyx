@@ -186,8 +186,8 @@ cdef void _extend(int64_t *run, const Candidate *c) noexcept nogil:
         run[RUN_RECORDS] += c.records
 
 
-cdef void _search(Window *w, int64_t base, int64_t limit, bint tells_large, int64_t *runs,
-                  int64_t capacity, int64_t *state) noexcept nogil:
+cdef void _search(Window *w, int64_t base, int64_t limit, bint tells_large, bint believes,
+                  int64_t *runs, int64_t capacity, int64_t *state) noexcept nogil:
     cdef int64_t at = state[AT_POSITION] - base
     cdef int64_t frontier = state[AT_FRONTIER] - base
     cdef int64_t last = w.last_offset
@@ -214,7 +214,7 @@ cdef void _search(Window *w, int64_t base, int64_t limit, bint tells_large, int6
                 at += c.size
                 frontier = at
                 continue
-            elif at == frontier and _is_confirmed(w, at, &c):
+            elif believes and at == frontier and _is_confirmed(w, at, &c):
                 at += c.size
                 continue
         at = next_begin(w.data, at + 1, limit, offset_max, length_max)
@@ -222,7 +222,7 @@ cdef void _search(Window *w, int64_t base, int64_t limit, bint tells_large, int6
 
 
 def search_batches(const uint8_t[::1] data, *, int64_t base, int64_t limit, int64_t file_end,
-                   int64_t first_offset, int64_t last_offset, bint tells_large,
+                   int64_t first_offset, int64_t last_offset, bint tells_large, bint believes,
                    uint32_t[:, ::1] sums, int64_t[:, ::1] runs, int64_t[::1] state):
     """Find sound batches that begin from where `state` stands up to `limit`, as runs.
 
@@ -236,6 +236,7 @@ def search_batches(const uint8_t[::1] data, *, int64_t base, int64_t limit, int6
         file_end: the file's size; no batch reaches further.
         first_offset, last_offset: the least and the largest offset that a batch may have.
         tells_large: end in front of a candidate that lies in the file but not in `data`.
+        believes: pass over a damaged batch where one is to begin, if a sound one follows it.
         sums: uint32[2, n], n above the blocks of 512 bytes in the data; what is known of checksums,
             kept between calls for the same data.
         runs: int64[m, RUN_FIELDS], written; m bounds how many are found.
@@ -262,6 +263,6 @@ def search_batches(const uint8_t[::1] data, *, int64_t base, int64_t limit, int6
     w.sums[0][0] = w.sums[1][0] = 0
     state[AT_LARGE] = 0
     with nogil:
-        _search(&w, base, limit - base, tells_large, &runs[0, 0] if runs.shape[0] else NULL,
-                runs.shape[0], &state[0])
+        _search(&w, base, limit - base, tells_large, believes,
+                &runs[0, 0] if runs.shape[0] else NULL, runs.shape[0], &state[0])
     state[AT_SUMS_LEGACY], state[AT_SUMS] = w.known[0], w.known[1]

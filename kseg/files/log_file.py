@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -322,6 +323,7 @@ class LogFile(Closing):
         stop: int | None = None,
         first_offset: int = 0,
         last_offset: int | None = None,
+        every: bool = False,
     ) -> Iterator[SoundRun]:
         """Sound batches behind damage; see `kseg.format.search.find_sound_batches`.
 
@@ -331,6 +333,7 @@ class LogFile(Closing):
             first_offset: the least offset of a batch that counts.
             last_offset: the largest offset that counts; None for the largest that the segment can
                 hold.
+            every: also runs that contradict each other, and those inside of a damaged batch.
 
         Raises:
             CorruptRecordError: the file shrank while it was read through windows.
@@ -340,12 +343,15 @@ class LogFile(Closing):
         stop = self.size if stop is None else min(stop, self.size)
         if last_offset is None:
             last_offset = max(self._least_offset, first_offset) + _INT32_MAX
-        bounds = {"first_offset": first_offset, "last_offset": min(last_offset, INT64_MAX)}
+        last_offset = min(last_offset, INT64_MAX)
+        find = partial(
+            find_sound_batches, first_offset=first_offset, last_offset=last_offset, every=every
+        )
         if self.mapped:
             with self._file.view() as whole:
-                yield from find_sound_batches(whole, start, stop, **bounds)
+                yield from find(whole, start, stop)
         else:
-            yield from find_sound_batches(self._read_filled, start, stop, **bounds)
+            yield from find(self._read_filled, start, stop)
 
     def _read_filled(self, position: int, size: int) -> memoryview:
         """Bytes to search; ranges that the disk cannot read become bytes of no sound batch."""
@@ -356,6 +362,13 @@ class LogFile(Closing):
         for at, given, _ in _given(self._file, position, position + size, size):
             filled[at - position : at - position + len(given)] = given
         return memoryview(filled)[:size]
+
+    def unreadable_ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of `[start, end)` that the disk cannot read, each as start and end."""
+        if not self.mapped:
+            for _, _, unreadable in _given(self._file, start, end, WINDOW_BYTES):
+                if unreadable is not None:
+                    yield unreadable.position or 0, min(unreadable.end, end)
 
     def head_at(self, position: int) -> bytes:
         """The first bytes at a position, enough for a header; fewer at the end of the file."""

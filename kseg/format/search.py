@@ -101,6 +101,7 @@ def find_sound_batches(
     *,
     first_offset: int = 0,
     last_offset: int = INT64_MAX,
+    every: bool = False,
 ) -> Iterator[SoundRun]:
     """The sound batches of magic 0, 1 and 2 in `[start, stop)`, as runs in file order.
 
@@ -114,10 +115,12 @@ def find_sound_batches(
         first_offset: no batch has a lower one: the offset behind the sound batches in front of
         `start`.
         last_offset: no batch has a higher one.
+        every: give each run as it is found, also those inside of a damaged batch and those whose
+            offsets contradict others; who asks decides which of them count.
 
     Yields:
-        Runs; each has larger offsets than the one before. A run is given once nothing that follows
-        can contradict it any more.
+        Runs; each has larger offsets than the one before, but for `every`. A run is given once
+        nothing that follows can contradict it any more.
 
     Raises:
         ValueError: bounds that cannot be, or no `stop`.
@@ -132,8 +135,9 @@ def find_sound_batches(
     first_offset = max(first_offset, 0)
     if start >= stop or first_offset > last_offset:
         return
-    search = _Search(read, start, stop, first_offset, last_offset)
-    yield from _consistent(_joined(search.runs()))
+    search = _Search(read, start, stop, first_offset, last_offset, believes=not every)
+    runs = _joined(search.runs())
+    yield from runs if every else _consistent(runs)
 
 
 def _slices(view: memoryview) -> Read:
@@ -143,8 +147,10 @@ def _slices(view: memoryview) -> Read:
 class _Search:
     """One search: a window after the other, each overlapping the one before."""
 
-    def __init__(self, read: Read, start: int, stop: int, first: int, last: int) -> None:
-        self._read, self._stop = read, stop
+    def __init__(
+        self, read: Read, start: int, stop: int, first: int, last: int, *, believes: bool
+    ) -> None:
+        self._read, self._stop, self._believes = read, stop, believes
         self._bounds = {"first_offset": first, "last_offset": last, "file_end": stop}
         blocks = min(WINDOW_BYTES, stop - start) // _SUM_BYTES
         self._sums = np.empty((2, blocks + 1), np.uint32)
@@ -176,6 +182,7 @@ class _Search:
                 base=base,
                 limit=limit,
                 tells_large=self._budget > 0,
+                believes=self._believes,
                 sums=self._sums,
                 runs=self._rows,
                 state=state,

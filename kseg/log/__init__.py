@@ -6,6 +6,7 @@ elsewhere. `retain.py`, `truncate.py` and `compact.py` plan and apply one change
 Programs use these modules, or the names that the package of a room offers. Below are the rooms.
 Each has a guide of its own, and imports point down this list only:
 
+    salvage     what can be proved of a damaged log, in a log of its own
     cleaner     the last record of each key stays: bounds, offset map, rewrite, swap
     writer      a log under its one writer: open, append, roll, flush, truncate, retain, close
     recovery    the repair after a crash, planned and applied; indexes made anew; backups

@@ -204,15 +204,15 @@ def _damaged(log: Damaged, position: int, end: int, first: int | None, last: int
     path, size = str(log.path), end - position
     if first is not None and last is not None and last < first:
         return Lost(path, position, None, None, 0, None, size, 0)
-    claimed = _claimed(log.head_at(position), position)
-    if claimed is not None and (claimed.base_offset, claimed.last_offset) == (first, last):
-        count = claimed.record_count
-        if 0 <= count <= claimed.last_offset - claimed.base_offset + 1:
+    said = claimed(log.head_at(position), position)
+    if said is not None and (said.base_offset, said.last_offset) == (first, last):
+        count = said.record_count
+        if 0 <= count <= said.last_offset - said.base_offset + 1:
             return Lost(path, position, first, last, count, 1, size, 0)
     return Lost(path, position, first, last, None, None, size, 0)
 
 
-def _claimed(head: bytes, position: int) -> BatchHeader | None:
+def claimed(head: bytes, position: int) -> BatchHeader | None:
     """What the head of a damaged batch says; None if it is too short, or of no format."""
     if len(head) < ENTRY_BYTES_MIN or head[16] > 2:
         return None
@@ -221,4 +221,4 @@ def _claimed(head: bytes, position: int) -> BatchHeader | None:
     return refused_batch(head, position=position, size=len(head))[0]
 
 
-__all__ = ["PLACES_MAX", "Lost", "gone", "joined", "lost_ranges"]
+__all__ = ["PLACES_MAX", "Lost", "claimed", "gone", "joined", "lost_ranges"]

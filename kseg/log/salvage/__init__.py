@@ -1,0 +1,29 @@
+"""Past the damage: what of a log can be proved, and a new log of just that.
+
+values      what can be proved of a copy of a partition, and what cannot
+provable    reads one copy: the provable batches by offset, the bytes that are not, lost offsets
+chains      which sound batches of a file count: chains of lengths, anchors in the offset index
+places      batches placed by their offsets: duplicates, collisions, those that do not fit
+losses      which offsets are lost
+
+A copy is never changed. Bytes that the disk does not give are lost ones.
+
+Source: nothing of Kafka's, whose recovery cuts everything behind the first bad byte.
+"""
+
+from __future__ import annotations
+
+from kseg._door import door
+
+_HOMES = {
+    "kseg.log.salvage.provable": ("provable_tables", "read_provable"),
+    "kseg.log.salvage.values": (
+        "REASONS",
+        "LostOffsets",
+        "ProvablePartition",
+        "ProvableRun",
+        "SegmentSeen",
+        "Unprovable",
+    ),
+}
+__all__, __getattr__ = door(__name__, _HOMES)

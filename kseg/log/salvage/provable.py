@@ -1,0 +1,271 @@
+"""One copy of a partition: the batches that can be proved, the bytes that cannot, lost offsets.
+
+A batch is provable if its length, magic and checksum are right, if it is one of the log's and not
+data of a record (`chains`), and if its offsets and its leader epoch fit to those around it
+(`places`). Files are read through windows and never changed.
+
+Each segment is searched once, from its start; `kseg.format.search` says what that costs. Memory
+grows with the damage, not with the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.constants import LOG_OVERHEAD
+from kseg.errors import CorruptIndexError, NotALogError, UnreadableError, UnsupportedFormatError
+from kseg.files import metadata
+from kseg.files.log_file import LogFile
+from kseg.files.names import PathKind, SegmentFiles, classify_path
+from kseg.files.offset_index import OffsetEntries, OffsetIndex
+from kseg.format.header import ENTRY_BYTES_MIN, BatchHeader, BatchTable
+from kseg.format.search import SoundRun
+from kseg.log import data_directory
+from kseg.log.recovery.lost import claimed
+from kseg.log.salvage.chains import Chains, follow_chains
+from kseg.log.salvage.losses import lost_offsets
+from kseg.log.salvage.places import place_runs
+from kseg.log.salvage.values import ProvablePartition, ProvableRun, SegmentSeen, Unprovable
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kseg.files import io
+    from kseg.files.names import PartitionFiles
+
+#: `progress(done, total)`: bytes of log searched so far, and in all.
+Progress = Callable[[int, int], None]
+
+#: Sound runs of one segment that are looked at; the bytes behind them are reported, not kept.
+RUNS_MAX: Final = 16_384
+_INT32_MAX: Final = 2**31 - 1
+#: A damaged batch of these may say its offsets.
+_TELL_OFFSETS: Final = ("batch-crc", "batch-fields", "offset-order", "torn-tail")
+
+
+def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> ProvablePartition:
+    """Read one copy of a partition; changes nothing.
+
+    Args:
+        path: a partition directory, which may be under a name that Kafka would not take.
+        progress: called after each segment.
+
+    Raises:
+        NotALogError: the path is no partition directory.
+        UnsupportedFormatError: files of Kafka 0.7, whose lengths no checksum proves.
+        CorruptRecordError: a file shrank while it was read.
+        OSError: a file or the directory cannot be opened.
+
+    Example:
+        >>> read_provable("orders-0").lost  # doctest: +SKIP
+        ()
+    """
+    known = classify_path(Path(path))
+    listing = known.partition_files
+    if known.kind is not PathKind.PARTITION or listing is None:
+        raise NotALogError("this is no partition directory", path=path)
+    old = [each for each in listing.segments if each.kafka07]
+    if old:
+        raise UnsupportedFormatError("files of Kafka 0.7 cannot be salvaged", path=old[0].log)
+    reader = _Reader(listing.segments)
+    total, done = sum(each.log.stat().st_size for each in listing.segments), 0
+    for files in listing.segments:
+        reader.read(files)
+        done += reader.seen[-1].size
+        if progress is not None:
+            progress(done, total)
+    placed = place_runs(reader.runs)
+    unprovable = sorted([*reader.unprovable, *placed.refused], key=lambda u: (u.path, u.position))
+    told = data_directory.told_of(path)
+    return ProvablePartition(
+        path=Path(path),
+        partition=data_directory.partition_of(path),
+        topic_id=_topic_id(listing),
+        log_start_offset=told.log_start_offset,
+        segments=tuple(reader.seen),
+        runs=placed.runs,
+        unprovable=tuple(unprovable),
+        lost=lost_offsets(placed.runs, unprovable, reader.seen, told),
+    )
+
+
+def provable_tables(
+    runs: tuple[ProvableRun, ...],
+) -> Iterator[tuple[ProvableRun, BatchTable]]:
+    """The headers of provable batches, in their order, some at a time.
+
+    Args:
+        runs: of a `ProvablePartition`, in any choice and order.
+
+    Yields:
+        Each run with tables of its batches: positions in its file, sizes, offsets, leader epochs,
+        checksums and the other fields of `kseg.format.header.FIELDS`.
+
+    Raises:
+        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
+    """
+    log: LogFile | None = None
+    try:
+        for run in runs:
+            if log is None or str(log.path) != run.path:
+                if log is not None:
+                    log.close()
+                log = LogFile.open(run.path, mapping="never")
+            for table in log.headers(start=run.position, limit=run.end):
+                if len(table):
+                    yield run, table
+    finally:
+        if log is not None:
+            log.close()
+
+
+def _topic_id(listing: PartitionFiles) -> UUID | None:
+    """What `partition.metadata` says; None if it is missing or cannot be understood."""
+    if listing.metadata is not None:
+        with suppress(CorruptIndexError, OSError):
+            return metadata.read_partition_metadata(listing.metadata).uuid
+    return None
+
+
+class _Reader:
+    """Reads the segments of a partition, one after the other."""
+
+    def __init__(self, segments: tuple[SegmentFiles, ...]) -> None:
+        # A batch is placed by its offset, so it may lie in a file that others belong to.
+        self._bounds = (
+            (segments[0].base_offset, segments[-1].base_offset + _INT32_MAX) if segments else (0, 0)
+        )
+        self._last = segments[-1].base_offset if segments else -1
+        self.seen: list[SegmentSeen] = []
+        self.runs: list[ProvableRun] = []
+        self.unprovable: list[Unprovable] = []
+
+    def read(self, files: SegmentFiles) -> None:
+        """Search one segment."""
+        first, last = self._bounds
+        with LogFile.open(files.log, mapping="never") as log:
+            found = log.sound_runs(0, first_offset=first, last_offset=last, every=True)
+            chains = follow_chains(log, list(islice(found, RUNS_MAX)), _entries(files))
+            path = str(files.log)
+            self.runs += (_run_of(path, run) for run in chains.kept)
+            is_last = files.base_offset == self._last
+            gaps = _Gaps(log, path, chains, self._bounds, is_last=is_last)
+            self.unprovable += gaps.told()
+            self.seen.append(SegmentSeen(files.base_offset, path, log.size))
+
+
+def _run_of(path: str, run: SoundRun) -> ProvableRun:
+    return ProvableRun(path, run.position, run.bytes, run.order, run.last_offset, run.batches)
+
+
+def _entries(files: SegmentFiles) -> OffsetEntries | None:
+    """The entries of a segment's offset index, as far as there is one that can be read."""
+    if files.index is not None:
+        with (
+            suppress(CorruptIndexError, UnreadableError, OSError),
+            OffsetIndex.open(files.index, files.base_offset, mapping="never") as index,
+        ):
+            return index.entries()
+    return None
+
+
+class _Gaps:
+    """The bytes of a file between the runs that count, each with a reason."""
+
+    def __init__(
+        self, log: LogFile, path: str, chains: Chains, bounds: tuple[int, int], *, is_last: bool
+    ) -> None:
+        self._log, self._path, self._is_last = log, path, is_last
+        self._first, self._last = bounds
+        self._kept = chains.kept
+        inside = [(run.position, run.end, run) for run in chains.others]
+        self._known: list[tuple[int, int, SoundRun | None]] = sorted(
+            [*((start, end, None) for start, end in chains.damaged), *inside],
+            key=lambda one: (one[0], -one[1]),
+        )
+
+    def told(self) -> Iterator[Unprovable]:
+        """Them, by position."""
+        start = 0
+        for run in self._kept:
+            yield from self._gap(start, run.position)
+            start = run.end
+        yield from self._gap(start, self._log.size)
+
+    def _gap(self, start: int, end: int) -> Iterator[Unprovable]:
+        if start >= end:
+            return
+        bad = list(self._log.unreadable_ranges(start, end))
+        for one in self._parts(start, end):
+            yield from _without(one, bad)
+        for first, last in bad:
+            yield Unprovable(self._path, first, last - first, "unreadable")
+
+    def _parts(self, start: int, end: int) -> Iterator[Unprovable]:
+        """A gap cut where damaged batches and sound runs in it begin and end."""
+        for first, last, run in self._known:
+            if last <= start or first >= end:
+                continue
+            first, last = max(first, start), min(last, end)
+            if first > start:
+                yield self._damage(start, first)
+            yield self._damage(first, last) if run is None else self._unanchored(run)
+            start = last
+        if start < end:
+            yield self._damage(start, end)
+
+    def _unanchored(self, run: SoundRun) -> Unprovable:
+        return Unprovable(
+            self._path, run.position, run.bytes, "not-anchored", run.order, run.last_offset
+        )
+
+    def _damage(self, start: int, end: int) -> Unprovable:
+        head = self._log.head_at(start)[: end - start]
+        header = claimed(head, start)
+        reason = self._reason(start, end, head, header)
+        if header is None or reason not in _TELL_OFFSETS:
+            return Unprovable(self._path, start, end - start, reason)
+        first = header.last_offset if header.base_offset < 0 else header.base_offset
+        return Unprovable(self._path, start, end - start, reason, first, header.last_offset)
+
+    def _reason(self, start: int, end: int, head: bytes, header: BatchHeader | None) -> str:
+        if not any(head):
+            return "zeros"
+        if header is None:
+            return "batch-magic" if len(head) >= ENTRY_BYTES_MIN else "torn-tail"
+        size = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
+        if size < ENTRY_BYTES_MIN:
+            return "batch-length"
+        if size > self._log.size - start:
+            is_end = self._is_last and end == self._log.size
+            return "torn-tail" if is_end else "batch-length"
+        table = self._log.batch_at(start) if size == end - start else None
+        if table is None or not len(table) or table.crc_ok[0] != 1:
+            return "batch-crc"
+        within = self._first <= header.base_offset <= header.last_offset <= self._last
+        return "batch-fields" if within else "offset-order"
+
+
+def _without(one: Unprovable, bad: list[tuple[int, int]]) -> Iterator[Unprovable]:
+    """An extent without the ranges of it that the disk cannot read."""
+    start = one.position
+    for first, last in bad:
+        if last <= start or first >= one.end:
+            continue
+        if first > start:
+            yield _cut(one, start, first)
+        start = last
+    if start < one.end:
+        yield _cut(one, start, one.end)
+
+
+def _cut(one: Unprovable, start: int, end: int) -> Unprovable:
+    offsets = (one.first_offset, one.last_offset)
+    return Unprovable(one.path, start, end - start, one.reason, *offsets)
+
+
+__all__ = ["RUNS_MAX", "Progress", "provable_tables", "read_provable"]
