@@ -47,6 +47,7 @@ enum {
     KSEG_APPEND_TIME,   /* whether its timestamps are of log append */
     KSEG_LAST,          /* position of the batch read last, -1 for none */
     KSEG_PAST_FROM,     /* position of the first of the batches behind the last offset, -1 for none */
+    KSEG_LAST_OFFSET,   /* the largest last offset of the batches read or passed over, -1 for none */
     KSEG_NEED_ROWS,     /* with KSEG_NO_ROOM: what the batch needs; with KSEG_MORE: its bytes */
     KSEG_NEED_BYTES,
     KSEG_NEED_HEADERS,
@@ -574,6 +575,8 @@ KSEG_INLINE int kseg_read_fields(const kseg_source *source, kseg_piece *out, int
             source->counts[state[KSEG_BATCHES]] = out->rows - mark.rows;
         state[KSEG_BATCHES]++;
         state[KSEG_LAST] = batch.position;
+        if (batch.last_offset > state[KSEG_LAST_OFFSET])
+            state[KSEG_LAST_OFFSET] = batch.last_offset;
         state[KSEG_AT] += source->table ? 1 : batch.size;
     }
 }

@@ -45,9 +45,9 @@ class End(IntEnum):
 
 _ENDS: Final = tuple(End)
 #: Fields of the kernel's state, as `csrc/reader.h` orders them.
-STATE_FIELDS: Final = 21
+STATE_FIELDS: Final = 22
 _AT, _ROWS, _BYTES, _HEADER_COUNT, _KEY_BYTES, _VALUE_BYTES, _NAME_BYTES = 0, 4, 5, 6, 7, 9, 11
-_BATCHES, _APPEND_TIME, _LAST, _NEED = 14, 15, 16, 18
+_BATCHES, _APPEND_TIME, _LAST, _LAST_OFFSET, _NEED = 14, 15, 16, 18, 19
 _ROOM: Final = slice(1, 4)
 #: What a new piece starts without.
 _IN_PIECE: Final = slice(4, 16)
@@ -112,6 +112,11 @@ class PieceReader:
         """File position of the batch that was read last, None for none."""
         last = int(self._state[_LAST])
         return last if last >= 0 else None
+
+    @property
+    def last_offset(self) -> int:
+        """The largest last offset of the batches read or passed over; -1 for none."""
+        return int(self._state[_LAST_OFFSET])
 
     @property
     def needed(self) -> int:

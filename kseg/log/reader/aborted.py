@@ -221,7 +221,7 @@ def _tables_from(log: LogSegments, offset: int) -> Iterator[BatchTable]:
         with log.open_segment(info) as segment:
             start = segment.start_for_offset(offset).position
             for table in segment.headers(start=start):
-                reached.note(table)
+                reached.note(int(table.last_offset.max(initial=-1)))
                 if len(table) and int(table.last_offset[0]) < reached.offset:
                     yield table.take(table.last_offset >= reached.offset)
                 else:

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 from kseg.format.request import INT64_MAX
 
 if TYPE_CHECKING:
-    from kseg.format.header import BatchTable
     from kseg.log.reader.version import LogSegments, SegmentInfo
     from kseg.log.segment.reader import Segment
 
 
 class Reached:
-    """How far a walk over segments has come; told of each table, and of the end of each segment.
+    """How far a walk over segments has come; told of batches, and of the end of each segment.
 
     Attributes:
         offset: nothing before it is to be given by the segments to come.
@@ -37,10 +36,9 @@ class Reached:
         """Begin a walk from an offset on."""
         self.offset = self._seen = start_offset
 
-    def note(self, table: BatchTable) -> None:
-        """Take the headers of a stretch of the segment at hand, before any is left out."""
-        if len(table):
-            self._seen = max(self._seen, int(table.last_offset.max()) + 1)
+    def note(self, last_offset: int) -> None:
+        """Take the last offset of a batch of the segment at hand, before any is left out."""
+        self._seen = max(self._seen, last_offset + 1)
 
     def leave(self, segment: Segment, next_base_offset: int | None) -> None:
         """Go on to the segment with that base offset, None if there is none."""

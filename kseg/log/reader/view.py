@@ -300,7 +300,8 @@ class LogView:
                     start_offset=reached.offset,
                     end_offset=end,
                     fields=fields,
-                    **{**where, "keep": _noting(reached, hidden or where.get("keep"))},
+                    **{**where, "keep": hidden or where.get("keep")},
+                    on_offset=reached.note,
                 )
                 for columns in pieces:
                     self._check_not_cut(end if next_base is None else next_base)
@@ -330,16 +331,6 @@ class LogView:
 
 #: Of `where`: converted once, not for each segment, and refused before the first record.
 _TIME_BOUNDS = frozenset({"start_timestamp", "end_timestamp"})
-
-
-def _noting(reached: Reached, keep: Keep | None) -> Keep:
-    """What is told of every table, and leaves out what `keep` does."""
-
-    def note(table: BatchTable) -> BatchTable:
-        reached.note(table)
-        return table if keep is None else keep(table)
-
-    return note
 
 
 def _sized(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:

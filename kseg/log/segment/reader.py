@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     OnError = Callable[[KsegError], None]
     Keep = Callable[[BatchTable], BatchTable]
+    OnOffset = Callable[[int], None]
 
 _BENIGN = (StopReason.END, StopReason.LIMIT)
 _BENIGN_AT_END = (*_BENIGN, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
@@ -407,6 +408,7 @@ class Segment(Closing):
         verify_crc: bool = True,
         inflated_max: int = INFLATED_BYTES_MAX,
         keep: Keep | None = None,
+        on_offset: OnOffset | None = None,
         on_error: OnError | None = None,
     ) -> Iterator[RecordColumns]:
         """The records of the segment as columns, a bounded piece at a time.
@@ -424,6 +426,8 @@ class Segment(Closing):
             verify_crc: refuse damaged batches instead of reading what is left of them.
             inflated_max: refuse batches that inflate to more bytes.
             keep: leaves out batches by their headers, as a reader of committed records does.
+            on_offset: called, in front of the records that are given, with the largest last offset
+                in the headers so far, those left out too.
             on_error: called with each fault instead of raising it; the damaged batch is passed
                 over.
 
@@ -447,7 +451,7 @@ class Segment(Closing):
         start = start_position
         if start is None:
             start = self._start(start_offset, earliest)
-        return self._read(request, start, end_position, keep, on_error)
+        return self._read(request, start, end_position, keep, on_error, on_offset)
 
     def _start(self, offset: int | None, timestamp: int | None) -> int:
         start = 0
@@ -464,9 +468,11 @@ class Segment(Closing):
         limit: int | None,
         keep: Keep | None,
         on_error: OnError | None,
+        on_offset: OnOffset | None = None,
     ) -> Iterator[RecordColumns]:
         report = None if on_error is None else _naming(self.path, on_error)
-        reading = _Reading(self, request, self.size if limit is None else limit, keep, report)
+        limit = self.size if limit is None else limit
+        reading = _Reading(self, request, limit, keep, report, on_offset)
         if keep is None and not self.kafka07 and start >= 0:
             yield from reading.fast(self._log, start)
         else:
@@ -500,7 +506,16 @@ class Segment(Closing):
 class _Reading:
     """One reading of a segment's records: fast while batches are usual, else by tables of them."""
 
-    __slots__ = ("_keep", "_limit", "_report", "_request", "_segment", "_source", "_workspace")
+    __slots__ = (
+        "_keep",
+        "_limit",
+        "_on_offset",
+        "_report",
+        "_request",
+        "_segment",
+        "_source",
+        "_workspace",
+    )
 
     def __init__(
         self,
@@ -509,11 +524,13 @@ class _Reading:
         limit: int,
         keep: Keep | None,
         report: OnError | None,
+        on_offset: OnOffset | None,
     ) -> None:
         self._segment = segment
         self._request = request
         self._limit = min(limit, segment.size)
         self._keep = keep
+        self._on_offset = on_offset
         self._report = report
         self._source = str(segment.path)
         self._workspace = Workspace()
@@ -536,6 +553,8 @@ class _Reading:
                 end = reader.read(data, base=base, limit=limit, file_end=size)
                 if end is End.MORE and reader.needed <= BATCH_BYTES_TRUSTED:
                     continue
+                if self._on_offset is not None:
+                    self._on_offset(reader.last_offset)
                 yield from reader.pieces()
                 if end is End.FULL:
                     continue
@@ -599,6 +618,8 @@ class _Reading:
         table = tile.table
         if len(table) and table.position[0] < start:
             table = table[int(np.searchsorted(table.position, start)) :]
+        if self._on_offset is not None and len(table):
+            self._on_offset(int(table.last_offset.max()))
         kept = table if self._keep is None else self._keep(table)
         try:
             yield from decode(

@@ -31,7 +31,7 @@ def arguments(data: bytes, *, rows: int = 100, size: int = 1 << 20, headers: int
     ask = Plan(Request(fields=FIELDS)).ask
     state = np.zeros(STATE_FIELDS, np.int64)
     state[1:4] = rows, size, headers
-    state[16:18] = -1
+    state[16:19] = -1
     return {
         "base": 0,
         "limit": len(data),
@@ -85,6 +85,18 @@ def test_a_torn_batch_ends_the_call_in_front_of_it(size: int) -> None:
     assert read(GOOD + GOOD[:size]) == (End.ODD, [len(GOOD), 3], [3])
 
 
+def test_the_largest_last_offset_is_told_of_batches_that_are_passed_over_too() -> None:
+    batches = [batch(RECORDS, base_offset=at) for at in (-9, 40, 5)]
+    for within, largest in (((-(2**63), 2**63 - 1), 42), ((0, 3), 42), ((0, 39), 42)):
+        given = arguments(b"".join(batches))
+        given["ask"][4:6] = within
+        assert read_batches(b"".join(batches), None, **given) == End.END
+        assert int(given["state"][18]) == largest
+    given = arguments(batches[0] + batches[1][:-1])
+    assert read_batches(batches[0] + batches[1][:-1], None, **given) == End.ODD
+    assert int(given["state"][18]) == -1
+
+
 def test_a_large_batch_is_summed_while_it_is_read() -> None:
     assert read(LARGE + GOOD) == (End.END, [len(LARGE) + len(GOOD), 63], [60, 3])
 
@@ -93,7 +105,7 @@ def test_a_batch_of_a_window_that_ends_goes_on_behind_it() -> None:
     given = arguments(GOOD * 2)
     window = (GOOD * 2)[: len(GOOD) + 90]
     assert read_batches(window, None, **given) == End.MORE
-    assert (int(given["state"][0]), int(given["state"][19])) == (len(GOOD), len(GOOD))
+    assert (int(given["state"][0]), int(given["state"][20])) == (len(GOOD), len(GOOD))
     given["base"] = len(GOOD)
     assert read_batches((GOOD * 2)[len(GOOD) :], None, **given) == End.END
     assert int(given["state"][4]) == 6

@@ -113,6 +113,13 @@ def test_a_log_gives_each_offset_once_and_none_out_of_bounds(
     assert given(directory, start, end) == expected
 
 
+def test_a_log_is_read_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = made(tmp_path, CHAIN)
+    monkeypatch.setattr(Segment, "walk", None)  # the way of damaged and unusual batches
+    with Log.open(directory) as log:
+        assert [one.offset for one in log.records(start_offset=20)] == [20]
+
+
 def _of_log(directory: Path, start: int, end: int) -> list[int]:
     with Log.open(directory) as log:
         return [
