@@ -2,9 +2,17 @@
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 _Int64 = npt.NDArray[np.int64]
+
+@disjoint_base
+class Inflated:
+    def forget(self) -> None: ...
+    @property
+    def holds(self) -> bool: ...
+    @property
+    def expansion(self) -> float: ...
 
 def block_layout(fields: int, rows: int, bytes_: int, headers: int, at: _Int64) -> int: ...
 def read_batches(
@@ -15,6 +23,7 @@ def read_batches(
     limit: int,
     file_end: int,
     ask: _Int64,
+    inflated: Inflated,
     block: npt.NDArray[np.uint8],
     counts: _Int64,
     state: _Int64,

@@ -4,15 +4,28 @@ The contract is that of `_core`: borrowed input, a block that the caller owns, a
 an exception. The loops stand in `csrc/reader.h`; what is unusual ends a call in front of its batch.
 """
 
+cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.string cimport memset
 
 from kseg._core cimport INT64_MAX, INT64_MIN, crc32c_on, pointer_to
+from kseg._kernels.inflate cimport Scratch, drop_scratch, inflate_records
 
 cdef extern from "reader.h" nogil:
     ctypedef struct Piece "kseg_piece":
         pass
 
     ctypedef uint32_t (*sum_function "kseg_sum_fn")(uint32_t, const uint8_t *, size_t) noexcept
+
+    ctypedef struct Held "kseg_inflated":
+        const uint8_t *bytes
+        int64_t size
+        int64_t position
+        int64_t packed
+        void *scratch
+
+    ctypedef int (*inflate_function "kseg_inflate_fn")(Held *, int, const uint8_t *, int64_t,
+                                                       int64_t) noexcept
 
     ctypedef struct Source "kseg_source":
         const uint8_t *data
@@ -25,6 +38,8 @@ cdef extern from "reader.h" nogil:
         const int64_t *ask
         int filtered
         sum_function sum
+        inflate_function inflate
+        Held *inflated
         int64_t *counts
         int64_t counts_max
 
@@ -56,6 +71,48 @@ cdef enum:
     ROOM_MAX = 0x7fffffff
 
 
+@cython.auto_pickle(False)
+cdef class Inflated:
+    """Memory and contexts to inflate batches with, for one reader in one thread.
+
+    The batch inflated last stays in it while the piece is too full for its records.
+    """
+
+    cdef Scratch scratch
+    cdef Held held
+
+    def __cinit__(self):
+        memset(&self.scratch, 0, sizeof(Scratch))
+        memset(&self.held, 0, sizeof(Held))
+        self.held.scratch = &self.scratch
+        self.held.position = -1
+
+    def __dealloc__(self):
+        drop_scratch(&self.scratch)
+
+    def forget(self):
+        """What comes next are other batches, also where positions are the same."""
+        self.held.position = -1
+
+    @property
+    def holds(self):
+        """Whether a batch lies here that was not read yet."""
+        return self.held.position >= 0
+
+    @property
+    def expansion(self):
+        """How many times its compressed bytes the batch inflated last holds; 1 before any."""
+        return self.held.size / self.held.packed if self.held.packed > 0 else 1.0
+
+
+cdef int _inflate(Held *held, int codec, const uint8_t *data, int64_t size,
+                  int64_t inflated_max) noexcept nogil:
+    cdef Scratch *scratch = <Scratch *>held.scratch
+    cdef int status = inflate_records(codec, 2, data, size, scratch, inflated_max)
+    held.bytes, held.size = scratch.bytes, scratch.size
+    return status
+
+
 def block_layout(int64_t fields, int64_t rows, int64_t bytes_, int64_t headers, int64_t[::1] at):
     """Bytes of a block that has room for a piece.
 
@@ -73,8 +130,9 @@ def block_layout(int64_t fields, int64_t rows, int64_t bytes_, int64_t headers, 
 
 
 def read_batches(const uint8_t[::1] data, const int64_t[:, ::1] table, *, int64_t base,
-                 int64_t limit, int64_t file_end, const int64_t[::1] ask, uint8_t[::1] block,
-                 int64_t[::1] counts, int64_t[::1] state):
+                 int64_t limit, int64_t file_end, const int64_t[::1] ask,
+                 Inflated inflated not None, uint8_t[::1] block, int64_t[::1] counts,
+                 int64_t[::1] state):
     """Read batches behind what is in a piece, until one does not fit, is unusual, or they end.
 
     Args:
@@ -84,6 +142,7 @@ def read_batches(const uint8_t[::1] data, const int64_t[:, ::1] table, *, int64_
         limit: no batch that starts here or later is read; of no meaning with a table.
         file_end: the file's size; likewise.
         ask: int64[KSEG_ASK_COUNT], what is wanted.
+        inflated: what compressed batches are inflated into; lent for this call.
         block: uint8[n], aligned to 8 bytes, with room for the piece as `block_layout` says.
         counts: int64[m], written: records of each batch read or passed over; int64[0] where not
             wanted.
@@ -123,6 +182,7 @@ def read_batches(const uint8_t[::1] data, const int64_t[:, ::1] table, *, int64_
                            and ask[KSEG_ASK_TIME_MIN] == INT64_MIN
                            and ask[KSEG_ASK_TIME_MAX] == INT64_MAX)
     source.sum = crc32c_on
+    source.inflate, source.inflated = _inflate, &inflated.held
     source.counts, source.counts_max = NULL, counts.shape[0]
     if counts.shape[0]:
         source.counts = &counts[0]

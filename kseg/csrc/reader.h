@@ -1,4 +1,4 @@
-/* Batches of magic 2 read in one pass: header, checksum, records, columns. Whatever is unusual ends the pass in front
+/* Batches of magic 2 read in one pass: header, checksum, codec, records, columns. Whatever is unusual ends the pass in front
  * of its batch, and nothing of that batch is kept: a batch counts only when all of it is sound.
  *
  * Limits are held once a batch: its records are at most its bytes / 7, keys and values together fit into as many
@@ -23,7 +23,7 @@ enum {
     KSEG_NO_ROOM,    /* the next batch does not fit into an empty piece of this size */
     KSEG_MORE,       /* the next batch goes on behind the bytes lent */
     KSEG_ODD,        /* one batch that is unusual, damaged, or no batch at all */
-    KSEG_OTHER,      /* a batch of a kind that is not read here: an older format, or compressed */
+    KSEG_OTHER,      /* a batch of a kind that is not read here: an older format, or it is not inflated here */
     KSEG_PAST        /* a stretch of batches behind the last offset that is wanted */
 };
 
@@ -64,6 +64,7 @@ enum {
     KSEG_ASK_OFFSET_MAX,
     KSEG_ASK_TIME_MIN,
     KSEG_ASK_TIME_MAX,
+    KSEG_ASK_INFLATED_MAX,
     KSEG_ASK_COUNT
 };
 
@@ -94,6 +95,20 @@ enum {
 };
 
 typedef uint32_t (*kseg_sum_fn)(uint32_t value, const uint8_t *data, size_t size);
+
+/* The records of a compressed batch. They outlive a call that ends in front of their batch. */
+typedef struct {
+    const uint8_t *bytes;
+    int64_t size;
+    int64_t position; /* of the batch, -1 for none */
+    int64_t packed;   /* its compressed bytes, attributes and checksum */
+    int64_t attributes;
+    uint32_t crc;
+    void *scratch; /* where `bytes` belong to */
+} kseg_inflated;
+
+/* Sets `bytes` and `size`; not 0 where it cannot. */
+typedef int (*kseg_inflate_fn)(kseg_inflated *to, int codec, const uint8_t *data, int64_t size, int64_t inflated_max);
 
 typedef struct {
     int32_t *ends; /* Arrow's offsets */
@@ -143,6 +158,8 @@ typedef struct {
     const int64_t *ask;
     int filtered;
     kseg_sum_fn sum;
+    kseg_inflate_fn inflate;
+    kseg_inflated *inflated;
     int64_t *counts; /* records of each batch, or NULL */
     int64_t counts_max;
 } kseg_source;
@@ -525,6 +542,37 @@ KSEG_INLINE int kseg_fits(const kseg_source *source, const kseg_batch *batch, co
     return KSEG_END;
 }
 
+KSEG_INLINE int kseg_is_inflated(const kseg_inflated *held, const kseg_batch *batch) {
+    return held->position == batch->position && held->packed == batch->end - batch->start &&
+           held->attributes == batch->attributes && held->crc == batch->crc;
+}
+
+/* A compressed batch becomes one whose records lie inflated: KSEG_END, or why it is not read here. No codec sees bytes
+ * whose checksum is wrong. */
+static __attribute__((noinline)) int kseg_inflate(const kseg_source *source, kseg_batch *batch) {
+    kseg_inflated *held = source->inflated;
+    const uint8_t *summed = batch->start - (KSEG_HEAD - KSEG_COVERED);
+    int64_t packed = batch->end - batch->start;
+    if (batch->count <= 0)
+        return KSEG_ODD;
+    if (!kseg_is_inflated(held, batch)) {
+        held->position = -1;
+        if (batch->compare && source->sum(0, summed, (size_t)(batch->end - summed)) != batch->crc)
+            return KSEG_ODD;
+        if (source->inflate(held, (int)(batch->attributes & 7), batch->start, packed,
+                            source->ask[KSEG_ASK_INFLATED_MAX]))
+            return KSEG_OTHER;
+        held->position = batch->position;
+        held->packed = packed;
+        held->attributes = batch->attributes;
+        held->crc = batch->crc;
+    }
+    batch->start = held->bytes;
+    batch->end = batch->lent_end = held->bytes + held->size;
+    batch->compare = 0;
+    return KSEG_END;
+}
+
 /* Short batches come faster than the processor guesses; the checksum of long ones asks for what follows itself. An
  * address past the data is a hint only, and reads nothing. */
 KSEG_INLINE void kseg_fetch(const kseg_batch *batch) {
@@ -551,8 +599,14 @@ KSEG_INLINE int kseg_read_fields(const kseg_source *source, kseg_piece *out, int
             return KSEG_PAST;
         mark = kseg_mark_of(out);
         if (!kseg_unwanted(source, &batch, filtered)) {
-            if (batch.attributes & 7)
-                return KSEG_OTHER;
+            int packed = (batch.attributes & 7) != 0;
+            if (packed) {
+                kseg_batch other = batch; /* no other function sees the address of `batch` */
+                why = kseg_inflate(source, &other);
+                if (why != KSEG_END)
+                    return why;
+                batch = other;
+            }
             if (batch.count < 0 || batch.count > (batch.end - batch.start) / KSEG_RECORD_MIN)
                 return KSEG_ODD;
             why = kseg_fits(source, &batch, out, state);
@@ -560,6 +614,8 @@ KSEG_INLINE int kseg_read_fields(const kseg_source *source, kseg_piece *out, int
                 return why;
             kseg_fetch(&batch);
             why = kseg_read_records(source, &batch, out, fields, filtered);
+            if (packed && why != KSEG_NO_ROOM)
+                source->inflated->position = -1;
             if (!KSEG_LIKELY(why == 0)) {
                 kseg_take_back(out, &mark);
                 if (why == KSEG_NO_ROOM && out->rows)

@@ -97,7 +97,7 @@ def decode(
     workspace = workspace or Workspace()
     table = narrow(table, request)
     where = request, workspace, base, source, on_error
-    first = _other_end(table, 0)
+    first = _older_end(table)
     if first:
         yield from decode_with_care(data, table.take(slice(first)), *where)
     reader = PieceReader(request, workspace, source=source) if first < len(table) else None
@@ -109,13 +109,28 @@ def decode(
         if end is End.END:
             return
         if end is not End.FULL:
-            until = _other_end(table, first) if end is End.OTHER else first + 1
+            until = first + 1
+            if end is End.OTHER:
+                until = max(until, _other_end(table, first))
             yield from decode_with_care(data, table.take(slice(first, until)), *where)
             first = until
 
 
+def _older_end(table: BatchTable) -> int:
+    """The end of the batches in front that are of no format that `PieceReader` reads."""
+    if table.kafka07 or not table.magics_seen & _MAGIC_2:
+        return len(table)
+    if table.magics_seen == _MAGIC_2:
+        return 0
+    found = np.flatnonzero(table.magic == 2)
+    return int(found[0]) if len(found) else len(table)
+
+
 def _other_end(table: BatchTable, first: int) -> int:
-    """The end of the batches from `first` on that are of no kind that `PieceReader` reads."""
+    """The end of the batches from `first` on that are older or compressed.
+
+    A batch that is not inflated in one pass is seldom alone.
+    """
     if table.kafka07 or not table.magics_seen & _MAGIC_2:
         return len(table)
     if not table.attributes_seen & CODEC_MASK and table.magics_seen == _MAGIC_2:

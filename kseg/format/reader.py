@@ -39,7 +39,7 @@ class End(IntEnum):
     NO_ROOM = 2  # the next batch does not fit into any piece
     MORE = 3  # the next batch goes on behind the bytes lent
     ODD = 4  # one batch that is unusual or damaged, or no batch at all
-    OTHER = 5  # a batch of a kind that is not read here: an older format, or compressed
+    OTHER = 5  # a batch of a kind that is not read here: an older format, or not inflated here
     PAST = 6  # nothing but offsets behind the last one wanted
 
 
@@ -66,6 +66,8 @@ PIECE_BYTES: Final = 512 << 10
 #: A batch with a larger body makes pieces elsewhere.
 BODY_BYTES_MAX: Final = 16 << 20
 _RECORD_BYTES_MIN: Final = 7
+#: What is left to read makes room for so many times its bytes where batches are compressed.
+_EXPANSION_MAX: Final = 8
 _NO_COUNTS: Final = np.empty(0, np.int64)
 _POSITION, _SIZE, _COUNT = COLUMN["position"], COLUMN["size"], COLUMN["record_count"]
 
@@ -95,6 +97,7 @@ class PieceReader:
         self._plan = workspace.plan(request)
         self._workspace = workspace
         self._source = source
+        workspace.inflated.forget()
         self._state = np.zeros(STATE_FIELDS, np.int64)
         self._state[_LAST:_NEED] = -1
         self._at = np.zeros(_PLACES, np.int64)
@@ -143,6 +146,7 @@ class PieceReader:
             self._reserve(min(limit, file_end) - self.at, None)
             end = self._call(data, None, base, limit, file_end)
             if end is not End.NO_ROOM or not self._enlarge():
+                end = self._settled(end)
                 break
         if self._plan.shares and self.at > start:
             self._tables.append(
@@ -163,6 +167,7 @@ class PieceReader:
             self._reserve(len(data), table.rows[self.at :])
             end = self._call(data, table.rows, base, 0, 0)
             if end is not End.NO_ROOM or not self._enlarge():
+                end = self._settled(end)
                 break
         if self._plan.shares and self.at > start:
             self._tables.append(table.take(slice(start, self.at)))
@@ -188,11 +193,16 @@ class PieceReader:
             limit=limit,
             file_end=file_end,
             ask=self._plan.ask,
+            inflated=self._workspace.inflated,
             block=self._block,
             counts=self._counts,
             state=self._state,
         )
         return _ENDS[end]
+
+    def _settled(self, end: End) -> End:
+        """Of compressed batches that are too large, all go elsewhere: none is inflated twice."""
+        return End.OTHER if end is End.NO_ROOM and self._workspace.inflated.holds else end
 
     def _reserve(self, left: int, rows: Int64Array | None) -> None:
         """A block for a new piece: sized by the piece before, and no larger than what is left.
@@ -207,6 +217,9 @@ class PieceReader:
         if rows is not None and len(rows):
             stretch = int(rows[-1, _POSITION] + rows[-1, _SIZE] - rows[0, _POSITION])
             left = max(0, min(left, stretch))
+        if not plan.as_large_as_possible:
+            expansion = min(self._workspace.inflated.expansion, _EXPANSION_MAX)
+            left = int(left * max(expansion, 1))
         size = min(plan.bytes_max, max(left, 0))
         rows_max, headers_max = size // _RECORD_BYTES_MIN, 0
         if plan.as_large_as_possible:

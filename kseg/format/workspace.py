@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kseg._kernels.reader import Inflated
 from kseg.format.arena import Arena
 from kseg.format.recycle import Recycler
 from kseg.format.request import BYTES_MAX, ROWS_MAX
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 #: Arrow's binary offsets are 32-bit.
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
+_INFLATED_MAX: Final = 2**63 - 1
 _SPAN_FIELDS: Final = 6
 #: The fields that a record itself holds, as bits for the kernel that reads batches.
 _BITS: Final = {"offset": 1, "timestamp": 2, "key": 4, "value": 8, "headers": 16}
@@ -72,24 +74,27 @@ class Plan:
         self.shares = not fields <= _BITS.keys()
         bits = sum(_BITS[name] for name in fields & _BITS.keys())
         bits |= _BITS["offset"] * self.wants_offset
+        inflated_max = min(request.inflated_max, _INFLATED_MAX)
         flags = [bits, request.control, request.verify_crc, self.wants_types]
-        self.ask = np.array([*flags, *self.within.tolist()], np.int64)
+        self.ask = np.array([*flags, *self.within.tolist(), inflated_max], np.int64)
 
 
 class Workspace:
     """Memory that a reader uses again for each piece; belongs to one reader in one thread.
 
     Attributes:
-        arena: for what is inflated.
+        arena: for what is inflated with care.
+        inflated: for what the kernel that reads batches inflates.
         empty: gives arrays with undefined contents.
         rows_a_byte, headers_a_byte: of the piece before, to size the next one.
     """
 
-    __slots__ = ("_plan", "arena", "empty", "headers_a_byte", "rows_a_byte", "spans")
+    __slots__ = ("_plan", "arena", "empty", "headers_a_byte", "inflated", "rows_a_byte", "spans")
 
     def __init__(self) -> None:
         """Start empty."""
         self.arena = Arena()
+        self.inflated = Inflated()
         self.spans = np.empty((0, _SPAN_FIELDS), np.int32)
         self.empty = Recycler().empty
         self.rows_a_byte = 1 / 64

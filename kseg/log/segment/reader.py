@@ -25,7 +25,7 @@ from kseg.files.offset_index import IndexEntry, OffsetIndex
 from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
 from kseg.format.columns import decode
-from kseg.format.header import CODEC_MASK, BatchHeader, BatchTable, join_tables, stop_error
+from kseg.format.header import BatchHeader, BatchTable, join_tables, stop_error
 from kseg.format.reader import End, PieceReader
 from kseg.format.request import (
     BYTES_MAX,
@@ -580,7 +580,7 @@ class _Reading:
         Args:
             start, until: file positions.
             last: position of the batch in front of `start`.
-            back: end behind a tile whose batches are all of the usual kind.
+            back: end behind a tile whose batches are all of magic 2.
 
         Returns:
             The last table, or None where the reading has come to its end.
@@ -599,7 +599,7 @@ class _Reading:
             past = len(table) and int(table.base_offset[-1]) >= self._request.offset_end
             if past and (until - start > 1 or table.stop is not StopReason.LIMIT):
                 return None  # a single batch may be damaged and lie
-            usual = table.magics_seen == 1 << 2 and not table.attributes_seen & CODEC_MASK
+            usual = table.magics_seen == 1 << 2
             goes_on = table.stop is StopReason.LIMIT and start < table.end_position < until
             if back and usual and goes_on:  # a tile may hold no more than the batch in front
                 return table

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg._kernels.reader import block_layout, read_batches
+from kseg._kernels.reader import Inflated, block_layout, read_batches
 from kseg.format.columns import Request
 from kseg.format.header import scan
 from kseg.format.reader import STATE_FIELDS, End
 from kseg.format.workspace import Plan
-from tests.builders import GZIP, batch, record, records_of
+from tests.builders import GZIP, LZ4, SNAPPY, ZSTD, batch, record, records_of
 
 FIELDS = ("offset", "timestamp", "key", "value", "headers")
 RECORDS = [
@@ -37,6 +37,7 @@ def arguments(data: bytes, *, rows: int = 100, size: int = 1 << 20, headers: int
         "limit": len(data),
         "file_end": len(data),
         "ask": ask,
+        "inflated": Inflated(),
         "block": np.empty(block_layout(int(ask[0]), rows, size, headers, places), np.uint8),
         "counts": np.zeros(50, np.int64),
         "state": state,
@@ -68,7 +69,10 @@ def test_batches_are_read_up_to_the_limit() -> None:
         (batch(RECORDS, count=2), End.ODD),
         (batch(RECORDS, count=-1), End.ODD),
         (batch(body=b"\0", count=1), End.ODD),
-        (batch(RECORDS, codec=GZIP), End.OTHER),
+        (spoiled(batch(RECORDS, codec=GZIP), 80), End.ODD),
+        (batch(RECORDS, codec=GZIP, count=4), End.ODD),
+        (batch([], codec=GZIP), End.ODD),
+        (batch(body=b"no gzip", codec=5, count=1), End.OTHER),
         (records_of(RECORDS[:1], magic=1, codec=0), End.OTHER),
         (batch(RECORDS, magic=3), End.ODD),
         (b"\0" * 70, End.OTHER),
@@ -78,6 +82,46 @@ def test_batches_are_read_up_to_the_limit() -> None:
 )
 def test_a_batch_that_is_not_usual_ends_the_call_in_front_of_it(bad: bytes, end: End) -> None:
     assert read(GOOD + bad + GOOD) == (end, [len(GOOD), 3], [3])
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_compressed_batches_are_read_among_others(codec: int) -> None:
+    packed = batch(RECORDS * 3, codec=codec)
+    assert read(packed + GOOD + packed, headers=20) == (
+        (End.END, [2 * len(packed) + len(GOOD), 21], [9, 3, 9])
+    )
+
+
+def test_a_batch_that_inflates_to_more_than_the_limit_goes_elsewhere() -> None:
+    packed = batch([record(b"0" * 5000)], codec=GZIP)
+    given = arguments(packed)
+    given["ask"][8] = 4999
+    assert read_batches(packed, None, **given) == End.OTHER
+    given["ask"][8] = 6000
+    assert read_batches(packed, None, **given) == End.END
+
+
+def test_a_batch_that_did_not_fit_is_not_inflated_twice() -> None:
+    packed = batch(RECORDS, codec=GZIP)
+    given = arguments(packed, rows=2)
+    assert read_batches(packed, None, **given) == End.NO_ROOM
+    assert given["inflated"].holds
+    again = arguments(packed) | {"inflated": given["inflated"]}
+    # Its bytes are not looked at again.
+    blank = packed[:61] + bytes(len(packed) - 61)
+    assert read_batches(blank, None, **again) == End.END
+    assert int(again["state"][4]) == 3
+    assert not given["inflated"].holds
+
+
+def test_batches_elsewhere_have_nothing_to_do_with_the_one_before() -> None:
+    packed = batch(RECORDS, codec=GZIP)
+    given = arguments(packed, rows=2)
+    read_batches(packed, None, **given)
+    given["inflated"].forget()
+    blank = packed[:61] + bytes(len(packed) - 61)
+    again = arguments(packed) | {"inflated": given["inflated"]}
+    assert read_batches(blank, None, **again) == End.ODD
 
 
 @pytest.mark.parametrize("size", [1, 16, 60, 61, len(GOOD) - 1])
