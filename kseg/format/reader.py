@@ -17,7 +17,7 @@ import numpy as np
 
 from kseg._kernels.reader import block_layout, read_batches
 from kseg.format.header import BATCHES_MAX, COLUMN, join_tables, scan
-from kseg.format.request import ROWS_MAX
+from kseg.format.request import BODY_BYTES_MAX, ROWS_MAX
 from kseg.format.shared import Shared
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
 
@@ -63,8 +63,6 @@ _BINARY: Final = {"key": (_KEYS, _KEY_BYTES), "value": (_VALUES, _VALUE_BYTES)}
 #: Bytes of bodies in a piece with keys, values or headers: its columns are written while they are
 #: in the second-level cache.
 PIECE_BYTES: Final = 512 << 10
-#: A batch with a larger body makes pieces elsewhere.
-BODY_BYTES_MAX: Final = 16 << 20
 _RECORD_BYTES_MIN: Final = 7
 #: What is left to read makes room for so many times its bytes where batches are compressed.
 _EXPANSION_MAX: Final = 8
@@ -324,4 +322,4 @@ class PieceReader:
         return Shared(table, counts, table.base_offset, offsets)
 
 
-__all__ = ["BODY_BYTES_MAX", "PIECE_BYTES", "End", "PieceReader"]
+__all__ = ["PIECE_BYTES", "End", "PieceReader"]

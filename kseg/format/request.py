@@ -36,6 +36,8 @@ _RECORD_LEVEL = (
     "sequence",
     "control_type",
 )
+#: A batch with a larger body is not read in one pass, and not inflated for it.
+BODY_BYTES_MAX = 16 << 20
 #: Every field that can be asked for.
 FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
 #: The fields decoded by default.

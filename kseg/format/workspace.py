@@ -9,7 +9,7 @@ import numpy as np
 from kseg._kernels.reader import Inflated
 from kseg.format.arena import Arena
 from kseg.format.recycle import Recycler
-from kseg.format.request import BYTES_MAX, ROWS_MAX
+from kseg.format.request import BODY_BYTES_MAX, BYTES_MAX, ROWS_MAX
 from kseg.format.values import RECORD_FIELDS
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 #: Arrow's binary offsets are 32-bit.
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
-_INFLATED_MAX: Final = 2**63 - 1
 _SPAN_FIELDS: Final = 6
 #: The fields that a record itself holds, as bits for the kernel that reads batches.
 _BITS: Final = {"offset": 1, "timestamp": 2, "key": 4, "value": 8, "headers": 16}
@@ -74,7 +73,7 @@ class Plan:
         self.shares = not fields <= _BITS.keys()
         bits = sum(_BITS[name] for name in fields & _BITS.keys())
         bits |= _BITS["offset"] * self.wants_offset
-        inflated_max = min(request.inflated_max, _INFLATED_MAX)
+        inflated_max = min(request.inflated_max, self.bytes_max, BODY_BYTES_MAX)
         flags = [bits, request.control, request.verify_crc, self.wants_types]
         self.ask = np.array([*flags, *self.within.tolist(), inflated_max], np.int64)
 
