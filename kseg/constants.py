@@ -7,6 +7,7 @@ The numbers are those on disk; nothing here computes. Source: Kafka `RecordBatch
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -23,6 +24,13 @@ SEGMENT_BYTES_MAX = 2**31 - 1
 #: Compressed messages inside compressed messages, no deeper than this (Kafka 0.7 allowed any
 #: depth).
 NESTING_MAX = 8
+
+#: Kafka's producers close a batch at this size unless told otherwise.
+BATCH_BYTES: Final = 16384
+#: Memory of the offset map in bytes; Kafka's `log.cleaner.dedupe.buffer.size`.
+COMPACTION_MAP_BYTES: Final = 128 << 20
+#: Releases whose compaction differs: until 3.9 a batch keeps its magic, since 4.0 all become 2.
+COMPACTION_RULES: Final = ("3.9", "4.0")
 
 
 class Compression(IntEnum):

@@ -13,11 +13,9 @@ from kseg.cli import output
 from kseg.cli.append_lines import AppendOptions, encode_lines
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import (
+    CODECS,
     Setting,
-    broker_options,
     clock_of,
-    config_options,
-    json_option,
 )
 from kseg.cli.paths import partition_at
 from kseg.cli.settings import known_configs
@@ -33,48 +31,10 @@ if TYPE_CHECKING:
 
     from kseg import AppendResult
 
-_CODECS = [codec.label for codec in Compression]
-_DEFAULT = AppendOptions()
 #: Lines with control records that are named one by one.
 _NAMED_MAX = 10
 
 
-@click.command()
-@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--codec",
-    type=click.Choice(_CODECS),
-    default="none",
-    show_default=True,
-    help="How batches are compressed.",
-)
-@click.option("--level", type=int, metavar="N", help="The codec's level, if not Kafka's default.")
-@click.option(
-    "--batch-bytes",
-    type=click.IntRange(min=1),
-    default=_DEFAULT.batch_bytes,
-    show_default=True,
-    metavar="N",
-    help="Largest batch before compression, unless one record is larger.",
-)
-@click.option(
-    "--batch-records", type=click.IntRange(min=1), metavar="N", help="Most records of a batch."
-)
-@click.option(
-    "--keep-timestamps", is_flag=True, help="Take each line's timestamp where it has one."
-)
-@click.option(
-    "--bytes",
-    "encoding",
-    type=click.Choice(["base64", "utf8", "hex"]),
-    default=_DEFAULT.encoding,
-    show_default=True,
-    help="How keys, values and header values are written in the lines.",
-)
-@click.option("--durable", is_flag=True, help="Flush each batch before the next one is appended.")
-@config_options
-@broker_options
-@json_option
 def append(
     path: Path,
     encoding: str,
@@ -86,14 +46,7 @@ def append(
     as_json: bool,
     **asked: Any,
 ) -> int:
-    """Append the records on standard input to the partition DIR, made if it is absent.
-
-    A record is a line of JSON as dump and read print it with --format jsonl. Only "value" is
-    needed; null makes a tombstone; {"base64": "..."} stands for any bytes. The log assigns offsets.
-    Control records are left out, with a message. Prints the first and the last offset when all
-    records are on the disk. The topic's settings are looked for as by 'kseg retain'; Kafka's
-    defaults count for the rest.
-    """
+    """Do what the verb says; returns the exit code."""
     try:
         options = _options(encoding, **asked)
     except ValueError as error:
@@ -148,7 +101,7 @@ def _options(
     return AppendOptions(
         encoding=encoding,
         keep_timestamps=keep_timestamps,
-        batch=BatchOptions(compression=Compression(_CODECS.index(codec)), level=level),
+        batch=BatchOptions(compression=Compression(CODECS.index(codec)), level=level),
         batch_bytes=batch_bytes,
         batch_records=batch_records,
     )

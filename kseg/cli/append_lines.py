@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from kseg.constants import NO_TIMESTAMP
+from kseg.constants import BATCH_BYTES, NO_TIMESTAMP
 from kseg.errors import InvalidRecordError, LimitExceededError
 from kseg.format import lines as _lines
 from kseg.format.encode import encode_batches
@@ -68,7 +68,7 @@ class AppendOptions:
     encoding: str = "base64"
     keep_timestamps: bool = False
     batch: BatchOptions = field(default_factory=BatchOptions)
-    batch_bytes: int = 16384
+    batch_bytes: int = BATCH_BYTES
     batch_records: int | None = None
     line_bytes_max: int = 1 << 26
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import click
 import numpy as np
 
 from kseg.cli import output
-from kseg.cli.options import Selection, json_option, paths_argument, selection_options
+from kseg.cli.options import Selection
 from kseg.cli.paths import sources
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Style, record_rows
@@ -34,18 +33,6 @@ _WHOLE = ("offset", "timestamp", "key", "value", "headers")
 _STEPS = ("read sum", "verify", "scan", "columns", "columns with data", "dump jsonl")
 
 
-@click.command()
-@paths_argument
-@selection_options
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0),
-    metavar="S",
-    default=0.5,
-    show_default=True,
-    help="Least time for each step; never fewer than three runs.",
-)
-@json_option
 def bench(
     paths: tuple[str, ...],
     topics: tuple[str, ...],
@@ -53,11 +40,7 @@ def bench(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Measure verify, scan, columns, dump and the codecs on files of yours.
-
-    Prints the median of several runs over warm files in one thread. The read sum only adds up the
-    bytes, so it is the most that memory allows; compare the others with it.
-    """
+    """Do what the verb says."""
     found = sources(paths, Selection(topics, partitions))
     logs = [source.path for source in found if source.name.kind.holds_batches]
     if not logs:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,6 @@ from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
 from kseg.log import data_directory
-from kseg.log.compact import MAP_BYTES, RULES
 from kseg.log.copy import copy_partition
 from kseg.log.recovery import Backup, Kept, kept_bytes
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
@@ -26,8 +25,6 @@ from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadat
 if TYPE_CHECKING:
     from kseg.cli.paths import Partition
     from kseg.log.recovery import Action
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,86 +139,10 @@ class Change:
         return Backup(data_directory, self.backup_directory, now_ms=now_ms)
 
 
-def apply_option(function: _F) -> _F:
-    """`--apply`."""
-    return click.option(
-        "--apply", is_flag=True, help="Carry out the plan; without it, only print it."
-    )(function)
-
-
-def backup_options(function: _F) -> _F:
-    """`--backup-dir` and `--no-backup`."""
-    function = click.option(
-        "--no-backup", is_flag=True, help="Keep no copy of what is cut, replaced or deleted."
-    )(function)
-    return click.option(
-        "--backup-dir",
-        metavar="DIR",
-        type=click.Path(path_type=str),
-        help="Keep what is cut, replaced or deleted here; else beside the data directory.",
-    )(function)
-
-
-def backup_dir_option(function: _F) -> _F:
-    """`--backup-dir` of compaction, which keeps nothing without it."""
-    return click.option(
-        "--backup-dir",
-        metavar="DIR",
-        type=click.Path(path_type=str),
-        help="Keep the old segments here; else nothing of them is kept.",
-    )(function)
-
-
-def compaction_options(function: _F) -> _F:
-    """`--all`, `--force`, `--rules`, `--map-bytes` of `CompactionOptions`; `--high-watermark`."""
-    function = click.option(
-        "--high-watermark",
-        type=click.Choice(["end"]),
-        help="This is the only copy: what lies above a broker's high watermark is compacted, too.",
-    )(function)
-    function = click.option(
-        "--map-bytes",
-        type=click.IntRange(min=64),
-        default=MAP_BYTES,
-        show_default=True,
-        help="Memory for keys, 24 bytes each; where it is too little there are several passes.",
-    )(function)
-    function = click.option(
-        "--rules",
-        type=click.Choice(RULES),
-        default=RULES[-1],
-        show_default=True,
-        help="3.9 leaves magic 0 and 1 as they are; since 4.0 they become magic 2.",
-    )(function)
-    function = click.option(
-        "--force", is_flag=True, help="Also what is not dirty enough, or too young."
-    )(function)
-    return click.option(
-        "--all", "from_start", is_flag=True, help="From the log's start, clean or not."
-    )(function)
-
-
-def output_option(function: _F) -> _F:
-    """`-o`."""
-    return click.option(
-        "-o",
-        "--output",
-        "output_dir",
-        metavar="DIR",
-        type=click.Path(path_type=str),
-        help="Change a copy in this directory, and leave the original alone.",
-    )(function)
-
-
-def change_options(function: _F) -> _F:
-    """`--apply`, `-o`, `--backup-dir`, `--no-backup`, for `change_of`."""
-    return apply_option(output_option(backup_options(function)))
-
-
 def change_of(
     *, apply: bool, output_dir: str | None, backup_dir: str | None, no_backup: bool
 ) -> Change:
-    """The values of `change_options` as one."""
+    """The values of `change_options.change_options` as one."""
     return Change(apply, output_dir, backup_dir, not no_backup)
 
 

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import click
-
 from kseg.cli import changing, output
 from kseg.cli.changing import Change
 from kseg.cli.escapes import printable
@@ -17,11 +15,7 @@ from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import (
     Selection,
     Setting,
-    broker_options,
     clock_of,
-    config_options,
-    json_option,
-    selection_options,
 )
 from kseg.cli.paths import known_path, partition_at
 from kseg.cli.paths import partitions as partitions_of
@@ -47,16 +41,6 @@ if TYPE_CHECKING:
 _SIZES: Final = ("kept_bytes", "bytes")
 
 
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
-@selection_options
-@changing.output_option
-@changing.backup_dir_option
-@changing.apply_option
-@config_options
-@broker_options
-@changing.compaction_options
-@json_option
 def compact(
     directory: str,
     topics: tuple[str, ...],
@@ -72,22 +56,7 @@ def compact(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Say what compaction would leave of DIR: of each key the last record.
-
-    DIR is a partition directory, or a data directory with all its partitions. Compacted are topics
-    whose cleanup.policy has compact: __consumer_offsets, __transaction_state, those in
-    cleaner-offset-checkpoint, and those of which --config, the metadata log or --broker-config says
-    so. 'kseg retain --help' has the order of these sources, and what is left alone. A run does what
-    Kafka's cleaner would: from where the checkpoint says, where enough is dirty, and nothing of the
-    active segment, above the high watermark or of transactions that are not decided. With
-    compact,delete old segments go, too.
-
-    Changes nothing without --apply. New segments are written beside the old ones, which then go. So
-    the disk needs room for the largest new segment of each partition, as the plan says. Where there
-    is too little, those that need less go first. No other disk can lend the room: a kill would
-    leave records where no broker looks for them. What goes is not kept, unless you give
-    --backup-dir: a disk that is full would stay so.
-    """
+    """Do what the verb says; returns the exit code."""
     change = Change(apply, output_dir, backup_dir, backup_dir is not None)
     found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
     known = known_settings(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import click
 
-_HELP = """Print the completion script for SHELL.
 
-\b
-bash: kseg completion bash > ~/.local/share/bash-completion/completions/kseg
-zsh:  kseg completion zsh > "${fpath[1]}/_kseg"
-fish: kseg completion fish > ~/.config/fish/completions/kseg.fish
-"""
-
-
-@click.command(help=_HELP)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what `shell` sources."""
+    """Do what the verb says."""
     from click.shell_completion import ShellComplete, get_completion_class
 
     from kseg.cli.main import cli

@@ -15,7 +15,7 @@ import click
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.options import json_option, on_corrupt_option
+from kseg.cli.options import CODECS
 from kseg.cli.paths import known_path
 from kseg.cli.streams import stream_tiles
 from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
@@ -28,7 +28,7 @@ from kseg.errors import (
 )
 from kseg.files.names import PathKind, parse_name
 from kseg.files.whole_file import whole_file
-from kseg.format.convert import BATCH_BYTES, Converter, Target
+from kseg.format.convert import Converter, Target
 from kseg.format.header import stop_error
 
 if TYPE_CHECKING:
@@ -37,55 +37,16 @@ if TYPE_CHECKING:
 
 _STDIN = "-"
 _WAYS_OUT = "--drop leaves out what has no room there, --codec names another codec"
-_CODECS = [codec.label for codec in Compression]
 #: A preallocated or torn end; what lies in front of it is whole.
 _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
-@click.command()
-@click.argument("path", metavar="FILE", type=click.Path(path_type=str))
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A file or directory.")
-@click.option(
-    "--magic",
-    type=click.IntRange(0, 2),
-    metavar="N",
-    default=2,
-    show_default=True,
-    help="The format: 2 since Kafka 0.11, 1 since 0.10, 0 since 0.8.",
-)
-@click.option("--codec", type=click.Choice(_CODECS), help="Each batch keeps its own if not given.")
-@click.option("--level", type=int, metavar="N", help="The codec's level, if not Kafka's default.")
-@click.option(
-    "--drop", is_flag=True, help="Leave out what the format cannot hold, instead of refusing."
-)
-@click.option(
-    "--batch-bytes",
-    type=click.IntRange(min=1),
-    default=BATCH_BYTES,
-    show_default=True,
-    metavar="N",
-    help="Gather plain messages of old formats into batches of about this size.",
-)
-@click.option(
-    "--first-offset",
-    type=click.IntRange(min=0, max=2**63 - 1),
-    metavar="N",
-    help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
-)
-@on_corrupt_option
-@click.option("--force", is_flag=True, help="Replace an OUT that exists.")
-@json_option
 def convert(path: str, out: str, as_json: bool, force: bool, **asked: Any) -> int:
-    """Write the records of FILE in another format or codec to OUT, at the same offsets.
-
-    FILE is a .log, a .kafka of Kafka 0.7, or - for batches on standard input. Batches that need no
-    change are copied byte for byte. If the format cannot hold something, the verb fails, or drops
-    it with a message (--drop). OUT gets its name when it is complete; - is standard output.
-    """
+    """Do what the verb says; returns the exit code."""
     target_path = _target_path(path, out, force=force)
     if as_json and target_path is None:
         raise click.UsageError("--json and -o - would both write to standard output.")
-    codec = None if asked["codec"] is None else Compression(_CODECS.index(asked["codec"]))
+    codec = None if asked["codec"] is None else Compression(CODECS.index(asked["codec"]))
     try:
         target = Target(asked["magic"], codec, asked["level"], asked["drop"], asked["batch_bytes"])
     except ValueError as error:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import click
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from kseg.cli.rows import Template
     from kseg.cli.selected import Mask
     from kseg.format.values import RecordColumns
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 #: What `--decode` takes.
 NAMES: Final = {
@@ -69,24 +67,6 @@ def _fields() -> Iterator[Field]:
 
 #: The fields of a decoded record's line, in order.
 DECODED_FIELDS: Final = tuple(_fields())
-
-
-def decode_options(function: _F) -> _F:
-    """`--decode` and `--raw`."""
-    for option in (
-        click.option(
-            "--raw", is_flag=True, help="Keys and values of internal topics as the bytes they are."
-        ),
-        click.option(
-            "--decode",
-            "decode_as",
-            type=click.Choice(list(NAMES)),
-            help="Decode the records of this internal topic. Those of a directory that is named "
-            "like one (__consumer_offsets-0) are, unless --raw is given.",
-        ),
-    ):
-        function = option(function)
-    return function
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from kseg.cli import output
 from kseg.cli.failures import Exit
 from kseg.extras import require
@@ -42,16 +40,8 @@ _REPAIR = (
 )
 
 
-@click.command()
-@click.option(
-    "--no-spark", is_flag=True, help="Leave out the Spark job, which needs Java and pyspark."
-)
 def demo(no_spark: bool) -> int:
-    """Take the tour, on a small log that a Kafka 4.2 broker wrote and that comes with kseg.
-
-    Works on a copy in a temporary directory. Exits 1 if results differ between files, Arrow and
-    Spark, or a log that was broken is not whole again.
-    """
+    """Do what the verb says; returns the exit code."""
     with _copy() as place, chdir(place):
         for title, command in _TOUR:
             _run(title, command)

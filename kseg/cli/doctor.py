@@ -13,12 +13,8 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
 from kseg.cli.options import (
     Setting,
-    broker_options,
     by_topic,
     clock_of,
-    config_options,
-    jobs_option,
-    json_option,
 )
 
 if TYPE_CHECKING:
@@ -40,21 +36,6 @@ _OF_DIRECTORY = {
 }
 
 
-@click.command()
-@click.argument("directories", nargs=-1, metavar="DIR...", type=click.Path(path_type=str))
-@click.option(
-    "--for",
-    "release",
-    default="4.2",
-    show_default=True,
-    metavar="RELEASE",
-    help="The release of Kafka that is to start; what is not known of others is said so.",
-)
-@click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
-@jobs_option
-@config_options
-@broker_options
-@json_option
 def doctor(
     directories: tuple[str, ...],
     release: str,
@@ -66,15 +47,7 @@ def doctor(
     metadata_dir: str | None,
     as_json: bool,
 ) -> int:
-    """Say whether a broker starts on its data directories DIR..., and what it does to them.
-
-    Give all data directories of the broker. Loads every partition as Kafka does, without changing
-    anything: which offsets would be cut and how many records they hold, what fails and with which
-    exception, how much is read again and how long that takes about. An error of input and output
-    takes one directory offline, any other stops the broker. Each finding names what mends it.
-
-    Exits 1 if the broker would not start with all directories, or would lose records.
-    """
+    """Do what the verb says; returns the exit code."""
     from kseg.analysis.doctor import doctor as run
 
     if codes:

@@ -16,22 +16,16 @@ from click.core import ParameterSource
 
 from kseg.cli import output
 from kseg.cli.batches import complete_wrappers, holding, message_errors, tail_of
-from kseg.cli.decoded import DECODED_FIELDS, Decoding, decode_options, decoded_rows, decoding
+from kseg.cli.decoded import DECODED_FIELDS, Decoding, decoded_rows, decoding
 from kseg.cli.entries import dump_entries
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
-from kseg.cli.kafka_dump.options import kafka_options, refuse_kafka_options
+from kseg.cli.kafka_dump.options import refuse_kafka_options
 from kseg.cli.options import (
     ALL,
     Range,
     Selection,
-    bytes_option,
     check_ranges,
-    format_option,
-    mapping_option,
-    range_options,
-    selection_options,
-    threads_option,
 )
 from kseg.cli.paths import InputFile, sources
 from kseg.cli.row_writer import RowWriter
@@ -73,20 +67,6 @@ _OWN = (
 )
 
 
-@click.command()
-@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=str))
-@format_option
-@click.option(
-    "--batches/--records", "batches", default=False, help="One row per batch, or per record."
-)
-@bytes_option
-@selection_options
-@range_options
-@mapping_option
-@decode_options
-@threads_option
-@kafka_options
-@click.pass_context
 def dump(
     context: click.Context,
     /,
@@ -108,14 +88,7 @@ def dump(
     kafka: bool,
     **kafkas: Any,
 ) -> int:
-    """Print batches and records as they lie in the files, in file order.
-
-    A PATH may be a log, an index, a snapshot, a checkpoint, a partition directory, a data
-    directory, or - for batches on standard input. Goes on past a batch whose checksum fails (its
-    records say valid=false), says each finding on standard error, and then exits 1. Records of
-    Kafka's internal topics are decoded: key and value are objects. With --kafka it prints what
-    Kafka's own tool prints, and takes that tool's options.
-    """
+    """Do what the verb says; returns the exit code."""
     if kafka:
         from kseg.cli.kafka_dump.run import run_kafka  # most calls of the verb do without it
 

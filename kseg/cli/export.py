@@ -11,18 +11,12 @@ import click
 
 from kseg import Segment
 from kseg.cli import output
-from kseg.cli.export_files import EXTENSIONS, Look, open_target
+from kseg.cli.export_files import Look, open_target
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import (
-    Parsed,
+    EXTENSIONS,
     Range,
     Selection,
-    isolation_option,
-    mapping_option,
-    offset_and_time_options,
-    on_corrupt_option,
-    paths_argument,
-    selection_options,
 )
 from kseg.cli.paths import Partition, known_paths, partition_at
 from kseg.cli.paths import partitions as partitions_of
@@ -39,7 +33,8 @@ if TYPE_CHECKING:
 _PLACE_FIELDS = ("topic", "partition")
 
 
-def _parse_fields(text: str) -> tuple[str, ...]:
+def parse_fields(text: str) -> tuple[str, ...]:
+    """The names in `NAME,...`; raises ValueError for one that is no field."""
     names = tuple(name.strip() for name in text.split(","))
     known = (*_PLACE_FIELDS, *(field.name for field in RECORD_FIELDS))
     unknown = [name for name in names if name not in known]
@@ -48,36 +43,6 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     return names
 
 
-@click.command()
-@paths_argument
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A file or a directory.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(EXTENSIONS)),
-    help="By OUT's extension if not given, else parquet.",
-)
-@click.option(
-    "--per",
-    type=click.Choice(["partition", "segment"]),
-    default="partition",
-    show_default=True,
-    help="One file for each.",
-)
-@click.option("--fields", type=Parsed("NAME,...", _parse_fields), help="Only these, in this order.")
-@click.option(
-    "--bytes",
-    "encoding",
-    type=click.Choice(["base64", "utf8", "hex"]),
-    default="base64",
-    show_default=True,
-    help="How bytes are written in jsonl and csv.",
-)
-@on_corrupt_option
-@isolation_option
-@selection_options
-@offset_and_time_options
-@mapping_option
 def export(
     paths: tuple[str, ...],
     out: str,
@@ -93,13 +58,7 @@ def export(
     times: Range,
     mapping: Mapping,
 ) -> int:
-    """Write records as .parquet, .arrow (IPC file), .jsonl or .csv.
-
-    OUT is a file if it has one of these extensions and there is one file to write; else it is a
-    directory, made if it is missing: OUT/orders-0.parquet, or with --per segment
-    OUT/orders-0/00000000000000000000.parquet, which has the records that a read of the log gives
-    from that segment. A file gets its name, and replaces an older one, when it is complete.
-    """
+    """Do what the verb says; returns the exit code."""
     if out == "-":
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
     form = form or _form_of(out)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     Write = Callable[[RecordColumns], None]
 
-EXTENSIONS = ("parquet", "arrow", "jsonl", "csv")
 _FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")
 
 
@@ -32,7 +31,7 @@ class Look:
     """How a file is to look.
 
     Attributes:
-        form: one of `EXTENSIONS`.
+        form: one of `kseg.cli.options.EXTENSIONS`.
         chosen: the fields, None for all; then lines of text say `dir` and `file` too.
         encoding: of bytes in lines of text.
         directory: name of the partition directory, if one was asked for.

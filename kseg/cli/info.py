@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-
 from kseg import Segment
 from kseg.analysis.summary import Summary
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.options import Selection, json_option, paths_argument, selection_options
+from kseg.cli.options import Selection
 from kseg.cli.partition_rows import HEAD, partition_row
 from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
@@ -21,11 +19,6 @@ from kseg.files.names import KnownPath, PathKind
 from kseg.log.log import Log
 
 
-@click.command()
-@paths_argument
-@selection_options
-@click.option("--segments", "per_segment", is_flag=True, help="A line for each segment.")
-@json_option
 def info(
     paths: tuple[str, ...],
     topics: tuple[str, ...],
@@ -33,11 +26,7 @@ def info(
     per_segment: bool,
     as_json: bool,
 ) -> int:
-    """Show partitions, segments, offsets, times, codecs, formats and sizes.
-
-    Reads headers and indexes only; 'kseg verify' checks the contents. Times are those that headers
-    state. Counts are of the files: an offset that two segments hold counts twice.
-    """
+    """Do what the verb says; returns the exit code."""
     found: list[dict[str, Any]] = []
     faults: list[KsegError] = []
     for path, known in known_paths(paths):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import output
-from kseg.cli.options import TIME, Selection, json_option, now_option, selection_options
+from kseg.cli.options import Selection
 from kseg.cli.paths import partitions as partitions_of
 from kseg.format.times import iso_text
 from kseg.log.log import Log
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from kseg.log.segment import BatchLocation
 
 
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
-@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="The offset to look for.")
-@click.option(
-    "--time", type=TIME, help="The time to look for: ISO 8601, ms, or such as yesterday, -1h."
-)
-@now_option(expose=False)
-@selection_options
-@json_option
 def lookup(
     directory: str,
     offset: int | None,
@@ -34,10 +25,7 @@ def lookup(
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
 ) -> None:
-    """Say where the first record at or after an offset or a time lies.
-
-    DIR is a partition directory, or a data directory of which --topic and --partition choose one.
-    """
+    """Do what the verb says."""
     if (offset is None) == (time is None):
         raise click.UsageError("Give either --offset or --time.")
     chosen = list(partitions_of((directory,), Selection(topics, partitions)))

@@ -15,7 +15,7 @@ from kseg.cli import failures, standard_streams
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
 
-#: Verb to the line that `kseg --help` shows; `kseg.cli.<verb>` holds a command of that name.
+#: Verb to the line that `kseg --help` shows; `kseg.cli.verbs.<verb>` holds a command of that name.
 VERBS = {
     "info": "Partitions, segments, offsets, times, codecs, sizes: from headers and indexes alone.",
     "dump": "Batches and records, index entries and checkpoints, as they lie in the files.",
@@ -71,7 +71,7 @@ class Verbs(click.Group):
         """The verb's command, out of its own module."""
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"kseg.cli.{cmd_name}")
+        module = importlib.import_module(f"kseg.cli.verbs.{cmd_name}")
         command = getattr(module, cmd_name)
         assert isinstance(command, click.Command)
         return command

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from kseg.constants import Compression
 from kseg.files.grammar import is_topic_name
 from kseg.format.times import time_ms
 
@@ -31,6 +32,13 @@ _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _NOW = "kseg.now_ms"
 
 Clock = Callable[[], int]
+#: What `--codec` takes.
+CODECS = [codec.label for codec in Compression]
+#: What `--decode` takes.
+DECODED = ("offsets", "transactions", "metadata", "share", "remote")
+#: The files that `kseg export` writes, by their extensions.
+EXTENSIONS = ("parquet", "arrow", "jsonl", "csv")
+
 Range = tuple[int | None, int | None]
 ALL: Range = (None, None)
 
@@ -296,6 +304,24 @@ def now_option(*, expose: bool = True) -> Callable[[_F], _F]:
         callback=note,
         help="The time to take for now, as other times; else the clock's.",
     )
+
+
+def decode_options(function: _F) -> _F:
+    """`--decode` by the names in `kseg.cli.decoded`, and `--raw`."""
+    for option in (
+        click.option(
+            "--raw", is_flag=True, help="Keys and values of internal topics as the bytes they are."
+        ),
+        click.option(
+            "--decode",
+            "decode_as",
+            type=click.Choice(DECODED),
+            help="Decode the records of this internal topic. Those of a directory that is named "
+            "like one (__consumer_offsets-0) are, unless --raw is given.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 def range_options(function: _F) -> _F:

@@ -14,19 +14,13 @@ import numpy as np
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.batches import tail_of
-from kseg.cli.decoded import DECODED_FIELDS, Decoding, decode_options, decoded_rows, decoding
+from kseg.cli.decoded import DECODED_FIELDS, Decoding, decoded_rows, decoding
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.options import (
     ALL,
     Range,
     Selection,
-    bytes_option,
     check_ranges,
-    format_option,
-    isolation_option,
-    paths_argument,
-    range_options,
-    selection_options,
 )
 from kseg.cli.paths import known_path, known_paths
 from kseg.cli.paths import partitions as partitions_of
@@ -45,17 +39,6 @@ if TYPE_CHECKING:
     from kseg.log.reader import SegmentInfo
 
 
-@click.command()
-@paths_argument
-@format_option
-@bytes_option
-@isolation_option
-@selection_options
-@range_options
-@decode_options
-@click.option(
-    "--follow", is_flag=True, help="Go on with new records, until interrupted or at --limit."
-)
 def read(
     paths: tuple[str, ...],
     form: str,
@@ -72,12 +55,7 @@ def read(
     raw: bool,
     follow: bool,
 ) -> int:
-    """Print records from an offset or a time on, as a consumer would get them.
-
-    A PATH is a partition directory, a data directory or a log file. Shows no transaction markers
-    and nothing before the log's start offset. Stops at damage with exit code 1. Records of Kafka's
-    internal topics are decoded: key and value are objects.
-    """
+    """Do what the verb says; returns the exit code."""
     check_ranges(last=last, limit=limit)
     asked = Asked(offsets, times, isolation, key, limit, last)
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))

@@ -21,11 +21,7 @@ from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
     Selection,
     Setting,
-    broker_options,
     clock_of,
-    config_options,
-    json_option,
-    selection_options,
 )
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
@@ -48,43 +44,6 @@ _SAID: Sequence[str] = ("path", "applied", "actions")
 _NOTED_SECONDS = 2.0
 
 
-@click.command()
-@click.argument(
-    "directories", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=str)
-)
-@click.option(
-    "--as-broker", is_flag=True, help="Do just what Kafka 4.2.0 would do, and report no more."
-)
-@click.option(
-    "--clean/--unclean",
-    default=None,
-    help="Was the log closed in good order? By default as its mark says.",
-)
-@click.option(
-    "--recovery-point",
-    type=click.IntRange(min=0, max=2**63 - 1),
-    metavar="N",
-    help="Records below N were flushed; by default as the checkpoint says.",
-)
-@click.option(
-    "--log-start-offset",
-    type=click.IntRange(min=0, max=2**63 - 1),
-    metavar="N",
-    help="The first offset to read; by default as the checkpoint says.",
-)
-@selection_options
-@changing.change_options
-@config_options
-@broker_options
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Partitions to recover at a time, with --apply after an unclean stop.",
-)
-@json_option
 def recover(
     directories: tuple[str, ...],
     topics: tuple[str, ...],
@@ -101,18 +60,7 @@ def recover(
     log_start_offset: int | None,
     **how: Any,
 ) -> int:
-    """Show what a start after a crash would do to DIR...: what it cuts, makes anew and removes.
-
-    Each DIR is a partition directory, or a data directory with all its partitions; give all those
-    of a broker. Checks the end of the log and of its indexes also after a clean shutdown. Changes
-    nothing without --apply. Settings of topics, such as index.interval.bytes, are looked for as by
-    'kseg retain'.
-
-    With --apply a broker that starts afterwards reads no log again: once all partitions of a data
-    directory are in order, it gets the mark of a clean stop, without the broker's epoch. A
-    partition that cannot be recovered is named, and the others go on. If it is interrupted, the
-    next run goes on where it was. The log of KRaft is left alone.
-    """
+    """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
     found = changing.changeable(
         list(partitions_of(directories, Selection(topics, partitions), strict=True))

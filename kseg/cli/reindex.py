@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from kseg import ReindexPlan, apply_reindex, plan_reindex
 from kseg.cli import changing, output
 from kseg.cli.changing import Change
@@ -15,12 +13,7 @@ from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
     Selection,
     Setting,
-    broker_options,
     clock_of,
-    config_options,
-    json_option,
-    reindex_options,
-    selection_options,
 )
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
@@ -33,14 +26,6 @@ if TYPE_CHECKING:
 _KINDS = {kind.value: kind for kind in KINDS}
 
 
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
-@reindex_options
-@selection_options
-@changing.change_options
-@config_options
-@broker_options
-@json_option
 def reindex(
     directory: str,
     kinds: tuple[str, ...],
@@ -54,13 +39,7 @@ def reindex(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Show which indexes and snapshots in DIR do not fit the log, and make them anew.
-
-    DIR is a partition directory, or a data directory with all its partitions. Never touches the log
-    itself. If the log is damaged it leaves the indexes alone: use 'kseg recover'. Changes nothing
-    without --apply. New entries lie index.interval.bytes apart: the topic's settings are looked for
-    as by 'kseg retain'.
-    """
+    """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
     run = _Run(change, clock_of(now_ms)())
     asked = {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -16,23 +15,11 @@ from kseg.cli import changing, output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
-    Parsed,
     Range,
     Selection,
     Setting,
-    broker_options,
     by_topic,
     config_of,
-    config_options,
-    deep_option,
-    isolation_option,
-    json_option,
-    offset_and_time_options,
-    on_corrupt_option,
-    paths_argument,
-    reindex_options,
-    selection_options,
-    stats_options,
 )
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import given_settings, say_of_findings
@@ -44,61 +31,6 @@ if TYPE_CHECKING:
     from kseg.spark.jobs import CompactionResult, CompactResult, ExportResult, ReindexResult
 
     Progress = Callable[[int, int], None]
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def parse_master(text: str) -> int:
-    """`local[N]` as N; `local` is one core, `local[*]` all of them.
-
-    >>> parse_master("local[4]")
-    4
-    """
-    match = re.fullmatch(r"local(?:\[(\*|[1-9][0-9]{0,3})\])?", text.strip())
-    if match is None:
-        raise ValueError(
-            f"{text!r} is not local[N]; on a cluster, call kseg.spark.jobs from your own program"
-        )
-    if match[1] == "*":
-        return len(os.sched_getaffinity(0))
-    return int(match[1] or 1)
-
-
-def job_options(function: _F) -> _F:
-    """`--master` and `--job`."""
-    function = click.option(
-        "--job",
-        metavar="DIR",
-        type=click.Path(path_type=str),
-        help="Note finished pieces in DIR, and go on from there.",
-    )(function)
-    return click.option(
-        "--master",
-        "cores",
-        type=Parsed("local[N]", parse_master),
-        default="local[*]",
-        metavar="local[N]",
-        show_default=True,
-        help="How many cores of this machine.",
-    )(function)
-
-
-class Jobs(click.Group):
-    """A group that lists its verbs with the whole first line of each."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the jobs."""
-        with formatter.section("Verbs"):
-            named = sorted(self.commands.items())
-            formatter.write_dl([(name, one.get_short_help_str(limit=200)) for name, one in named])
-
-
-@click.group(cls=Jobs, subcommand_metavar="VERB ...")
-def spark() -> None:
-    """Jobs over many logs through Spark, on the cores of this machine.
-
-    Each is also a function of kseg.spark.jobs, for your own Spark session. Needs pyspark and Java.
-    """
 
 
 @contextmanager
@@ -172,12 +104,6 @@ def _say_skipped(skipped: int, noun: str) -> None:
         complain(f"kseg: {skipped} {noun} were finished by an earlier run")
 
 
-@spark.command("verify")
-@paths_argument
-@deep_option
-@job_options
-@selection_options
-@json_option
 def verify(
     paths: tuple[str, ...],
     deep: bool,
@@ -187,7 +113,7 @@ def verify(
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
 ) -> int:
-    """Check every byte, as 'kseg verify' does, with the same answer."""
+    """Do what the verb says; returns the exit code."""
     from kseg.analysis.verify import VerifyOptions
     from kseg.cli.verify import write_report
 
@@ -201,12 +127,6 @@ def verify(
     return write_report(found.report, as_json=as_json)
 
 
-@spark.command("stats")
-@paths_argument
-@stats_options
-@job_options
-@selection_options
-@json_option
 def stats(
     paths: tuple[str, ...],
     top: int,
@@ -218,7 +138,7 @@ def stats(
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
 ) -> int:
-    """Count what fills the disk, as 'kseg stats' does, with the same answer."""
+    """Do what the verb says; returns the exit code."""
     from kseg.analysis.stats import StatsOptions
     from kseg.cli.stats import write_report
 
@@ -232,31 +152,6 @@ def stats(
     return write_report(found.report, paths, encoding, as_json=as_json)
 
 
-@spark.command("export")
-@paths_argument
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A directory to make.")
-@click.option(
-    "--by",
-    type=click.Choice(["partition", "date"]),
-    default="partition",
-    show_default=True,
-    help="What the directories in OUT are for; dates are in UTC.",
-)
-@click.option("--fields", metavar="NAME,...", help="Only these, in this order.")
-@click.option(
-    "--codec",
-    type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]),
-    default="zstd",
-    show_default=True,
-    help="How Parquet is compressed.",
-)
-@on_corrupt_option
-@click.option("--overwrite", is_flag=True, help="Replace an earlier export in OUT.")
-@job_options
-@isolation_option
-@selection_options
-@offset_and_time_options
-@json_option
 def export(
     paths: tuple[str, ...],
     out: str,
@@ -274,10 +169,7 @@ def export(
     times: Range,
     as_json: bool,
 ) -> int:
-    """Write records as Parquet: OUT/topic=orders/partition=0/... or OUT/date=2025-10-09/...
-
-    OUT appears when it is complete, with a list of its files in OUT/_manifest.json.
-    """
+    """Do what the verb says; returns the exit code."""
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     source = _range_options(offsets, times)
     source |= {"isolation": isolation, "onCorrupt": "skip" if on_corrupt == "skip" else "fail"}
@@ -326,14 +218,6 @@ def _write_export(written: ExportResult, *, as_json: bool) -> Exit:
     return Exit.FOUND if written.fault_count else Exit.OK
 
 
-@spark.command("compaction")
-@paths_argument
-@config_options
-@broker_options
-@job_options
-@isolation_option
-@selection_options
-@json_option
 def compaction(
     paths: tuple[str, ...],
     settings: tuple[Setting, ...],
@@ -347,12 +231,7 @@ def compaction(
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
 ) -> int:
-    """Show what compaction would save: how many records are not the last of their key.
-
-    Sizes of records are those of key and value before compression. The savings in log files are an
-    estimate from these, for all segments whatever the policy. Beside them stands what the next
-    compaction would save, as 'kseg compact' plans it; logs in a store have no plan.
-    """
+    """Do what the verb says; returns the exit code."""
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     plain, own = by_topic(settings)
     with _session(cores, "compaction") as (session, progress):
@@ -401,16 +280,6 @@ def _write_compaction(found: CompactionResult, paths: tuple[str, ...], *, as_jso
     return Exit.FOUND if planning.say_findings(planned) else Exit.OK
 
 
-@spark.command("compact")
-@paths_argument
-@changing.backup_dir_option
-@changing.apply_option
-@config_options
-@broker_options
-@changing.compaction_options
-@job_options
-@selection_options
-@json_option
 def compact(
     paths: tuple[str, ...],
     backup_dir: str | None,
@@ -427,11 +296,7 @@ def compact(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Say what compaction would leave of logs: of each key the last record.
-
-    As 'kseg compact', over many data directories. A task takes up to --map-bytes of memory. Changes
-    nothing without --apply.
-    """
+    """Do what the verb says; returns the exit code."""
     from kseg.log.compact_closed import CompactionOptions
 
     wanted = _directories(paths, Selection(topics, partitions))
@@ -472,15 +337,6 @@ def _write_compact(found: CompactResult, paths: tuple[str, ...], *, as_json: boo
     return write_report(found.partitions, found.settings_findings, say, as_json=as_json)
 
 
-@spark.command("reindex")
-@paths_argument
-@reindex_options
-@changing.apply_option
-@changing.backup_options
-@job_options
-@selection_options
-@config_options
-@json_option
 def reindex(
     paths: tuple[str, ...],
     kinds: tuple[str, ...],
@@ -496,10 +352,7 @@ def reindex(
     now_ms: int | None,
     as_json: bool,
 ) -> int:
-    """Show which indexes and snapshots do not fit their logs, and make them anew.
-
-    As 'kseg reindex', over many data directories. Changes nothing without --apply.
-    """
+    """Do what the verb says; returns the exit code."""
     from kseg.log.recovery import KINDS
 
     if no_backup and backup_dir is not None:

@@ -13,14 +13,7 @@ from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.options import (
     Selection,
     Setting,
-    broker_options,
     clock_of,
-    config_options,
-    jobs_option,
-    json_option,
-    paths_argument,
-    selection_options,
-    stats_options,
 )
 from kseg.cli.partition_rows import HEAD, partition_row
 from kseg.cli.paths import places
@@ -33,20 +26,6 @@ if TYPE_CHECKING:
 _KEY_CHARACTERS_MAX = 60
 
 
-@click.command()
-@paths_argument
-@stats_options
-@click.option(
-    "--compaction",
-    "with_compaction",
-    is_flag=True,
-    help="Also what a compaction would save of each partition, as 'kseg compact' plans it.",
-)
-@config_options
-@broker_options
-@jobs_option
-@selection_options
-@json_option
 def stats(
     paths: tuple[str, ...],
     top: int,
@@ -59,17 +38,7 @@ def stats(
     as_json: bool,
     **known: Any,
 ) -> int:
-    """Count what fills the disk: batches, records, sizes, times, codecs and top keys.
-
-    Sizes of records are those of key and value before compression. Quantiles are at most a
-    sixteenth too large, numbers of different keys are within about 2 %, and the bytes of a top key
-    are exact unless an error is shown. Counts are of the files: an offset that two segments hold
-    counts twice.
-
-    --config, --broker-config, --metadata-dir and --now are for --compaction, and mean there what
-    they mean for 'kseg compact'. Partitions that have no compacted topic are left alone, and the
-    reason is told.
-    """
+    """Do what the verb says; returns the exit code."""
     from kseg.analysis.stats import StatsOptions
     from kseg.analysis.stats import stats as run
 

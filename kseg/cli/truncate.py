@@ -12,10 +12,6 @@ from kseg.cli import changing
 from kseg.cli.options import (
     Selection,
     Setting,
-    broker_options,
-    config_options,
-    json_option,
-    selection_options,
 )
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
@@ -25,21 +21,6 @@ from kseg.log.recovery import Action
 _WORDS: Final = {"truncate": "cut"}
 
 
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
-@click.option(
-    "--to",
-    "offset",
-    type=click.IntRange(min=0, max=2**63 - 1),
-    required=True,
-    metavar="OFFSET",
-    help="The new end of the log: this offset and all behind it go.",
-)
-@selection_options
-@changing.change_options
-@config_options
-@broker_options
-@json_option
 def truncate(
     directory: str,
     offset: int,
@@ -52,12 +33,7 @@ def truncate(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Cut the log in DIR back, so that it ends at an offset.
-
-    DIR is a partition directory, or a data directory of which --topic and --partition choose one.
-    Batches go whole, so records in front of OFFSET may go with the batch that has it. Cuts nothing
-    without --apply. The topic's settings are looked for as by 'kseg retain'.
-    """
+    """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
     chosen = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
     if len(chosen) != 1:

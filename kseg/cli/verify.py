@@ -12,11 +12,6 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, pass_over
 from kseg.cli.options import (
     Selection,
-    deep_option,
-    jobs_option,
-    json_option,
-    mapping_option,
-    selection_options,
 )
 from kseg.cli.paths import places as places_of
 
@@ -27,14 +22,6 @@ if TYPE_CHECKING:
     from kseg.log.recovery import Lost
 
 
-@click.command()
-@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=str))
-@deep_option
-@click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
-@jobs_option
-@selection_options
-@mapping_option
-@json_option
 def verify(
     paths: tuple[str, ...],
     deep: bool,
@@ -45,10 +32,7 @@ def verify(
     mapping: Mapping,
     as_json: bool,
 ) -> int:
-    """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.
-
-    Exits 0 if it finds nothing worse than warnings, 1 otherwise. Changes nothing.
-    """
+    """Do what the verb says; returns the exit code."""
     if codes:
         _list_codes(as_json=as_json)
         return Exit.OK

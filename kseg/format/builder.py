@@ -28,11 +28,17 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kseg._kernels import builder as _builder
 from kseg._kernels import encode as _encode
-from kseg.constants import BATCH_HEADER_BYTES, Compression, ControlType, TimestampType
+from kseg.constants import (
+    BATCH_BYTES,
+    BATCH_HEADER_BYTES,
+    Compression,
+    ControlType,
+    TimestampType,
+)
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.compress import compress
 from kseg.format.control import EndMarker, KRaftValue, LeaderChange, control_key
-from kseg.format.encode import BATCH_BYTES, wrap_messages
+from kseg.format.encode import wrap_messages
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import wrap_int64
 from kseg.format.options import BatchOptions

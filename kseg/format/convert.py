@@ -20,6 +20,7 @@ import numpy as np
 
 from kseg import _core
 from kseg.constants import (
+    BATCH_BYTES,
     BATCH_HEADER_BYTES,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
@@ -62,8 +63,6 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
     OnError = Callable[[KsegError], None]
 
-#: Plain messages are gathered into batches of about this size, as producers fill theirs.
-BATCH_BYTES = 16_384
 #: Attributes of a batch of magic 2 that say something, but for the codec.
 _FLAGS = 0x78
 _COPY, _OMIT, _RECODE, _REWRITE, _GATHER = range(5)
@@ -483,7 +482,6 @@ def _with_body(batch: memoryview, header: BatchHeader, kind: Compression, body: 
 
 
 __all__ = [
-    "BATCH_BYTES",
     "Conversion",
     "Converted",
     "Converter",

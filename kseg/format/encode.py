@@ -21,7 +21,7 @@ import numpy as np
 
 from kseg._kernels import encode as _encode
 from kseg._kernels import legacy as _legacy
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression
+from kseg.constants import BATCH_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.compress import compress
 from kseg.format.encoded import EncodedBatch
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Int64s = npt.NDArray[np.int64]
-
-#: Kafka's producers close a batch at this size unless told otherwise.
-BATCH_BYTES = 16384
 
 _UNLIMITED = 2**63 - 1
 _SCRATCH_KEPT_MAX = 1 << 20
@@ -432,7 +429,6 @@ def _refuse(status: int, row: int | None) -> NoReturn:
 
 
 __all__ = [
-    "BATCH_BYTES",
     "RecordSource",
     "empty_batch",
     "encode_batch",

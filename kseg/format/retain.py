@@ -18,6 +18,7 @@ import numpy as np
 
 from kseg.constants import (
     BATCH_HEADER_BYTES,
+    COMPACTION_RULES,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
     Keep = Callable[[RecordColumns], Bools]
     KeepWhole = Callable[[WholeBatches], Bools]
 
-#: Releases whose compaction differs: until 3.9 a batch keeps its magic, since 4.0 all become 2.
-RULES = ("3.9", "4.0")
 _COPY, _DROP, _REBUILD, _EMPTY = range(4)
 #: What is taken of a header to write its batch anew, and where some of it stands there.
 _FACTS = [
@@ -238,8 +237,8 @@ def filter_walked(
     Raises:
         ValueError, BuilderStateError, FormatError, LimitExceededError: as `filter_batches`.
     """
-    if rules not in RULES:
-        raise ValueError(f"rules are those of {' or '.join(RULES)}, not {rules!r}")
+    if rules not in COMPACTION_RULES:
+        raise ValueError(f"rules are those of {' or '.join(COMPACTION_RULES)}, not {rules!r}")
     known = verdict.retention if verdict.known is None else verdict.known
     if not len(verdict.retention) == len(known) == len(table):
         raise ValueError(f"{len(verdict.retention)} answers for {len(table)} batches")
@@ -697,4 +696,4 @@ def _of_header(header: BatchHeader) -> dict[str, Any]:
     }
 
 
-__all__ = ["RULES", "Filtered", "Known", "Retention", "Verdict", "filter_batches", "filter_walked"]
+__all__ = ["Filtered", "Known", "Retention", "Verdict", "filter_batches", "filter_walked"]

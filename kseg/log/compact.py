@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kseg.format.retain import RULES
+from kseg.constants import COMPACTION_MAP_BYTES
 from kseg.log.cleaner import apply as applying
 from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.cleaner.plan import CompactionOptions, plan_inputs
-from kseg.log.cleaner.values import MAP_BYTES
 from kseg.log.config import LogConfig
 from kseg.log.sub_directories import entry_of
 from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
@@ -34,7 +33,7 @@ def plan_compaction(
     from_start: bool = False,
     force: bool = False,
     rules: str = "4.0",
-    map_bytes: int = MAP_BYTES,
+    map_bytes: int = COMPACTION_MAP_BYTES,
     measure: bool = True,
 ) -> CompactionPlan:
     """Say what compaction would do to a log, open for reading or appending; nothing is changed.
@@ -107,4 +106,4 @@ def apply_compaction(
     return applying.apply_state(log.state, plan, backup=backup, progress=progress)
 
 
-__all__ = ["MAP_BYTES", "RULES", "apply_compaction", "plan_compaction"]
+__all__ = ["apply_compaction", "plan_compaction"]

@@ -406,11 +406,11 @@ class Log(LogReading):
             KsegError: the log is open for reading only, or has failed.
             OSError: the disk refuses, or is full.
         """
+        from kseg.constants import COMPACTION_MAP_BYTES
         from kseg.log.cleaner import apply as cleaning
-        from kseg.log.cleaner.values import MAP_BYTES
 
         return cleaning.clean_state(
-            self.state, now_ms=now_ms, force=force, map_bytes=map_bytes or MAP_BYTES
+            self.state, now_ms=now_ms, force=force, map_bytes=map_bytes or COMPACTION_MAP_BYTES
         )
 
     def expire_producers(self, *, now_ms: Time | None = None) -> tuple[int, ...]:

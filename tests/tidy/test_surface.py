@@ -9,10 +9,13 @@ import json
 import subprocess
 import sys
 
+import click
 import pytest
 
 import kseg
 from kseg import errors
+from kseg.cli.main import VERBS
+from kseg.cli.verbs.spark import spark
 from tests.tidy import tree
 
 HEAVY = {"numpy", "pyarrow", "pyspark", "pandas", "rich", "click"}
@@ -20,28 +23,48 @@ PUBLIC_MODULES = ("kseg", "kseg.arrow", "kseg.internal", "kseg.spark")
 
 
 def modules_loaded_by(statement: str) -> set[str]:
-    """Top-level modules that a fresh interpreter holds after the statement."""
+    """Modules that a fresh interpreter holds after the statement."""
     code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {module.partition(".")[0] for module in json.loads(run.stdout.splitlines()[-1])}
+    return set(json.loads(run.stdout.splitlines()[-1]))
+
+
+def packages(modules: set[str]) -> set[str]:
+    """The packages that modules belong to."""
+    return {module.partition(".")[0] for module in modules}
 
 
 def test_importing_kseg_loads_nothing_heavy() -> None:
-    assert modules_loaded_by("import kseg") & HEAVY == set()
+    assert packages(modules_loaded_by("import kseg")) & HEAVY == set()
 
 
 def test_importing_the_spark_door_loads_no_spark() -> None:
-    assert "pyspark" not in modules_loaded_by("import kseg.spark")
+    assert "pyspark" not in packages(modules_loaded_by("import kseg.spark"))
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"]])
+VERB_HELPS = [[verb, "--help"] for verb in VERBS]
+JOB_HELPS = [["spark", job, "--help"] for job in spark.commands]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], *VERB_HELPS, *JOB_HELPS], ids=" ".join
+)
 def test_the_command_line_starts_light(arguments: list[str]) -> None:
     loaded = modules_loaded_by(
         "from kseg.cli.main import main\nimport sys\n"
         f"sys.argv = ['kseg', *{arguments!r}]\n"
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code"
     )
-    assert loaded & (HEAVY - {"click"}) == set()
+    assert packages(loaded) & (HEAVY - {"click"}) == set()
+    assert {module for module in loaded if module.startswith("kseg.log")} == set()
+
+
+def test_every_verb_is_a_command_and_a_function_of_its_name() -> None:
+    for verb in VERBS:
+        command = getattr(importlib.import_module(f"kseg.cli.verbs.{verb}"), verb)
+        assert isinstance(command, click.Command)
+        if not isinstance(command, click.Group):
+            assert inspect.isfunction(getattr(importlib.import_module(f"kseg.cli.{verb}"), verb))
 
 
 @pytest.mark.parametrize("module_name", PUBLIC_MODULES)

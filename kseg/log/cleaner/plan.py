@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kseg.constants import COMPACTION_MAP_BYTES
 from kseg.format.columns import Workspace
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.cleaner.bounds import Bounds, between, bounds_of, is_due
@@ -22,7 +23,6 @@ from kseg.log.cleaner.rewrite import Rewrite
 from kseg.log.cleaner.values import (
     ACTIVE,
     BEYOND_MAP,
-    MAP_BYTES,
     NOT_DUE,
     NOTHING_DIRTY,
     UNCHANGED,
@@ -53,7 +53,7 @@ class CompactionOptions:
     from_start: bool = False
     force: bool = False
     rules: str = "4.0"
-    map_bytes: int = MAP_BYTES
+    map_bytes: int = COMPACTION_MAP_BYTES
     measure: bool = True
 
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kseg.constants import COMPACTION_MAP_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kseg.log.config import LogConfig
-
-#: Memory of the offset map in bytes; Kafka's `log.cleaner.dedupe.buffer.size`.
-MAP_BYTES: Final = 128 << 20
 
 #: Why a log is left alone, besides what `kseg.log.topic_policy` says.
 NOTHING_DIRTY: Final = "nothing-dirty"
@@ -141,7 +140,7 @@ class CompactionPlan:
     skipped: str | None = None
     why: str = ""
     rules: str = "4.0"
-    map_bytes: int = MAP_BYTES
+    map_bytes: int = COMPACTION_MAP_BYTES
     why_uncleanable: str = ACTIVE
 
     @property
@@ -250,7 +249,6 @@ __all__ = [
     "BEYOND_MAP",
     "HIGH_WATERMARK",
     "LAST_STABLE",
-    "MAP_BYTES",
     "MIN_LAG",
     "NOTHING_DIRTY",
     "NOT_DUE",

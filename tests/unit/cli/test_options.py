@@ -17,8 +17,8 @@ from kseg.cli.options import (
     parse_time,
     parse_time_range,
 )
-from kseg.cli.reindex import reindex
-from kseg.cli.spark import spark
+from kseg.cli.verbs.reindex import reindex
+from kseg.cli.verbs.spark import spark
 from kseg.log.recovery.reindex import KINDS
 
 REASON = r"range|64-bit integer|ISO 8601|is not (hex|base64)"

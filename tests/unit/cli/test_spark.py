@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import kseg as package
-from kseg.cli.spark import parse_master
+from kseg.cli.verbs.spark import parse_master
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 

@@ -13,12 +13,9 @@ import numpy as np
 import pytest
 
 from kseg._kernels import builder as _builder
-from kseg.constants import Compression, TimestampType
+from kseg.constants import BATCH_BYTES, Compression, TimestampType
 from kseg.errors import BuilderStateError, InvalidRecordError
-from kseg.format.builder import (
-    BATCH_BYTES,
-    BatchBuilder,
-)
+from kseg.format.builder import BatchBuilder
 from kseg.format.options import BatchOptions
 from tests import reference
 from tests.builders import batch, record

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from kseg._kernels import legacy as _legacy
-from kseg.constants import Compression, TimestampType
+from kseg.constants import BATCH_BYTES, Compression, TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.format.encode import (
-    BATCH_BYTES,
     empty_batch,
     encode_batch,
     encode_batches,

@@ -1,0 +1,55 @@
+"""The options of `kseg convert`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kseg.cli.options import CODECS, json_option, on_corrupt_option
+from kseg.constants import BATCH_BYTES
+
+
+@click.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=str))
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A file or directory.")
+@click.option(
+    "--magic",
+    type=click.IntRange(0, 2),
+    metavar="N",
+    default=2,
+    show_default=True,
+    help="The format: 2 since Kafka 0.11, 1 since 0.10, 0 since 0.8.",
+)
+@click.option("--codec", type=click.Choice(CODECS), help="Each batch keeps its own if not given.")
+@click.option("--level", type=int, metavar="N", help="The codec's level, if not Kafka's default.")
+@click.option(
+    "--drop", is_flag=True, help="Leave out what the format cannot hold, instead of refusing."
+)
+@click.option(
+    "--batch-bytes",
+    type=click.IntRange(min=1),
+    default=BATCH_BYTES,
+    show_default=True,
+    metavar="N",
+    help="Gather plain messages of old formats into batches of about this size.",
+)
+@click.option(
+    "--first-offset",
+    type=click.IntRange(min=0, max=2**63 - 1),
+    metavar="N",
+    help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
+)
+@on_corrupt_option
+@click.option("--force", is_flag=True, help="Replace an OUT that exists.")
+@json_option
+def convert(**given: Any) -> int:
+    """Write the records of FILE in another format or codec to OUT, at the same offsets.
+
+    FILE is a .log, a .kafka of Kafka 0.7, or - for batches on standard input. Batches that need no
+    change are copied byte for byte. If the format cannot hold something, the verb fails, or drops
+    it with a message (--drop). OUT gets its name when it is complete; - is standard output.
+    """
+    from kseg.cli.convert import convert as run
+
+    return run(**given)

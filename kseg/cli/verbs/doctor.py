@@ -1,0 +1,44 @@
+"""The options of `kseg doctor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kseg.cli.options import (
+    broker_options,
+    config_options,
+    jobs_option,
+    json_option,
+)
+
+
+@click.command()
+@click.argument("directories", nargs=-1, metavar="DIR...", type=click.Path(path_type=str))
+@click.option(
+    "--for",
+    "release",
+    default="4.2",
+    show_default=True,
+    metavar="RELEASE",
+    help="The release of Kafka that is to start; what is not known of others is said so.",
+)
+@click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
+@jobs_option
+@config_options
+@broker_options
+@json_option
+def doctor(**given: Any) -> int:
+    """Say whether a broker starts on its data directories DIR..., and what it does to them.
+
+    Give all data directories of the broker. Loads every partition as Kafka does, without changing
+    anything: which offsets would be cut and how many records they hold, what fails and with which
+    exception, how much is read again and how long that takes about. An error of input and output
+    takes one directory offline, any other stops the broker. Each finding names what mends it.
+
+    Exits 1 if the broker would not start with all directories, or would lose records.
+    """
+    from kseg.cli.doctor import doctor as run
+
+    return run(**given)

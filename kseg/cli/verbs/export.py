@@ -1,0 +1,67 @@
+"""The options of `kseg export`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kseg.cli.options import (
+    EXTENSIONS,
+    Parsed,
+    isolation_option,
+    mapping_option,
+    offset_and_time_options,
+    on_corrupt_option,
+    paths_argument,
+    selection_options,
+)
+
+
+def _parse_fields(text: str) -> tuple[str, ...]:
+    from kseg.cli.export import parse_fields  # the fields are those of the kernels
+
+    return parse_fields(text)
+
+
+@click.command()
+@paths_argument
+@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A file or a directory.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(EXTENSIONS)),
+    help="By OUT's extension if not given, else parquet.",
+)
+@click.option(
+    "--per",
+    type=click.Choice(["partition", "segment"]),
+    default="partition",
+    show_default=True,
+    help="One file for each.",
+)
+@click.option("--fields", type=Parsed("NAME,...", _parse_fields), help="Only these, in this order.")
+@click.option(
+    "--bytes",
+    "encoding",
+    type=click.Choice(["base64", "utf8", "hex"]),
+    default="base64",
+    show_default=True,
+    help="How bytes are written in jsonl and csv.",
+)
+@on_corrupt_option
+@isolation_option
+@selection_options
+@offset_and_time_options
+@mapping_option
+def export(**given: Any) -> int:
+    """Write records as .parquet, .arrow (IPC file), .jsonl or .csv.
+
+    OUT is a file if it has one of these extensions and there is one file to write; else it is a
+    directory, made if it is missing: OUT/orders-0.parquet, or with --per segment
+    OUT/orders-0/00000000000000000000.parquet, which has the records that a read of the log gives
+    from that segment. A file gets its name, and replaces an older one, when it is complete.
+    """
+    from kseg.cli.export import export as run
+
+    return run(**given)

@@ -1,0 +1,37 @@
+"""The options of `kseg reindex`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kseg.cli import change_options
+from kseg.cli.options import (
+    broker_options,
+    config_options,
+    json_option,
+    reindex_options,
+    selection_options,
+)
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@reindex_options
+@selection_options
+@change_options.change_options
+@config_options
+@broker_options
+@json_option
+def reindex(**given: Any) -> int:
+    """Show which indexes and snapshots in DIR do not fit the log, and make them anew.
+
+    DIR is a partition directory, or a data directory with all its partitions. Never touches the log
+    itself. If the log is damaged it leaves the indexes alone: use 'kseg recover'. Changes nothing
+    without --apply. New entries lie index.interval.bytes apart: the topic's settings are looked for
+    as by 'kseg retain'.
+    """
+    from kseg.cli.reindex import reindex as run
+
+    return run(**given)

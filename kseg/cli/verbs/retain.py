@@ -1,0 +1,55 @@
+"""The options of `kseg retain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kseg.cli import change_options
+from kseg.cli.options import (
+    broker_options,
+    config_options,
+    json_option,
+    selection_options,
+)
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@selection_options
+@change_options.change_options
+@config_options
+@broker_options
+@click.option(
+    "--high-watermark",
+    type=click.Choice(["end"]),
+    help="This is the only copy: segments above a broker's high watermark may go, too.",
+)
+@json_option
+def retain(**given: Any) -> int:
+    """Show which segments of DIR are too old, too many, or before the log's start.
+
+    DIR is a partition directory, or a data directory with all its partitions. The settings
+    retention.ms, retention.bytes and cleanup.policy decide. Each comes from the first of these that
+    has it: --config TOPIC:NAME=VALUE; the topic's own configuration in the metadata log
+    (__cluster_metadata-0); the broker's dynamic configuration, then the cluster's; --broker-config;
+    --config NAME=VALUE.
+
+    Nothing is too old or too much by a default: a topic without a limit stays as it is. In a
+    broker's data directory (one with meta.properties) so does one without a policy. A limit for one
+    topic (--config TOPIC:retention.ms=MS), or for a DIR that is one partition, implies the policy
+    delete; elsewhere delete is the default. Nothing at or above the high watermark of a broker's
+    replication-offset-checkpoint goes.
+
+    Directories whose topic was removed, or made again with another id, stay as they are, and so do
+    topics with remote.storage.enable=true and settings that kseg does not understand. Directories
+    of ZooKeeper's era have no metadata log: there only --config decides.
+
+    Kafka's internal topics, and those in cleaner-offset-checkpoint, keep the policy that Kafka gave
+    them; only their own configuration and --config TOPIC:NAME=VALUE change that. The log of KRaft
+    always stays. Deletes nothing without --apply.
+    """
+    from kseg.cli.retain import retain as run
+
+    return run(**given)

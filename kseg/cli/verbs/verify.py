@@ -1,0 +1,33 @@
+"""The options of `kseg verify`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kseg.cli.options import (
+    deep_option,
+    jobs_option,
+    json_option,
+    mapping_option,
+    selection_options,
+)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=str))
+@deep_option
+@click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
+@jobs_option
+@selection_options
+@mapping_option
+@json_option
+def verify(**given: Any) -> int:
+    """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.
+
+    Exits 0 if it finds nothing worse than warnings, 1 otherwise. Changes nothing.
+    """
+    from kseg.cli.verify import verify as run
+
+    return run(**given)
