@@ -1,4 +1,4 @@
-"""A log that is freed on a full disk, killed at every call of that, and after power cuts."""
+"""A log that is freed on a full disk, killed at the calls of that, and after power cuts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.builders import COMMIT
 from tests.crash.kills import Remarks, calls_of, every_kill
 from tests.crash.runs import Tally, fresh, kills, power_cuts, scratch, second_kills
+from tests.crash.shares import share
 from tests.crash.steps import (
     Abandon,
     Append,
@@ -62,7 +63,7 @@ def told_until_full(story: Story, root: Path, remark: Remarks) -> Teller:
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_every_kill_while_a_full_disk_is_freed_is_survived(name: str) -> None:
+def test_kills_while_a_full_disk_is_freed_are_survived(name: str) -> None:
     story, tally = STORIES[name], Tally()
     with scratch() as root:
         names = calls_of(story.run, fresh(root / "run"))
@@ -72,9 +73,11 @@ def test_every_kill_while_a_full_disk_is_freed_is_survived(name: str) -> None:
         )
         # Behind a call is in front of the next one.
         chosen = [one for one in every_kill(names) if one.how != "after"]
-        kills(story, root, [one for one in chosen if one.call >= len(before)], tally)
+        freeing = [one for one in chosen if one.call >= len(before)]
+        assert len(freeing) >= len(names) - len(before) > 30
+        kills(story, root, share(freeing, 20, name), tally)
     looked_at(tally)
-    assert tally.kills >= len(names) - len(before) > 30
+    assert tally.kills >= 20
 
 
 @pytest.mark.parametrize("name", STORIES)

@@ -1,12 +1,14 @@
 """A log after a power cut, a kill, a second kill while it is recovered, and calls that fail.
 
-One part in fifty of `python -m tests.crash.soak`; a violation prints the story and the moment.
+One part in fifty of `python -m tests.crash.soak`, and of small stories a share (`shares`); a
+violation prints the story and the moment.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ from tests.crash.runs import (
     scratch,
     second_kills,
 )
+from tests.crash.shares import share
 from tests.crash.states import enumerated, points
 from tests.crash.stories import (
     Abandon,
@@ -45,7 +48,7 @@ from tests.crash.stories import (
     plain,
 )
 
-SEEDS = [f"ci.{number}" for number in range(12)]
+SEEDS = share((f"ci.{number}" for number in range(12)), 6, "seeds")
 
 
 def story_of(seed: str) -> Story:
@@ -93,7 +96,7 @@ def test_calls_that_fail_take_nothing_that_was_flushed(seed: str) -> None:
     looked_at(run)
 
 
-@pytest.mark.parametrize("seed", SEEDS[:6])
+@pytest.mark.parametrize("seed", SEEDS[: len(SEEDS) // 2])
 def test_a_data_directory_keeps_all_of_its_logs(seed: str) -> None:
     story = household.written(seed)
 
@@ -171,10 +174,9 @@ def test_every_state_of_a_small_story_is_sound(name: str) -> None:
     def run(root: Path, tally: Tally) -> None:
         recorder = record(story, root / "run")
         judge = Judge(story, recorder, root / "state", tally)
-        for point in points(recorder.before, recorder.ops):
-            if len(point.open) <= 6:
-                for state in enumerated(point):
-                    judge.judge(state, "all of them")
+        few = (one for one in points(recorder.before, recorder.ops) if len(one.open) <= 6)
+        for state in share(chain.from_iterable(map(enumerated, few)), 500, name):
+            judge.judge(state, "all of them")
 
     assert looked_at(run).distinct > 80
 
@@ -190,13 +192,7 @@ def test_kills_of_a_small_story_are_survived(name: str) -> None:
     story = Story(name, SMALL[name])
 
     def run(root: Path, tally: Tally) -> None:
-        chosen = list(every_kill(calls_of(story.run, fresh(root / "run"))))
-        kills(story, root, random.Random(name).sample(chosen, min(25, len(chosen))), tally)
+        every = every_kill(calls_of(story.run, fresh(root / "run")))
+        kills(story, root, share(every, 16, name), tally)
 
     looked_at(run)
-
-
-@pytest.mark.slow  # of each story up to 300
-@pytest.mark.parametrize("name", SMALL)
-def test_every_kill_of_a_small_story_is_survived(name: str) -> None:
-    looked_at(lambda root, tally: kills(Story(name, SMALL[name]), root, None, tally))

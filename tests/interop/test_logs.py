@@ -143,10 +143,10 @@ def test_a_difference_is_told(
 
 
 def test_stories_hold_every_step() -> None:
-    told = [story(SEED, number) for number in range(100)]
+    told = [story(SEED, number) for number in range(30)]
     assert {step["do"] for one in told for step in one.steps} == {
         *("append", "follow", "roll", "flush", "truncate", "start_over", "start_at", "retain"),
         *("epoch", "settle", "read", "find", "epoch_end"),
     }
     assert {one.close for one in told} == {"clean", "crash"}
-    assert told == [story(SEED, number) for number in range(100)]
+    assert told[:5] == [story(SEED, number) for number in range(5)]

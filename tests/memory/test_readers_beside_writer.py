@@ -1,6 +1,6 @@
 """Readers beside a writer that rolls, deletes and cuts: no signal, no batch that was not there.
 
-100,000 reads by two threads and two processes; `python -m tests.memory.beside 250000 SEED` makes a
+32,000 reads by two threads and two processes; `python -m tests.memory.beside 250000 SEED` makes a
 million.
 """
 
@@ -16,10 +16,10 @@ from tests import places
 from tests.memory import beside
 from tests.memory.beside import Tally, batch_at
 
-READS_EACH = 25_000
+READS_EACH = 8_000
 
 
-def test_a_hundred_thousand_reads_see_what_was_there() -> None:
+def test_thousands_of_reads_see_what_was_there() -> None:
     with tempfile.TemporaryDirectory(dir=places.in_memory()) as place:
         total, writer = beside.run(Path(place), reads=READS_EACH, threads=2, processes=2, seed=41)
     print(total.reads, total.batches, dict(writer.done), dict(total.refused))

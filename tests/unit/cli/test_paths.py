@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,15 +13,16 @@ import pytest
 import kseg
 from kseg.analysis.stats import stats
 from kseg.analysis.verify import verify
+from kseg.cli.main import run
 from kseg.errors import NotALogError
 from kseg.files.names import PathKind, classify_path, list_data_directory
 from tests.builders import batch, record, write_segment
-from tests.unit.cli.conftest import Kseg
+from tests.unit.cli.conftest import Kseg, Ran
 from tests.unit.log.logs import one, open_log
 
 #: `CAP_DAC_OVERRIDE` and `CAP_DAC_READ_SEARCH`: by these, modes do not concern root.
 CAPABILITIES = (1, 2)
-PR_CAPBSET_DROP = 24
+CAPABILITIES_VERSION = 0x20080522
 
 
 @pytest.fixture
@@ -82,49 +81,78 @@ VERBS = [
 SHOWN = {"info", "stats", "reindex"}  # a row a partition
 
 
-def _heed_modes() -> None:
-    """Let modes of files concern the program to come, if this is root."""
-    for capability in CAPABILITIES if os.geteuid() == 0 else ():
-        assert ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0
+class _Capabilities(ctypes.Structure):
+    """What `capget` and `capset` take: the first 32 of a process, then the others."""
+
+    _fields_ = [
+        (f"{kind}_{half}", ctypes.c_uint32)
+        for half in ("low", "high")
+        for kind in ("effective", "permitted", "inheritable")
+    ]
 
 
-def run_heeding_modes(data: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`kseg` in a process of its own, that may read what modes let it."""
-    return subprocess.run(
-        [sys.executable, "-c", "from kseg.cli.main import main; main()", *words, "."],
-        cwd=data,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=_heed_modes,
-    )
+def heed_modes() -> None:
+    """Let modes of files concern this process from now on, if it is root's."""
+    system, has = ctypes.CDLL(None), _Capabilities()
+    header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
+    assert system.capget(header, ctypes.byref(has)) == 0
+    for capability in CAPABILITIES:
+        has.effective_low &= ~(1 << capability)
+        has.permitted_low &= ~(1 << capability)
+    assert system.capset(header, ctypes.byref(has)) == 0
+
+
+Heeding = Callable[..., Ran]
+
+
+@pytest.fixture
+def kseg_heeding_modes(data: Path, tmp_path: Path) -> Heeding:
+    """`kseg WORDS .` in the data directory: a fork that reads what modes let it."""
+    out, err = tmp_path / "printed", tmp_path / "told"
+
+    def go(*words: str) -> Ran:
+        child = os.fork()
+        if child == 0:
+            code = 70
+            try:
+                for path, stream in ((out, 1), (err, 2)):
+                    os.dup2(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), stream)
+                sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+                os.chdir(data)
+                heed_modes()
+                code = run([*words, "."])
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        return Ran(os.waitstatus_to_exitcode(status), out.read_bytes(), err.read_text())
+
+    return go
 
 
 @pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
 def test_a_verb_gives_the_rest_and_exits_3(
-    data: Path, words: list[str], make: Callable[[Path], None]
+    kseg_heeding_modes: Heeding, data: Path, words: list[str], make: Callable[[Path], None]
 ) -> None:
     make(data / "orders-1")
-    ran = run_heeding_modes(data, *words)
-    assert ran.returncode == 3
-    told = [line for line in ran.stderr.splitlines() if "orders-1" in line]
+    ran = kseg_heeding_modes(*words)
+    assert ran.code == 3
+    told = [line for line in ran.err.splitlines() if "orders-1" in line]
     assert len(told) == 1
     assert told[0].startswith(("kseg: orders-1", "kseg: ./orders-1"))
     if words[0] in SHOWN:
-        assert [row["partition"] for row in json.loads(ran.stdout)["partitions"]] == [0, 2]
+        assert [row["partition"] for row in ran.document["partitions"]] == [0, 2]
     elif words[0] in ("read", "dump"):
-        assert [json.loads(line)["dir"] for line in ran.stdout.splitlines()] == (
-            ["orders-0"] * 3 + ["orders-2"] * 3
-        )
+        assert [row["dir"] for row in ran.rows] == (["orders-0"] * 3 + ["orders-2"] * 3)
     elif words[0] == "export":
         assert sorted(path.name for path in (data.parent / "out").iterdir()) == [
             "orders-0.parquet",
             "orders-2.parquet",
         ]
     else:
-        assert json.loads(ran.stdout)["records"] == 6
+        assert ran.document["records"] == 6
 
 
 @pytest.mark.parametrize("words", [["info"], ["verify"], ["stats"], ["read"]])
@@ -143,12 +171,14 @@ def test_damage_beside_what_cannot_be_read_exits_1(
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
-def test_an_empty_directory_is_a_partition_without_records(data: Path, words: list[str]) -> None:
+def test_an_empty_directory_is_a_partition_without_records(
+    kseg_heeding_modes: Heeding, data: Path, words: list[str]
+) -> None:
     (data / "orders-1").mkdir()
-    ran = run_heeding_modes(data, *words)
-    assert (ran.returncode, "orders-1" in ran.stderr) == (0, words[0] == "export")
+    ran = kseg_heeding_modes(*words)
+    assert (ran.code, "orders-1" in ran.err) == (0, words[0] == "export")
     if words[0] in SHOWN:
-        assert [row["partition"] for row in json.loads(ran.stdout)["partitions"]] == [0, 1, 2]
+        assert [row["partition"] for row in ran.document["partitions"]] == [0, 1, 2]
 
 
 def test_several_paths_hide_none_either(kseg: Kseg, data: Path) -> None:
@@ -211,11 +241,14 @@ def test_another_word_for_on_error_is_refused(data: Path, call: Callable[..., ob
         call(data, on_error="ignore")
 
 
-def test_verbs_that_take_records_away_pass_over_nothing(data: Path) -> None:
+def test_verbs_that_take_records_away_pass_over_nothing(
+    kseg_heeding_modes: Heeding, data: Path
+) -> None:
     _forbidden(data / "orders-1")
     for words in (["recover"], ["retain", "--config", "retention.bytes=1"]):
-        assert run_heeding_modes(data, *words).returncode in (1, 3)
-        assert "orders-1" in run_heeding_modes(data, *words).stderr
+        ran = kseg_heeding_modes(*words)
+        assert ran.code in (1, 3)
+        assert "orders-1" in ran.err
 
 
 def test_a_file_under_a_partitions_name_is_a_stranger(kseg: Kseg, data: Path) -> None:
