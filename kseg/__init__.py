@@ -27,7 +27,7 @@ _HOMES: Final = {
     "kseg.analysis.doctor.values": ("Doctored",),
     "kseg.analysis.explain.answer": ("explain",),
     "kseg.analysis.explain.values": ("Explained",),
-    "kseg.constants": ("Compression", "ControlType", "StopReason", "TimestampType"),
+    "kseg.constants": ("AppendOrigin", "Compression", "ControlType", "StopReason", "TimestampType"),
     "kseg.errors": (
         "AppendError",
         "BuilderStateError",
@@ -114,7 +114,6 @@ _HOMES: Final = {
     "kseg.log.validate.append": ("validate_append", "validate_replica"),
     "kseg.log.validate.kafka_0_10": ("validate_append_010",),
     "kseg.log.validate.rules": (
-        "AppendOrigin",
         "AppendRules",
         "ValidatedBatch",
         "ValidationMetrics",

@@ -9,6 +9,7 @@ from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.doctor.values import Doctored as Doctored
 from kseg.analysis.explain.answer import explain as explain
 from kseg.analysis.explain.values import Explained as Explained
+from kseg.constants import AppendOrigin as AppendOrigin
 from kseg.constants import Compression as Compression
 from kseg.constants import ControlType as ControlType
 from kseg.constants import StopReason as StopReason
@@ -114,7 +115,6 @@ from kseg.log.truncate import plan_truncation as plan_truncation
 from kseg.log.validate.append import validate_append as validate_append
 from kseg.log.validate.append import validate_replica as validate_replica
 from kseg.log.validate.kafka_0_10 import validate_append_010 as validate_append_010
-from kseg.log.validate.rules import AppendOrigin as AppendOrigin
 from kseg.log.validate.rules import AppendRules as AppendRules
 from kseg.log.validate.rules import ValidatedBatch as ValidatedBatch
 from kseg.log.validate.rules import ValidationMetrics as ValidationMetrics

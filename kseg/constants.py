@@ -15,6 +15,8 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
 
+#: The largest offset, and the largest time.
+INT64_MAX: Final = 2**63 - 1
 #: Bytes of offset and size in front of every batch or message since Kafka 0.8.
 LOG_OVERHEAD = 12
 #: Bytes of a magic 2 batch header, the 12 of offset and size among them.
@@ -79,6 +81,15 @@ class ControlType(IntEnum):
     SNAPSHOT_FOOTER = 4
     KRAFT_VERSION = 5
     KRAFT_VOTERS = 6
+
+
+class AppendOrigin(IntEnum):
+    """Who appends. Source: Kafka AppendOrigin."""
+
+    REPLICATION = 0  #: a follower, which keeps the leader's offsets
+    COORDINATOR = 1  #: the group or transaction coordinator, who may write markers
+    CLIENT = 2  #: a producer, checked the most strictly
+    RAFT_LEADER = 3  #: a KRaft leader, who brings offsets and epochs
 
 
 class StopReason(IntEnum):

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kseg.constants import StopReason
+from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files.closing import Closing
 from kseg.files.mapping import MappedFile, Mapping
 from kseg.files.names import FileKind, parse_name
 from kseg.format.header import FIELDS, HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
-from kseg.format.request import INT64_MAX
 from kseg.format.search import SoundRun, find_sound_batches
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kseg.constants import INT64_MAX
 from kseg.format.shared import BATCH_FIELDS
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INT64_MIN = -INT64_MAX - 1
 #: The end that leaves nothing out: an offset, or a time, may be the largest number of 64 bits.
 NO_END = INT64_MAX + 1
 #: Default bounds of one piece.

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kseg._kernels import search as _search
+from kseg.constants import INT64_MAX
 from kseg.format.header import HEAD_BYTES, checksum_rule, refused_batch
-from kseg.format.request import INT64_MAX
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -15,14 +15,13 @@ import numpy as np
 
 from kseg._core import locate_records
 from kseg._kernels.frames import records_bound
-from kseg.constants import StopReason
+from kseg.constants import INT64_MAX, StopReason
 from kseg.format.bodies import STATE_FIELDS, at_batch, each_bodies, record_error
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import crc_error, join_tables, scan, stop_error
 from kseg.format.request import (
     FIELDS_DEFAULT,
     INFLATED_BYTES_MAX,
-    INT64_MAX,
     INT64_MIN,
     Request,
 )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from time import time_ns
 from typing import TYPE_CHECKING
 
+from kseg.constants import INT64_MAX
 from kseg.format.times import time_ms
-from kseg.log.config import INT64_MAX
 
 if TYPE_CHECKING:
     from kseg.format.times import Time

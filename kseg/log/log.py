@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal, Self
 
+from kseg.constants import AppendOrigin
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping
 from kseg.format.encoded import EncodedBatch
 from kseg.log.clock import clock_of, now_of
-from kseg.log.config import LogConfig
 from kseg.log.reader.read import LogReading
 from kseg.log.reader.version import HighWatermark, SegmentInfo, Version
 from kseg.log.reader.view import ISOLATIONS, LogView
-from kseg.log.validate.rules import AppendOrigin
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from kseg.files.checkpoints import EpochEntry
     from kseg.format.times import Time
     from kseg.log.cleaner.values import CompactionReport
+    from kseg.log.config import LogConfig
     from kseg.log.data_directory import DataDirectoryLease
     from kseg.log.producers.verification import VerificationGuard
     from kseg.log.reader.find import ReadableLog
@@ -46,6 +46,8 @@ _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
 
 
 def _config_of(config: LogConfig | Settings | None, path: str | PathLike[str]) -> LogConfig:
+    from kseg.log.config import LogConfig  # readers do without it, and all that checks appends
+
     if config is None or isinstance(config, LogConfig):
         return config or LogConfig()
     return config.of(path).log_config

@@ -19,6 +19,7 @@ from kseg.cli.verbs.spark import spark
 from tests.tidy import tree
 
 HEAVY = {"numpy", "pyarrow", "pyspark", "pandas", "rich", "click"}
+DEMO_DATA = str(tree.ROOT / "kseg" / "demo_data")
 PUBLIC_MODULES = ("kseg", "kseg.arrow", "kseg.internal", "kseg.spark")
 
 
@@ -40,6 +41,24 @@ def test_importing_kseg_loads_nothing_heavy() -> None:
 
 def test_importing_the_spark_door_loads_no_spark() -> None:
     assert "pyspark" not in packages(modules_loaded_by("import kseg.spark"))
+
+
+#: What only writers, fetches and readers of committed records use.
+NOT_FOR_A_SCAN = (
+    "kseg.format.compress",
+    "kseg.format.down_convert",
+    "kseg.log.config",
+    "kseg.log.producers",
+    "kseg.log.reader.fetch",
+    "kseg.log.validate",
+    "kseg.log.writer",
+)
+
+
+def test_the_first_scan_loads_what_it_uses_and_no_more() -> None:
+    loaded = modules_loaded_by(f"import kseg\nassert next(iter(kseg.scan({DEMO_DATA!r})))")
+    assert packages(loaded) & (HEAVY - {"numpy"}) == set()
+    assert {module for module in loaded if module.startswith(NOT_FOR_A_SCAN)} == set()
 
 
 VERB_HELPS = [[verb, "--help"] for verb in VERBS]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, ControlType
+from kseg.constants import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, AppendOrigin, ControlType
 from kseg.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
@@ -31,7 +31,6 @@ from kseg.format.header import (
     decrement_sequence,
     increment_sequence,
 )
-from kseg.log.validate.rules import AppendOrigin
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from kseg.constants import AppendOrigin
 from kseg.errors import InvalidRecordError, InvalidTxnStateError, KsegError
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn
@@ -33,7 +34,6 @@ from kseg.log.producers.entry import (
 )
 from kseg.log.producers.open_transactions import TransactionsByOffset
 from kseg.log.producers.verification import VerificationGuard, Verifications
-from kseg.log.validate.rules import AppendOrigin
 
 if TYPE_CHECKING:
     OnError = Callable[[KsegError], None]

@@ -22,7 +22,6 @@ import numpy as np
 
 from kseg.constants import ControlType
 from kseg.format.header import COLUMN, BatchTable
-from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.reader.overlaps import Reached
 
 if TYPE_CHECKING:
@@ -137,6 +136,8 @@ def last_stable_offset(log: LogSegments) -> int:
 
 def _newest_snapshot(log: LogSegments) -> tuple[int, dict[int, int]]:
     """Offset and open transactions of the newest sound snapshot; else the log's start and none."""
+    from kseg.log.producers.snapshots import SnapshotFiles  # only readers of committed records ask
+
     found = SnapshotFiles.of(log.files).newest_sound(at_most=log.log_end_offset)
     if found is None or found.offset < log.first_offset:
         return log.first_offset, {}

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from kseg.format.request import INT64_MAX
+from kseg.constants import INT64_MAX
 
 if TYPE_CHECKING:
     from kseg.log.reader.version import LogSegments, SegmentInfo

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.format.request import FIELDS_DEFAULT
-from kseg.log.reader.fetch import FETCH_BYTES, Fetched, fetch
+from kseg.log.reader.find import FETCH_BYTES
 
 if TYPE_CHECKING:
     from threading import Event
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kseg.format.times import Time
     from kseg.format.values import Record, RecordColumns
     from kseg.log.locations import BatchLocation, RecordLocation
+    from kseg.log.reader.fetch import Fetched
     from kseg.log.reader.find import ReadableLog
     from kseg.log.reader.follow import Followed
     from kseg.log.reader.offsets import EpochEnd, TimestampOffset
@@ -135,6 +136,8 @@ class LogReading:
         with_data: bool = True,
     ) -> Fetched:
         """Stored bytes from an offset on, out of one segment; see `kseg.log.reader.fetch.fetch`."""
+        from kseg.log.reader.fetch import fetch
+
         return fetch(
             self.source(isolation),
             start_offset,

@@ -20,13 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kseg.constants import INT64_MAX
 from kseg.errors import NotALogError, StalePlanError
 from kseg.files import io, lock, metadata
 from kseg.files.names import list_partition
 from kseg.log import data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
-from kseg.log.config import INT64_MAX, LogConfig
+from kseg.log.config import LogConfig
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import Backup, CutReport

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from kseg._kernels.placement import Places
+from kseg.constants import INT64_MAX
 from kseg.files import io
 from kseg.files.index_writer import OffsetIndexWriter
 from kseg.files.log_writer import LogWriter
 from kseg.files.time_index import TimeIndexEntry
-from kseg.log.config import INT64_MAX, LogConfig
+from kseg.log.config import LogConfig
 from kseg.log.segment.files import WrittenFiles
 from kseg.log.segment.index_entries import Indexed, Latest
 

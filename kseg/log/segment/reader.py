@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kseg.constants import StopReason
+from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
 from kseg.files.closing import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
@@ -31,7 +31,6 @@ from kseg.format.request import (
     BYTES_MAX,
     FIELDS_DEFAULT,
     INFLATED_BYTES_MAX,
-    INT64_MAX,
     INT64_MIN,
     NO_END,
     ROWS_MAX,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from kseg._kernels import validate as _validate
 from kseg.constants import (
     NO_TIMESTAMP,
+    AppendOrigin,
     Compression,
 )
 from kseg.errors import (
@@ -64,7 +65,6 @@ from kseg.log.validate.rewrite import (
 )
 from kseg.log.validate.rules import (
     NOTHING_CONVERTED,
-    AppendOrigin,
     AppendRules,
     ValidatedBatch,
     ValidationMetrics,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, StopReason
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin, Compression, StopReason
 from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -34,7 +34,6 @@ from kseg.format.header import (
 )
 from kseg.log.validate.rules import (
     LAST_OFFSET_MAX,
-    AppendOrigin,
     AppendRules,
     ValidationMetrics,
 )

@@ -7,9 +7,8 @@ The checks are in `kseg.log.validate.batches` and `kseg.log.validate.records`. T
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-from kseg.constants import Compression, TimestampType
+from kseg.constants import AppendOrigin, Compression, TimestampType
 from kseg.format.compress import check_level
 from kseg.format.down_convert import ConversionStats
 from kseg.format.header import BatchTable
@@ -28,15 +27,6 @@ def check_given(next_offset: int, now_ms: int) -> None:
         raise ValueError(f"next_offset is 0 to 2^63 - 1, not {next_offset}")
     if not 0 <= now_ms <= _INT64_MAX:
         raise ValueError(f"now_ms is 0 to 2^63 - 1, not {now_ms}")
-
-
-class AppendOrigin(IntEnum):
-    """Who appends. Source: Kafka AppendOrigin."""
-
-    REPLICATION = 0  #: a follower, which keeps the leader's offsets
-    COORDINATOR = 1  #: the group or transaction coordinator, who may write markers
-    CLIENT = 2  #: a producer, checked the most strictly
-    RAFT_LEADER = 3  #: a KRaft leader, who brings offsets and epochs
 
 
 @dataclass(frozen=True, slots=True)

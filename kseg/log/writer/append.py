@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
@@ -43,7 +43,7 @@ from kseg.log.producers.state import NOTHING, ProducerUpdate, Told
 from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.batches import check_end, check_rising, walk
 from kseg.log.validate.rewrite import inflate_records
-from kseg.log.validate.rules import NOTHING_CONVERTED, AppendOrigin, AppendRules, ValidatedBatch
+from kseg.log.validate.rules import NOTHING_CONVERTED, AppendRules, ValidatedBatch
 from kseg.log.writer.flush import base_after, flush, roll
 
 if TYPE_CHECKING:

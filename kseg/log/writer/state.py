@@ -20,12 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from kseg.constants import INT64_MAX, AppendOrigin
 from kseg.errors import KsegError, PoisonedFileError
 from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, SegmentFiles, segment_name
-from kseg.log.config import INT64_MAX, LogConfig
+from kseg.log.config import LogConfig
 from kseg.log.data_directory import DataDirectoryLease
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import Deletions
@@ -34,7 +35,7 @@ from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import Changes, SegmentInfo, Truncations, Version
 from kseg.log.segment.writer import SegmentWriter
-from kseg.log.validate.rules import AppendOrigin, AppendRules
+from kseg.log.validate.rules import AppendRules
 
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
