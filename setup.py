@@ -3,7 +3,7 @@
 Switches (environment): KSEG_DEBUG=1 turns Cython's checks on and optimisation off,
 KSEG_SANITIZE=address,undefined builds for the sanitizers, KSEG_NO_KERNELS=1 leaves the
 extensions out (an editable install of the rest, where make builds them in place). How much the
-compiler optimises is -O3, unless CFLAGS says otherwise.
+compiler optimises is -O3, for the sanitizers -O1, unless CFLAGS says otherwise.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SANITIZE = os.environ.get("KSEG_SANITIZE", "")
 
 compile_args = ["-fvisibility=hidden", "-Wall", "-Wno-unused-function", "-Wno-unreachable-code"]
 link_args = []
+asked_for = [flag for flag in os.environ.get("CFLAGS", "").split() if flag.startswith("-O")]
 if SANITIZE:
-    flags = ["-g", "-O1", "-fno-omit-frame-pointer", f"-fsanitize={SANITIZE}", "-fno-wrapv"]
-    compile_args += flags
+    compile_args += ["-g1", *(asked_for or ["-O1"])]
+    compile_args += ["-fno-omit-frame-pointer", f"-fsanitize={SANITIZE}", "-fno-wrapv"]
     link_args += [f"-fsanitize={SANITIZE}"]
 elif DEBUG:
     compile_args += ["-g", "-O0"]
 else:
-    asked_for = [flag for flag in os.environ.get("CFLAGS", "").split() if flag.startswith("-O")]
     compile_args += [*(asked_for or ["-O3"]), "-g0"]
     if sys.platform == "linux":
         link_args += ["-s"]  # stripped: the wheel carries no symbols
