@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import places
+from tests.shares import WHOLE
 
 TESTS = Path(__file__).parent
 
@@ -117,9 +119,13 @@ def cases_of(side: Path) -> list[Path]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `fixture_case` runs once for each case folder."""
+    """A test that asks for `fixture_case` runs once for each case folder, or for its share."""
     if "fixture_case" in metafunc.fixturenames:
         folders = case_folders(metafunc.config)
+        marker = metafunc.definition.get_closest_marker("one_case_in")
+        if marker is not None and not WHOLE:
+            (step,) = marker.args
+            folders = folders[zlib.crc32(metafunc.function.__name__.encode()) % step :: step]
         names = [f"{path.parent.name}/{path.name}" for path in folders]
         metafunc.parametrize("fixture_case", folders, ids=names)
 

@@ -113,6 +113,7 @@ def test_dump_prints_the_lines_of_kafkas_tool(
         check(call, capsysbinary)
 
 
+@pytest.mark.one_case_in(2)
 def test_dump_prints_the_lines_that_older_tools_had_for_logs(
     fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

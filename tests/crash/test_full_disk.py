@@ -10,7 +10,6 @@ import pytest
 from tests.builders import COMMIT
 from tests.crash.kills import Remarks, calls_of, every_kill
 from tests.crash.runs import Tally, fresh, kills, power_cuts, scratch, second_kills
-from tests.crash.shares import share
 from tests.crash.steps import (
     Abandon,
     Append,
@@ -26,6 +25,7 @@ from tests.crash.steps import (
     Truncate,
 )
 from tests.crash.stories import CONFIG, Story, Teller, marker, plain, produced
+from tests.shares import share
 
 #: Seven segments, with producers and two epochs in them.
 BEGUN: tuple[Step, ...] = (

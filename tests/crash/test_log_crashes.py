@@ -1,6 +1,6 @@
 """A log after a power cut, a kill, a second kill while it is recovered, and calls that fail.
 
-One part in fifty of `python -m tests.crash.soak`, and of small stories a share (`shares`); a
+One part in fifty of `python -m tests.crash.soak`, and of small stories a share (`tests.shares`); a
 violation prints the story and the moment.
 """
 
@@ -29,7 +29,6 @@ from tests.crash.runs import (
     scratch,
     second_kills,
 )
-from tests.crash.shares import share
 from tests.crash.states import enumerated, points
 from tests.crash.stories import (
     Abandon,
@@ -47,6 +46,7 @@ from tests.crash.stories import (
     keyed,
     plain,
 )
+from tests.shares import share
 
 SEEDS = share((f"ci.{number}" for number in range(12)), 6, "seeds")
 
