@@ -19,6 +19,8 @@ COPY = ROOT / "build" / "asan"
 PARTS = ("kseg", "pyspark_kseg", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 SANITIZERS = "address,undefined"
 TESTS = ("tests/unit", "tests/conformance", "tests/fuzz")
+#: Batches that `fuzz_columns` is given for each second of the fuzzer before it.
+CASES_A_SECOND = 100
 #: Java goes without sanitizers.
 NOT_HERE = "not slow and not spark"
 
@@ -95,6 +97,8 @@ def main() -> int:
     well = [run("-c", where, str(COPY))]
     fuzz = ("--seconds", options.seconds, "--seed", options.seed, "--no-memory-limit")
     well.append(run("-m", "tests.fuzz.fuzz_read", *fuzz, "--save", str(ROOT / "build" / "fuzz")))
+    cases = ("--cases", str(CASES_A_SECOND * int(options.seconds)), "--seed", options.seed)
+    well.append(run("-m", "tests.fuzz.fuzz_columns", *cases))
     if not options.no_tests:
         plugins = ("-p", "no:cacheprovider", "-p", "no:benchmark")
         well.append(run("-m", "pytest", "-q", *plugins, "-m", NOT_HERE, *TESTS))

@@ -1,18 +1,26 @@
-"""One pass against step by step: `python -m tests.fuzz.fuzz_columns --cases 100000 --seed 1`.
+"""Every way to read the same batches: `python -m tests.fuzz.fuzz_columns --cases 1000000 --seed 1`.
 
-Batches are mutated with the knowledge to get past sizes, checksums and codecs, and read twice: by
-the kernel that reads usual batches in one pass, and with that kernel refusing every batch, so that
-each goes through the careful path. Both must agree on every record, and on kind, place and words of
-every error; so must tables, maps and windows. Cases depend on seed and number alone.
+Batches of each magic and codec are spoilt with knowledge of their layout (`tests.fuzz.batches`) and
+read by the pass that takes usual batches from header to columns, and by the careful path, one batch
+at a time; with the system's codec libraries and by packages alone. All must agree on every record,
+and on kind, place and words of every error. So must segments that are mapped and that are read
+through windows, where sizes and magics are spoilt, too.
+
+Rounds of some dozens of batches are read at a time, and depend on seed and number alone: `--only N`
+repeats one. Exit status 1 says that two ways disagree.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,78 +28,225 @@ from unittest import mock
 
 import numpy as np
 
+from kseg._kernels import inflate
 from kseg.errors import KsegError
 from kseg.files import log_file
 from kseg.format import reader
-from kseg.format.columns import FIELDS, Request, decode
-from kseg.format.header import scan
-from kseg.format.values import RecordColumns
+from kseg.format.columns import FIELDS, Request, decode, decode_with_care, narrow
+from kseg.format.header import BatchTable, scan
+from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
+from kseg.format.workspace import Workspace
 from kseg.log.segment.reader import Segment
-from tests.builders import Record, batch, record
-from tests.fuzz import mutate, seeds
+from tests import places
+from tests.fuzz import batches, mutate, seeds
 from tests.fuzz.targets import check_piece, exact
 
 INFLATED_MAX = 1 << 22
-#: So many of the cases go through files, too.
-_FILE_SHARE = 0.1
+#: Batches of a round that is read from memory, and of one that is read from a file.
+TABLE_BATCHES, FILE_BATCHES = 96, 16
+#: So many of the rounds go through a file; of the others, so many have plain batches alone.
+_FILE_SHARE, _PLAIN_SHARE = 0.25, 0.4
+#: Of so many of the rounds the columns are looked into, besides being compared; so many of those
+#: with compressed batches go through the packages, too.
+_CHECKED_SHARE, _PACKAGES_SHARE = 0.2, 0.5
+#: So many of the batches come from a broker's logs and from vectors, mutated without their layout.
+_KEPT_SHARE = 0.05
 _WINDOW = 700
 _EXTREMES = (0, 1, -1, 5, 100, 2**31, 2**62, 2**63 - 1, -(2**63))
 
+#: A library's own words for one stream are not always the same.
+_OF_LIBRARY = re.compile(r"(zstd decompress error).*")
 
-def careful(data: object, table: object, *, limit: int, state: Any, **rest: object) -> int:
-    """`read_batches` for which no batch is usual."""
+Report = Callable[[KsegError], None]
+Read = Callable[[Report | None], Iterator[RecordColumns]]
+
+
+# ---- what a reading gives ------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Records as the bytes of their columns, and errors, each behind so many records."""
+
+    rows: int = 0
+    columns: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    faults: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def take(self, piece: RecordColumns) -> None:
+        """Add a piece."""
+        self.rows += len(piece)
+        for name, column in piece.arrays.items():
+            if isinstance(column, HeadersColumn):
+                self.columns[name].append(_sizes(column.offsets))
+                self._add_binary(f"{name} names", column.keys)
+                self._add_binary(f"{name} values", column.values)
+            elif isinstance(column, BinaryColumn):
+                self._add_binary(name, column)
+            else:
+                self.columns[name + column.dtype.char].append(column.tobytes())
+        types: Any = piece.timestamp_types
+        if types is not None:
+            told = np.broadcast_to(np.asarray(types, np.int8), len(piece))
+            self.columns["types"].append(told.tobytes())
+
+    def _add_binary(self, name: str, column: BinaryColumn) -> None:
+        self.columns[name].append(_sizes(column.offsets))
+        self.columns[f"{name} bytes"].append(column.data.tobytes())
+        valid = column.is_valid().tobytes() if column.null_count else b"\1" * len(column)
+        self.columns[f"{name} valid"].append(valid)
+
+    def fault(self, error: KsegError) -> None:
+        """Add an error."""
+        index = getattr(error, "record_index", None)
+        words = _OF_LIBRARY.sub(r"\1", str(error))
+        told = (type(error).__name__, words, error.position, error.offset, index)
+        self.faults.append((self.rows, *told))
+
+    def difference(self, other: Outcome) -> str:
+        """Where two readings of the same bytes part; empty where they agree."""
+        if self.faults != other.faults:
+            pairs = zip([*self.faults, None], [*other.faults, None], strict=False)
+            return "errors: " + next(f"{a} | {b}" for a, b in pairs if a != b)
+        if self.rows != other.rows:
+            return f"{self.rows} records | {other.rows}"
+        for name in sorted(self.columns.keys() | other.columns.keys()):
+            mine, theirs = (b"".join(each.columns[name]) for each in (self, other))
+            if mine != theirs:
+                return f"{name}: {mine[:400].hex()} | {theirs[:400].hex()}"
+        return ""
+
+
+def _sizes(offsets: Any) -> bytes:
+    sizes: bytes = (offsets[1:] - offsets[:-1]).tobytes()
+    return sizes
+
+
+def outcome(read: Read, *, raises: bool, checks: bool = False) -> Outcome:
+    """What a reading gives; its errors are reported, or the first is raised."""
+    found = Outcome()
+    try:
+        for piece in read(None if raises else found.fault):
+            if checks:
+                check_piece(piece)
+            found.take(piece)
+    except KsegError as error:
+        if not raises:
+            raise
+        found.fault(error)
+    return found
+
+
+# ---- ways to read --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _by_packages() -> Iterator[None]:
+    inflate.use_libraries(False)
+    try:
+        yield
+    finally:
+        inflate.use_libraries(True)
+
+
+def one_by_one(
+    view: memoryview, table: BatchTable, request: Request, report: Report | None
+) -> Iterator[RecordColumns]:
+    """The careful path, asked for one batch after another."""
+    kept, workspace = narrow(table, request), Workspace()
+    for index in range(len(kept)):
+        one = kept.take(slice(index, index + 1))
+        yield from decode_with_care(view, one, request, workspace, 0, None, report)
+
+
+def _no_batch_is_usual(data: object, table: object, *, limit: int, state: Any, **_: object) -> int:
+    """In place of `read_batches`."""
     end = limit if table is None else len(table)  # type: ignore[arg-type]
     return int(reader.End.END if state[0] >= end else reader.End.ODD)
 
 
-# ---- bytes ---------------------------------------------------------------------------------------
+def table_ways(
+    view: memoryview,
+    table: BatchTable,
+    request: Request,
+    *,
+    raises: bool,
+    checks: bool,
+    packages: bool,
+) -> dict[str, Outcome]:
+    """The batches of a table, read in each way."""
+
+    def pass_(report: Report | None) -> Iterator[RecordColumns]:
+        return decode(view, table, request, on_error=report)
+
+    def careful(report: Report | None) -> Iterator[RecordColumns]:
+        return one_by_one(view, table, request, report)
+
+    found = {"one pass": outcome(pass_, raises=raises, checks=checks)}
+    found["one by one"] = outcome(careful, raises=raises)
+    if packages and table.attributes_seen & 7:
+        with _by_packages():
+            found["one pass, packages"] = outcome(pass_, raises=raises)
+            if raises:
+                found["one by one, packages"] = outcome(careful, raises=raises)
+    return found
 
 
-def _record(source: Random) -> Record:
-    def some(most: int) -> bytes | None:
-        size = source.choice((None, 0, 1, 10, 31, 33, 63, 64, 65, 127, 128, 129, 300, most))
-        return None if size is None else source.randbytes(size)
+def file_ways(
+    path: Path, where: dict[str, Any], *, raises: bool, checks: bool
+) -> dict[str, Outcome]:
+    """A segment read in each way."""
 
-    headers = source.choice(((), (), (), ((b"h", b"1"),), ((b"h", None), (b"", b"x" * 70))))
-    timestamp = source.choice((0, 5, 1_700_000_000_000, -1, 2**62, -(2**40)))
-    return record(some(2000), key=some(200), headers=headers, timestamp=timestamp)
-
-
-def pool(source: Random, count: int = 120) -> list[bytes]:
-    """Sound batches of magic 2, each of its own shape."""
-    made = []
-    for _ in range(count):
-        many = [_record(source)] * source.choice((0, 1, 1, 2, 9, 70))
-        more = [_record(source) for _ in range(source.choice((0, 1, 1, 3, 8)))]
-        made.append(
-            batch(
-                many + more,
-                base_offset=source.choice((0, 7, 100, 2**31, 2**63 - 1)),
-                codec=source.choice((0, 0, 0, 0, 1, 2, 3, 4)),
-                log_append=source.random() < 0.2,
-                control=source.random() < 0.1,
-                producer_id=source.choice((-1, 5)),
+    def of(mapping: Any) -> Outcome:
+        with Segment.open(path, mapping=mapping, is_last=True) as segment:
+            return outcome(
+                lambda report: segment.read(**where, on_error=report), raises=raises, checks=checks
             )
-        )
-    return made
+
+    found = {"one pass, mapped": of("always")}
+    with mock.patch.object(log_file, "WINDOW_BYTES", _WINDOW):
+        found["one pass, windows"] = of("never")
+    with mock.patch.object(reader, "read_batches", _no_batch_is_usual):
+        found["one by one, mapped"] = of("always")
+    with _by_packages():
+        found["one pass, mapped, packages"] = of("always")
+    return found
 
 
-def seeds_of(seed: str) -> list[bytes]:
-    """What the cases of a seed start from."""
-    kept = [each.data for each in seeds.load() if each.kind == "log"]
-    return kept + pool(Random(f"{seed} pool")) * 4
+def disagreement(found: dict[str, Outcome]) -> str:
+    """Which of the ways say something else than the first; empty where all agree."""
+    (first, told), *others = found.items()
+    for name, other in others:
+        difference = told.difference(other)
+        if difference:
+            return f"{first} | {name}\n{difference}"
+    return ""
 
 
-def make(seed: str, number: int, kept: list[bytes]) -> tuple[bytes, Random]:
-    """The bytes of a case, and the source of what is asked."""
-    source = Random(f"{seed} {number}")
-    data = b"".join(source.choice(kept) for _ in range(source.choice((1, 1, 2, 4))))
-    for _ in range(source.choice((0, 1, 1, 1, 3))):
-        data = mutate.log(data, source, kept)
-    return data, source
+# ---- rounds --------------------------------------------------------------------------------------
 
 
-# ---- reading -------------------------------------------------------------------------------------
+class Kept:
+    """What the rounds of a seed start from, made once."""
+
+    def __init__(self, seed: str) -> None:
+        """Make shapes, and load a broker's batches."""
+        self.seed = seed
+        self.shapes = batches.shapes(Random(f"{seed} shapes"))
+        self.plain = [shape for shape in self.shapes if not shape.codec]
+        logs = [each.data for each in seeds.load() if each.kind == "log"]
+        self.logs = [log[start:end] for log in logs for start, end in seeds.entries(log)]
+
+    def spoilt(self, source: Random, *, plain: bool) -> batches.Spoilt:
+        """One batch that a walk goes past."""
+        if plain:
+            return batches.spoil(self.plain, source)
+        if source.random() >= _KEPT_SHARE:
+            return batches.spoil(self.shapes, source)
+        data = mutate.log(source.choice(self.logs), source, self.logs)
+        whole = seeds.entries(data)
+        if not whole or data[16] > 2:
+            return batches.spoil(self.shapes, source)
+        return batches.Spoilt(data[: whole[0][1]], f"magic {data[16]}, kept")
 
 
 def request_of(source: Random) -> dict[str, Any]:
@@ -102,116 +257,133 @@ def request_of(source: Random) -> dict[str, Any]:
         fields = tuple(source.sample(FIELDS, source.randrange(1, len(FIELDS) + 1)))
     asked: dict[str, Any] = {
         "fields": fields,
-        "rows_max": source.choice((1, 2, 7, 100, 65_536, 65_536)),
-        "bytes_max": source.choice((1, 50, 5000, 16 << 20, 16 << 20)),
-        "control": source.random() < 0.7,
-        "verify_crc": source.random() < 0.7,
-        "inflated_max": source.choice((1000, INFLATED_MAX, INFLATED_MAX)),
+        "rows_max": source.choice((1, 2, 7, 100, *[65_536] * 8)),
+        "bytes_max": source.choice((1, 50, 5000, *[16 << 20] * 8)),
+        "control": source.random() < 0.8,
+        "verify_crc": source.random() < 0.8,
+        "inflated_max": source.choice((1000, 5000, *[INFLATED_MAX] * 4)),
     }
-    if source.random() < 0.3:
+    if source.random() < 0.2:
         names = ("offset_start", "offset_end", "timestamp_start", "timestamp_end")
         asked |= {name: source.choice(_EXTREMES) for name in source.sample(names, 2)}
     return asked
 
 
-def _rows(piece: RecordColumns) -> Iterator[tuple[Any, ...]]:
-    columns = [
-        column.tolist() if isinstance(column, np.ndarray) else list(column)
-        for column in piece.arrays.values()
-    ]
-    types: Any = piece.timestamp_types
-    if types is not None:
-        columns.append(np.broadcast_to(types, len(piece)).tolist())
-    return zip(*columns, strict=True)
-
-
-Events = list[Any]
-
-
-def events(read: Callable[[Callable[[KsegError], None] | None], Iterator[RecordColumns]]) -> Events:
-    """Records and errors in the order in which they come, once raised and once reported."""
-    found: Events = []
-
-    def note(error: KsegError) -> None:
-        index = getattr(error, "record_index", None)
-        found.append((type(error), str(error), error.position, error.offset, index))
-
-    try:
-        for piece in read(None):
-            check_piece(piece)
-            found.extend(_rows(piece))
-    except KsegError as error:
-        note(error)
-    found.append("reported")
-    for piece in read(note):
-        found.extend(_rows(piece))
-    return found
-
-
-def both(read: Callable[..., Iterator[RecordColumns]]) -> tuple[Events, Events]:
-    """The events of the one pass, and of the careful path alone."""
-    fast = events(read)
-    with mock.patch.object(reader, "read_batches", careful):
-        return fast, events(read)
-
-
-def check_table(data: bytes, source: Random) -> Events:
-    """Batches of a table, read both ways."""
-    view = exact(data)
-    table = scan(view, on_bad_crc=source.choice(("note", "defer", "ignore")))
-    request = Request(**request_of(source))
-    fast, slow = both(lambda report: decode(view, table, request, on_error=report))
-    assert fast == slow
-    return fast
-
-
-def check_file(data: bytes, source: Random, directory: Path) -> None:
-    """A segment that is mapped and one that is read through windows, each read both ways."""
-    path = directory / f"{0:020}.log"
-    path.write_bytes(data)
-    asked = request_of(source)
-    asked.pop("offset_end", None)  # how far behind it a walk goes on, a tile or a window says
-    where = {
-        "start_offset": asked.pop("offset_start", None),
-        "start_timestamp": asked.pop("timestamp_start", None),
-        "end_timestamp": asked.pop("timestamp_end", None),
-        "max_rows": asked.pop("rows_max"),
-        "max_bytes": asked.pop("bytes_max"),
+def _where(asked: dict[str, Any]) -> dict[str, Any]:
+    """The same as `Segment.read` takes it."""
+    told = dict(asked)
+    told.pop("offset_end", None)  # how far behind it a walk goes on, a tile or a window says
+    return {
+        "start_offset": told.pop("offset_start", None),
+        "start_timestamp": told.pop("timestamp_start", None),
+        "end_timestamp": told.pop("timestamp_end", None),
+        "max_rows": told.pop("rows_max"),
+        "max_bytes": told.pop("bytes_max"),
+        **told,
     }
-    found = []
-    with mock.patch.object(log_file, "WINDOW_BYTES", _WINDOW):
-        for mapping in ("always", "never"):
-            with Segment.open(path, mapping=mapping, is_last=True) as segment:  # type: ignore[arg-type]
-                found += both(lambda report: segment.read(**where, **asked, on_error=report))
-    assert found[1:] == found[:-1]
 
 
-def run(seed: str, number: int, kept: list[bytes], directory: Path) -> None:
-    """One case."""
-    data, source = make(seed, number, kept)
-    check_table(data, source)
-    if source.random() < _FILE_SHARE:
-        check_file(data, source, directory)
+@dataclass(slots=True)
+class Figures:
+    """What was read so far."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def add(self, made: Sequence[batches.Spoilt], found: Outcome) -> None:
+        """Count the batches of a round and what came of them."""
+        self.kinds.update(each.kind for each in made)
+        self.records += found.rows
+        self.faults.update(re.sub(r"\W*\d[\dxa-f.]*", " N", each[2]) for each in found.faults)
+
+    @property
+    def batches(self) -> int:
+        """How many batches."""
+        return self.kinds.total()
+
+    def __str__(self) -> str:
+        """One line, and one each kind of batch."""
+        told = f"{self.batches} batches: {self.records} records, {self.faults.total()} errors"
+        kinds = ", ".join(f"{count} of {kind}" for kind, count in sorted(self.kinds.items()))
+        return f"{told} in {len(self.faults)} different words\n{kinds}"
+
+
+def table_round(made: Sequence[batches.Spoilt], source: Random) -> Outcome:
+    """Batches of a table: all at once with errors reported, a few alone with errors raised."""
+    view = exact(b"".join(each.data for each in made))
+    table = scan(view, on_bad_crc=source.choice(("note", "defer", "ignore")))
+    assert table.end_position == len(view), "a walk ends early"
+    request = Request(**request_of(source))
+    checks = source.random() < _CHECKED_SHARE
+    packages = source.random() < _PACKAGES_SHARE
+    found = table_ways(view, table, request, raises=False, checks=checks, packages=packages)
+    wrong = disagreement(found)
+    assert not wrong, wrong
+    first = found["one pass"]
+    if first.faults:
+        at = int(np.searchsorted(table.position, source.choice(first.faults)[3]))
+        near = table.take(slice(max(0, at - 1), at + 1))
+        ways = table_ways(view, near, request, raises=True, checks=True, packages=packages)
+        wrong = disagreement(ways)
+        assert not wrong, f"raised: {wrong}"
+    return first
+
+
+def file_round(made: Sequence[batches.Spoilt], source: Random, directory: Path) -> Outcome:
+    """Batches of a segment, one of them in the way of a walk."""
+    parts = [each.data for each in made]
+    if source.random() < 0.9:
+        at = max(0, len(parts) - source.choice((1, 2, 3)))  # what lies behind may not be read
+        parts[at] = batches.break_framing(parts[at], source)
+    path = directory / f"{0:020}.log"
+    path.write_bytes(b"".join(parts))
+    where, raises = _where(request_of(source)), source.random() < 0.05
+    checks = source.random() < _CHECKED_SHARE
+    found = file_ways(path, where, raises=raises, checks=checks)
+    wrong = disagreement(found)
+    assert not wrong, wrong
+    return found["one pass, mapped"]
+
+
+def run(kept: Kept, number: int, directory: Path, figures: Figures) -> None:
+    """One round; raises where two ways disagree."""
+    source = Random(f"{kept.seed} {number}")
+    in_file = source.random() < _FILE_SHARE
+    count = source.randrange(1, 2 * (FILE_BATCHES if in_file else TABLE_BATCHES))
+    plain = not in_file and source.random() < _PLAIN_SHARE
+    made = [kept.spoilt(source, plain=plain) for _ in range(count)]
+    found = file_round(made, source, directory) if in_file else table_round(made, source)
+    figures.add(made, found)
+
+
+def search(kept: Kept, cases: int, *, first: int = 0) -> Figures:
+    """Rounds from `first` on, until so many batches were read."""
+    figures, number = Figures(), first
+    with tempfile.TemporaryDirectory(dir=places.in_memory()) as directory:
+        while figures.batches < cases:
+            try:
+                run(kept, number, Path(directory), figures)
+            except Exception:
+                print(f"repeat: --seed {kept.seed} --only {number}", flush=True)
+                raise
+            number += 1
+    return figures
 
 
 def main() -> int:
-    """Run the cases of a seed; exit status 1 says that two ways to read disagree."""
+    """Run the rounds of a seed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", default="1")
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--cases", type=int, default=20_000, help="batches to be read")
+    parser.add_argument("--seed", default="1", help="any text; the rounds follow from it")
+    parser.add_argument("--only", type=int, help="run this round alone")
     options = parser.parse_args()
-    kept = seeds_of(options.seed)
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as directory:
-        for number in range(options.first, options.first + options.cases):
-            try:
-                run(options.seed, number, kept, Path(directory))
-            except Exception:
-                print(f"repeat: --seed {options.seed} --first {number} --cases 1", flush=True)
-                raise
-    taken = time.perf_counter() - began
-    print(f"{options.cases} cases agree, {options.cases / taken:.0f} a second")
+    began, used = time.perf_counter(), time.process_time()
+    cases, first = (1, options.only) if options.only is not None else (options.cases, 0)
+    figures = search(Kept(options.seed), cases, first=first)
+    taken, used = time.perf_counter() - began, time.process_time() - used
+    print(f"seed {options.seed}, {figures}")
+    print(f"all agree; {taken:.0f} s, {figures.batches / used:.0f} batches a second of one core")
     return 0
 
 
