@@ -14,20 +14,25 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from threading import Condition, Lock
-from typing import Any, Final, Generic, TypeVar
+from threading import Condition, Lock, local
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from kseg.errors import KsegError, LimitExceededError, at_path
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 #: Takes one result.
 Put = Callable[[Any], object]
 #: Does one piece of work, and puts its results.
 Work = Callable[[Put], object]
+
+#: The piece that a thread does at the moment.
+_HERE: Final = local()
 
 #: Results that a piece keeps until those in front of it are taken.
 ROOM: Final = 64
@@ -91,19 +96,23 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
 
 
 def in_order(
-    pieces: Iterable[Work], *, threads: int, room: int = ROOM
+    pieces: Iterable[Work], *, threads: int, room: int = ROOM, window: int | None = None
 ) -> Generator[Any, None, None]:
     """The results of pieces of work, in order; see `run_in_order`.
 
     Bytes that are lent to `put` arrive as a copy. Closing the iterator, an error and an interrupt
-    end all threads: each at its next result.
+    end all threads: each at its next result, or at its next `check`.
 
     Args:
         pieces: the work.
         threads: how many share it, 1 or more.
         room: results of one piece that may wait.
+        window: pieces under way at the most; None for `window_of(threads)`. More where results are
+            small, so that a long piece in front keeps no thread waiting.
     """
-    run = _Run(pieces, threads, room)
+    from concurrent.futures import ThreadPoolExecutor  # slow to load, and only needed here
+
+    run = _Run(pieces, window or window_of(threads), room)
     with ThreadPoolExecutor(threads, "kseg") as pool:
         try:
             while run.fill(pool):
@@ -119,11 +128,11 @@ def in_order(
 class _Run:
     """Pieces under way, in order, and those still to come."""
 
-    def __init__(self, pieces: Iterable[Work], threads: int, room: int) -> None:
+    def __init__(self, pieces: Iterable[Work], window: int, room: int) -> None:
         self.under_way: deque[_Piece] = deque()
         self.failed: KsegError | OSError | None = None
         self._left: Iterator[Work] | None = iter(pieces)
-        self._window = window_of(threads)
+        self._window = window
         self._room = room
         self._bell = Condition()
 
@@ -236,6 +245,16 @@ class _StoppedError(Exception):
     """No more results are taken."""
 
 
+def check() -> None:
+    """End the piece that this thread does, if no more results are taken; else do nothing.
+
+    For loops that go on for long without a result, once in some milliseconds.
+    """
+    piece = getattr(_HERE, "piece", None)
+    if piece is not None and piece.stopped:
+        raise _StoppedError
+
+
 class _Piece:
     """One piece under way: what it has put and `results` has not taken yet."""
 
@@ -249,9 +268,12 @@ class _Piece:
 
     def run(self, work: Work) -> None:
         """In a thread: do the work; an error waits in the future."""
+        _HERE.piece = self
         try:
+            check()
             work(self._put)
         finally:
+            _HERE.piece = None
             with self._bell:
                 self._ended = True
                 self._bell.notify_all()
@@ -293,6 +315,7 @@ __all__ = [
     "Put",
     "Work",
     "at_file",
+    "check",
     "in_order",
     "putting",
     "run_in_order",

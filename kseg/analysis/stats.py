@@ -214,7 +214,7 @@ def stats(
     Args:
         paths: one path or several; the same file is looked at once.
         options: how closely to look.
-        jobs: processes to share the work; 1 stays in this one.
+        jobs: threads to share the work; 1 does all of it in this one.
         progress: called with bytes done and bytes in all.
         on_error: "raise" the error of a path that cannot be read, or "skip" it and count the rest,
             see `StatsReport.skipped`.

@@ -1,13 +1,18 @@
-"""Run the units of an analysis in this process or in several."""
+"""Run the units of an analysis, in this thread or shared by several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from kseg.files.names import Unreadable
+from kseg.workers import at_file, in_order
+
+if TYPE_CHECKING:
+    from kseg.workers import Put
 
 #: `progress(done, total)`: bytes examined so far, and in all; called after each unit.
 Progress = Callable[[int, int], None]
@@ -51,17 +56,18 @@ def run_units(
     progress: Progress | None = None,
     skipped: list[Unreadable] | None = None,
 ) -> Iterator[_Answer]:
-    """Do some work on each unit; the answers come in any order.
+    """Do some work on each unit; the answers come in any order, the same one for any `jobs` > 1.
 
     Args:
         units: of `kseg.analysis.units.plan`, or others that pickle.
-        work: takes one unit; pickles if `jobs` is above 1.
-        jobs: processes to share the work; 1 stays in this one.
+        work: takes one unit; several threads call it if `jobs` is above 1.
+        jobs: threads to share the work; 1 does all of it in this one.
         progress: called after each unit.
         skipped: takes units whose files cannot be read; None to raise the fault.
 
     Raises:
         ValueError: `jobs` is below 1.
+        LimitExceededError: a unit ran out of memory; it names the file.
     """
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, not 1 or more")
@@ -80,9 +86,10 @@ def run_units(
 
 
 def _attempt(unit: _Unit, *, work: Callable[[_Unit], _Answer]) -> _Answer | Unreadable:
-    """The answer of `work`, or the file system's error, which then does not end the process."""
+    """The answer of `work`, or the file system's error, which may be skipped."""
     try:
-        return work(unit)
+        with at_file(unit.path):
+            return work(unit)
     except OSError as error:
         return Unreadable(Path(unit.path), error)
 
@@ -93,11 +100,13 @@ def _answers(
     if jobs == 1 or len(units) < 2:
         yield from zip(units, map(work, units), strict=True)
         return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    # The largest first, so that no process is left with one at the end.
+    # The largest first, so that no thread is left with one at the end. Answers are small.
     ordered = sorted(units, key=lambda unit: unit.cost, reverse=True)
-    workers = min(jobs, len(units))
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from zip(ordered, pool.map(work, ordered), strict=True)
+    pieces = (partial(_put_answer, unit, work) for unit in ordered)
+    threads = min(jobs, len(units))
+    with closing(in_order(pieces, threads=threads, window=len(units))) as answers:
+        yield from zip(ordered, answers, strict=True)
+
+
+def _put_answer(unit: _Unit, work: Callable[[_Unit], _Answer], put: Put) -> None:
+    put(work(unit))

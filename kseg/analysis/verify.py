@@ -68,7 +68,7 @@ def verify(
     Args:
         paths: one path or several; the same file is looked at once.
         deep: decode every record too, not only the headers.
-        jobs: processes to share the work; 1 stays in this one.
+        jobs: threads to share the work; 1 does all of it in this one.
         progress: called with bytes done and bytes in all.
         options: the rest of the options; `deep` here counts too.
         on_error: "raise" what the file system says of what cannot be read, or "skip" it and

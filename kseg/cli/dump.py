@@ -39,7 +39,7 @@ from kseg.files.names import FileKind, FileName
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import crc_error, stop_error
 from kseg.format.request import INT64_MIN, NO_END, Request
-from kseg.workers import Kept, Lent, at_file, putting, run_in_order, usable_cores
+from kseg.workers import Kept, Lent, at_file, putting, run_in_order
 
 if TYPE_CHECKING:
     from kseg.cli.decoded import Decoded
@@ -84,7 +84,7 @@ def dump(
     mapping: Mapping,
     decode_as: str | None,
     raw: bool,
-    jobs: int | None,
+    jobs: int,
     kafka: bool,
     **kafkas: Any,
 ) -> int:
@@ -93,7 +93,7 @@ def dump(
         from kseg.cli.kafka_dump.run import run_kafka  # most calls of the verb do without it
 
         _refuse_own_options(context)
-        return run_kafka(paths, kafkas, jobs or usable_cores())
+        return run_kafka(paths, kafkas, jobs)
     refuse_kafka_options(kafkas)
     if not paths:
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
@@ -105,7 +105,7 @@ def dump(
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
     asked = Asked(batches, offsets, times, key, limit, last, mapping)
     how = decoding(decode_as, raw)
-    run = Dump(asked, style, output.binary_stdout(), how, jobs or usable_cores())
+    run = Dump(asked, style, output.binary_stdout(), how, jobs)
     run.paths(paths, Selection(topics, partitions))
     tell_replaced(run.replaced)
     return Exit.FOUND if run.findings else Exit.OK

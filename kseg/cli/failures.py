@@ -46,7 +46,7 @@ def exit_code(error: BaseException) -> Exit:
     """The code for an exception that ended a verb."""
     if isinstance(error, (MissingExtraError, OffsetOutOfRangeError)):
         return Exit.USAGE
-    if isinstance(error, _REFUSED) or _is_lost_process(error):
+    if isinstance(error, _REFUSED):
         return Exit.FILES
     if isinstance(error, (LimitExceededError, MemoryError)):
         return Exit.LIMIT
@@ -67,17 +67,9 @@ def one_line(error: BaseException) -> str:
         text = "out of memory"
     elif isinstance(error, KsegError):
         text = str(error)
-    elif _is_lost_process(error):
-        text = "a process that shared the work ended abruptly; --jobs 1 needs none"
     else:
         text = f"{type(error).__name__}: {error}"
     return printable(text)
-
-
-def _is_lost_process(error: BaseException) -> bool:
-    """Whether a worker was killed, or could not be started: no fault of kseg's own."""
-    module = sys.modules.get("concurrent.futures.process")
-    return module is not None and isinstance(error, module.BrokenProcessPool)
 
 
 def report(error: BaseException, *, debug: bool) -> Exit:

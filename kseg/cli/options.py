@@ -405,26 +405,21 @@ def deep_option(function: _F) -> _F:
 
 
 def jobs_option(function: _F) -> _F:
-    """`--jobs`."""
+    """`--jobs`: the usable cores where it is not given."""
     return click.option(
         "--jobs",
         type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Processes to share the work.",
-    )(function)
-
-
-def threads_option(function: _F) -> _F:
-    """`--jobs` of verbs whose work threads share; None stands for all usable cores."""
-    return click.option(
-        "--jobs",
-        type=click.IntRange(min=1),
+        callback=_jobs,
         metavar="N",
         help="Threads to share the work; as many as there are usable cores. The output is the "
         "same for every N.",
     )(function)
+
+
+def _jobs(_ctx: click.Context, _parameter: click.Parameter, value: int | None) -> int:
+    from kseg.workers import usable_cores
+
+    return value or usable_cores()
 
 
 def mapping_option(function: _F) -> _F:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kseg import workers
 from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files.closing import Closing
@@ -221,6 +222,7 @@ class LogFile(Closing):
         limit = size if limit is None else min(limit, size)
         last: BatchTable | None = None
         for tile in self._tiles(start, limit, how, on_unreadable):
+            workers.check()
             if tile.table.stop is StopReason.TORN_TAIL and how.judges_ends:
                 tile = self._judged(tile, last, size)
             last = tile.table

@@ -80,7 +80,7 @@ def doctor(
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
         now_ms: the clock.
-        jobs: processes to share the work.
+        jobs: threads to share the work.
         progress: called with bytes done and bytes in all.
 
     Raises:

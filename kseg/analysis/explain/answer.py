@@ -116,7 +116,7 @@ def explain(
             Kafka's own ones, and by topic. They go before all others.
         free_bytes: propose how so many bytes could become free.
         now_ms: the clock.
-        jobs: processes to share the work.
+        jobs: threads to share the work.
         progress: called with bytes of log done and bytes in all.
 
     Raises:

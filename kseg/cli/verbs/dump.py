@@ -11,10 +11,10 @@ from kseg.cli.options import (
     bytes_option,
     decode_options,
     format_option,
+    jobs_option,
     mapping_option,
     range_options,
     selection_options,
-    threads_option,
 )
 
 
@@ -29,7 +29,7 @@ from kseg.cli.options import (
 @range_options
 @mapping_option
 @decode_options
-@threads_option
+@jobs_option
 @kafka_options
 @click.pass_context
 def dump(context: click.Context, /, **given: Any) -> int:

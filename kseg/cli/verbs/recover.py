@@ -10,6 +10,7 @@ from kseg.cli import change_options
 from kseg.cli.options import (
     broker_options,
     config_options,
+    jobs_option,
     json_option,
     selection_options,
 )
@@ -43,14 +44,7 @@ from kseg.cli.options import (
 @change_options.change_options
 @config_options
 @broker_options
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Partitions to recover at a time, with --apply after an unclean stop.",
-)
+@jobs_option
 @json_option
 def recover(**given: Any) -> int:
     """Show what a start after a crash would do to DIR...: what it cuts, makes anew and removes.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kseg import workers
 from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
 from kseg.files.closing import Closing
@@ -542,6 +543,7 @@ class _Reading:
         with log.lending(size) as lend:
             end, data, base = End.MORE, memoryview(b""), 0
             while True:
+                workers.check()
                 if end is not End.FULL:
                     try:
                         data, base = lend(reader.at, reader.needed)
