@@ -42,7 +42,13 @@ if TYPE_CHECKING:
 
 
 class KsegError(Exception):
-    """The root: catch this to catch everything kseg itself raises."""
+    """The root: catch this to catch everything kseg itself raises.
+
+    Attributes:
+        kafka_exception: what Kafka raises instead, where it is known of this very error.
+    """
+
+    kafka_exception: str | None = None
 
     def __init__(
         self,
@@ -82,6 +88,11 @@ class KsegError(Exception):
         if self.record_index is not None:
             place += f", record {self.record_index}" if place else f"record {self.record_index}"
         return f"{place.strip()}: {self.reason}" if place else self.reason
+
+    def as_kafka(self: _ErrorT, exception: str) -> _ErrorT:
+        """Name the exception that Kafka raises; returns the same error."""
+        self.kafka_exception = exception
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle with every attribute, so that worker processes report fully."""
@@ -140,18 +151,9 @@ class DecompressionError(FormatError):
 
 
 class CorruptIndexError(KsegError):
-    """An index, snapshot or checkpoint fails its check; it can be rebuilt from the log.
+    """An index, snapshot or checkpoint fails its check; it can be rebuilt from the log."""
 
-    Attributes:
-        kafka_exception: what Kafka raises where it needs the file.
-    """
-
-    kafka_exception: str = "KafkaStorageException"
-
-    def as_kafka(self, exception: str) -> CorruptIndexError:
-        """Name another exception that Kafka raises; returns the same error."""
-        self.kafka_exception = exception
-        return self
+    kafka_exception = "KafkaStorageException"
 
 
 class UnreadableError(KsegError):

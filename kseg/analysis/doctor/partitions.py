@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from kseg import RecoveryPlan, plan_recovery
+from kseg import RecoveryPlan, Segment, plan_recovery
 from kseg.analysis.doctor.values import Noticed, Outcome, PartitionOutlook
 from kseg.constants import Compression
 from kseg.errors import (
-    CorruptIndexError,
     CorruptRecordError,
     InvalidProducerEpochError,
     InvalidRecordError,
@@ -25,12 +24,13 @@ from kseg.errors import (
     LimitExceededError,
     NotALogError,
     OffsetOverflowError,
+    OffsetsOutOfOrderError,
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
     UnreadableError,
 )
 from kseg.files import io, metadata
-from kseg.files.names import FileKind
+from kseg.files.names import FileKind, segment_name
 from kseg.log.config import LogConfig
 from kseg.log.sub_directories import EntryKind, entry_of
 
@@ -38,6 +38,7 @@ from kseg.log.sub_directories import EntryKind, entry_of
 _EXCEPTIONS: Final = (
     (CorruptRecordError, "CorruptRecordException"),
     (OffsetOverflowError, "IllegalArgumentException"),
+    (OffsetsOutOfOrderError, "InvalidOffsetException"),
     (NotALogError, "NumberFormatException"),
     (LimitExceededError, "IllegalArgumentException"),
     (InvalidTxnStateError, "InvalidTxnStateException"),
@@ -47,6 +48,8 @@ _EXCEPTIONS: Final = (
     (InvalidRecordError, "InvalidRecordException"),
     (UnreadableError, "IOException"),
 )
+_INFLATES: Final = "a magic byte makes a compressed message here, which Kafka inflates and may fail"
+_INT64_MAX: Final = 2**63 - 1
 #: Errors of input and output, which take one directory offline.
 _OF_DISK: Final = frozenset({"IOException", "KafkaStorageException"})
 _CODEC_MASK: Final = 7
@@ -78,7 +81,7 @@ def exception_of(error: BaseException) -> str | None:
     """Kafka's exception for what kseg could not load; None if it is not known."""
     if isinstance(error, OSError):
         return "IOException"
-    if isinstance(error, CorruptIndexError):
+    if isinstance(error, KsegError) and error.kafka_exception is not None:
         return error.kafka_exception
     return next((name for kind, name in _EXCEPTIONS if isinstance(error, kind)), None)
 
@@ -109,6 +112,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
         noticed = [*_of_load(plan), *_of_topic_id(unit.path)]
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
             noticed.extend(_of_hidden(unit, plan))
+            noticed.extend(_of_old_messages(plan))
     except OSError as error:
         failed = _failure(error, unit.path)
         return replace(outlook, outcome=failed.outcome, noticed=(failed,))
@@ -193,8 +197,7 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
     if plan.truncated_at is not None and _may_inflate(
         plan.truncated_at.path, plan.truncated_at.position
     ):
-        message = "a magic byte makes a compressed message here, which Kafka inflates and may fail"
-        yield Noticed("not-imitated", plan.truncated_at.path, message, Outcome.UNKNOWN)
+        yield Noticed("not-imitated", plan.truncated_at.path, _INFLATES, Outcome.UNKNOWN)
     for each in plan.seen:
         if each.name.startswith("-") and each.name.endswith(".log"):
             message = f"{each.name} is a segment of negative offsets to Kafka"
@@ -242,6 +245,23 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[Noticed]:
         "gets to"
     )
     yield Noticed("hidden", unit.path, message, mend=f"kseg recover {unit.path} --apply")
+
+
+def _of_old_messages(plan: RecoveryPlan) -> Iterator[Noticed]:
+    """On its way to the end of a log, Kafka inflates old messages, damaged ones too."""
+    log = os.path.join(plan.path, segment_name(plan.segments[-1].base_offset, FileKind.LOG))
+    try:
+        opened = Segment.open(log)
+    except FileNotFoundError:  # the log begins
+        return
+    with opened as segment:
+        for table in segment.headers(start=segment.start_for_offset(_INT64_MAX).position):
+            old = (table.magic < 2) & (table.attributes & _CODEC_MASK != Compression.NONE)
+            for position in table.position[old].tolist():
+                tile = next(segment.walk(start=position, limit=position + 1))
+                if len(tile.table) and not tile.table.crc_ok[0]:
+                    yield Noticed("not-imitated", log, _INFLATES, Outcome.UNKNOWN)
+                    return
 
 
 def _of_topic_id(path: str) -> Iterator[Noticed]:

@@ -19,10 +19,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from kseg.constants import NO_TIMESTAMP, StopReason
-from kseg.errors import (
-    CorruptIndexError,
-    OffsetsOutOfOrderError,
-)
+from kseg.errors import CorruptIndexError, KsegError, OffsetsOutOfOrderError
 from kseg.files import checkpoints
 from kseg.files.grammar import offset_from_file_name
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
@@ -165,7 +162,7 @@ class AsBroker(Loading):
         for number, base in enumerate(todo):
             state, snapshots = self.state_at(base)
             swept = self.sweep(base, state, context.epochs)
-            refused = isinstance(swept.error, OffsetsOutOfOrderError)
+            refused = _is_of_an_index(swept.error)
             if swept.error is not None and not refused:
                 raise swept.error
             gone = context.size(base) if refused else swept.truncated_bytes
@@ -256,7 +253,22 @@ class AsBroker(Loading):
         state = context.new_state()
         self.rebuild(state, snapshots, start, end, clean=self.inputs.clean)
         context.overlay.settle()
+        self._look_up_unstable(state, start, end)
         return LoadedLog(start, end, max(point, start), context.epochs, state, snapshots)
+
+    def _look_up_unstable(self, state: ProducerState, start: int, end: int) -> None:
+        """Look up where the oldest undecided transaction lies; damage on the way fails the load.
+
+        Source: Kafka `UnifiedLog.maybeIncrementFirstUnstableOffset`, `LocalLog.read`.
+        """
+        first = state.first_unstable_offset
+        if first is None or max(first, start) >= end:
+            return
+        for base in self.context.from_offset(max(first, start)):
+            with self.context.open(base) as segment:
+                index = self._index(base)
+                if raw_lookups.position_of(segment, index, max(first, start)) is not None:
+                    return
 
     def _truncate_epochs(self, end: int) -> None:
         """Whatever removes an entry has the file written, even if it comes back.
@@ -273,6 +285,11 @@ class AsBroker(Loading):
         if changed:
             self.context.put_epochs(epochs.entries, "not what the log says")
         epochs.dirty = False
+
+
+def _is_of_an_index(error: KsegError | None) -> bool:
+    """Whether it is Kafka's `InvalidOffsetException`, with which a segment is emptied."""
+    return isinstance(error, OffsetsOutOfOrderError) and error.kafka_exception is None
 
 
 def _read_epochs(context: LoadContext) -> LeaderEpochs:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -303,7 +303,7 @@ class LoadContext:
     def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
         """Find out what goes behind the first `size` bytes of a segment."""
         file = self.overlay.files[file_of(base_offset, LOG)]
-        if not self.weighs or file.data is not None or file.part:
+        if not self.weighs or file.data is not None:
             return
         at = bisect_right(self.bases, base_offset)
         following = self.bases[at] if at < len(self.bases) else None
@@ -315,8 +315,12 @@ class LoadContext:
                 base_offset=base_offset,
                 following=following,
             )
-        if cost is not None:
-            self.costs[base_offset] = cost
+        if cost is not None:  # of a part, as it lies in the log that is split
+            cost = replace(cost, position=file.start + cost.position)
+            behind = self.costs.get(base_offset)  # what was cut off before: a log that begins anew
+            self.costs[base_offset] = (
+                cost if behind is None else lost.joined((cost, behind)) or cost
+            )
 
     def lost(self) -> tuple[Lost, ...]:
         """What goes, by place: segments that go belong to the cut in front of them."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import numpy as np
 
 from kseg.constants import StopReason
 from kseg.errors import UnreadableError
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kseg.files.log_file import Tile
+    from kseg.format.header import BatchTable
     from kseg.format.search import SoundRun
 
     class Damaged(Protocol):
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
         def size(self) -> int: ...
         def head_at(self, position: int) -> bytes: ...
         def walk(self, *, start: int, limit: int) -> Iterator[Tile]: ...
+        def headers(self, *, start: int, limit: int, policy: str) -> Iterator[BatchTable]: ...
         def sound_runs(
             self, start: int, *, first_offset: int, last_offset: int | None
         ) -> Iterator[SoundRun]: ...
@@ -200,16 +204,73 @@ def _is_zeros(log: Damaged, position: int) -> bool:
 
 
 def _damaged(log: Damaged, position: int, end: int, first: int | None, last: int | None) -> Lost:
-    """A damaged place; what its head says counts where what lies around it says so, too."""
+    """A damaged place; what its head says counts where what lies around it says so, too.
+
+    Batches that match their checksums hold the records that they say, whatever their offsets are.
+    """
     path, size = str(log.path), end - position
+    whole = _whole_batches(log, position, end)
+    batches = whole.batches if whole.end == end else None
     if first is not None and last is not None and last < first:
-        return Lost(path, position, None, None, 0, None, size, 0)
+        return Lost(path, position, None, None, whole.records, batches, size, 0)
+    if batches is not None:
+        return Lost(path, position, first, last, whole.records, batches, size, 0)
     said = claimed(log.head_at(position), position)
     if said is not None and (said.base_offset, said.last_offset) == (first, last):
         count = said.record_count
         if 0 <= count <= said.last_offset - said.base_offset + 1:
             return Lost(path, position, first, last, count, 1, size, 0)
     return Lost(path, position, first, last, None, None, size, 0)
+
+
+class _Whole(NamedTuple):
+    """Batches that match their checksums: where they end, how many, and how many records in all.
+
+    The records are None where a batch does not tell, or the disk does not give it.
+    """
+
+    end: int
+    batches: int
+    records: int | None
+
+
+def _whole_batches(log: Damaged, position: int, end: int) -> _Whole:
+    """Those of a damaged place that lie one behind the other from its start on.
+
+    No byte behind the place is looked at, so that the time for all places of a file is linear.
+    """
+    batches, records = 0, 0
+    try:
+        stop = _end_of_sizes(log, position, end)
+        if stop == position:
+            return _Whole(position, 0, 0)
+        for tile in log.walk(start=position, limit=stop):
+            table = tile.table
+            wrong = np.flatnonzero(table.crc_ok != 1)
+            count = int(wrong[0]) if len(wrong) else len(table)
+            if count:
+                batches += count
+                position = int(table.position[count - 1] + table.size[count - 1])
+                counts = table.record_count[:count]
+                if (counts < 0).any():
+                    return _Whole(position, batches, None)
+                records += int(counts.sum())
+            if count < len(table):
+                break
+    except UnreadableError:
+        return _Whole(position, batches, None)
+    return _Whole(position, batches, records)
+
+
+def _end_of_sizes(log: Damaged, position: int, end: int) -> int:
+    """How far the sizes of batches lead, from `position` on, without passing over `end`."""
+    for table in log.headers(start=position, limit=end, policy="file"):
+        ends = table.position + table.size
+        inside = int(np.searchsorted(ends, end, "right"))
+        position = int(ends[inside - 1]) if inside else position
+        if inside < len(table):
+            break
+    return position
 
 
 def claimed(head: bytes, position: int) -> BatchHeader | None:

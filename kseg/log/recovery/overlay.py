@@ -34,6 +34,7 @@ from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
+    from kseg.format.search import SoundRun
     from kseg.log.recovery.backup import Backup
 
 #: No index, snapshot or checkpoint has more bytes; what is longer is not read.
@@ -629,6 +630,20 @@ class SegmentPart(Segment):
             on_unreadable=on_unreadable,
         ):
             yield self._moved(table)
+
+    def sound_runs(
+        self, start: int, *, first_offset: int = 0, last_offset: int | None = None
+    ) -> Iterator[SoundRun]:
+        """As `Segment.sound_runs`."""
+        first = self._first
+        for run in self._log.sound_runs(
+            first + start, stop=self._end, first_offset=first_offset, last_offset=last_offset
+        ):
+            yield replace(run, position=run.position - first, end=run.end - first)
+
+    def head_at(self, position: int) -> bytes:
+        """As `Segment.head_at`; fewer bytes at the end of the part."""
+        return self._log.head_at(self._first + position)[: self.size - position]
 
     def _moved(self, table: BatchTable) -> BatchTable:
         """Positions from the start of the part on."""

@@ -30,7 +30,7 @@ _ENTRY: Final = struct.Struct(">ii")
 #: The slots at the end of an index in which Kafka searches first.
 _WARM_SLOTS: Final = 8192 // _ENTRY.size
 #: What Kafka's reader of files raises an error for; a torn end it passes over.
-_RAISED: Final = (StopReason.BAD_LENGTH, StopReason.ZERO_TAIL)
+RAISED: Final = (StopReason.BAD_LENGTH, StopReason.ZERO_TAIL)
 
 
 def indexed_position(entries: bytes, base_offset: int, offset: int) -> int:
@@ -169,8 +169,15 @@ def feed_segment(
 
 
 def _check(table: BatchTable, segment: Segment) -> None:
-    if table.stop in _RAISED:
+    if table.stop in RAISED:
         raise at_path(stop_error(table), segment.path)
 
 
-__all__ = ["feed_segment", "indexed_position", "next_offset", "position_of", "stored_position"]
+__all__ = [
+    "RAISED",
+    "feed_segment",
+    "indexed_position",
+    "next_offset",
+    "position_of",
+    "stored_position",
+]

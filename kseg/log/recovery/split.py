@@ -26,12 +26,21 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from kseg.errors import OffsetOverflowError, StalePlanError
+from kseg.errors import (
+    KsegError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    StalePlanError,
+    at_path,
+)
 from kseg.files import io
 from kseg.files.grammar import offset_from_file_name
 from kseg.files.names import FileKind, list_partition, segment_name
+from kseg.format.header import stop_error
+from kseg.format.request import INT64_MAX
 from kseg.log.recovery.load_context import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX, file_of
-from kseg.log.recovery.sweep import Swept, sweep_segment, write_indexes
+from kseg.log.recovery.raw_lookups import RAISED
+from kseg.log.recovery.sweep import DerivedEntries, Swept, sweep_segment, write_indexes
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import out_of_order
 
@@ -44,6 +53,9 @@ if TYPE_CHECKING:
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
 _INT32_MAX: Final = 2**31 - 1
+#: What Kafka raises where it requires an overflow, or room in an index; and behind the last batch.
+_REQUIRED: Final = "IllegalArgumentException"
+_NO_ELEMENT: Final = "NoSuchElementException"
 _WINDOW_BYTES: Final = 2**20
 #: The files of a segment, in the order in which Kafka renames them.
 _KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
@@ -65,7 +77,7 @@ class SplitPlan:
     Attributes:
         path: the log file.
         base_offset: of the segment.
-        pieces: the new ones, rising; together they have every byte of the old log.
+        pieces: the new ones, by rising base offsets; together they have every byte of the old log.
         modified_ns, inode: of the log file when it was looked at.
     """
 
@@ -78,7 +90,7 @@ class SplitPlan:
     @property
     def size(self) -> int:
         """Bytes of the log file."""
-        return self.pieces[-1].end
+        return max(piece.end for piece in self.pieces)
 
     def __str__(self) -> str:
         """One line."""
@@ -334,6 +346,8 @@ def _delete_old(plan: SplitPlan) -> None:
 # Source: Kafka `LogLoader.retryOnOffsetOverflow`.
 
 _T = TypeVar("_T")
+#: Plans a split of a log, of its first bytes if a size is given.
+_Planner = Callable[..., SplitPlan]
 #: Each split leaves one segment less that overflows, unless something is very wrong.
 _SPLITS_MAX: Final = 10_000
 
@@ -357,24 +371,32 @@ def _split(context: LoadContext, error: OffsetOverflowError) -> None:
     base = offset_from_file_name(name)
     overlay = context.overlay
     file = overlay.files.get(file_of(base, LOG))
-    if file is None or file.part or file.data is not None or not overflows(context, base):
+    if file is None or file.part or file.data is not None:
         raise error
+    if context.careful:
+        if not overflows(context, base):
+            raise error
+        plan_it = _plan_careful
+    else:
+        plan_it = _plan_as_broker
     try:
-        plan, _ = _plan(Path(file.source), file.size)
-    except ValueError:
-        raise error from None
+        plan = plan_it(Path(file.source), context.inputs.config, file.size)
+    except ValueError as refused:
+        raise (refused if isinstance(refused, KsegError) else error) from None
     bases = [piece.base_offset for piece in plan.pieces]
     if bases == [base]:
         raise error
     known = base in context.bases
     context.bases = [kept for kept in context.bases if kept != base]
     context.outcomes.pop(base, None)
-    _replace(context, plan, base, bases)
+    _replace(context, plan, base, bases, plan_it)
     for piece in bases if known else ():
         context.add(piece)
 
 
-def _replace(context: LoadContext, plan: SplitPlan, base: int, bases: list[int]) -> None:
+def _replace(
+    context: LoadContext, plan: SplitPlan, base: int, bases: list[int], plan_it: _Planner
+) -> None:
     """Put the pieces into the segment's place; nothing else makes or removes their files."""
     context.known_snapshots = None
     gone = [INDEX, TIMEINDEX, TXNINDEX, *([] if base in bases else [SNAPSHOT])]
@@ -385,36 +407,140 @@ def _replace(context: LoadContext, plan: SplitPlan, base: int, bases: list[int])
         {file_of(p.base_offset, LOG): (p.start, p.end) for p in plan.pieces},
         others,
         "offsets overflow",
-        partial(_split_on_disk, name=file_of(base, LOG), config=context.inputs.config),
+        partial(
+            _split_on_disk,
+            name=file_of(base, LOG),
+            config=context.inputs.config,
+            plan_it=plan_it,
+        ),
     )
 
 
-def _split_on_disk(directory: Path, *, name: str, config: LogConfig) -> None:
+def _split_on_disk(directory: Path, *, name: str, config: LogConfig, plan_it: _Planner) -> None:
     """Apply the plan to the log, which may have another name since, and may have been cut."""
-    plan, _ = _plan(directory / name)
-    apply_split(plan, config=config)
+    apply_split(plan_it(directory / name, config), config=config)
+
+
+def _plan_careful(path: Path, config: LogConfig, size: int | None = None) -> SplitPlan:
+    del config
+    return _plan(path, size)[0]
 
 
 def overflows(context: LoadContext, base: int) -> bool:
     """Whether a segment's last batch has no 32-bit offset, as a split is to mend it.
 
     Such a batch in the middle of others with 32-bit offsets, or one that reaches into the segments
-    behind, is damage and no overflow. Kafka splits there too; it fails if the log does not end with
-    a whole batch.
+    behind, is damage and no overflow. Kafka splits there too.
 
     Source: Kafka `LogSegment.hasOverflow`.
     """
-    last, table = base, None
+    last = base
     with context.open(base) as segment:
         for table in segment.headers(policy="file"):
             if len(table):
                 last = int(table.last_offset[-1])
-        whole = table is not None and table.end_position == segment.size
     if last <= base + _INT32_MAX:
         return False
-    if not context.careful:
-        return whole
     return not any(base < other <= last for other in context.bases)
+
+
+# ---- exactly as Kafka splits ---------------------------------------------------------------------
+
+
+def _plan_as_broker(path: Path, config: LogConfig, size: int | None = None) -> SplitPlan:
+    """Where Kafka would cut, be the offsets in order or not; with its exceptions.
+
+    Raises:
+        KsegError: Kafka fails; `kafka_exception` says with what, None where that is not known.
+
+    Source: Kafka `LocalLog.splitOverflowedSegment`, `LogSegment.hasOverflow`.
+    """
+    before = os.stat(path)
+    size = before.st_size if size is None else size
+    with Segment.open(path, mapping="never", size=size, is_last=True) as segment:
+        base, last = segment.base_offset, -1
+        cuts = _BrokerCuts(segment, config)
+        for table in segment.headers(policy="file"):
+            if len(table):
+                last = int(table.last_offset[-1])
+                cuts.feed(table)
+        if table.stop in RAISED:
+            raise at_path(stop_error(table), path)
+    if last <= base + _INT32_MAX:
+        raise _failing(path, 0, "it is to be split, and its end does not overflow", _REQUIRED)
+    if cuts.error is not None:
+        raise cuts.error
+    if table.end_position < size:
+        raise _failing(path, table.end_position, "a split comes to a torn end", _NO_ELEMENT)
+    if len(set(cuts.bases)) < len(cuts.bases):
+        raise KsegError("a split gives two segments one name", path=path)
+    ends = [*cuts.starts[1:], size]
+    pieces = map(SplitPiece, cuts.bases, cuts.starts, ends)
+    rising = sorted(pieces, key=lambda piece: piece.base_offset)
+    return SplitPlan(path, base, tuple(rising), before.st_mtime_ns, before.st_ino)
+
+
+class _BrokerCuts:
+    """Where Kafka begins new segments, batch after batch.
+
+    Attributes:
+        starts, bases: of the segments, in the order of their bytes.
+        error: the first with which Kafka fails.
+    """
+
+    def __init__(self, segment: Segment, config: LogConfig) -> None:
+        self._segment, self._config = segment, config
+        self._entries = DerivedEntries(0, config, careful=False)
+        self.starts: list[int] = []
+        self.bases: list[int] = []
+        self.error: KsegError | None = None
+
+    def feed(self, table: BatchTable) -> None:
+        """Take in the next batches."""
+        while len(table) and self.error is None:
+            count = self._fitting(table)
+            if not count:
+                self._begin(int(table.position[0]), int(table.last_offset[0]))
+                continue
+            self._append(table.take(slice(count)))
+            table = table.take(slice(count, None))
+
+    def _fitting(self, table: BatchTable) -> int:
+        """How many batches the segment takes: those with offsets of 32 bits from its base on."""
+        if not self.bases:
+            return 0
+        base = self.bases[-1]
+        most = min(base + _INT32_MAX, INT64_MAX)
+        wrong = np.flatnonzero((table.last_offset < base) | (table.last_offset > most))
+        return int(wrong[0]) if len(wrong) else len(table)
+
+    def _begin(self, position: int, last: int) -> None:
+        """A segment begins with the batch at a position, which it takes next."""
+        base = _first_offset(self._segment, position)
+        self.starts.append(position)
+        self.bases.append(base)
+        self._entries = DerivedEntries(base, self._config, careful=False)
+        if not base <= last <= base + _INT32_MAX:
+            why = f"its first offset is {base}: no segment of its own can hold it"
+            self.error = _failing(self._segment.path, position, why, "IllegalStateException")
+
+    def _append(self, table: BatchTable) -> None:
+        """Source: Kafka `LogSegment.append`."""
+        position = int(table.position[0])
+        if ((table.magic < 0) | (table.magic > 2)).any():
+            why = "a magic byte that no batch has"
+            self.error = _failing(self._segment.path, position, why, "CorruptRecordException")
+            return
+        refusal = self._entries.add(table)[1]
+        if refusal is not None:
+            full = not isinstance(refusal, OffsetsOutOfOrderError)
+            exception = _REQUIRED if full else "InvalidOffsetException"
+            self.error = _failing(self._segment.path, position, refusal.reason, exception)
+
+
+def _failing(path: Path, position: int, reason: str, exception: str) -> OffsetOverflowError:
+    error = OffsetOverflowError(reason, path=path, position=position)
+    return error.as_kafka(exception)
 
 
 __all__ = [

@@ -335,7 +335,7 @@ class _Sweep:
                     f"an aborted transaction does not end behind {last}, as the one before does",
                     position=int(table.position[row]),
                     offset=transaction.last_offset,
-                )
+                ).as_kafka("IllegalArgumentException")
             self._aborted.append(transaction)
         return None
 

@@ -95,6 +95,11 @@ def old_magic_at_the_cut(data: Data) -> None:
     unclean(data)
 
 
+def old_magic_at_a_clean_end(data: Data) -> None:
+    """As above, in the last batch of a log that was closed in good order."""
+    patch(data.file(LAST), AT[-2] + 16, b"\x01\x01")
+
+
 def metadata_is_offline(data: Data) -> None:
     (data.root / "__cluster_metadata-0").mkdir()
     (data.root / "meta.properties").write_text("version=9\n")
@@ -132,6 +137,7 @@ HARMS = {
     ),
     "a negative log": Harm(negative, "not-imitated", Outcome.UNKNOWN),
     "an old magic": Harm(old_magic_at_the_cut, "not-imitated", Outcome.UNKNOWN),
+    "an old magic at a clean end": Harm(old_magic_at_a_clean_end, "not-imitated", Outcome.UNKNOWN),
     "topic id: an empty file": Harm(
         in_partition("partition.metadata", ""), "load-fails", FAILS, "NullPointerException"
     ),

@@ -1,0 +1,136 @@
+"""What Kafka makes of logs that random damage beside it has found: splits, cuts, failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.analysis.doctor.partitions import exception_of
+from kseg.files import producer_snapshot
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.log.config import LogConfig
+from kseg.log.recovery.plan import RecoveryPlan
+from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from tests.builders import batch, control_batch, record, write_segment
+
+FAR = 2**31 + 5
+
+
+def one(offset: int, count: int = 1) -> bytes:
+    return batch([record(b"v") for _ in range(count)], base_offset=offset)
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    found = tmp_path / "data" / "t-0"
+    found.mkdir(parents=True)
+    return found
+
+
+def plan(directory: Path, *, clean: bool = False, interval: int = 0, **how: int) -> RecoveryPlan:
+    config = LogConfig(index_interval_bytes=interval)
+    return plan_recovery(
+        directory, as_broker=True, clean=clean, config=config, now_ms=0, thorough=False, **how
+    )
+
+
+def log_files(directory: Path) -> dict[int, bytes]:
+    return {int(path.stem): path.read_bytes() for path in directory.glob("*.log")}
+
+
+def test_a_split_begins_a_segment_wherever_an_offset_does_not_fit(partition: Path) -> None:
+    parts = [one(2), one(6), one(FAR), one(11), one(12), one(2**40)]
+    write_segment(partition, 0, *parts)
+    made = plan(partition)
+    assert made.error is None
+    assert (made.log_end_offset, made.truncated_bytes) == (2**40 + 1, 0)
+    apply_recovery(made, keep_cut=False)
+    expected = {2: parts[0] + parts[1], 11: parts[3] + parts[4], FAR: parts[2], 2**40: parts[5]}
+    assert log_files(partition) == expected
+
+
+@pytest.mark.parametrize(
+    ("parts", "exception"),
+    [
+        ((one(5), one(FAR), one(6)), "IllegalArgumentException"),
+        ((one(5), one(FAR), one(FAR + 1)[:-3]), "NoSuchElementException"),
+        ((one(5), one(FAR), bytes(40)), "CorruptRecordException"),
+        ((one(5), one(FAR), one(6), one(8), one(7), one(2**40)), "InvalidOffsetException"),
+        ((one(5), one(FAR), one(5), one(2**40)), None),
+    ],
+    ids=["the end fits", "torn", "zeros", "out of order", "one name twice"],
+)
+def test_a_split_that_fails_fails_as_in_kafka(
+    partition: Path, parts: tuple[bytes, ...], exception: str | None
+) -> None:
+    write_segment(partition, 0, *parts)
+    error = plan(partition).error
+    assert error is not None
+    assert exception_of(error) == exception
+
+
+def test_aborted_transactions_out_of_order_fail_the_load(partition: Path) -> None:
+    who: dict[str, Any] = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    begun = [batch([record(b"v")], base_offset=at, producer_id=at, **who) for at in (1, 2)]
+    ended = [control_batch(False, base_offset=at, producer_id=p) for at, p in ((5, 1), (4, 2))]
+    write_segment(partition, 0, *begun, *ended)
+    (partition / f"{0:020d}.index").write_bytes(b"")
+    error = plan(partition, interval=4096).error
+    assert error is not None
+    assert exception_of(error) == "IllegalArgumentException"
+
+
+def test_parts_of_a_split_that_go_are_counted(partition: Path) -> None:
+    first = one(11)
+    write_segment(partition, 11, first, one(FAR + 11, 3))
+    write_segment(partition, 17, one(17), bytes(30))
+    (partition / f"{17:020d}.index").write_bytes(b"")
+    (lost,) = plan(partition, recovery_point=11).lost
+    assert (lost.first_offset, lost.last_offset) == (FAR + 11, FAR + 13)
+    assert (lost.records, lost.batches, lost.sound_behind) == (3, 1, 1)
+    assert (Path(lost.path).name, lost.position) == (f"{11:020d}.log", len(first))
+
+
+def test_records_whose_offsets_alone_are_wrong_are_counted(partition: Path) -> None:
+    write_segment(partition, 0, one(0, 8), one(8, 5), one(0))
+    write_segment(partition, 13, one(13, 5))
+    for base in (0, 13):
+        (partition / f"{base:020d}.index").write_bytes(b"")
+    (lost,) = plan(partition).lost
+    assert (lost.first_offset, lost.last_offset) == (0, 17)
+    assert (lost.records, lost.batches) == (19, 4)
+
+
+def test_what_a_cut_and_a_new_beginning_take_is_counted_together(partition: Path) -> None:
+    bad = bytearray(one(5, 2))
+    bad[-1] ^= 1
+    write_segment(partition, 0, one(0, 5), bytes(bad), one(7, 3))
+    (partition / f"{0:020d}.index").write_bytes(b"")
+    made = plan(partition, log_start_offset=8)
+    (lost,) = made.lost
+    assert (made.log_start_offset, made.log_end_offset) == (8, 8)
+    assert (lost.first_offset, lost.last_offset, lost.records) == (0, 9, 10)
+    assert lost.bytes == made.truncated_bytes
+
+
+def test_damage_where_the_oldest_open_transaction_begins_fails_a_clean_load(
+    partition: Path,
+) -> None:
+    write_segment(partition, 0, one(0), one(1))
+    write_segment(partition, 2, one(2))
+    for base in (0, 2):
+        for kind in ("index", "timeindex"):
+            (partition / f"{base:020d}.{kind}").write_bytes(b"")
+    opened = ProducerSnapshotEntry(8, 0, 0, 2, 0, 0, -1, 0)
+    producer_snapshot.write(partition / f"{3:020d}.snapshot", [opened], sync=False)
+    assert plan(partition, clean=True).error is None
+    log = partition / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[8:12] = b"\xff" * 4
+    log.write_bytes(data)
+    error = plan(partition, clean=True).error
+    assert error is not None
+    assert exception_of(error) == "CorruptRecordException"
+    assert plan(partition, clean=True, log_start_offset=2).error is None
