@@ -198,3 +198,26 @@ cdef class KeyTable:
             memcpy(&hashes[0], self._hashes, <size_t> rows * 8)
             memcpy(&counts[0], self._counts, <size_t> rows * 8)
             memcpy(&sizes[0], self._bytes, <size_t> rows * 8)
+
+    def bytes_of(self, const int32_t[::1] numbers not None, int64_t[::1] sizes not None):
+        """Look up the bytes of keys by their numbers.
+
+        Args:
+            numbers: int32[n], as `feed` gives them.
+            sizes: int64[n], filled.
+
+        Raises:
+            ValueError: the arrays differ in length, or a number is of no key.
+        """
+        cdef Py_ssize_t row
+        cdef bint sound = True
+        if numbers.shape[0] != sizes.shape[0]:
+            raise ValueError("arrays of different lengths")
+        with nogil:
+            for row in range(numbers.shape[0]):
+                if not 0 <= numbers[row] < self.count:
+                    sound = False
+                    break
+                sizes[row] = self._bytes[numbers[row]]
+        if not sound:
+            raise ValueError("a number of no key")

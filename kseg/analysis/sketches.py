@@ -31,6 +31,7 @@ COUNTED_KEYS_MAX: Final = 1 << 19
 #: Keys that the answer for one file keeps, and that a joined answer does.
 KEPT_KEYS_MAX: Final = 1024
 MERGED_KEYS_MAX: Final = 1 << 16
+_HASH_MAX: Final = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,8 +204,8 @@ class KeyTotals:
         """The `count` keys with most bytes; of keys with as many, those of the smaller hash."""
         if len(self.hashes) <= count:
             return self
-        order = np.lexsort((self.hashes, -self.sizes))
-        kept, gone = np.sort(order[:count]), order[count:]
+        first = _first(self.hashes, self.sizes, count)
+        kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
         lost = max(self.lost, int((self.sizes[gone] + self.errors[gone]).max()))
         hashes = self.hashes[kept]
         names = {value: self.names[value] for value in hashes.tolist()}
@@ -245,7 +246,7 @@ class KeyCounter:
         self._table = _keymap.KeyTable(self._counted)
         self._registers = np.zeros(_REGISTERS, np.uint8)
         self._names: dict[int, bytes] = {}
-        self._bar = 0
+        self._bar, self._bar_hash = 0, _HASH_MAX
         self._lost = 0
 
     def feed(self, keys: BinaryColumn, sizes: Counts) -> None:
@@ -275,8 +276,10 @@ class KeyCounter:
         """Keep the bytes of keys that may be among the first."""
         if not len(rows):
             return
-        totals = self._arrays()
-        heavy = np.flatnonzero(totals[2][numbers] >= self._bar)
+        sizes = np.empty(len(numbers), np.int64)
+        self._table.bytes_of(numbers, sizes)
+        ties = (sizes == self._bar) & (hashes <= self._bar_hash)
+        heavy = np.flatnonzero((sizes > self._bar) | ties)
         values, firsts = np.unique(hashes[heavy], return_index=True)
         for value, first in zip(values.tolist(), firsts.tolist(), strict=True):
             if value not in self._names:
@@ -284,14 +287,22 @@ class KeyCounter:
                 assert key is not None
                 self._names[value] = key
         if len(self._names) > 4 * self._kept:
-            self._raise_bar(*totals)
+            self._raise_bar()
 
-    def _raise_bar(self, hashes: Hashes, _records: Counts, sizes: Counts) -> None:
+    def _raise_bar(self) -> None:
         """Drop the bytes of keys that have fallen behind the first `kept`."""
-        if len(sizes) > self._kept:
-            self._bar = int(np.partition(sizes, -self._kept)[-self._kept])
-        heavy = set(hashes[sizes >= self._bar].tolist())
-        self._names = {value: key for value, key in self._names.items() if value in heavy}
+        hashes, _records, sizes = self._arrays()
+        first = np.flatnonzero(_first(hashes, sizes, self._kept))
+        hashes, sizes = hashes[first], sizes[first]
+        if len(first) == self._kept:
+            self._bar = int(sizes.min())
+            self._bar_hash = hashes[sizes == self._bar].max()
+        self._keep_names(hashes)
+
+    def _keep_names(self, hashes: Hashes) -> None:
+        alive = np.isin(np.fromiter(self._names, np.uint64, len(self._names)), hashes)
+        names = self._names.items()
+        self._names = dict(name for name, stays in zip(names, alive.tolist(), strict=True) if stays)
 
     def _arrays(self) -> tuple[Hashes, Counts, Counts]:
         count = self._table.count
@@ -303,14 +314,13 @@ class KeyCounter:
     def _shrink(self) -> None:
         """Begin a table anew with the larger half of the keys."""
         hashes, records, sizes = self._arrays()
-        order = np.lexsort((hashes, -sizes))
-        kept, gone = order[: self._counted // 2], order[self._counted // 2 :]
+        first = _first(hashes, sizes, self._counted // 2)
+        kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
         # A key let go twice may have had as much each time.
         self._lost += int(sizes[gone].max())
         self._table = _keymap.KeyTable(self._counted)
         self._table.feed(hashes[kept], sizes[kept], records[kept], np.empty(len(kept), np.int32))
-        alive = set(hashes[kept].tolist())
-        self._names = {value: key for value, key in self._names.items() if value in alive}
+        self._keep_names(hashes[kept])
 
     def distinct(self) -> DistinctCount:
         """How many different keys there were."""
@@ -319,10 +329,24 @@ class KeyCounter:
     def totals(self) -> KeyTotals:
         """The first `kept` keys, and a bound for the others."""
         hashes, records, sizes = self._arrays()
-        order = np.lexsort((hashes, -sizes))
-        kept, gone = np.sort(order[: self._kept]), order[self._kept :]
+        first = _first(hashes, sizes, self._kept)
+        kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
         kept = kept[np.argsort(hashes[kept])]
         lost = self._lost + (int(sizes[gone].max()) if len(gone) else 0)
         names = {value: self._names[value] for value in hashes[kept].tolist()}
         errors = np.full(len(kept), self._lost, np.int64)
         return KeyTotals(hashes[kept], records[kept], sizes[kept], errors, names, lost)
+
+
+def _first(hashes: Hashes, sizes: Counts, count: int) -> npt.NDArray[np.bool_]:
+    """Which are the `count` keys with most bytes; of keys with as many, those of smaller hashes."""
+    if count >= len(sizes):
+        return np.ones(len(sizes), np.bool_)
+    if count <= 0:
+        return np.zeros(len(sizes), np.bool_)
+    bar = np.partition(sizes, -count)[-count]
+    first: npt.NDArray[np.bool_] = sizes > bar
+    ties = np.flatnonzero(sizes == bar)
+    left = count - int(np.count_nonzero(first))
+    first[ties[np.argpartition(hashes[ties], left - 1)[:left]]] = True
+    return first

@@ -118,3 +118,16 @@ def test_columns_of_different_lengths_are_refused() -> None:
         table.feed(np.zeros(1, np.uint64), one, one, np.zeros(1, np.int32), 2)
     with pytest.raises(ValueError, match="place"):
         table.copy_into(np.zeros(1, np.uint64), one, one)
+
+
+def test_the_bytes_of_keys_are_looked_up_by_their_numbers() -> None:
+    table, sizes = _keymap.KeyTable(4), np.zeros(3, np.int64)
+    feed(table, [7, 8, 7])
+    table.bytes_of(np.array([1, 0, 1], np.int32), sizes)
+    by_key = {key: size for key, _count, size in contents(table)}
+    assert sizes.tolist() == [by_key[8], by_key[7], by_key[8]]
+    with pytest.raises(ValueError, match="lengths"):
+        table.bytes_of(np.zeros(1, np.int32), sizes)
+    for number in (-1, 2):
+        with pytest.raises(ValueError, match="no key"):
+            table.bytes_of(np.full(3, number, np.int32), sizes)

@@ -157,3 +157,12 @@ def test_joined_totals_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(joined.hashes) <= 64
     assert len(joined.names) == len(joined.hashes)
     assert joined.lost > 0
+
+
+def test_of_keys_with_as_many_bytes_few_are_remembered_by_name() -> None:
+    counter = KeyCounter(kept=8, counted=1_000)
+    for at in range(0, 20_000, 100):
+        keys = [b"key %d" % number for number in range(at, at + 100)]
+        counter.feed(column(keys), np.full(100, 50))
+        assert len(counter._names) <= 5 * 8 + 100
+    assert len(counter.totals().names) == 8
