@@ -27,6 +27,10 @@ _HOMES: Final = {
     "kseg.analysis.doctor.values": ("Doctored",),
     "kseg.analysis.explain.answer": ("explain",),
     "kseg.analysis.explain.values": ("Explained",),
+    "kseg.analysis.info": ("PartitionInfo", "SegmentFacts", "info"),
+    "kseg.analysis.stats": ("StatsOptions", "StatsReport", "stats"),
+    "kseg.analysis.values": ("Report",),
+    "kseg.analysis.verify": ("VerifyOptions", "verify"),
     "kseg.constants": ("AppendOrigin", "Compression", "ControlType", "StopReason", "TimestampType"),
     "kseg.errors": (
         "AppendError",

@@ -9,6 +9,15 @@ from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.doctor.values import Doctored as Doctored
 from kseg.analysis.explain.answer import explain as explain
 from kseg.analysis.explain.values import Explained as Explained
+from kseg.analysis.info import PartitionInfo as PartitionInfo
+from kseg.analysis.info import SegmentFacts as SegmentFacts
+from kseg.analysis.info import info as info
+from kseg.analysis.stats import StatsOptions as StatsOptions
+from kseg.analysis.stats import StatsReport as StatsReport
+from kseg.analysis.stats import stats as stats
+from kseg.analysis.values import Report as Report
+from kseg.analysis.verify import VerifyOptions as VerifyOptions
+from kseg.analysis.verify import verify as verify
 from kseg.constants import AppendOrigin as AppendOrigin
 from kseg.constants import Compression as Compression
 from kseg.constants import ControlType as ControlType

@@ -7,7 +7,7 @@ The numbers are those on disk; nothing here computes. Source: Kafka `RecordBatch
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -48,6 +48,29 @@ class Compression(IntEnum):
     def label(self) -> str:
         """Kafka's lower-case name: `none gzip snappy lz4 zstd`."""
         return self.name.lower()
+
+    @classmethod
+    def _missing_(cls, value: object) -> Compression | None:
+        """A codec by its label, so that `Compression("zstd")` is one; another name is refused."""
+        if not isinstance(value, str):
+            return None
+        found = {codec.label: codec for codec in cls}.get(value)
+        if found is None:
+            raise ValueError(f"no codec {value!r}; there are: {', '.join(c.label for c in cls)}")
+        return found
+
+
+#: A codec, or its name; see `codec_of`.
+Codec: TypeAlias = Compression | Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def codec_of(codec: Codec) -> Compression:
+    """The codec that is meant.
+
+    Raises:
+        ValueError: there is no such number or name.
+    """
+    return Compression(codec)  # type: ignore[arg-type]  # names: see `Compression._missing_`
 
 
 class TimestampType(IntEnum):

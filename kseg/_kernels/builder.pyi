@@ -4,18 +4,22 @@ from collections.abc import Iterable
 
 from typing_extensions import Buffer, disjoint_base
 
-_Pairs = Iterable[tuple[str | Buffer, Buffer | None]]
+from kseg.format.times import Time
+
+_Pairs = Iterable[tuple[str | Buffer, str | Buffer | None]]
 
 def record_bytes(
     magic: int,
-    key: Buffer | None,
-    value: Buffer | None,
+    key: str | Buffer | None,
+    value: str | Buffer | None,
     headers: _Pairs = ...,
     *,
     timestamp_delta: int = ...,
     offset_delta: int = ...,
 ) -> int: ...
-def fields_bytes(magic: int, key: Buffer | None, value: Buffer | None, headers: _Pairs) -> int: ...
+def fields_bytes(
+    magic: int, key: str | Buffer | None, value: str | Buffer | None, headers: _Pairs
+) -> int: ...
 
 @disjoint_base
 class BatchBuffer:
@@ -33,19 +37,22 @@ class BatchBuffer:
     ) -> None: ...
     def append(
         self,
-        key: Buffer | None = None,
-        value: Buffer | None = None,
+        key: str | Buffer | None = None,
+        value: str | Buffer | None = None,
         *,
-        timestamp_ms: int = -1,
+        timestamp: Time = -1,
         headers: _Pairs = (),
         offset: int | None = None,
+        timestamp_ms: Time | None = None,
     ) -> int: ...
     def has_room_for(
         self,
-        key: Buffer | None = None,
-        value: Buffer | None = None,
+        key: str | Buffer | None = None,
+        value: str | Buffer | None = None,
         headers: _Pairs = (),
-        timestamp_ms: int = -1,
+        timestamp: Time = -1,
+        *,
+        timestamp_ms: Time | None = None,
     ) -> bool: ...
     @property
     def is_full(self) -> bool: ...
@@ -70,6 +77,7 @@ class BatchBuffer:
     @property
     def _estimated(self) -> int: ...
     def _append_control(self, key: bytes, value: bytes, timestamp_ms: int) -> int: ...
+    def _time_ms(self, given: Time) -> int: ...
     def _refuse(self, status: int, number: object) -> int: ...
     def _override(self, last_offset: int) -> None: ...
     def _close(self) -> None: ...

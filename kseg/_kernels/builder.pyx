@@ -71,11 +71,16 @@ cdef struct Piece:
 
 
 cdef inline int _borrow(object given, Piece *piece) except -1:
+    cdef Py_ssize_t size = 0
     if given is None:
         piece.data, piece.size = NULL, -1
     elif type(given) is bytes:
         piece.data = <const uint8_t *>PyBytes_AS_STRING(given)
         piece.size = PyBytes_GET_SIZE(given)
+    elif isinstance(given, str):
+        # The text keeps its UTF-8, and the caller the text.
+        piece.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(given, &size)
+        piece.size = size
     else:
         PyObject_GetBuffer(given, &piece.buffer, PyBUF_SIMPLE)
         piece.held = True
@@ -112,16 +117,11 @@ cdef int64_t _add_piece(bytearray out, int64_t used, const Piece *piece) except 
 
 
 cdef int64_t _add_header(bytearray out, int64_t used, object name, object value) except -1:
-    """Write one header at `used`, a name that is text as UTF-8; answers as `_add_piece`."""
+    """Write one header at `used`; answers as `_add_piece`."""
     cdef Piece piece
-    cdef Py_ssize_t size = 0
     piece.held = False
     try:
-        if isinstance(name, str):
-            piece.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(name, &size)
-            piece.size = size
-        else:
-            _borrow(name, &piece)
+        _borrow(name, &piece)
         used = _add_piece(out, used, &piece)
     finally:
         _give_back(&piece)
@@ -337,17 +337,20 @@ cdef class BatchBuffer:
 
     # -- records
 
-    def append(self, key=None, value=None, *, timestamp_ms=-1, headers=(), offset=None):
+    def append(self, key=None, value=None, *, timestamp=-1, headers=(), offset=None,
+               timestamp_ms=None):
         """Add a record.
 
         A record that is refused leaves the builder as it was: the next one can be appended.
 
         Args:
-            key: bytes, or None for null.
-            value: bytes, or None for null.
-            timestamp_ms: of the record, in ms; -1 for none. Without meaning for magic 0.
-            headers: pairs of a name (str or bytes) and a value (bytes or None); magic 2 only.
+            key: bytes, text (as UTF-8), or None for null.
+            value: bytes, text (as UTF-8), or None for null.
+            timestamp: of the record, as `kseg.time_ms` takes it; -1 for none. Without meaning for
+                magic 0.
+            headers: pairs of a name (text or bytes) and a value (likewise, or None); magic 2 only.
             offset: of the record; the one behind the last record if None.
+            timestamp_ms: the former name of `timestamp`.
 
         Returns:
             The record's offset.
@@ -358,7 +361,15 @@ cdef class BatchBuffer:
 
         Source: Kafka MemoryRecordsBuilder.appendWithOffset.
         """
-        return self._append(False, key, value, timestamp_ms, headers, offset)
+        if timestamp_ms is not None:
+            timestamp = timestamp_ms
+        if type(timestamp) is not int:
+            timestamp = self._time_ms(timestamp)
+        return self._append(False, key, value, timestamp, headers, offset)
+
+    def _time_ms(self, given):
+        """A time that is no int in ms; overridden by those who know others."""
+        raise TypeError(f"a time in ms is an integer, not {given!r}")
 
     def _append_control(self, bytes key, bytes value, timestamp_ms):
         """Add a marker, at the next offset."""
@@ -520,25 +531,29 @@ cdef class BatchBuffer:
     cdef inline bint _is_full(self) noexcept:
         return not self._open or (self._count > 0 and self._limit <= self._estimate())
 
-    def has_room_for(self, key=None, value=None, headers=(), timestamp_ms=-1):
+    def has_room_for(self, key=None, value=None, headers=(), timestamp=-1, *, timestamp_ms=None):
         """Whether a record fits below the limit, as far as that can be told before compressing.
 
         The first record always fits. Headers are not counted for magic 0 and 1.
 
         Source: Kafka MemoryRecordsBuilder.hasRoomFor.
         """
-        cdef int64_t timestamp = 0, size, delta
+        cdef int64_t time = 0, size, delta
+        if timestamp_ms is not None:
+            timestamp = timestamp_ms
+        if type(timestamp) is not int:
+            timestamp = self._time_ms(timestamp)
         if self._is_full():
             return False
         if self._count == 0:
             return True
-        if not _number(timestamp_ms, &timestamp):
+        if not _number(timestamp, &time):
             return False
         size = fields_bytes(self._magic, key, value, headers if self._magic == 2 else ())
         if self._magic == 2:
             # The delta is cut to 32 bits, as in Java; a record so far off is refused anyway.
             delta = self._last_offset - self._base_offset + 1
-            size = _record_bytes(_body_bytes(size, sub64(timestamp, self._base),
+            size = _record_bytes(_body_bytes(size, sub64(time, self._base),
                                              <int32_t><uint32_t>delta))
         return self._limit >= self._estimate() + size
 

@@ -110,6 +110,14 @@ def int64s(column):
     return memoryview(data).cast("q")
 
 
+def has_text(tuple values not None):
+    """Whether one of the values is text, which is to be encoded before it is lent."""
+    for value in values:
+        if isinstance(value, str):
+            return True
+    return False
+
+
 cdef bint _all_equal(const int32_t *numbers, int64_t count) noexcept nogil:
     cdef int64_t i
     for i in range(1, count):

@@ -8,9 +8,9 @@ can change, and after `build` only through `reopen`. Once aborted it can do noth
 
 Example:
     >>> builder = BatchBuilder(base_offset=42)
-    >>> builder.append(b"key", b"value", timestamp_ms=1_700_000_000_000)
+    >>> builder.append(b"key", b"value", timestamp=1_700_000_000_000)
     42
-    >>> builder.append(b"key", None, timestamp_ms=1_700_000_000_001, headers=[("why", b"gone")])
+    >>> builder.append(b"key", None, timestamp=1_700_000_000_001, headers=[("why", b"gone")])
     43
     >>> batch = builder.build()
     >>> len(batch), batch.record_count, batch.max_timestamp
@@ -31,9 +31,11 @@ from kseg._kernels import encode as _encode
 from kseg.constants import (
     BATCH_BYTES,
     BATCH_HEADER_BYTES,
+    Codec,
     Compression,
     ControlType,
     TimestampType,
+    codec_of,
 )
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.compress import compress
@@ -42,13 +44,14 @@ from kseg.format.encode import wrap_messages
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import wrap_int64
 from kseg.format.options import BatchOptions
+from kseg.format.times import Time, time_ms
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kseg.format.values import Record
 
-    Headers = Iterable[tuple[str | Buffer, Buffer | None]]
+    Headers = Iterable[tuple[str | Buffer, str | Buffer | None]]
 
 #: Bytes of a magic 2 record besides its key, value and headers, at most.
 RECORD_OVERHEAD_MAX = 21
@@ -91,7 +94,7 @@ class BatchBuilder(_builder.BatchBuffer):
         self,
         *,
         magic: int = 2,
-        compression: Compression = Compression.NONE,
+        compression: Codec = Compression.NONE,
         level: int | None = None,
         timestamp_type: TimestampType | None = None,
         log_append_time: int = -1,
@@ -156,7 +159,7 @@ class BatchBuilder(_builder.BatchBuffer):
     # Markers
 
     def append_end_marker(
-        self, kind: ControlType, coordinator_epoch: int, *, timestamp_ms: int
+        self, kind: ControlType, coordinator_epoch: int, *, timestamp: Time
     ) -> int:
         """Add the end of a transaction; answers its offset.
 
@@ -171,13 +174,13 @@ class BatchBuilder(_builder.BatchBuffer):
             raise InvalidRecordError("the end of a transaction needs a producer id")
         if not self._options.transactional:
             raise InvalidRecordError("the end of a transaction needs a transactional batch")
-        return self._append_control(control_key(kind), marker.to_bytes(), timestamp_ms)
+        return self._append_control(control_key(kind), marker.to_bytes(), time_ms(timestamp))
 
-    def append_leader_change(self, change: LeaderChange, *, timestamp_ms: int) -> int:
+    def append_leader_change(self, change: LeaderChange, *, timestamp: Time) -> int:
         """Add a change of leader; answers its offset. The batch needs a leader epoch."""
-        return self.append_control(change, timestamp_ms=timestamp_ms)
+        return self.append_control(change, timestamp=timestamp)
 
-    def append_control(self, value: KRaftValue, *, timestamp_ms: int) -> int:
+    def append_control(self, value: KRaftValue, *, timestamp: Time) -> int:
         """Add a marker of KRaft; answers its offset.
 
         Raises:
@@ -187,7 +190,10 @@ class BatchBuilder(_builder.BatchBuffer):
         """
         if isinstance(value, LeaderChange) and self._options.leader_epoch == -1:
             raise InvalidRecordError("a change of leader needs a leader epoch")
-        return self._append_control(control_key(value.TYPE), value.to_bytes(), timestamp_ms)
+        return self._append_control(control_key(value.TYPE), value.to_bytes(), time_ms(timestamp))
+
+    def _time_ms(self, given: Time) -> int:
+        return time_ms(given)
 
     def _refuse(self, status: int, number: object) -> NoReturn:
         """Raise for a record that the kernel did not take."""
@@ -398,7 +404,7 @@ def estimate_bytes_upper_bound(
     headers: Headers = (),
     *,
     magic: int = 2,
-    compression: Compression = Compression.NONE,
+    compression: Codec = Compression.NONE,
 ) -> int:
     """An upper bound for the bytes of a batch with this record alone, for any offset and time.
 
@@ -408,7 +414,7 @@ def estimate_bytes_upper_bound(
     if magic == 2:
         return BATCH_HEADER_BYTES + RECORD_OVERHEAD_MAX + fields
     # Kafka leaves out the offset and size of the inner message.
-    wrapper = (22 if magic else 14) if compression else 0
+    wrapper = (22 if magic else 14) if codec_of(compression) else 0
     return wrapper + fields
 
 
@@ -416,7 +422,7 @@ def estimate_set_bytes(
     records: Iterable[Record],
     *,
     magic: int = 2,
-    compression: Compression = Compression.NONE,
+    compression: Codec = Compression.NONE,
     base_offset: int = 0,
 ) -> int:
     """Bytes of records as one set: exact without a codec, else half, between 1 KiB and 64 KiB.
@@ -440,4 +446,4 @@ def estimate_set_bytes(
             timestamp_delta=wrap_int64(given.timestamp - base_timestamp),
             offset_delta=given.offset - base_offset,
         )
-    return min(max(size // 2, 1024), 65_536) if compression else size
+    return min(max(size // 2, 1024), 65_536) if codec_of(compression) else size

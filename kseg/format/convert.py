@@ -24,8 +24,10 @@ from kseg.constants import (
     BATCH_HEADER_BYTES,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
+    Codec,
     Compression,
     TimestampType,
+    codec_of,
 )
 from kseg.errors import (
     FormatError,
@@ -141,7 +143,7 @@ def convert(
     data: Buffer,
     *,
     magic: int,
-    compression: Compression | None = None,
+    compression: Codec | None = None,
     level: int | None = None,
     on_loss: str = "refuse",
     kafka07: bool = False,
@@ -172,7 +174,8 @@ def convert(
     view = memoryview(data)
     table = scan_all(view, on_bad_crc="note", kafka07=kafka07)
     check_walk(table)
-    target = Target(magic, compression, level, drop=on_loss == "drop")
+    codec = None if compression is None else codec_of(compression)
+    target = Target(magic, codec, level, drop=on_loss == "drop")
     converter = Converter(target, first_offset=first_offset)
     parts = b"".join(converter.convert(view, table))
     return Conversion(parts, converter.losses, converter.tally)

@@ -5,8 +5,7 @@ Both write and refuse what Kafka's own builder writes and refuses. `kseg.format.
 same record by record. This module knows neither files nor clocks.
 
 Example:
-    >>> from kseg.format.options import BatchOptions
-    >>> batch = encode_batch({"value": [b"a", b"b"]}, BatchOptions(), base_offset=5)
+    >>> batch = encode_batch({"value": ["a", "b"]}, base_offset=5)
     >>> len(batch), batch.base_offset, batch.last_offset, batch.record_count
     (77, 5, 6, 2)
 """
@@ -21,7 +20,7 @@ import numpy as np
 
 from kseg._kernels import encode as _encode
 from kseg._kernels import legacy as _legacy
-from kseg.constants import BATCH_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, Compression
+from kseg.constants import BATCH_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, Codec, Compression, codec_of
 from kseg.errors import InvalidRecordError
 from kseg.format.compress import compress
 from kseg.format.encoded import EncodedBatch
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
+_PLAIN = BatchOptions()
 _UNLIMITED = 2**63 - 1
 _SCRATCH_KEPT_MAX = 1 << 20
 _INT32_MAX = 2**31 - 1
@@ -49,7 +49,7 @@ _WRAPPER_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
 
 def encode_batch(
     source: RecordSource | Rows,
-    options: BatchOptions,
+    options: BatchOptions | None = None,
     *,
     base_offset: int | None = None,
     last_offset: int | None = None,
@@ -60,7 +60,7 @@ def encode_batch(
 
     Args:
         source: the records.
-        options: what they share.
+        options: what they share; `BatchOptions()` if None.
         base_offset: of the batch; None for the first record's, or 0 if the records have none. It
             may be below the first record's, as it is after compaction.
         last_offset: what a batch or wrapper says instead of its last record's offset.
@@ -73,10 +73,11 @@ def encode_batch(
     Raises:
         InvalidRecordError: a record cannot be written, or the producer's fields do not fit.
         ValueError: columns or arguments that do not fit each other.
-        TypeError: a value that is neither bytes nor None.
+        TypeError: a value that is neither bytes, text nor None, or records in no known form.
 
     Source: Kafka MemoryRecordsBuilder.
     """
+    options = options or _PLAIN
     options.check_producer()
     if base_offset is not None:
         _check_int64(base_offset)
@@ -125,7 +126,7 @@ def encode_runs(rows: Rows, runs: Int64s) -> tuple[bytes, Int64s] | None:
 
 def encode_batches(
     source: RecordSource | Rows,
-    options: BatchOptions,
+    options: BatchOptions | None = None,
     *,
     base_offset: int = 0,
     batch_bytes: int = BATCH_BYTES,
@@ -135,7 +136,8 @@ def encode_batches(
 
     Args:
         source: the records.
-        options: what they share; the base sequence is that of the first batch and runs on.
+        options: what they share, `BatchOptions()` if None; the base sequence is that of the first
+            batch and runs on.
         base_offset: of the first record, where the records bring no offsets. If they do, each batch
             begins with the offset of its first record.
         batch_bytes: a batch closes before its uncompressed size, header included, would pass this;
@@ -149,6 +151,7 @@ def encode_batches(
         InvalidRecordError: as `encode_batch`, with the batch that the record would have been in;
             `record_index` counts from the first row of all.
     """
+    options = options or _PLAIN
     options.check_producer()
     _check_int64(base_offset)
     if batch_records is not None and batch_records < 1:
@@ -363,7 +366,7 @@ def encode_messages_07(
     payloads: Sequence[bytes] | BinaryColumn,
     *,
     magic: int = 1,
-    compression: Compression = Compression.NONE,
+    compression: Codec = Compression.NONE,
 ) -> bytes:
     """Payloads as a message set of Kafka 0.7; with a codec as one message around the set.
 
@@ -378,7 +381,7 @@ def encode_messages_07(
 
     Source: kafka.message.ByteBufferMessageSet and CompressionUtils of 0.7.
     """
-    kind = Compression(compression)
+    kind = codec_of(compression)
     if magic not in (0, 1):
         raise ValueError(f"messages of Kafka 0.7 have magic 0 or 1, not {magic}")
     if kind > Compression.SNAPPY or (kind and magic == 0):
@@ -413,7 +416,7 @@ _REASONS = (
     "it is null, which Kafka 0.7 does not have",
     f"the last offset lies below the last record's or more than {_INT32_MAX} above the base offset",
     "a column's offsets do not fit its data",
-    "a key, value or header is neither bytes nor None",
+    "a key, value or header is neither bytes, text nor None; json.dumps makes text of others",
     "the columns changed while they were written",
 )
 

@@ -22,7 +22,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg._core import crc32
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, TimestampType
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Codec, Compression, TimestampType, codec_of
 from kseg.errors import CorruptRecordError, InvalidRecordError, UnsupportedFormatError
 from kseg.format.compress import compress
 from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
@@ -85,7 +85,7 @@ class Message:
         timestamp: int = NO_TIMESTAMP,
         timestamp_type: TimestampType | None = None,
         magic: int = 1,
-        compression: Compression = Compression.NONE,
+        compression: Codec = Compression.NONE,
     ) -> Message:
         """Make a message out of its fields.
 
@@ -103,6 +103,7 @@ class Message:
 
         Source: Kafka LegacyRecord.write.
         """
+        compression = codec_of(compression)
         if magic not in (0, 1):
             raise ValueError(f"a message has magic 0 or 1, not {magic}")
         if compression == Compression.ZSTD:
@@ -112,7 +113,7 @@ class Message:
         if timestamp < NO_TIMESTAMP:
             raise InvalidRecordError(f"timestamp {timestamp}, -1 (none) is the least")
         kind = LOG_APPEND if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
-        parts: list[Buffer] = [_head(magic, Compression(compression) | kind, timestamp)]
+        parts: list[Buffer] = [_head(magic, compression | kind, timestamp)]
         for field in (key, value):
             view = flat(b"" if field is None else field)
             length = -1 if field is None else len(view)
@@ -125,7 +126,7 @@ class Message:
     def wrapping(
         cls,
         messages: Iterable[Message],
-        compression: Compression,
+        compression: Codec,
         *,
         offsets: Sequence[int] | None = None,
         timestamp: int | None = None,
@@ -149,7 +150,7 @@ class Message:
 
         Source: Kafka 0.10.1 ByteBufferMessageSet.create, MessageWriter.
         """
-        given = list(messages)
+        given, compression = list(messages), codec_of(compression)
         if not given:
             raise ValueError("a compressed message holds at least one message")
         if compression == Compression.NONE:

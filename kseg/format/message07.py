@@ -20,7 +20,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg._core import crc32
-from kseg.constants import NESTING_MAX, Compression
+from kseg.constants import NESTING_MAX, Codec, Compression, codec_of
 from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -69,7 +69,7 @@ class Message07:
 
     @classmethod
     def build(
-        cls, payload: Buffer, *, magic: int = 1, compression: Compression = Compression.NONE
+        cls, payload: Buffer, *, magic: int = 1, compression: Codec = Compression.NONE
     ) -> Message07:
         """Make a message around a payload, which with a codec is the compressed set as it is.
 
@@ -77,10 +77,11 @@ class Message07:
             ValueError: a magic or codec that 0.7 does not have; magic 0 has no codec at all.
             InvalidRecordError: a payload longer than a length can tell.
         """
+        compression = codec_of(compression)
         if magic not in (0, 1):
             raise ValueError(f"Kafka 0.7 has magic 0 or 1, not {magic}")
         if compression > Compression.SNAPPY or (compression and not magic):
-            name = Compression(compression).label
+            name = compression.label
             raise ValueError(f"magic {magic} of Kafka 0.7 has no {name} compression")
         view = flat(payload)
         if len(view) > _MESSAGE_BYTES_MAX - _HEADER_BYTES[magic]:
@@ -91,18 +92,19 @@ class Message07:
 
     @classmethod
     def wrapping(
-        cls, messages: Iterable[Message07], compression: Compression = Compression.GZIP
+        cls, messages: Iterable[Message07], compression: Codec = Compression.GZIP
     ) -> Message07:
         """Make one compressed message that holds others, compressed ones if need be.
 
         Raises:
             ValueError: no message, or a codec that 0.7 does not have.
         """
+        compression = codec_of(compression)
         plain = b"".join(map(entry07, messages))
         if not plain:
             raise ValueError("a compressed message holds at least one message")
         if compression not in (Compression.GZIP, Compression.SNAPPY):
-            name = Compression(compression).label
+            name = compression.label
             raise ValueError(f"Kafka 0.7 compresses with gzip or snappy, not {name}")
         return cls.build(compress(compression, plain, magic=0), compression=compression)
 
@@ -245,7 +247,7 @@ class MessageSet07:
 
     @classmethod
     def create(
-        cls, messages: Iterable[Message07], *, compression: Compression = Compression.NONE
+        cls, messages: Iterable[Message07], *, compression: Codec = Compression.NONE
     ) -> MessageSet07:
         """Make a set, with a codec as one compressed message; no messages give no bytes.
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from kseg.constants import LOG_OVERHEAD, Compression, TimestampType
+from kseg.constants import LOG_OVERHEAD, Codec, Compression, TimestampType, codec_of
 from kseg.errors import CorruptRecordError, DecompressionError, InvalidRecordError, KsegError
 from kseg.format.codec import decompress
 from kseg.format.header import wrap_int64
@@ -100,7 +100,7 @@ class MessageSet:
         messages: Iterable[Message],
         *,
         offsets: OffsetAssigner = 0,
-        compression: Compression = Compression.NONE,
+        compression: Codec = Compression.NONE,
         level: int | None = None,
         timestamp: int | None = None,
         timestamp_type: TimestampType = TimestampType.CREATE_TIME,
@@ -121,7 +121,7 @@ class MessageSet:
 
         Source: Kafka 0.10.1 ByteBufferMessageSet.create.
         """
-        given = list(messages)
+        given, compression = list(messages), codec_of(compression)
         if not given:
             return cls()
         if compression == Compression.NONE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kseg.constants import (
     BATCH_HEADER_BYTES,
@@ -39,13 +40,24 @@ def overhead_bytes(magic: int, codec: int) -> int:
     return LOG_OVERHEAD + (22 if magic else 14) if codec else 0
 
 
+if TYPE_CHECKING:
+    from kseg.constants import Codec
+
+    class _CodecField:
+        """A field that takes a codec or its name, and gives the codec."""
+
+        def __get__(self, instance: object | None, owner: type) -> Compression: ...
+        def __set__(self, instance: object, value: Codec) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
     """How a batch is written, besides its records and offsets.
 
     Attributes:
         magic: 0, 1 or 2.
-        compression: codec of the batch, or of the wrapper message for magic 0 and 1.
+        compression: codec of the batch, or of the wrapper message for magic 0 and 1; its name,
+            such as "zstd", will do.
         level: the codec's level; None for Kafka's default.
         timestamp_type: create time unless given; magic 0 has none.
         log_append_time: what every record reports under log append time, in ms.
@@ -65,7 +77,10 @@ class BatchOptions:
     """
 
     magic: int = 2
-    compression: Compression = Compression.NONE
+    if TYPE_CHECKING:
+        compression: _CodecField = _CodecField()
+    else:
+        compression: Compression = Compression.NONE
     level: int | None = None
     timestamp_type: TimestampType | None = None
     log_append_time: int = NO_TIMESTAMP

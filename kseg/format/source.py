@@ -1,7 +1,7 @@
 """Turn the records that a caller gives, columns or sequences, into columns for the kernels.
 
 Owns how a user's mapping becomes `Rows`, the columns lent to the writing kernels. Sequences of
-bytes are handed over as they are; nothing is copied but numbers that come as Python's.
+bytes are handed over as they are; nothing is copied but text, and numbers that come as Python's.
 """
 
 from __future__ import annotations
@@ -13,31 +13,37 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kseg._kernels.encode import Rows, int64s
+from kseg._kernels.encode import Rows, has_text, int64s
 from kseg.constants import NO_TIMESTAMP
 from kseg.format.times import datetimes_ms, time_ms
-from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
+from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumns
 
-#: Where records come from: "offset" as an int64 array or a sequence of int; "timestamp" likewise in
-#: ms, or as a datetime64 array or a sequence of what `kseg.time_ms` takes, None for none; "key" and
-#: "value" as `BinaryColumn` or sequences of bytes and None; "headers" as `HeadersColumn` or
-#: sequences of (name, value) for each record. All are optional but one.
-RecordSource: TypeAlias = RecordColumns | Mapping[str, Any]
+#: Where records come from: columns that were read; a mapping of columns; or pairs (key, value), or
+#: `Record`s, one a record. Columns of a mapping, of which one will do: "offset" as an int64 array
+#: or a sequence of int; "timestamp" likewise in ms, or as a datetime64 array or a sequence of what
+#: `kseg.time_ms` takes, None for none; "key" and "value" as `BinaryColumn` or sequences of bytes,
+#: text (as UTF-8) and None; "headers" as `HeadersColumn` or sequences of (name, value) pairs.
+RecordSource: TypeAlias = (
+    RecordColumns | Mapping[str, Any] | Iterable[Record] | Iterable[tuple[Any, Any]]
+)
 
 #: The fields that records are written from.
 SOURCE_FIELDS = ("offset", "timestamp", "key", "value", "headers")
 
 _NAMES = frozenset(SOURCE_FIELDS)
 _INT64 = np.dtype(np.int64)
+_ONE_VALUE = (str, bytes, bytearray, memoryview)
+_WANTED = 'records are columns, such as {"value": [b"..."]}, or a list of pairs (key, value)'
 
 
-def rows_of(source: RecordSource | Rows) -> Rows:
+def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> Rows:
     """The source's columns, lent to the writing kernels as long as the result lives.
 
     Args:
-        source: columns that were read, whose other fields are ignored, or a mapping. The defaults
-            for missing columns: consecutive offsets, no timestamp (-1), null keys and values, no
+        source: columns that were read, whose other fields are ignored, or what else `RecordSource`
+            says. The defaults for missing columns: consecutive offsets, null keys and values, no
             headers.
+        timestamp_ms: of records that come without timestamps; -1 (none) if None.
 
     Raises:
         ValueError: columns differ in length, a name is unknown, or there is no column at all.
@@ -46,11 +52,12 @@ def rows_of(source: RecordSource | Rows) -> Rows:
     """
     if isinstance(source, Rows):
         return source
+    length = -1
     if isinstance(source, RecordColumns):
         fields: Mapping[str, Any] = source.arrays
         length = source.length
     else:
-        fields, length = source, -1
+        fields = source if isinstance(source, (dict, Mapping)) else columns_of(source)
         if not fields.keys() <= _NAMES:
             unknown = ", ".join(name for name in fields if name not in _NAMES)
             raise ValueError(f"records have {', '.join(SOURCE_FIELDS)}, not {unknown}")
@@ -62,12 +69,62 @@ def rows_of(source: RecordSource | Rows) -> Rows:
     if timestamp is not None and not _is_int64(timestamp):
         timestamp = _times(timestamp)
     if key is not None and type(key) is not BinaryColumn:
-        key = tuple(key)
+        key = _values(key, "key")
     if value is not None and type(value) is not BinaryColumn:
-        value = tuple(value)
-    if headers is None:
-        return Rows(length, offset, timestamp, key, value)
-    return Rows(length, offset, timestamp, key, value, *_lists_of(headers))
+        value = _values(value, "value")
+    lists = () if headers is None else _lists_of(headers)
+    if timestamp is None and timestamp_ms is not None:
+        count = length if length >= 0 else _length(offset, key, value, *lists)
+        timestamp = np.full(count, timestamp_ms, np.int64)
+    return Rows(length, offset, timestamp, key, value, *lists)
+
+
+def _length(offset: Any, key: Any, value: Any, headers: Any = None, *_parts: Any) -> int:
+    """How many records columns are for; 0 where there is none, which `Rows` refuses."""
+    for column in (offset, key, value):
+        if column is not None:
+            return len(column)
+    return 0 if headers is None else len(headers) - 1
+
+
+def columns_of(records: Iterable[Any]) -> dict[str, Any]:
+    """Pairs (key, value), or `Record`s, as columns.
+
+    Raises:
+        TypeError: the records, or one of them, are something else; the text says what is wanted.
+    """
+    if hasattr(records, "__arrow_c_stream__") or hasattr(records, "__arrow_c_array__"):
+        raise TypeError("kseg.arrow.from_arrow gives the records of a table or frame, in pieces")
+    if isinstance(records, _ONE_VALUE) or not isinstance(records, Iterable):
+        raise TypeError(f"{_WANTED}, not {type(records).__name__}")
+    given = list(records)
+    if given and all(type(one) is Record for one in given):
+        columns = zip(*given, strict=True)
+        return {
+            name: list(column)
+            for name, column in zip(Record._fields, columns, strict=True)
+            if name in _NAMES
+        }
+    for number, one in enumerate(given):
+        if type(one) not in (tuple, list) or len(one) != 2:
+            raise TypeError(f"{_WANTED}; record {number} is {_kind_of(one)}")
+    return {"key": [key for key, _ in given], "value": [value for _, value in given]}
+
+
+def _kind_of(one: Any) -> str:
+    size = f" of {len(one)}" if isinstance(one, (tuple, list)) else ""
+    return f"{type(one).__name__}{size}"
+
+
+def _values(column: Any, name: str) -> Any:
+    """Keys or values as a tuple of bytes and None, text as UTF-8; the kernels refuse the rest."""
+    if type(column) not in (list, tuple) and isinstance(column, (*_ONE_VALUE, Mapping)):
+        kind = type(column).__name__
+        raise TypeError(f"{name} is a list with one {name} a record, not {kind}")
+    values = tuple(column)
+    if not has_text(values):
+        return values
+    return tuple(one.encode() if isinstance(one, str) else one for one in values)
 
 
 def _is_int64(column: Any) -> bool:
@@ -108,7 +165,7 @@ def _lists_of(headers: Any) -> tuple[Any, ...]:
     offsets = array("i", accumulate(map(len, lists), initial=0))
     pairs = list(chain.from_iterable(lists))
     names = tuple(name.encode() if type(name) is str else name for name, _ in pairs)
-    return offsets, names, tuple(value for _, value in pairs)
+    return offsets, names, _values([value for _, value in pairs], "value")
 
 
-__all__ = ["SOURCE_FIELDS", "RecordSource", "Rows", "rows_of"]
+__all__ = ["SOURCE_FIELDS", "RecordSource", "Rows", "columns_of", "rows_of"]

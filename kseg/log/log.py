@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import EpochEntry
+    from kseg.format.options import BatchOptions
+    from kseg.format.source import RecordSource
     from kseg.format.times import Time
     from kseg.log.cleaner.values import CompactionReport
     from kseg.log.config import LogConfig
@@ -75,7 +77,7 @@ class Log(LogReading):
         ...     for columns in log.read(start_offset=1_200, isolation="read_committed"):
         ...         print(len(columns))
         >>> with Log.open("orders-0", mode="append", create=True) as log:  # doctest: +SKIP
-        ...     print(log.append(batch, durable=True).first_offset)
+        ...     print(log.append({"value": ["text"]}, durable=True).first_offset)
     """
 
     __slots__ = (
@@ -287,8 +289,9 @@ class Log(LogReading):
 
     def append(
         self,
-        batch: Batch | Iterable[Batch],
+        batch: Batch | Iterable[Batch] | RecordSource,
         *,
+        options: BatchOptions | None = None,
         leader_epoch: int | None = None,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
@@ -297,12 +300,18 @@ class Log(LogReading):
     ) -> AppendResult:
         """Validate batches, assign offsets and write them, as a partition's leader does.
 
+        Records are made into batches first, as a producer does: they get the clock's time if they
+        bring none, and new offsets if they bring some.
+
         Each of several batches is an append of its own, since magic 2 allows one batch an append:
         if one is refused, those before it are in the log. No other thread's batches come between
         them. The result covers all: sums, and the ends of the range.
 
         Args:
-            batch: one, as `BatchBuilder` makes it or as bytes; or several, as of `encode_batches`.
+            batch: one, as `BatchBuilder` makes it or as bytes; or several, as of `encode_batches`;
+                or records, such as `{"value": ["text"]}` or `[(key, value)]`, as `encode_batches`
+                takes them.
+            options: how batches are made of records, such as `BatchOptions(compression="zstd")`.
             leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
                 the log forget later ones, as in Kafka.
             origin: who appends.
@@ -315,13 +324,14 @@ class Log(LogReading):
             PoisonedFileError: the log failed before.
         """
         state = self._state or self.state
-        if isinstance(batch, _ONE_BATCH):
+        if isinstance(batch, _ONE_BATCH) and options is None:
             result = self._lead(state, batch, leader_epoch, origin, guard, transaction_version)
         else:
             from kseg.log.writer.append import append_all
+            from kseg.log.writer.records import batches_of
 
             how = leader_epoch, origin, guard, transaction_version
-            result = append_all(state, batch, *how)
+            result = append_all(state, batches_of(batch, options, state.now_ms), *how)
         if durable:
             self.flush()
         return result

@@ -70,10 +70,10 @@ def append_marker(builder: BatchBuilder, given: dict[str, Any]) -> None:
     marker = control.parse_control(given["key"], given["value"])
     if isinstance(marker, control.EndMarker):
         epoch = marker.coordinator_epoch
-        builder.append_end_marker(marker.type, epoch, timestamp_ms=given["timestamp"])
+        builder.append_end_marker(marker.type, epoch, timestamp=given["timestamp"])
     else:
         assert marker is not None
-        builder.append_control(marker, timestamp_ms=given["timestamp"])
+        builder.append_control(marker, timestamp=given["timestamp"])
 
 
 def in_bulk(part: dict[str, Any]) -> bytes:

@@ -122,7 +122,7 @@ def test_a_producer_and_its_flag_come_back(reader: Reader) -> None:
 
 def test_a_control_batch_needs_no_sequence() -> None:
     builder = BatchBuilder(**MARKED)
-    builder.append_end_marker(ControlType.ABORT, 0, timestamp_ms=5)
+    builder.append_end_marker(ControlType.ABORT, 0, timestamp=5)
     assert builder.build().header.base_sequence == -1
 
 

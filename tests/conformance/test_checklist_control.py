@@ -36,7 +36,7 @@ from tests.conformance.test_checklist_builder import MARKED, read
 
 def test_a_commit_marker_comes_back_as_it_was_written(reader: Reader) -> None:
     builder = BatchBuilder(**MARKED, leader_epoch=4, base_offset=30)
-    builder.append_end_marker(ControlType.COMMIT, 79, timestamp_ms=12)
+    builder.append_end_marker(ControlType.COMMIT, 79, timestamp=12)
     batch = builder.build()
     assert len(batch) == 78
     ((header,), (record,)) = read(reader, batch)
@@ -58,7 +58,7 @@ BAD_MARKERS = {
 def test_an_end_transaction_marker_is_refused_at_append(given: dict[str, Any]) -> None:
     builder = BatchBuilder(**given)
     with pytest.raises(InvalidRecordError):
-        builder.append_end_marker(ControlType.COMMIT, 1, timestamp_ms=0)
+        builder.append_end_marker(ControlType.COMMIT, 1, timestamp=0)
     assert builder.record_count == 0
 
 
@@ -72,12 +72,12 @@ CHANGE = LeaderChange(5, voters=(2, 3), granting_voters=(3,))
 
 def test_a_leader_change_without_leader_epoch_is_refused_at_append() -> None:
     with pytest.raises(InvalidRecordError, match="leader epoch"):
-        BatchBuilder(control=True).append_leader_change(CHANGE, timestamp_ms=0)
+        BatchBuilder(control=True).append_leader_change(CHANGE, timestamp=0)
 
 
 def test_a_leader_change_with_leader_epoch_comes_back(reader: Reader) -> None:
     builder = BatchBuilder(control=True, leader_epoch=20)
-    builder.append_leader_change(CHANGE, timestamp_ms=0)
+    builder.append_leader_change(CHANGE, timestamp=0)
     ((header,), (record,)) = read(reader, builder.build())
     assert (header["control"], header["leader_epoch"]) == (True, 20)
     assert parse_control_as(LeaderChange, record["key"], record["value"]) == CHANGE
@@ -98,7 +98,7 @@ KRAFT = {
 @pytest.mark.parametrize("marker", KRAFT.values(), ids=KRAFT)
 def test_every_kraft_record_comes_back_from_a_batch(marker: Any, reader: Reader) -> None:
     builder = BatchBuilder(control=True, leader_epoch=3)
-    builder.append_control(marker, timestamp_ms=1)
+    builder.append_control(marker, timestamp=1)
     _, (record,) = read(reader, builder.build())
     assert record["control_type"] == marker.TYPE.name
     assert parse_control(record["key"], record["value"]) == marker
@@ -141,7 +141,7 @@ def test_an_unknown_type_has_no_key_and_no_marker() -> None:
     with pytest.raises(ValueError, match="ABORT or COMMIT, not UNKNOWN"):
         EndMarker.from_bytes(ControlType.UNKNOWN, EndMarker(ControlType.ABORT, 24).to_bytes())
     with pytest.raises(ValueError, match="not UNKNOWN"):
-        BatchBuilder(**MARKED).append_end_marker(ControlType.UNKNOWN, 1, timestamp_ms=0)
+        BatchBuilder(**MARKED).append_end_marker(ControlType.UNKNOWN, 1, timestamp=0)
 
 
 BAD_MARKER_VALUES = {

@@ -108,7 +108,7 @@ def _build_one_by_one(request: Request) -> Answer:
         rooms.append([builder.is_full, builder.estimated_bytes, has_room])
         builder.append(key, value, timestamp_ms=timestamp, headers=headers, offset=offset)
     for name, timestamp, epoch in request.get("markers", ()):
-        builder.append_end_marker(ControlType[name], epoch, timestamp_ms=timestamp)
+        builder.append_end_marker(ControlType[name], epoch, timestamp=timestamp)
     if "last_offset" in request:
         builder.override_last_offset(request["last_offset"])
     found: Answer = {"rooms": rooms}

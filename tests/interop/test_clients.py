@@ -191,7 +191,7 @@ def test_other_clients_read_markers_that_kseg_writes(kind: ControlType, name: st
     builder = BatchBuilder(
         base_offset=9, producer_id=5, producer_epoch=1, transactional=True, control=True
     )
-    builder.append_end_marker(kind, 3, timestamp_ms=1234)
+    builder.append_end_marker(kind, 3, timestamp=1234)
     batch = CLIENTS[name](builder.build().data).next_batch()
     (record,) = list(batch)
     assert (batch.is_control_batch, batch.is_transactional) == (True, True)

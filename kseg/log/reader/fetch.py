@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 from kseg.constants import StopReason
 from kseg.errors import KsegError, OffsetOutOfRangeError, at_path
@@ -54,6 +54,16 @@ _SLACK_BYTES: Final = 8 << 10
 #: Bytes read at once with the headers; what is larger is read once it is known where it lies.
 _AHEAD_BYTES_MAX: Final = 16 << 10
 _NOTHING: Final = memoryview(b"")
+
+
+class FetchedOptions(TypedDict, total=False):
+    """What `Fetched.columns` takes."""
+
+    fields: tuple[str, ...]
+    max_rows: int
+    max_bytes: int
+    control: bool
+    verify_crc: bool
 
 
 class AbortedTransaction(NamedTuple):

@@ -20,10 +20,10 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
 from kseg.errors import OffsetOutOfRangeError
-from kseg.log.reader.fetch import FETCH_BYTES, ISOLATIONS, Fetched, fetch, limit_of
+from kseg.log.reader.fetch import FETCH_BYTES, ISOLATIONS, Fetched, FetchedOptions, fetch, limit_of
 from kseg.log.reader.find import ReadableLog
 from kseg.log.reader.tail import ExternalLog
 
@@ -134,7 +134,7 @@ def follow(
     timeout: float | None = None,
     stop: threading.Event | None = None,
     fetch_bytes: int = FETCH_BYTES,
-    **columns: object,
+    **columns: Unpack[FetchedOptions],
 ) -> Iterator[RecordColumns]:
     """The records of a log as columns, as they are written; see the top of the module.
 
@@ -201,7 +201,7 @@ class _Pieces:
         truncations: int,
         isolation: str,
         fetch_bytes: int,
-        columns: dict[str, object],
+        columns: FetchedOptions,
     ) -> None:
         self.log: Final = log
         self._position = position
@@ -235,7 +235,7 @@ class _Pieces:
 
     def columns_of(self, fetched: Fetched) -> Iterator[RecordColumns]:
         """The records of some bytes; moves on behind them when all were taken."""
-        yield from fetched.columns(**self._columns)  # type: ignore[arg-type]
+        yield from fetched.columns(**self._columns)
         self._position = max(self._position, fetched.next_offset)
 
 

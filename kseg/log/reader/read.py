@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from kseg.format.request import FIELDS_DEFAULT
 from kseg.log.reader.find import FETCH_BYTES
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from kseg.format.times import Time
     from kseg.format.values import Record, RecordColumns
     from kseg.log.locations import BatchLocation, RecordLocation
-    from kseg.log.reader.fetch import Fetched
+    from kseg.log.reader.fetch import Fetched, FetchedOptions
     from kseg.log.reader.find import ReadableLog
     from kseg.log.reader.follow import Followed
     from kseg.log.reader.offsets import EpochEnd, TimestampOffset
     from kseg.log.reader.version import SegmentInfo
-    from kseg.log.reader.view import LogView
-    from kseg.log.segment.reader import Segment
+    from kseg.log.reader.view import LogOptions, LogView
+    from kseg.log.segment.reader import ReadOptions, Segment
 
 
 class LogReading:
@@ -107,7 +107,7 @@ class LogReading:
         end_offset: int | None = None,
         isolation: str = "read_uncommitted",
         fields: tuple[str, ...] = FIELDS_DEFAULT,
-        **where: Any,
+        **where: Unpack[ReadOptions],
     ) -> Iterator[RecordColumns]:
         """The records of the partition as columns, a bounded piece at a time; see `LogView.read`.
 
@@ -122,7 +122,7 @@ class LogReading:
             **where,
         )
 
-    def records(self, **where: Any) -> Iterator[Record]:
+    def records(self, **where: Unpack[LogOptions]) -> Iterator[Record]:
         """Each record as an object; takes what `read` takes, but for `fields`."""
         return self.view.records(**where)
 
@@ -154,7 +154,7 @@ class LogReading:
         isolation: str = "read_uncommitted",
         timeout: float | None = None,
         stop: Event | None = None,
-        **columns: Any,
+        **columns: Unpack[FetchedOptions],
     ) -> Iterator[RecordColumns]:
         """The records as columns, as they are written; see `kseg.log.reader.follow.follow`.
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from kseg.errors import CorruptRecordError, KsegError, NotALogError, OffsetOutOfRangeError
 from kseg.files import checkpoints
@@ -33,7 +33,7 @@ from kseg.log.locations import BatchLocation, RecordLocation
 from kseg.log.reader import aborted
 from kseg.log.reader.overlaps import Reached, end_of
 from kseg.log.reader.version import SegmentInfo, Version
-from kseg.log.segment.reader import Segment
+from kseg.log.segment.reader import ReadOptions, Segment
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
@@ -44,6 +44,14 @@ if TYPE_CHECKING:
 #: How often a directory is listed again because files vanish between listing and opening.
 _LISTINGS_MAX: Final = 8
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
+
+
+class LogOptions(ReadOptions, total=False):
+    """What `LogView.read` takes besides the fields."""
+
+    start_offset: int | None
+    end_offset: int | None
+    isolation: str
 
 
 class LogView:
@@ -245,7 +253,7 @@ class LogView:
         end_offset: int | None = None,
         isolation: str = "read_uncommitted",
         fields: tuple[str, ...] = FIELDS_DEFAULT,
-        **where: Any,
+        **where: Unpack[ReadOptions],
     ) -> Iterator[RecordColumns]:
         """The records of the partition as columns, a bounded piece at a time.
 
@@ -256,9 +264,10 @@ class LogView:
             isolation: "read_uncommitted", or "read_committed": no records of aborted transactions,
                 and none at or past the last stable offset.
             fields: names out of `kseg.format.columns.FIELDS`.
-            where: what else `Segment.read` takes, but for positions.
+            where: what else `Segment.read` takes, see `ReadOptions`.
 
         Raises:
+            TypeError: there is no such option.
             FormatError, LimitExceededError: damage, as `Segment.read` says.
             CorruptRecordError: this process has cut the log meanwhile.
             FileNotFoundError: a segment of the snapshot is gone when its turn comes: a live
@@ -273,9 +282,7 @@ class LogView:
         if isolation == "read_committed":
             end = min(end, self.last_stable_offset)
             ahead = aborted.AbortedAhead(self, start, end)
-        for name in _TIME_BOUNDS & where.keys():
-            where[name] = bound_ms(where[name])
-        return self._read(start, end, fields, ahead, where)
+        return self._read(start, end, fields, ahead, _checked(where))
 
     def _read(
         self,
@@ -283,7 +290,7 @@ class LogView:
         end: int,
         fields: tuple[str, ...],
         ahead: aborted.AbortedAhead | None,
-        where: dict[str, Any],
+        where: ReadOptions,
     ) -> Iterator[RecordColumns]:
         reached = Reached(start)
         infos = self.segments_from(start)
@@ -292,16 +299,15 @@ class LogView:
             if min(info.base_offset, reached.offset) >= end:
                 return
             next_base = None if following is None else following.base_offset
-            hidden = (
-                None if ahead is None else ahead.beside(max(start, info.base_offset), next_base)
-            )
+            if ahead is not None:
+                where["keep"] = ahead.beside(max(start, info.base_offset), next_base)
             with self.open_segment(info) as segment:
                 pieces = segment.read(
                     start_offset=reached.offset,
                     end_offset=end,
                     fields=fields,
-                    **{**where, "keep": hidden or where.get("keep")},
                     on_offset=reached.note,
+                    **where,
                 )
                 for columns in pieces:
                     self._check_not_cut(end if next_base is None else next_base)
@@ -319,7 +325,7 @@ class LogView:
                 path=self.path,
             )
 
-    def records(self, **where: Any) -> Iterator[Record]:
+    def records(self, **where: Unpack[LogOptions]) -> Iterator[Record]:
         """Each record as an object; takes what `read` takes, but for `fields`."""
         for columns in self.read(fields=RECORD_FIELDS, **where):
             yield from columns.records()
@@ -329,8 +335,22 @@ class LogView:
         return f"LogView({str(self.path)!r}, {len(self.segments)} segments)"
 
 
-#: Of `where`: converted once, not for each segment, and refused before the first record.
-_TIME_BOUNDS = frozenset({"start_timestamp", "end_timestamp"})
+def _checked(where: ReadOptions) -> ReadOptions:
+    """The options with times in ms: once, not for each segment, and before the first record.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: what should be a time is none.
+    """
+    unknown = where.keys() - ReadOptions.__annotations__.keys()
+    if unknown:
+        known = ", ".join(ReadOptions.__annotations__)
+        raise TypeError(f"read has no option {', '.join(sorted(unknown))}; there are: {known}")
+    if "start_timestamp" in where:
+        where["start_timestamp"] = bound_ms(where["start_timestamp"])
+    if "end_timestamp" in where:
+        where["end_timestamp"] = bound_ms(where["end_timestamp"])
+    return where
 
 
 def _sized(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
+from kseg.constants import INT64_MAX
 from kseg.errors import (
     KsegError,
     OffsetOverflowError,
@@ -37,7 +38,6 @@ from kseg.files import io
 from kseg.files.grammar import offset_from_file_name
 from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.header import stop_error
-from kseg.format.request import INT64_MAX
 from kseg.log.recovery.load_context import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX, file_of
 from kseg.log.recovery.raw_lookups import RAISED
 from kseg.log.recovery.sweep import DerivedEntries, Swept, sweep_segment, write_indexes

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import numpy as np
 
@@ -48,6 +48,30 @@ if TYPE_CHECKING:
     OnError = Callable[[KsegError], None]
     Keep = Callable[[BatchTable], BatchTable]
     OnOffset = Callable[[int], None]
+
+
+class ReadOptions(TypedDict, total=False):
+    """What `Segment.read`, `LogView.read` and `Log.read` take alike; the first explains each."""
+
+    start_timestamp: Time | None
+    end_timestamp: Time | None
+    max_rows: int
+    max_bytes: int
+    control: bool
+    verify_crc: bool
+    inflated_max: int
+    keep: Keep | None
+    on_error: OnError | None
+
+
+class SegmentOptions(ReadOptions, total=False):
+    """What `Segment.read` takes besides the fields."""
+
+    start_offset: int | None
+    end_offset: int | None
+    start_position: int | None
+    end_position: int | None
+
 
 _BENIGN = (StopReason.END, StopReason.LIMIT)
 _BENIGN_AT_END = (*_BENIGN, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
@@ -478,7 +502,7 @@ class Segment(Closing):
         else:
             yield from reading.by_tables(start)
 
-    def records(self, **where: Any) -> Iterator[Record]:
+    def records(self, **where: Unpack[SegmentOptions]) -> Iterator[Record]:
         """Each record as an object; takes what `read` takes, but for `fields`."""
         for columns in self.read(fields=RECORD_FIELDS, **where):
             yield from columns.records()

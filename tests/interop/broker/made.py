@@ -96,7 +96,7 @@ def _end(log: Log, held: Held, kind: ControlType) -> None:
         producer_id=TRANSACTIONAL, producer_epoch=0, transactional=True, control=True
     )
     held.times[log.log_end_offset] = time = BEGIN_MS + log.log_end_offset * 10
-    builder.append_end_marker(kind, 0, timestamp_ms=time)
+    builder.append_end_marker(kind, 0, timestamp=time)
     log.append(builder.build(), origin=AppendOrigin.COORDINATOR)
 
 

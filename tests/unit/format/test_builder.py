@@ -57,9 +57,9 @@ def test_nothing_stays_borrowed() -> None:
     with pytest.raises(InvalidRecordError):
         builder.append(key, key, headers=[(key, key)], timestamp_ms=-2)
     with pytest.raises(TypeError):
-        builder.append(key, "text")
+        builder.append(key, 5)
     with pytest.raises(TypeError):
-        builder.append(key, key, headers=[(key, "text")])
+        builder.append(key, key, headers=[(key, 5)])
     key.extend(b"d" * 1000)  # BufferError while a view is held
 
 
@@ -76,10 +76,9 @@ def test_headers_come_from_any_iterable() -> None:
 
 
 WRONG_TYPES = {
-    "a key that is text": {"key": "text"},
     "a value that is a number": {"value": 5},
     "a value that is not contiguous": {"value": memoryview(b"abcdef")[::2]},
-    "a header value that is text": {"headers": [("a", "b")]},
+    "a header value that is a number": {"headers": [("a", 5)]},
     "a header name that is a number": {"headers": [(5, b"b")]},
     "headers that are a number": {"headers": 5},
     "a timestamp that is no integer": {"timestamp_ms": 1.5},

@@ -1,0 +1,237 @@
+"""What lies in logs, told by headers and indexes alone: `info`, as `kseg info` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from kseg import Segment
+from kseg.analysis.summary import Summary
+from kseg.errors import KsegError, NotALogError
+from kseg.files.checkpoints import EpochEntry
+from kseg.files.names import PathKind, classify_path, readable_partitions
+from kseg.log.log import Log
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """One segment, by its headers and indexes.
+
+    Attributes:
+        file: name of the log file.
+        base_offset: from the name.
+        last_offset: of its last batch; None without batches.
+        bytes: how long it is.
+        summary: counts, times, codecs and formats of its batches.
+        index_entries, time_index_entries, txn_index_entries: in use; None where there is no such
+            file, or a broken one.
+        end_position: where the walk ended.
+        stop: why it ended, by the name of a `StopReason`.
+    """
+
+    file: str
+    base_offset: int
+    last_offset: int | None
+    bytes: int
+    summary: Summary
+    index_entries: int | None
+    time_index_entries: int | None
+    txn_index_entries: int | None
+    end_position: int
+    stop: str
+
+    def document(self) -> dict[str, Any]:
+        """The fields as they stand in JSON."""
+        return {
+            "file": self.file,
+            "base_offset": self.base_offset,
+            "last_offset": self.last_offset,
+            "bytes": self.bytes,
+            **self.summary.document(),
+            "index_entries": self.index_entries,
+            "time_index_entries": self.time_index_entries,
+            "txn_index_entries": self.txn_index_entries,
+            "end_position": self.end_position,
+            "stop": self.stop,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition, or a file by itself.
+
+    Attributes:
+        dir: the directory's name; None for a file by itself.
+        topic, partition: as the name says; None for a file, or a copy under another name.
+        log_start_offset, log_end_offset: the first offset to be read, and the next to be written.
+        bytes: of all log files.
+        summary: counts, times, codecs and formats of all batches.
+        segments: rising.
+        leader_epochs: as the checkpoint has them; None for a file, or a broken checkpoint.
+        leftovers: names of what interrupted work has left.
+        faults: what could not be read; the numbers are without it.
+    """
+
+    dir: str | None
+    topic: str | None
+    partition: int | None
+    log_start_offset: int
+    log_end_offset: int
+    bytes: int
+    summary: Summary
+    segments: tuple[SegmentFacts, ...]
+    leader_epochs: tuple[EpochEntry, ...] | None = None
+    leftovers: tuple[str, ...] = ()
+    faults: tuple[KsegError, ...] = field(default=(), compare=False)
+
+    def document(self) -> dict[str, Any]:
+        """The fields as they stand in JSON."""
+        found = {
+            "dir": self.dir,
+            "topic": self.topic,
+            "partition": self.partition,
+            "log_start_offset": self.log_start_offset,
+            "log_end_offset": self.log_end_offset,
+            "segments": len(self.segments),
+            "bytes": self.bytes,
+            **self.summary.document(),
+        }
+        if self.dir is not None:
+            epochs = self.leader_epochs
+            found["leader_epochs"] = None if epochs is None else [one._asdict() for one in epochs]
+            found["leftovers"] = list(self.leftovers)
+        return {**found, "segment_files": [one.document() for one in self.segments]}
+
+
+def info(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+) -> tuple[PartitionInfo, ...]:
+    """Look at files, partition directories and data directories, by headers and indexes alone.
+
+    Args:
+        paths: one path or several.
+
+    Returns:
+        One for each partition, and for each file that was named; what is damaged is among its
+        `faults`. Counts are of the files: an offset that two segments hold counts twice.
+
+    Raises:
+        NotALogError: a path is nothing of Kafka's, or holds no batches.
+        OSError: something is missing or cannot be read.
+
+    Example:
+        >>> (orders,) = info("orders-0")
+        >>> orders.topic, orders.log_end_offset, len(orders.segments)
+        ('orders', 254, 5)
+    """
+    given = [paths] if isinstance(paths, (str, PathLike)) else paths
+    return tuple(one for path in given for one in _of_path(Path(fspath(path))))
+
+
+def _of_path(path: Path) -> Iterator[PartitionInfo]:
+    known = classify_path(path)
+    if known.kind is PathKind.FILE:
+        yield info_of_file(path)
+    elif known.kind is PathKind.PARTITION:
+        yield info_of_partition(path)
+    else:
+        assert known.data_directory is not None
+        listing = known.data_directory
+        for entry in readable_partitions((*listing.partitions, *listing.lost), None):
+            yield info_of_partition(entry.path)
+
+
+def info_of_file(path: Path) -> PartitionInfo:
+    """One file of batches.
+
+    Raises:
+        NotALogError: it holds none.
+        OSError: it is missing or cannot be read.
+    """
+    known = classify_path(path)
+    if known.file is None or not known.file.kind.holds_batches:
+        raise NotALogError("a file without batches; 'kseg dump' shows its entries", path=path)
+    faults: list[KsegError] = []
+    with Segment.open(path) as segment:
+        facts = _segment(segment, faults)
+        base, size = segment.base_offset, segment.size
+    end = base if facts.last_offset is None else facts.last_offset + 1
+    return PartitionInfo(
+        None, None, None, base, end, size, facts.summary, (facts,), faults=tuple(faults)
+    )
+
+
+def info_of_partition(path: Path) -> PartitionInfo:
+    """One partition directory.
+
+    Raises:
+        NotALogError: no segment is in it.
+        OSError: it cannot be read.
+    """
+    total, faults = Summary(), list[KsegError]()
+    segments = []
+    with Log.open(path) as log:
+        for one in log.segments:
+            with log.open_segment(one) as segment:
+                segments.append(_segment(segment, faults))
+            total.merge(segments[-1].summary)
+        return PartitionInfo(
+            dir=path.resolve().name,
+            topic=log.topic,
+            partition=log.partition,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            bytes=sum(one.bytes for one in segments),
+            summary=total,
+            segments=tuple(segments),
+            leader_epochs=_leader_epochs(log, faults),
+            leftovers=tuple(each.path.name for each in log.files.temporary_files),
+            faults=tuple(faults),
+        )
+
+
+def _leader_epochs(log: Log, faults: list[KsegError]) -> tuple[EpochEntry, ...] | None:
+    try:
+        return log.leader_epochs
+    except KsegError as error:
+        faults.append(error)
+        return None
+
+
+def _segment(segment: Segment, faults: list[KsegError]) -> SegmentFacts:
+    summary = Summary()
+    for table in segment.headers():
+        summary.feed(table)
+    fault = segment.stop_fault(table)
+    if fault is not None:
+        faults.append(fault)
+    return SegmentFacts(
+        file=segment.path.name,
+        base_offset=segment.base_offset,
+        last_offset=summary.last_offset,
+        bytes=segment.size,
+        summary=summary,
+        index_entries=_entries(lambda: _count(segment.offset_index), faults),
+        time_index_entries=_entries(lambda: _count(segment.time_index), faults),
+        txn_index_entries=_entries(lambda: len(segment.txn_index) or None, faults),
+        end_position=table.end_position,
+        stop=table.stop.name,
+    )
+
+
+def _entries(count: Callable[[], int | None], faults: list[KsegError]) -> int | None:
+    try:
+        return count()
+    except KsegError as error:
+        faults.append(error)
+        return None
+
+
+def _count(index: Any) -> int | None:
+    return None if index.missing else int(index.entry_count)
+
+
+__all__ = ["PartitionInfo", "SegmentFacts", "info", "info_of_file", "info_of_partition"]

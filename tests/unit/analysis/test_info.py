@@ -1,0 +1,53 @@
+"""`kseg.info`: what the verb prints, as values; the other questions by their public names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kseg
+from tests.builders import batch, record, write_segment
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    for name in ("orders-0", "orders-1"):
+        given = [record(b"v", timestamp=1_000 + n) for n in range(3)]
+        write_segment(tmp_path / "data" / name, 5, batch(given, base_offset=5))
+    return tmp_path / "data"
+
+
+def test_a_data_directory_is_its_partitions(data: Path) -> None:
+    one, other = kseg.info(data)
+    assert (one.topic, one.partition, other.partition) == ("orders", 0, 1)
+    assert (one.log_start_offset, one.log_end_offset, one.summary.records) == (5, 8, 3)
+    assert (one.segments[0].stop, one.faults) == ("END", ())
+    assert kseg.info([data / "orders-0", data / "orders-1"]) == (one, other)
+
+
+def test_a_file_by_itself_has_no_topic(data: Path) -> None:
+    (path,) = (data / "orders-0").glob("*.log")
+    (one,) = kseg.info(path)
+    assert (one.topic, one.log_end_offset, one.segments[0].file) == (None, 8, path.name)
+
+
+def test_what_is_damaged_is_among_the_faults(data: Path) -> None:
+    (path,) = (data / "orders-0").glob("*.log")
+    path.with_suffix(".index").write_bytes(b"\xff" * 7)
+    (data / "orders-0" / "leader-epoch-checkpoint").write_text("broken")
+    one, _other = kseg.info(data)
+    assert one.leader_epochs is None
+    assert len(one.faults) >= 1
+
+
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000000.index").write_bytes(b"")
+    with pytest.raises(kseg.NotALogError, match="kseg dump"):
+        kseg.info(tmp_path / "00000000000000000000.index")
+
+
+def test_verify_and_stats_are_public_under_the_names_of_their_verbs(data: Path) -> None:
+    assert kseg.verify(data, deep=True).records == 6
+    found = kseg.stats(data, options=kseg.StatsOptions(top=1))
+    assert [one.stats.summary.records for one in found.partitions] == [3, 3]

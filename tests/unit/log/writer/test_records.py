@@ -1,0 +1,137 @@
+"""Records that are appended as they are, and what is said of what is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kseg
+from kseg.format.values import Record
+
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[kseg.Log]:
+    path = tmp_path / "orders-0"
+    with kseg.Log.open(path, mode="append", create=True, now_ms=lambda: NOW_MS) as log:
+        yield log
+
+
+def records_of(log: kseg.Log) -> list[tuple[Any, ...]]:
+    return [(one.offset, one.timestamp, one.key, one.value) for one in log.records()]
+
+
+FIRST: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
+    "a column of text": ({"value": ["one", "two"]}, [(None, b"one"), (None, b"two")]),
+    "columns": ({"key": ["k"], "value": [b"v"]}, [(b"k", b"v")]),
+    "text and bytes and none": (
+        {"value": ["é", b"\xff", None]},
+        [(None, b"\xc3\xa9"), (None, b"\xff"), (None, None)],
+    ),
+    "pairs": ([("k", "v"), (None, b"w")], [(b"k", b"v"), (None, b"w")]),
+    "pairs, one by one": ((pair for pair in [("k", "v")]), [(b"k", b"v")]),
+    "nothing": ({"value": []}, []),
+    "no pair": ([], []),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_records_are_appended_with_the_clocks_time(log: kseg.Log, name: str) -> None:
+    given, wanted = FIRST[name]
+    assert log.append(given).record_count == len(wanted)
+    assert records_of(log) == [(n, NOW_MS, *pair) for n, pair in enumerate(wanted)]
+
+
+def test_records_that_were_read_get_new_offsets_and_keep_their_times(log: kseg.Log) -> None:
+    time = datetime(2023, 1, 1, tzinfo=UTC)
+    log.append({"value": ["a", "b", "c"], "timestamp": [time] * 3, "headers": [[("h", "x")]] * 3})
+    (columns,) = log.read(start_offset=1, fields=(*kseg.format.request.FIELDS_DEFAULT, "position"))
+    log.append(columns)
+    log.append(list(columns.records()))
+    found = list(log.records())
+    assert [one.offset for one in found] == list(range(7))
+    assert {(one.time, one.headers) for one in found} == {(time, ((b"h", b"x"),))}
+
+
+def test_options_say_how_batches_are_made(log: kseg.Log) -> None:
+    log.append({"value": ["text"] * 9}, options=kseg.BatchOptions(compression="zstd"))
+    (table,) = kseg.scan(log.path).batches()
+    assert table[0].compression is kseg.Compression.ZSTD
+
+
+def test_several_batches_are_appended_as_before(log: kseg.Log) -> None:
+    assert log.append(kseg.encode_batches([("k", "v")] * 3, batch_records=1)).last_offset == 2
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "text": ("text", "append takes batches, or records such as"),
+    "a list of texts": (["text"], "not a list of texts"),
+    "a number": (5, "not int"),
+    "one value for a column": (
+        {"value": "text"},
+        "value is a list with one value a record, not str",
+    ),
+    "a record of three": ([("k", "v", "w")], "record 0 is tuple of 3"),
+    "a number among pairs": ([("k", "v"), 5], "record 1 is int"),
+    "a dict for a value": ({"value": [{"a": 1}]}, "json.dumps makes text of others"),
+    "a table": (pa.table({"value": [b"v"]}), "from_arrow"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_neither_batches_nor_records_is_told_what_is_wanted(
+    log: kseg.Log, name: str
+) -> None:
+    given, text = REFUSED[name]
+    with pytest.raises(TypeError, match=text):
+        log.append(given)
+    assert log.log_end_offset == 0
+
+
+def test_options_for_a_batch_are_refused(log: kseg.Log) -> None:
+    batch = kseg.encode_batch({"value": ["v"]})
+    for given in (batch, [batch]):
+        with pytest.raises(TypeError, match="options are for records"):
+            log.append(given, options=kseg.BatchOptions())
+
+
+def test_records_and_pairs_encode_alike() -> None:
+    record = Record(7, 5, kseg.TimestampType.CREATE_TIME, b"k", b"v", ())
+    assert kseg.encode_batch([record]).base_offset == 7
+    (one,) = kseg.encode_batches([("k", "v")])
+    builder = kseg.BatchBuilder()
+    builder.append("k", "v")
+    assert one.data == builder.build().data
+
+
+def test_a_builder_takes_text_and_times_under_the_one_word() -> None:
+    builder, other = kseg.BatchBuilder(compression="gzip"), kseg.BatchBuilder(compression=1)
+    time = datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+    assert builder.has_room_for("k", "v", timestamp=time)
+    builder.append("é", value="v", timestamp=time, headers=[("name", "text")])
+    other.append("é".encode(), b"v", timestamp_ms=5_000, headers=[(b"name", b"text")])
+    assert builder.build().data == other.build().data
+    with pytest.raises(ValueError, match="no time zone"):
+        kseg.BatchBuilder().append(b"k", timestamp=datetime(2025, 1, 1))
+
+
+@pytest.mark.parametrize("codec", kseg.Compression)
+def test_a_codec_goes_by_its_name(codec: kseg.Compression) -> None:
+    assert kseg.BatchOptions(compression=codec.label) == kseg.BatchOptions(compression=codec)
+    batch = kseg.encode_batch({"value": ["v"]}).data
+    assert kseg.convert(batch, magic=2, compression=codec.label).data == (  # type: ignore[arg-type]
+        kseg.convert(batch, magic=2, compression=codec).data
+    )
+
+
+def test_another_name_of_a_codec_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match="no codec 'brotli'; there are: none, gzip, snappy"):
+        kseg.BatchOptions(compression="brotli")  # type: ignore[arg-type]
+    for make in (kseg.Message.build, kseg.Message07.build):
+        assert make(b"v", compression="gzip").compression is kseg.Compression.GZIP
