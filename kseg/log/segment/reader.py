@@ -585,11 +585,23 @@ class _Reading:
                     continue
                 if end in (End.END, End.PAST):
                     return
+                if end is End.MORE and self._is_unreadable(log, reader.at, reader.needed):
+                    yield from self.by_tables(reader.at, last=reader.last)
+                    return
                 until = limit if end is End.OTHER else min(reader.at + 1, limit)
                 table = yield from self._tables(reader.at, until, reader.last, back=True)
                 if table is None:
                     return
                 reader.move(table.end_position, int(table.position[-1]))
+
+    def _is_unreadable(self, log: LogFile, position: int, size: int) -> bool:
+        """Whether the disk does not give a batch, which a walk that passes over it must meet.
+
+        That walk searches for what follows; one that ends with this batch would not.
+        """
+        if self._report is None:
+            return False
+        return any(True for _ in log.unreadable_ranges(position, min(position + size, log.size)))
 
     def by_tables(self, start: int, *, last: int | None = None) -> Iterator[RecordColumns]:
         """Pieces of all batches from `start` on; `last` is the position of one in front of it."""
