@@ -323,7 +323,7 @@ def spoil(kept: Sequence[Shape], source: Random) -> Spoilt:
     if source.random() < 0.01:
         batch[16] = source.choice((0, 1, 2))
     if source.random() < 0.03:
-        del batch[source.randrange(26, len(batch) + 1) :]
+        del batch[source.randrange(min(26, len(batch)), len(batch) + 1) :]
     elif source.random() < 0.01:
         batch += source.choice((b"\0", source.randbytes(12), bytes(61)))
     batch += bytes(max(0, 26 - len(batch)))
