@@ -4,6 +4,7 @@
     open              the lock, the claim on the directory, loading, the active segment
     append            one append: judged and placed by a kernel, or step by step where it is
                       unusual; then epochs, roll, bytes, producers, readers
+    records           what a caller appends: batches, or records of which batches are made
     flush             rolls, flushes and the clean close; moves the recovery point, which
                       `log.data_directory` writes
     truncate          the end cut back, the start moved forward, or the whole log begun anew
