@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +27,12 @@ from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind
 from kseg.log.log import Log
 from kseg.log.reader import first_offsets
+from kseg.workers import at_file, check, in_order
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
     from kseg.format.values import RecordColumns
+    from kseg.workers import Put
 
 _PLACE_FIELDS = ("topic", "partition")
 
@@ -57,6 +61,7 @@ def export(
     offsets: Range,
     times: Range,
     mapping: Mapping,
+    jobs: int,
 ) -> int:
     """Do what the verb says; returns the exit code."""
     if out == "-":
@@ -65,7 +70,6 @@ def export(
     chosen = Selection(topics, partitions)
     found = list(_inputs(paths, chosen, per, offsets[0], mapping))
     targets = _targets(found, Path(out), form)
-    faults: list[KsegError] = []
     look = Look(form, fields, encoding)
     where = {
         "start_offset": offsets[0],
@@ -73,12 +77,22 @@ def export(
         "start_timestamp": times[0],
         "end_timestamp": times[1],
         "isolation": isolation,
-        "on_error": faults.append if on_corrupt == "skip" else None,
     }
+    works = [
+        partial(
+            _write, one, target, replace(look, directory=one.directory), where, on_corrupt == "skip"
+        )
+        for one, target in zip(found, targets, strict=True)
+    ]
+    faults: list[KsegError] = []
     total = sum(one.size for one in found)
-    with output.progress("export", total) as bar:
-        for one, target in zip(found, targets, strict=True):
-            count = _write(one, target, replace(look, directory=one.directory), where)
+    threads = min(jobs, len(works)) or 1
+    with (
+        output.progress("export", total) as bar,
+        closing(in_order(works, threads=threads, window=len(works))) as written,
+    ):
+        for one, target, (count, damage) in zip(found, targets, written, strict=True):
+            faults += damage
             bar.by(one.size)
             complain(f"{target}: {output.counted(count, 'record')}")
     for fault in faults:
@@ -160,14 +174,18 @@ def _targets(found: list[Input], out: Path, form: str) -> list[Path]:
     return targets
 
 
-def _write(one: Input, target: Path, look: Look, where: dict[str, Any]) -> int:
-    """Write one file; how many records."""
-    count = 0
-    with open_target(target, look) as write:
+def _write(
+    one: Input, target: Path, look: Look, where: dict[str, Any], skip: bool, put: Put
+) -> None:
+    """Write one file; puts how many records it has, and the damage that was passed over."""
+    count, faults = 0, list[KsegError]()
+    where = {**where, "on_error": faults.append if skip else None}
+    with at_file(one.segment or one.partition.path), open_target(target, look) as write:
         for columns in _pieces(one, look, where):
+            check()
             write(columns)
             count += len(columns)
-    return count
+    put((count, faults))
 
 
 def _pieces(one: Input, look: Look, where: dict[str, Any]) -> Iterator[RecordColumns]:

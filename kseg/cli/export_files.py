@@ -64,11 +64,9 @@ def open_target(target: Path, look: Look) -> Iterator[Write]:
 
 @contextmanager
 def _parquet(sink: FileSink, look: Look) -> Iterator[Write]:
-    arrow: Any = require("kseg.arrow", extra="arrow")
-    parquet: Any = require("pyarrow.parquet", extra="arrow")
-    schema = arrow.schema(look.fields)
-    with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
-        yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=look.fields))
+    parquet: Any = require("kseg.parquet", extra="arrow")
+    with parquet.ParquetFile(sink, look.fields) as file:
+        yield file.write
 
 
 @contextmanager

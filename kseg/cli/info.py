@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg.analysis.info import PartitionInfo, info_of_file, info_of_partition
 from kseg.cli import output
@@ -13,6 +14,12 @@ from kseg.cli.partition_rows import HEAD, partition_row
 from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.files.names import KnownPath, PathKind
+from kseg.workers import at_file, run_in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kseg.workers import Put, Work
 
 
 def info(
@@ -20,14 +27,17 @@ def info(
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     per_segment: bool,
+    jobs: int,
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
-    found = [
-        one
+    works = [
+        work
         for path, known in known_paths(paths)
-        for one in _of_path(path, known, Selection(topics, partitions))
+        for work in _of_path(path, known, Selection(topics, partitions))
     ]
+    found: list[PartitionInfo] = []
+    run_in_order(works, found.append, threads=min(jobs, len(works)) or 1)
     documents = [one.document() for one in found]
     if as_json:
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": documents})
@@ -39,10 +49,16 @@ def info(
     return Exit.FOUND if faults else Exit.OK
 
 
-def _of_path(path: str, known: KnownPath, selection: Selection) -> list[PartitionInfo]:
+def _of_path(path: str, known: KnownPath, selection: Selection) -> list[Work]:
     if known.kind is PathKind.FILE:
-        return [info_of_file(Path(path))]
-    return [info_of_partition(each.path) for each in partitions_of((path,), selection)]
+        return [partial(_look, info_of_file, Path(path))]
+    found = partitions_of((path,), selection)
+    return [partial(_look, info_of_partition, each.path) for each in found]
+
+
+def _look(look: Callable[[Path], PartitionInfo], path: Path, put: Put) -> None:
+    with at_file(path):
+        put(look(path))
 
 
 def _print(found: list[dict[str, Any]], *, per_segment: bool) -> None:

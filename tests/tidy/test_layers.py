@@ -11,7 +11,7 @@ import pytest
 from tests.tidy import tree
 
 KSEG = tree.ROOT / "kseg"
-LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "arrow", "format"} | {
+LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "arrow", "format"} | {
     "workers",
     "extras",
     "errors",

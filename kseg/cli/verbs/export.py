@@ -10,6 +10,7 @@ from kseg.cli.options import (
     EXTENSIONS,
     Parsed,
     isolation_option,
+    jobs_option,
     mapping_option,
     offset_and_time_options,
     on_corrupt_option,
@@ -54,6 +55,7 @@ def _parse_fields(text: str) -> tuple[str, ...]:
 @selection_options
 @offset_and_time_options
 @mapping_option
+@jobs_option
 def export(**given: Any) -> int:
     """Write records as .parquet, .arrow (IPC file), .jsonl or .csv.
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from kseg.cli.options import json_option, paths_argument, selection_options
+from kseg.cli.options import jobs_option, json_option, paths_argument, selection_options
 
 
 @click.command()
 @paths_argument
 @selection_options
 @click.option("--segments", "per_segment", is_flag=True, help="A line for each segment.")
+@jobs_option
 @json_option
 def info(**given: Any) -> int:
     """Show partitions, segments, offsets, times, codecs, formats and sizes.

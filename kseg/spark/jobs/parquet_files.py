@@ -1,9 +1,8 @@
 """The Parquet files that a worker writes: one open for each partition or date, row groups bounded.
 
 Rows wait until there are enough for a row group. What waits in all files together is bounded, and
-so is the number of open files: with times in no order, a date gets a further file. Numbers are
-stored as differences, since offsets and times ascend: next to nothing is left of them for a codec
-to go through. Needs no pyspark.
+so is the number of open files: with times in no order, a date gets a further file. How columns are
+stored is said in `kseg.parquet`. Needs no pyspark.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from kseg.arrow import TYPES, schema, to_record_batch
+from kseg.arrow import to_record_batch
 from kseg.constants import NO_TIMESTAMP
 from kseg.files import io
 from kseg.files.whole_file import FileSink
+from kseg.parquet import parquet_writer
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
@@ -36,13 +34,6 @@ _OPEN_MAX: Final = 64
 _MS_PER_DAY: Final = 86_400_000
 #: Days of the years 1 to 9999, from 1970 on.
 _DAYS: Final = (-719_162, 2_932_896)
-#: Columns of a few words each.
-_WORDS: Final = ("topic", "timestamp_type", "codec", "control_type")
-_NUMBERS: Final = frozenset(
-    name for name, kind in TYPES.items() if pa.types.is_integer(kind) or pa.types.is_timestamp(kind)
-)
-#: Rows in which keys have to come again for a dictionary of them to be made.
-_KEYS_LOOKED_AT: Final = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +211,8 @@ class _OpenFile:
         io.make_directories(self._root.joinpath(*self._place))
         self._sink = FileSink(self._root / self._path)
         written = self._options.written
-        words = [name for name in written if name in _WORDS]
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            schema(written),
-            compression=self._options.compression,
-            use_dictionary=[*words, *(["key"] if _repeats(first) else [])],
-            column_encoding={name: "DELTA_BINARY_PACKED" for name in written if name in _NUMBERS},
-            write_statistics=[name for name in written if name not in ("value", "headers")],
+        self._writer = parquet_writer(
+            self._sink, written, first, compression=self._options.compression
         )
 
     def finish(self) -> ExportedFile:
@@ -263,15 +248,6 @@ class _OpenFile:
 
 def _extremes(values: list[int]) -> list[int]:
     return [min(values), max(values)]
-
-
-def _repeats(table: pa.Table) -> bool:
-    """Whether keys come again often enough for a dictionary of them to be worth its while."""
-    if "key" not in table.schema.names or not table.num_rows:
-        return False
-    keys = table["key"].slice(0, _KEYS_LOOKED_AT)
-    different: int = pc.count_distinct(keys).as_py()
-    return 4 * different <= len(keys)
 
 
 __all__ = ["NO_VALUE", "PLACE_FIELDS", "ExportedFile", "FileOptions", "ParquetFiles"]

@@ -1,0 +1,116 @@
+"""Records as Parquet files, in the form that readers of columns want; needs pyarrow.
+
+Row groups are large, and dictionaries stand only where they help. Numbers are stored as
+differences, since offsets and times ascend: next to nothing is left of them for a codec to go
+through. Values and headers have no statistics.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg.arrow import TYPES, schema, to_record_batch
+from kseg.extras import require
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from kseg.format.values import RecordColumns
+
+#: Rows and bytes of a row group: it is complete when it has as many of either.
+GROUP_ROWS: Final = 256 << 10
+GROUP_BYTES: Final = 64 << 20
+#: Columns of few different values.
+_WORDS: Final = ("topic", "timestamp_type", "codec", "control_type")
+#: Rows in which keys have to come again for a dictionary of them to be made.
+_KEYS_LOOKED_AT: Final = 32 << 10
+
+
+def parquet_writer(
+    sink: Any, fields: tuple[str, ...], first: pa.Table | None, *, compression: str
+) -> Any:
+    """A `pyarrow.parquet.ParquetWriter` for record columns.
+
+    Args:
+        sink: a path, or a file to write to.
+        fields: names of `kseg.arrow`, in order.
+        first: the first row group, which tells whether keys repeat; None for no rows.
+        compression: as pyarrow names it.
+    """
+    pyarrow: Any = require("pyarrow", extra="arrow")
+    parquet: Any = require("pyarrow.parquet", extra="arrow")
+    kinds = pyarrow.types
+    numbers = [
+        name for name in fields if kinds.is_integer(TYPES[name]) or kinds.is_timestamp(TYPES[name])
+    ]
+    words = [name for name in fields if name in _WORDS]
+    return parquet.ParquetWriter(
+        sink,
+        schema(fields),
+        compression=compression,
+        use_dictionary=[*words, *(["key"] if _repeats(first) else [])],
+        column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
+        write_statistics=[name for name in fields if name not in ("value", "headers")],
+    )
+
+
+def _repeats(table: pa.Table | None) -> bool:
+    """Whether keys come again often enough for a dictionary of them to be worth its while."""
+    if table is None or "key" not in table.schema.names or not table.num_rows:
+        return False
+    compute: Any = require("pyarrow.compute", extra="arrow")
+    keys = table["key"].slice(0, _KEYS_LOOKED_AT)
+    different: int = compute.count_distinct(keys).as_py()
+    return 4 * different <= len(keys)
+
+
+class ParquetFile:
+    """One file of record columns, written row group by row group."""
+
+    def __init__(self, sink: Any, fields: tuple[str, ...]) -> None:
+        """Begin it; nothing is written yet."""
+        self._sink = sink
+        self._fields = fields
+        self._writer: Any = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def __enter__(self) -> ParquetFile:
+        """Begin to write."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Write what waits, and the end of the file; after an error only let go of it."""
+        if kind is None and (self._waiting or self._writer is None):
+            self._write_group()
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, columns: RecordColumns) -> None:
+        """Add a piece."""
+        batch = to_record_batch(columns, fields=self._fields)
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        pyarrow: Any = require("pyarrow", extra="arrow")
+        group = pyarrow.Table.from_batches(self._waiting, schema(self._fields))
+        if self._writer is None:
+            self._writer = parquet_writer(self._sink, self._fields, group, compression="zstd")
+        if group.num_rows:
+            self._writer.write_table(group, row_group_size=group.num_rows)
+        self._waiting.clear()
+        self._rows = self._bytes = 0
+
+
+__all__ = ["GROUP_BYTES", "GROUP_ROWS", "ParquetFile", "parquet_writer"]
