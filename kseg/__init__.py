@@ -23,6 +23,8 @@ __version__ = "0.1.0"
 
 #: The public names, by the module that each one lives in; their types stand in `__init__.pyi`.
 _HOMES: Final = {
+    "kseg.analysis.diff.answer": ("diff",),
+    "kseg.analysis.diff.values": ("Diff",),
     "kseg.analysis.doctor.answer": ("doctor",),
     "kseg.analysis.doctor.values": ("Doctored",),
     "kseg.analysis.explain.answer": ("explain",),

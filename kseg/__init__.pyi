@@ -5,6 +5,8 @@ from kseg import analysis as analysis
 from kseg import arrow as arrow
 from kseg import internal as internal
 from kseg import spark as spark
+from kseg.analysis.diff.answer import diff as diff
+from kseg.analysis.diff.values import Diff as Diff
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.doctor.values import Doctored as Doctored
 from kseg.analysis.explain.answer import explain as explain

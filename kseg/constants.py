@@ -73,6 +73,14 @@ def codec_of(codec: Codec) -> Compression:
     return Compression(codec)  # type: ignore[arg-type]  # names: see `Compression._missing_`
 
 
+def codec_label(codec: int) -> str:
+    """Kafka's name of a codec by its number; `unknown5` for a number without one."""
+    try:
+        return Compression(codec).label
+    except ValueError:
+        return f"unknown{codec}"
+
+
 class TimestampType(IntEnum):
     """What a timestamp means: bit 3 of the attributes, and none at all for magic 0."""
 

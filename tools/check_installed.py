@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "append": ("new/orders-0", 0),
     "doctor": ("data", 0),
     "explain": ("data", 0),
+    "diff": ("data/clicks-0 data/clicks-1", 1),
     "recover": ("data/clicks-0", 0),
     "reindex": ("data/clicks-0", 0),
     "truncate": ("data/clicks-1 --to 5", 1),

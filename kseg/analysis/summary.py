@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg.constants import NO_TIMESTAMP, Compression
+from kseg.constants import NO_TIMESTAMP, codec_label
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
@@ -87,14 +87,6 @@ class Summary:
             "codecs": [codec_label(codec) for codec in sorted(self.codecs)],
             "magics": sorted(self.magics),
         }
-
-
-def codec_label(codec: int) -> str:
-    """Kafka's name of a codec by its number; `unknown5` for a number without one."""
-    try:
-        return Compression(codec).label
-    except ValueError:
-        return f"unknown{codec}"
 
 
 def _least(one: int | None, other: int | None) -> int | None:

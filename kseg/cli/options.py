@@ -404,6 +404,16 @@ def deep_option(function: _F) -> _F:
     return click.option("--deep", is_flag=True, help="Decode every record too.")(function)
 
 
+def records_option(function: _F) -> _F:
+    """`--records` of `diff`."""
+    return click.option(
+        "--records",
+        is_flag=True,
+        help="Where batches differ, compare their records: for copies that were compacted apart or"
+        " hold other codecs.",
+    )(function)
+
+
 def jobs_option(function: _F) -> _F:
     """`--jobs`: the usable cores where it is not given."""
     return click.option(

@@ -127,6 +127,34 @@ def verify(
     return write_report(found.report, as_json=as_json)
 
 
+def diff(
+    copies: tuple[str, ...],
+    records: bool,
+    cores: int,
+    job: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    as_json: bool,
+) -> int:
+    """Do what the verb says; returns the exit code."""
+    from kseg.cli.diff import write_report
+
+    _refuse_stores(copies)
+    chosen = Selection(topics, partitions)
+    takes = chosen.takes if chosen else None
+    with _session(cores, "diff") as (session, progress):
+        from kseg.spark import jobs
+
+        try:
+            found = jobs.diff(
+                session, copies, records=records, chosen=takes, job=job, progress=progress
+            )
+        except ValueError as error:
+            raise click.UsageError(f"{error}.") from None
+    _say_skipped(found.skipped, "partitions")
+    return write_report(found.report, copies, as_json=as_json)
+
+
 def stats(
     paths: tuple[str, ...],
     top: int,

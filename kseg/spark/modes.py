@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from kseg import Segment
-from kseg.analysis.summary import Summary, codec_label
+from kseg.analysis.summary import Summary
+from kseg.constants import codec_label
 from kseg.errors import KsegError
 from kseg.spark.damage import Damage, check_size, fault, named, passing_over
 from kseg.spark.options import SourceOptions

@@ -18,6 +18,7 @@ from tests.tidy import tree
 #: The rooms of the log from the top down; those in one row may know each other, without a circle.
 FLOORS = (
     ("directory", "scan", "adopt", "retain", "truncate", "compact", "compact_closed"),
+    ("copies",),
     ("salvage",),
     ("log",),
     ("cleaner",),

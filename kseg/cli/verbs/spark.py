@@ -19,6 +19,7 @@ from kseg.cli.options import (
     offset_and_time_options,
     on_corrupt_option,
     paths_argument,
+    records_option,
     reindex_options,
     selection_options,
     stats_options,
@@ -94,6 +95,19 @@ def spark() -> None:
 def verify(**given: Any) -> int:
     """Check every byte, as 'kseg verify' does, with the same answer."""
     from kseg.cli.spark import verify as run
+
+    return run(**given)
+
+
+@spark.command("diff")
+@click.argument("copies", nargs=-1, required=True, metavar="A B...", type=click.Path(path_type=str))
+@records_option
+@job_options
+@selection_options
+@json_option
+def diff(**given: Any) -> int:
+    """Compare copies with the first one, as 'kseg diff' does, with the same answer."""
+    from kseg.cli.spark import diff as run
 
     return run(**given)
 

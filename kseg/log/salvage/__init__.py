@@ -1,4 +1,4 @@
-"""Past the damage: what of a log can be proved, and a new log of just that.
+"""Past the damage: what of a log can be proved.
 
 values      what can be proved of a copy of a partition, and what cannot
 provable    reads one copy: the provable batches by offset, the bytes that are not, lost offsets

@@ -1,14 +1,39 @@
-"""Which offsets no provable batch has."""
+"""Which offsets no provable batch has.
+
+Damage hides the offsets between the sound batches around it. Where the log has a record for each
+offset, these are lost, and where a file ends too early, too. Where compaction has left holes, some
+of them may have had no record before; what no byte tells of is no loss there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
-from kseg.log.salvage.values import LostOffsets, ProvableRun, SegmentSeen, Unprovable
+from kseg.log.salvage.values import (
+    HARMLESS,
+    LostOffsets,
+    ProvableRun,
+    SegmentSeen,
+    Unprovable,
+)
 
 if TYPE_CHECKING:
     from kseg.log.data_directory import PartitionOffsets
+
+#: Where in a partition: the number of a segment and a position in it.
+_Place = tuple[int, int]
+
+
+class _Gap(NamedTuple):
+    """Offsets between two runs, and where these lie."""
+
+    first: int
+    end: int | None
+    behind: _Place
+    before: _Place
 
 
 def lost_offsets(
@@ -17,8 +42,98 @@ def lost_offsets(
     segments: Sequence[SegmentSeen],
     told: PartitionOffsets,
 ) -> tuple[LostOffsets, ...]:
-    """Offsets that are missing in front of the runs, between them and behind."""
-    return ()
+    """Offsets that are missing in front of the runs, between them and behind.
+
+    Args:
+        runs: by offset.
+        unprovable: the other bytes, by segment and position.
+        segments: by base offset.
+        told: where the log begins.
+    """
+    numbers = {each.path: number for number, each in enumerate(segments)}
+    damage = _Damage(unprovable, numbers)
+    dense = all(run.is_dense for run in runs)
+    found = []
+    for gap in _gaps(runs, numbers, segments, told):
+        place, size = damage.inside(gap)
+        if place is None and (not dense or gap.end is None):
+            continue
+        last = None if gap.end is None else gap.end - 1
+        number, position = gap.before
+        found.append(
+            LostOffsets(
+                gap.first,
+                last,
+                last - gap.first + 1 if dense and last is not None else None,
+                not dense,
+                segments[number].path if place is None else place.path,
+                position if place is None else place.position,
+                size,
+            )
+        )
+    return tuple(found)
+
+
+class _Damage:
+    """Damaged bytes by their places, and by the offsets that batches there say."""
+
+    def __init__(self, unprovable: Sequence[Unprovable], numbers: dict[str, int]) -> None:
+        found = [one for one in unprovable if one.reason not in (*HARMLESS, "zeros")]
+        told = sorted(
+            ((one.first_offset, one) for one in found if one.first_offset is not None),
+            key=lambda pair: pair[0],
+        )
+        self._by_place = _Sizes(((numbers[one.path], one.position), one) for one in found)
+        self._by_offset = _Sizes(((offset, 0), one) for offset, one in told)
+
+    def inside(self, gap: _Gap) -> tuple[Unprovable | None, int]:
+        """The first damage between two runs, and its bytes in all; also by offsets, if anywhere."""
+        found = self._by_place.between(gap.behind, gap.before)
+        if found[0] is None and gap.end is not None:
+            found = self._by_offset.between((gap.first, 0), (gap.end, 0))
+        return found
+
+
+class _Sizes:
+    """Damaged bytes under keys that grow."""
+
+    def __init__(self, pairs: Iterable[tuple[_Place, Unprovable]]) -> None:
+        self._keys: list[_Place] = []
+        self._found: list[Unprovable] = []
+        self._sums = [0]
+        for key, one in pairs:
+            self._keys.append(key)
+            self._found.append(one)
+            self._sums.append(self._sums[-1] + one.size)
+
+    def between(self, first: _Place, end: _Place) -> tuple[Unprovable | None, int]:
+        """The first one of `[first, end)`, and their bytes in all."""
+        begins, ends = bisect_left(self._keys, first), bisect_left(self._keys, end)
+        if begins >= ends:
+            return None, 0
+        return self._found[begins], self._sums[ends] - self._sums[begins]
+
+
+def _gaps(
+    runs: Sequence[ProvableRun],
+    numbers: dict[str, int],
+    segments: Sequence[SegmentSeen],
+    told: PartitionOffsets,
+) -> Iterator[_Gap]:
+    if not segments:
+        return
+    begin = max(segments[0].base_offset, told.log_start_offset)
+    if not runs:
+        yield _Gap(begin, None, (0, 0), (len(segments), 0))
+        return
+    first, last = runs[0], runs[-1]
+    if first.first_offset > begin:
+        yield _Gap(begin, first.first_offset, (0, 0), (numbers[first.path], first.position))
+    for one, other in pairwise(runs):
+        if other.first_offset > one.last_offset + 1:
+            places = (numbers[one.path], one.end), (numbers[other.path], other.position)
+            yield _Gap(one.last_offset + 1, other.first_offset, *places)
+    yield _Gap(last.last_offset + 1, None, (numbers[last.path], last.end), (len(segments), 0))
 
 
 __all__ = ["lost_offsets"]

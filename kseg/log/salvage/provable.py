@@ -78,8 +78,11 @@ def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> Prov
         done += reader.seen[-1].size
         if progress is not None:
             progress(done, total)
-    placed = place_runs(reader.runs)
-    unprovable = sorted([*reader.unprovable, *placed.refused], key=lambda u: (u.path, u.position))
+    placed = place_runs(reader.runs, provable_tables)
+    numbers = {each.path: number for number, each in enumerate(reader.seen)}
+    unprovable = sorted(
+        [*reader.unprovable, *placed.refused], key=lambda one: (numbers[one.path], one.position)
+    )
     told = data_directory.told_of(path)
     return ProvablePartition(
         path=Path(path),
@@ -159,7 +162,10 @@ class _Reader:
 
 
 def _run_of(path: str, run: SoundRun) -> ProvableRun:
-    return ProvableRun(path, run.position, run.bytes, run.order, run.last_offset, run.batches)
+    records = None if run.first_offset is None else run.records
+    return ProvableRun(
+        path, run.position, run.bytes, run.order, run.last_offset, run.batches, records
+    )
 
 
 def _entries(files: SegmentFiles) -> OffsetEntries | None:

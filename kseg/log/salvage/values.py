@@ -40,6 +40,7 @@ class ProvableRun:
         first_offset: the first offset; the last one of the first batch where only inflating tells.
         last_offset: the last offset.
         batches: how many.
+        records: how many they say they hold; None where only inflating tells.
     """
 
     path: str
@@ -48,11 +49,19 @@ class ProvableRun:
     first_offset: int
     last_offset: int
     batches: int
+    records: int | None = None
 
     @property
     def end(self) -> int:
         """The position behind them."""
         return self.position + self.size
+
+    @property
+    def is_dense(self) -> bool | None:
+        """Whether each of its offsets has a record; None where only inflating tells."""
+        if self.records is None:
+            return None
+        return self.records == self.last_offset - self.first_offset + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -434,7 +434,6 @@ class Segment(Closing):
         keep: Keep | None = None,
         on_offset: OnOffset | None = None,
         on_error: OnError | None = None,
-        workspace: Workspace | None = None,
     ) -> Iterator[RecordColumns]:
         """The records of the segment as columns, a bounded piece at a time.
 
@@ -455,7 +454,6 @@ class Segment(Closing):
                 in the headers so far, those left out too.
             on_error: called with each fault instead of raising it; the damaged batch is passed
                 over.
-            workspace: memory that an earlier reading leaves to this one; its own if None.
 
         Raises:
             FormatError, LimitExceededError: damage, with path, position and reason, after the
@@ -477,7 +475,7 @@ class Segment(Closing):
         start = start_position
         if start is None:
             start = self._start(start_offset, earliest)
-        return self._read(request, start, end_position, keep, on_error, on_offset, workspace)
+        return self._read(request, start, end_position, keep, on_error, on_offset)
 
     def _start(self, offset: int | None, timestamp: int | None) -> int:
         start = 0
@@ -495,11 +493,10 @@ class Segment(Closing):
         keep: Keep | None,
         on_error: OnError | None,
         on_offset: OnOffset | None = None,
-        workspace: Workspace | None = None,
     ) -> Iterator[RecordColumns]:
         report = None if on_error is None else _naming(self.path, on_error)
         limit = self.size if limit is None else limit
-        reading = _Reading(self, request, limit, keep, report, on_offset, workspace)
+        reading = _Reading(self, request, limit, keep, report, on_offset)
         if keep is None and not self.kafka07 and start >= 0:
             yield from reading.fast(self._log, start)
         else:
@@ -552,7 +549,6 @@ class _Reading:
         keep: Keep | None,
         report: OnError | None,
         on_offset: OnOffset | None,
-        workspace: Workspace | None,
     ) -> None:
         self._segment = segment
         self._request = request
@@ -561,7 +557,7 @@ class _Reading:
         self._on_offset = on_offset
         self._report = report
         self._source = str(segment.path)
-        self._workspace = workspace or Workspace()
+        self._workspace = Workspace()
 
     def fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
         """Pieces out of as much as is lent at a time; what is unusual goes through tables."""

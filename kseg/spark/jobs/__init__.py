@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from kseg.spark.jobs.compact import CompactOptions, CompactResult, compact
 from kseg.spark.jobs.compaction import CompactionResult, compaction
+from kseg.spark.jobs.diff import DiffResult, diff
 from kseg.spark.jobs.export import FIELDS as EXPORT_FIELDS
 from kseg.spark.jobs.export import ExportResult, export
 from kseg.spark.jobs.reindex import ReindexOptions, ReindexResult, reindex
@@ -28,6 +29,7 @@ __all__ = [
     "CompactOptions",
     "CompactResult",
     "CompactionResult",
+    "DiffResult",
     "ExportResult",
     "ReindexOptions",
     "ReindexResult",
@@ -35,6 +37,7 @@ __all__ = [
     "VerifyResult",
     "compact",
     "compaction",
+    "diff",
     "error_of",
     "export",
     "reindex",

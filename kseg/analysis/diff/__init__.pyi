@@ -1,0 +1,14 @@
+from kseg.analysis.diff.answer import diff as diff
+from kseg.analysis.diff.answer import report as report
+from kseg.analysis.diff.partitions import DiffUnit as DiffUnit
+from kseg.analysis.diff.partitions import examine as examine
+from kseg.analysis.diff.partitions import plan as plan
+from kseg.analysis.diff.values import RELATIONS as RELATIONS
+from kseg.analysis.diff.values import BatchSeen as BatchSeen
+from kseg.analysis.diff.values import Compared as Compared
+from kseg.analysis.diff.values import CopySeen as CopySeen
+from kseg.analysis.diff.values import Diff as Diff
+from kseg.analysis.diff.values import Difference as Difference
+from kseg.analysis.diff.values import OffsetRange as OffsetRange
+from kseg.analysis.diff.values import PartitionDiff as PartitionDiff
+from kseg.analysis.diff.values import Ranges as Ranges

@@ -1,0 +1,138 @@
+"""`kseg diff`: `kseg.analysis.diff` on a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from kseg.cli import output
+from kseg.cli.escapes import printable
+from kseg.cli.failures import Exit
+from kseg.cli.options import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kseg.analysis.diff import BatchSeen, Compared, CopySeen, Diff, PartitionDiff, Ranges
+    from kseg.files.mapping import Mapping
+
+#: So many ranges of one kind are printed; --json lists more.
+_RANGES_MAX = 5
+
+
+def diff(
+    copies: tuple[str, ...],
+    records: bool,
+    jobs: int,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    mapping: Mapping,
+    as_json: bool,
+) -> int:
+    """Do what the verb says; returns the exit code."""
+    from kseg import diff as run
+
+    chosen = Selection(topics, partitions)
+    try:
+        with output.progress("diff", 0) as bar:
+            found = run(
+                *copies,
+                records=records,
+                chosen=chosen.takes if chosen else None,
+                mapping=mapping,
+                jobs=jobs,
+                progress=bar.to,
+            )
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    return write_report(found, copies, as_json=as_json)
+
+
+def write_report(found: Diff, paths: Sequence[str], *, as_json: bool) -> Exit:
+    """Print how the copies compare; returns the exit code."""
+    if as_json:
+        output.write_document("diff/1", {"path": list(paths), **found.to_json()})
+    else:
+        for line in _page(found):
+            output.write_line(printable(line))
+    return Exit.OK if found.ok else Exit.FOUND
+
+
+def _page(found: Diff) -> Iterator[str]:
+    for partition in found.partitions:
+        name = "" if partition.topic is None else f"{partition.topic}-{partition.partition}: "
+        if partition.first.error is not None:
+            yield f"{name}{partition.first.path}: {partition.first.error}"
+        for one in partition.compared:
+            yield f"{name}{one.copy.path}: {one.relation}{_extent(partition, one)}"
+            yield from (f"  {line}" for line in _details(partition, one))
+    totals = ", ".join(f"{count} {word}" for word, count in found.totals.items())
+    yield (
+        f"{output.counted(len(found.partitions), 'partition')}, "
+        f"{output.human_bytes(found.bytes)}, "
+        f"{output.counted(found.batches, 'batch', 'batches')}: {totals or 'nothing to compare'}"
+    )
+
+
+def _extent(partition: PartitionDiff, one: Compared) -> str:
+    first, copy = partition.first, one.copy
+    if copy.error is not None:
+        return f": {copy.error}"
+    if copy.log_end_offset is None:
+        return ""
+    if (first.log_start_offset, first.log_end_offset) == (
+        copy.log_start_offset,
+        copy.log_end_offset,
+    ):
+        return f": {_offsets(copy)}"
+    return f": {_offsets(copy)}; {first.path} has {_offsets(first)}"
+
+
+def _offsets(copy: CopySeen) -> str:
+    start, end = copy.log_start_offset or 0, copy.log_end_offset or 0
+    return f"offsets {start} to {end - 1}" if end > start else f"no records, its log ends at {end}"
+
+
+def _details(partition: PartitionDiff, one: Compared) -> Iterator[str]:
+    first = partition.first.path
+    for each in one.differences[:_RANGES_MAX]:
+        yield f"differ in offsets {each.first_offset} to {each.last_offset}:"
+        yield from (f"  {_batch(batch)}" for batch in each.batches)
+    yield from _more(one.difference_count, "ranges differ")
+    yield from _ranges(f"other leader epochs than {first}", one.epochs)
+    yield from _ranges(f"lacks what {first} has", one.lacks[0])
+    yield from _ranges(f"{first} lacks", one.lacks[1])
+    yield from _ranges("compaction took", one.compacted[0])
+    yield from _ranges(f"compaction took from {first}", one.compacted[1])
+    for copy in (partition.first, one.copy):
+        for lost in copy.unknown[:_RANGES_MAX]:
+            last = "on" if lost.last_offset is None else f"to {lost.last_offset}"
+            yield f"unknown: offsets {lost.first_offset} {last}, {lost.path} @ {lost.position}"
+        yield from _more(len(copy.unknown), f"unknown ranges in {copy.path}")
+
+
+def _batch(seen: BatchSeen) -> str:
+    header = seen.header
+    count = "" if header.record_count < 0 else f", {output.counted(header.record_count, 'record')}"
+    producer = "" if header.producer_id < 0 else f", producer {header.producer_id}"
+    first = header.base_offset if header.base_offset >= 0 else header.last_offset
+    return (
+        f"{seen.path} @ {header.position}: epoch {header.leader_epoch}, "
+        f"offsets {first} to {header.last_offset}{count}{producer}"
+    )
+
+
+def _ranges(label: str, ranges: Ranges) -> Iterator[str]:
+    for each in ranges.listed[:_RANGES_MAX]:
+        yield f"{label}: offsets {each.first_offset} to {each.last_offset}"
+    yield from _more(ranges.count, f"ranges: {label}")
+
+
+def _more(count: int, what: str) -> Iterator[str]:
+    if count > _RANGES_MAX:
+        yield f"{count - _RANGES_MAX} more {what}"
+
+
+__all__ = ["diff", "write_report"]

@@ -1,0 +1,36 @@
+"""Copies of one partition side by side: replicas, backups.
+
+joining         which copies belong together, by topic, partition and topic id
+source          a copy, read once: its sound batches by offset, and what of it is not known
+table           batches of a copy as rows of numbers; which are the same, which overlap
+side_by_side    several copies in step: windows of offsets with what each copy has there
+values          batches of copies as values
+
+Nothing that is read is changed or locked. What is sound, `kseg.log.salvage` says.
+"""
+
+from __future__ import annotations
+
+from kseg._door import door
+
+#: What programs may use of this room.
+_HOMES = {
+    "kseg.log.copies.joining": ("Chosen", "CopyPath", "JoinedCopies", "join_copies"),
+    "kseg.log.copies.side_by_side": ("Window", "windows"),
+    "kseg.log.copies.source": ("Copy",),
+    "kseg.log.copies.table": (
+        "EPOCH",
+        "FILE",
+        "FIRST",
+        "LAST",
+        "OFFSETS_END",
+        "POSITION",
+        "SIZE",
+        "overlapping",
+        "touches",
+        "twins",
+        "without",
+    ),
+    "kseg.log.copies.values": ("BatchSeen",),
+}
+__all__, __getattr__ = door(__name__, _HOMES)

@@ -1,0 +1,176 @@
+"""Which copies belong together: joined by topic, partition and topic id."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from uuid import UUID
+
+from kseg.errors import NotALogError
+from kseg.files.names import PartitionDirectory, PathKind, classify_path, list_partition
+from kseg.log.copies.source import topic_id_of
+from kseg.log.sub_directories import EntryKind, entry_of
+
+#: Chooses partitions by topic and number.
+Chosen = Callable[[str | None, int | None], bool]
+#: Topic and number; both None for copies that are given as partition directories.
+_Key = tuple[str | None, int | None]
+_LIVE = (EntryKind.LOG, EntryKind.CLUSTER_METADATA)
+_NO_KEY: _Key = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPath:
+    """A copy to look at.
+
+    Attributes:
+        path: its directory, or the data directory that lacks it.
+        topic_id: as `partition.metadata` says; None without one.
+        error: why it cannot be listed; None if it can.
+        lacks: "absent" or "other-topic" where there is nothing to compare.
+    """
+
+    path: str
+    topic_id: UUID | None = None
+    error: str | None = None
+    lacks: str | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether there is something to compare."""
+        return self.error is None and self.lacks is None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedCopies:
+    """The copies of one partition.
+
+    Attributes:
+        topic, partition: by the directories' names; None for copies whose names do not agree.
+        copies: in their order, those that lack it last.
+    """
+
+    topic: str | None
+    partition: int | None
+    copies: tuple[CopyPath, ...]
+
+    @property
+    def topic_id(self) -> UUID | None:
+        """Of the topic; None where no copy says it."""
+        return next((one.topic_id for one in self.copies if one.topic_id and not one.lacks), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A path that was given, and the partitions in it."""
+
+    path: Path
+    is_partition: bool
+    partitions: dict[_Key, Path]
+
+
+def join_copies(
+    paths: Sequence[str | PathLike[str]], chosen: Chosen | None = None
+) -> list[JoinedCopies]:
+    """The partitions under some paths, each with its copies, and once for each topic id.
+
+    Args:
+        paths: partition directories, copies of one partition whatever their names; or data
+            directories, and partition directories among them by their names. Two or more.
+        chosen: leaves out partitions of data directories.
+
+    Raises:
+        ValueError: fewer than two paths, or the same directory twice.
+        NotALogError: a path is nothing of Kafka's, or a file; or nothing is chosen.
+        OSError: a path is missing or cannot be listed.
+    """
+    given = [_given(Path(path)) for path in paths]
+    _check(given)
+    if all(each.is_partition for each in given):
+        name = _name_of(given)
+        given = [replace(each, partitions={_NO_KEY: each.path}) for each in given]
+        return list(_joined(name, given, _NO_KEY))
+    keys = sorted({key for each in given for key in each.partitions}, key=str)
+    wanted = [key for key in keys if chosen is None or chosen(*key)]
+    if not wanted:
+        raise NotALogError("no partition here is chosen", path=given[0].path)
+    return [one for key in wanted for one in _joined(key, given, key)]
+
+
+def _given(path: Path) -> _Given:
+    known = classify_path(path)
+    if known.kind is PathKind.FILE:
+        raise NotALogError(
+            "a file; copies are partition directories or data directories", path=path
+        )
+    if known.kind is PathKind.PARTITION:
+        return _Given(path, True, _by_name([PartitionDirectory(path, known.partition)]))
+    listing = known.data_directory
+    assert listing is not None
+    return _Given(path, False, _by_name([*listing.partitions, *listing.lost]))
+
+
+def _by_name(entries: Iterable[PartitionDirectory]) -> dict[_Key, Path]:
+    """Live partitions by topic and number: deleted, future and stray ones are no copies."""
+    found: dict[_Key, Path] = {}
+    for entry in entries:
+        known = entry_of(Path(os.path.abspath(entry.path)))
+        if known.kind in _LIVE and known.partition is not None:
+            found[known.partition] = entry.path
+    return found
+
+
+def _name_of(given: Sequence[_Given]) -> _Key:
+    """Topic and number of copies of one partition, if their names agree."""
+    names = {key for each in given for key in each.partitions}
+    return names.pop() if len(names) == 1 else _NO_KEY
+
+
+def _check(given: Sequence[_Given]) -> None:
+    """Refuse what would be compared with itself."""
+    if len(given) < 2:
+        raise ValueError("give two copies or more")
+    seen: dict[str, Path] = {}
+    for each in given:
+        places = {os.path.realpath(path): path for path in (each.path, *each.partitions.values())}
+        for place, path in places.items():
+            if place in seen:
+                raise ValueError(f"{seen[place]} and {path} are the same directory")
+        seen |= places
+
+
+def _joined(name: _Key, given: Sequence[_Given], key: _Key) -> Iterator[JoinedCopies]:
+    """The copies of one partition, for each topic id that they have.
+
+    A copy that says no id belongs to those of the first one that does.
+    """
+    found = [_copy(each.partitions.get(key), each.path) for each in given]
+    ids = list(dict.fromkeys(each.topic_id for each in found if each.topic_id is not None))
+    for topic_id in ids or (None,):
+        home = topic_id is None or topic_id == ids[0]
+        copies = [_as_of(each, topic_id, home=home) for each in found]
+        copies.sort(key=lambda each: each.lacks is not None)
+        yield JoinedCopies(*name, tuple(copies))
+
+
+def _copy(path: Path | None, given: Path) -> CopyPath:
+    if path is None:
+        return CopyPath(str(given), lacks="absent")
+    try:
+        listing = list_partition(path)
+    except OSError as error:
+        return CopyPath(str(path), error=error.strerror or str(error))
+    return CopyPath(str(path), topic_id_of(listing))
+
+
+def _as_of(copy: CopyPath, topic_id: UUID | None, *, home: bool) -> CopyPath:
+    """A copy as one of the topic with an id, or as one that is not."""
+    if copy.lacks is not None or copy.topic_id == topic_id or (copy.topic_id is None and home):
+        return copy
+    return replace(copy, lacks="absent" if copy.topic_id is None else "other-topic")
+
+
+__all__ = ["Chosen", "CopyPath", "JoinedCopies", "join_copies"]

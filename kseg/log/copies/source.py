@@ -1,0 +1,153 @@
+"""A copy of a partition, read once: its sound batches by offset, and what of it is not known.
+
+What is sound, `kseg.log.salvage.provable` says. A copy that is being written is read up to what was
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from kseg.errors import KsegError
+from kseg.files.log_file import LogFile
+from kseg.files.metadata import read_partition_metadata
+from kseg.log.clean_offsets import read_clean_offset
+from kseg.log.copies.table import OFFSETS_END, rows_of, touches
+from kseg.log.salvage.provable import read_provable
+from kseg.log.segment.reader import Segment
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kseg.files.mapping import Mapping
+    from kseg.files.names import PartitionFiles
+    from kseg.log.copies.table import Rows
+    from kseg.log.salvage.values import LostOffsets, ProvablePartition
+
+
+class Copy:
+    """One copy.
+
+    Attributes:
+        path: the directory, as it was given.
+        provable: what can be proved of it, and what cannot.
+        files: its log files; rows name them by their numbers.
+    """
+
+    def __init__(self, path: str, provable: ProvablePartition, mapping: Mapping = "auto") -> None:
+        """Take what was found; use `read` instead."""
+        self.path: Final = path
+        self.provable: Final = provable
+        self.files: Final = tuple(segment.path for segment in provable.segments)
+        self._mapping: Final[Mapping] = mapping
+
+    @classmethod
+    def read(cls, path: str, mapping: Mapping = "auto") -> Copy:
+        """Read all batches of a partition directory, with their checksums.
+
+        Raises:
+            NotALogError: no segment is in it.
+            OSError: it cannot be listed, or a file not be opened.
+        """
+        return cls(path, read_provable(path), mapping)
+
+    @property
+    def first_offset(self) -> int:
+        """The base offset of its first segment; 0 without segments."""
+        segments = self.provable.segments
+        return segments[0].base_offset if segments else 0
+
+    @property
+    def start_offset(self) -> int:
+        """Where its log begins: with its first segment, or later by the checkpoint."""
+        return max(self.first_offset, self.provable.log_start_offset)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind its last sound batch."""
+        return self.provable.end_offset
+
+    @property
+    def unknown(self) -> tuple[LostOffsets, ...]:
+        """The offsets that lie in damaged bytes; those that merely are not there are none."""
+        return tuple(lost for lost in self.provable.lost if lost.bytes)
+
+    @property
+    def damaged_end_bytes(self) -> int:
+        """How many bytes behind its last sound batch hold something that cannot be proved."""
+        runs, numbers = self.provable.runs, {path: at for at, path in enumerate(self.files)}
+        end = (numbers[runs[-1].path], runs[-1].end) if runs else (0, 0)
+        return sum(
+            each.size
+            for each in self.provable.unprovable
+            if each.reason != "zeros" and (numbers[each.path], each.position) >= end
+        )
+
+    def hides(self, first_offset: int, last_offset: int) -> bool:
+        """Whether it cannot tell if there are records in a range: damaged there, or not so far."""
+        if last_offset < self.start_offset or first_offset >= self.end_offset:
+            return True
+        first, last = np.array([first_offset]), np.array([last_offset])
+        return bool(touches(first, last, self.unknown_ranges)[0])
+
+    @cached_property
+    def unknown_ranges(self) -> Rows:
+        """The same as first and last offsets, int64[n, 2], ascending."""
+        ranges = [
+            (lost.first_offset, OFFSETS_END if lost.last_offset is None else lost.last_offset)
+            for lost in self.unknown
+        ]
+        return np.array(ranges, np.int64).reshape(-1, 2)
+
+    @property
+    def hides_end(self) -> bool:
+        """Whether damage lies behind its last sound batch, which hides where it ended."""
+        return any(lost.last_offset is None for lost in self.unknown)
+
+    @cached_property
+    def clean_offset(self) -> int:
+        """Up to where the log cleaner has compacted it; 0 where nothing says so."""
+        path = self.provable.path
+        with suppress(KsegError, OSError):
+            return read_clean_offset(path.resolve(), self.provable.partition) or 0
+        return 0
+
+    def open_segment(self, number: int) -> Segment:
+        """Open one of its files.
+
+        Raises:
+            OSError: it is gone, or cannot be read.
+        """
+        return Segment.open(self.files[number], mapping=self._mapping, is_last=False)
+
+    def tables(self) -> Iterator[Rows]:
+        """Its sound batches by offset, int64[n, COLUMNS], n above 0.
+
+        Raises:
+            KsegError, OSError: a file has changed, or is gone.
+        """
+        numbers = {path: number for number, path in enumerate(self.files)}
+        expected = 0
+        for run in self.provable.runs:
+            with LogFile.open(run.path, self._mapping) as log:
+                for table in log.headers(start=run.position, limit=run.end):
+                    if len(table):
+                        yield rows_of(table, numbers[run.path], expected)
+                        expected = int(table.last_offset[-1]) + 1
+
+
+def topic_id_of(listing: PartitionFiles) -> UUID | None:
+    """The id of the topic; None where no file says it, or a malformed one."""
+    if listing.metadata is None:
+        return None
+    with suppress(KsegError, OSError):
+        return read_partition_metadata(listing.metadata).uuid
+    return None
+
+
+__all__ = ["Copy", "topic_id_of"]

@@ -1,0 +1,126 @@
+"""What can be proved of a copy: sound batches by offset, damaged bytes, lost offsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kseg.log.salvage.provable import read_provable
+from kseg.log.salvage.values import LostOffsets, ProvablePartition
+from tests.builders import write_segment
+from tests.unit.analysis.copied import Told, told, write_copy
+
+BASE = told(6)
+
+
+def offsets(found: ProvablePartition) -> list[tuple[int, int]]:
+    return [(run.first_offset, run.last_offset) for run in found.runs]
+
+
+def lost(found: ProvablePartition) -> list[tuple[int, int | None, bool, bool]]:
+    return [(one.first_offset, one.last_offset, one.at_most, one.bytes > 0) for one in found.lost]
+
+
+def garble(directory: Path, base: int, batch: int, *, byte: int = 70) -> None:
+    """Change one byte of a batch of two records; all of them are as long."""
+    path = directory / f"{base:020d}.log"
+    data = bytearray(path.read_bytes())
+    at = sum(len(one.data) for one in BASE if base <= one.first < base + 2 * batch)
+    data[at + byte] ^= 1
+    path.write_bytes(data)
+
+
+def test_of_a_whole_log_nothing_is_lost(tmp_path: Path) -> None:
+    found = read_provable(write_copy(tmp_path / "t-0", BASE))
+    assert (offsets(found), found.unprovable, found.lost) == ([(0, 5), (6, 11)], (), ())
+
+
+@pytest.mark.parametrize(
+    ("base", "batch", "gone"),
+    [
+        (0, 0, (0, 1, False, True)),
+        (0, 1, (2, 3, False, True)),
+        (0, 2, (4, 5, False, True)),
+        (6, 0, (6, 7, False, True)),
+        (6, 2, (10, None, False, True)),
+    ],
+)
+def test_a_damaged_batch_takes_its_offsets_alone(
+    tmp_path: Path, base: int, batch: int, gone: tuple[int, int | None, bool, bool]
+) -> None:
+    garble(write_copy(tmp_path / "t-0", BASE), base, batch)
+    found = read_provable(tmp_path / "t-0")
+    assert lost(found) == [gone]
+    assert [one.reason for one in found.unprovable] == ["batch-crc"]
+    assert sum(run.batches for run in found.runs) == 5
+
+
+def test_where_compaction_left_holes_a_loss_is_an_upper_bound(tmp_path: Path) -> None:
+    batches = [BASE[0], Told(2, 2, without=(2,)), *BASE[2:]]
+    garble(write_copy(tmp_path / "t-0", batches), 6, 1)
+    assert lost(read_provable(tmp_path / "t-0")) == [(8, 9, True, True)]
+
+
+def test_a_gap_of_a_compacted_log_is_no_loss_and_one_of_a_dense_log_is(tmp_path: Path) -> None:
+    dense, thin = tmp_path / "t-0", tmp_path / "t-1"
+    write_copy(dense, [*BASE[:3], *BASE[4:]])
+    write_copy(thin, [Told(0, 2, without=(0,)), *BASE[1:3], *BASE[4:]])
+    assert lost(read_provable(dense)) == [(6, 7, False, False)]
+    assert lost(read_provable(thin)) == []
+
+
+def test_without_a_sound_batch_all_is_lost(tmp_path: Path) -> None:
+    path = write_copy(tmp_path / "t-0", BASE[:1])
+    garble(path, 0, 0)
+    found = read_provable(path)
+    assert (offsets(found), lost(found)) == ([], [(0, None, False, True)])
+
+
+def test_zeros_behind_the_last_batch_hide_nothing(tmp_path: Path) -> None:
+    path = write_copy(tmp_path / "t-0", BASE[:1])
+    with (path / f"{0:020d}.log").open("ab") as file:
+        file.write(bytes(500))
+    assert read_provable(path).lost == ()
+
+
+def test_segments_whose_bytes_are_swapped_are_placed_by_their_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    write_segment(path, 0, *(one.data for one in (*BASE[3:], *BASE[:3])))
+    found = read_provable(path)
+    assert offsets(found) == [(0, 5), (6, 11)]
+    assert (found.unprovable, found.lost) == ((), ())
+
+
+def test_a_batch_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    write_segment(path, 0, *(one.data for one in (*BASE[:3], BASE[1])))
+    write_segment(path, 6, *(one.data for one in (BASE[2], *BASE[3:])))
+    found = read_provable(path)
+    assert offsets(found) == [(0, 5), (6, 11)]
+    assert [(one.reason, one.first_offset) for one in found.unprovable] == [
+        ("duplicate", 2),
+        ("duplicate", 4),
+    ]
+    assert found.lost == ()
+
+
+def test_of_batches_with_the_same_offsets_the_first_stays(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    other = Told(3, 2, text="w")
+    write_segment(path, 0, *(one.data for one in BASE[:3]))
+    write_segment(path, 6, *(one.data for one in (*BASE[3:], other)))
+    found = read_provable(path)
+    assert offsets(found) == [(0, 5), (6, 11)]
+    assert [(one.reason, one.first_offset, one.last_offset) for one in found.unprovable] == [
+        ("collision", 3, 4)
+    ]
+
+
+def test_what_is_lost_says_how_many_records_and_where(tmp_path: Path) -> None:
+    path = write_copy(tmp_path / "t-0", BASE)
+    garble(path, 6, 1)
+    size = len(BASE[4].data)
+    (one,) = read_provable(path).lost
+    log = str(path / f"{6:020d}.log")
+    assert one == LostOffsets(8, 9, 2, False, log, len(BASE[3].data), size)
