@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kseg import plan_compaction
+from kseg import diff, plan_compaction
 from kseg.analysis.stats import StatsOptions
 from kseg.analysis.stats import stats as stats_here
 from kseg.analysis.units import Unit, UnitKind
@@ -100,6 +100,18 @@ def test_many_tasks_give_what_one_gives(spark: SparkSession, data: Path) -> None
     assert found.tasks == 7
     assert told[-1] == (7, 7)
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_a_diff_of_two_directories_is_that_of_one_process(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    (other / "t-0" / f"{10:020}.log").unlink()
+    found = jobs.diff(spark, [data, other])
+    assert found.report == diff(data, other)
+    assert found.report.totals == {"prefix": 1, "unknown": 1}
 
 
 def test_relative_paths_count_from_the_drivers_directory(
