@@ -5,15 +5,18 @@ They own their memory, are read-only, and pickle. `kseg.format.columns` fills th
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
 from kseg.constants import NO_TIMESTAMP, TimestampType
 from kseg.errors import MissingFieldError
+from kseg.extras import require
 from kseg.format.times import as_datetime
 
 if TYPE_CHECKING:
@@ -41,10 +44,15 @@ class BinaryColumn:
         """How many values."""
         return len(self.offsets) - 1
 
-    def __getitem__(self, index: int) -> bytes | None:
-        """One value; None for null."""
-        if not 0 <= index < len(self):
-            raise IndexError(index)
+    @overload
+    def __getitem__(self, index: int) -> bytes | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> BinaryColumn: ...
+    def __getitem__(self, index: int | slice) -> bytes | BinaryColumn | None:
+        """One value, None for null; or the values of a slice, over the same data."""
+        if isinstance(index, slice):
+            return self._part(*_run(index, len(self)))
+        index = _at(index, len(self))
         if self.validity is not None and not self.validity[index >> 3] >> (index & 7) & 1:
             return None
         return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
@@ -55,6 +63,27 @@ class BinaryColumn:
         valid = self.is_valid().tolist()
         for index, ok in enumerate(valid):
             yield data[ends[index] : ends[index + 1]] if ok else None
+
+    def _part(self, first: int, end: int) -> BinaryColumn:
+        known = self.is_valid()[first:end]
+        ends = self.offsets[first : end + 1]
+        validity = None if known.all() else np.packbits(known, bitorder="little")
+        part = BinaryColumn(
+            ends - ends[0],
+            self.data[ends[0] : ends[-1]],
+            validity,
+            int(np.count_nonzero(~known)),
+        )
+        freeze(part)
+        return part
+
+    def to_pylist(self) -> list[bytes | None]:
+        """The values; None for null."""
+        return list(self)
+
+    def __repr__(self) -> str:
+        """How many values, how many of them null, and their bytes."""
+        return f"BinaryColumn({len(self)} values, {self.null_count} null, {len(self.data)} bytes)"
 
     def is_valid(self) -> npt.NDArray[np.bool_]:
         """bool[n]: false for null."""
@@ -85,6 +114,35 @@ class HeadersColumn:
         """How many records."""
         return len(self.offsets) - 1
 
+    @overload
+    def __getitem__(self, index: int) -> tuple[tuple[bytes, bytes | None], ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> HeadersColumn: ...
+    def __getitem__(
+        self, index: int | slice
+    ) -> tuple[tuple[bytes, bytes | None], ...] | HeadersColumn:
+        """The headers of one record as pairs of name and value; or those of a slice."""
+        if isinstance(index, slice):
+            return self._part(*_run(index, len(self)))
+        index = _at(index, len(self))
+        (found,) = self._part(index, index + 1)
+        return found
+
+    def _part(self, first: int, end: int) -> HeadersColumn:
+        ends = self.offsets[first : end + 1]
+        inside = slice(int(ends[0]), int(ends[-1]))
+        part = HeadersColumn(ends - ends[0], self.keys[inside], self.values[inside])
+        freeze(part)
+        return part
+
+    def to_pylist(self) -> list[tuple[tuple[bytes, bytes | None], ...]]:
+        """Each record's headers as pairs of name and value."""
+        return list(self)
+
+    def __repr__(self) -> str:
+        """How many records, and how many headers in all."""
+        return f"HeadersColumn({len(self)} records, {len(self.keys)} headers)"
+
     def __iter__(self) -> Iterator[tuple[tuple[bytes, bytes | None], ...]]:
         """Each record's headers as pairs of name and value."""
         pairs = [(key or b"", value) for key, value in zip(self.keys, self.values, strict=True)]
@@ -112,6 +170,9 @@ class Record(NamedTuple):
 #: What `Record` needs: `kseg.format.request.FIELDS_DEFAULT` and the type of the timestamp.
 RECORD_FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
+
+#: What a notebook shows.
+_HTML_ROWS, _HTML_BYTES = 10, 60
 
 _COLUMNS_STATE = ("length", "arrays", "source", "topic", "partition", "timestamp_types")
 
@@ -141,12 +202,58 @@ class RecordColumns:
         """How many records."""
         return self.length
 
-    def __getitem__(self, name: str) -> Any:
-        """A column by its field's name; MissingFieldError, a KeyError, if it was not asked for."""
+    def __getitem__(self, name: str | int | slice) -> Any:
+        """A column by its field's name, a record as a dict, or the records of a slice.
+
+        Raises:
+            MissingFieldError: a KeyError: the field was not asked for.
+            IndexError: there is no such record.
+        """
+        if isinstance(name, slice):
+            return self._part(*_run(name, self.length))
+        if not isinstance(name, str):
+            index = _at(name, self.length)
+            (row,) = self._part(index, index + 1)
+            return row
         try:
             return self.arrays[name]
         except KeyError:
             raise self._missing([name]) from None
+
+    def _part(self, first: int, end: int) -> RecordColumns:
+        types = self.timestamp_types
+        kept = types[first:end] if isinstance(types, np.ndarray) else types
+        arrays = {name: column[first:end] for name, column in self.arrays.items()}
+        return replace(self, length=end - first, arrays=arrays, timestamp_types=kept)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Each record as a dict: a value for each field, as Python has it."""
+        lists = [
+            column.tolist() if isinstance(column, np.ndarray) else column
+            for column in self.arrays.values()
+        ]
+        for values in zip(*lists, strict=True):
+            yield dict(zip(self.arrays, values, strict=True))
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """The records as dicts, see `__iter__`; `records` gives objects."""
+        return list(self)
+
+    def to_arrow(self) -> Any:
+        """The records as a `pyarrow.RecordBatch`, binary data shared; needs `kseg[arrow]`."""
+        return require("kseg.arrow", extra="arrow").to_record_batch(self)
+
+    def to_pandas(self) -> Any:
+        """The records as a `pandas.DataFrame`; needs pandas and `kseg[arrow]`."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """The records as a `polars.DataFrame`; needs polars and `kseg[arrow]`."""
+        return require("polars", extra="arrow").DataFrame(self.to_arrow())
+
+    def _repr_html_(self) -> str:
+        """The first records as a table, for notebooks."""
+        return html_table(self, self.length)
 
     def __getattr__(self, name: str) -> Any:
         """A column as an attribute."""
@@ -211,6 +318,46 @@ class RecordColumns:
             yield Record(offset, timestamp, kinds[kind], key, value, headers)
 
 
+def html_table(columns: RecordColumns, total: int | None) -> str:
+    """The first records as a table of HTML, their bytes as Python shows them and cut short.
+
+    Args:
+        columns: where they come from.
+        total: how many there are; None if that is not known.
+    """
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns.arrays)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row.values()) + "</tr>"
+        for row in columns[:_HTML_ROWS]
+    )
+    more = "" if total is not None and total <= _HTML_ROWS else f"<p>{total or 'more'} records</p>"
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bytes):
+        rest = "..." if len(value) > _HTML_BYTES else ""
+        return escape(value[:_HTML_BYTES].decode("utf-8", "backslashreplace") + rest)
+    return escape(str(value))
+
+
+def _at(index: SupportsIndex, length: int) -> int:
+    """A place from the start or, if negative, from the end."""
+    given = operator.index(index)
+    place = given + length if given < 0 else given
+    if not 0 <= place < length:
+        raise IndexError(given)
+    return place
+
+
+def _run(part: slice, length: int) -> tuple[int, int]:
+    """The first of a slice, and the one behind its last."""
+    first, end, step = part.indices(length)
+    if step != 1:
+        raise ValueError(f"a slice of a column has no step, such as {step}")
+    return first, max(first, end)
+
+
 def freeze(column: Any) -> None:
     """Make a column read-only, whatever its kind."""
     if isinstance(column, np.ndarray):
@@ -232,4 +379,5 @@ __all__ = [
     "Record",
     "RecordColumns",
     "freeze",
+    "html_table",
 ]

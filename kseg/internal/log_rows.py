@@ -58,7 +58,7 @@ def pieces_of(source: Source, topic: str | None) -> Iterator[tuple[RecordColumns
     if isinstance(source, RecordColumns):
         pieces: Iterable[RecordColumns] = (source,)
     elif isinstance(source, Iterable):
-        pieces = source
+        pieces = source  # type: ignore[assignment]  # columns, which iterate too, came first
     else:
         topic = topic or source.topic
         pieces = source.read()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from kseg.errors import KsegError, NotALogError
+from kseg.extras import require
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
 from kseg.files.names import (
@@ -23,7 +25,7 @@ from kseg.files.names import (
 from kseg.format.header import BatchTable
 from kseg.format.request import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX
 from kseg.format.times import Time, bound_ms
-from kseg.format.values import RecordColumns
+from kseg.format.values import RecordColumns, html_table
 from kseg.log.log import ISOLATIONS, Log
 from kseg.log.segment.reader import Segment
 
@@ -124,6 +126,27 @@ class Scan:
     def to_arrow(self) -> pyarrow.Table:
         """Everything as a `pyarrow.Table`; memory grows with the data."""
         return self.to_reader().read_all()
+
+    def to_pandas(self) -> Any:
+        """Everything as a `pandas.DataFrame`; needs pandas and `kseg[arrow]`."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Everything as a `polars.DataFrame`; needs polars and `kseg[arrow]`."""
+        return require("polars", extra="arrow").DataFrame(self.to_arrow())
+
+    def __repr__(self) -> str:
+        """What is read, and which fields."""
+        first = str(self.sources[0].path)
+        more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
+        return f"Scan({first!r}{more}, fields={', '.join(self.fields)})"
+
+    def _repr_html_(self) -> str:
+        """The first records as a table, for notebooks; it reads one piece at most."""
+        line = f"<p>{escape(repr(self))}</p>"
+        for columns in replace(self, errors=[]):
+            return line + html_table(columns, None)
+        return line
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """An Arrow stream; each call starts a new reader."""

@@ -203,6 +203,10 @@ class CompactionPlan:
         )
         return max(sizes, default=0)
 
+    def __repr__(self) -> str:
+        """One line; `print` gives them all."""
+        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+
     def __str__(self) -> str:
         """A line a group."""
         if self.skipped is not None or self.is_noop:

@@ -169,6 +169,10 @@ class RecoveryPlan:
             f"{self.recovery_point}"
         )
 
+    def __repr__(self) -> str:
+        """One line; `print` gives them all."""
+        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+
     def __str__(self) -> str:
         """The path and the lines."""
         return "\n".join((f"{self.path}:", *(f"  {row}" for row in self.rows())))

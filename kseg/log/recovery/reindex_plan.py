@@ -107,6 +107,10 @@ class ReindexPlan:
         """Whether all files are as they should be."""
         return not self.files
 
+    def __repr__(self) -> str:
+        """One line; `print` gives them all."""
+        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+
     def __str__(self) -> str:
         """One line a file, and one for each finding."""
         lines = [f"{each.action} {each.path}: {each.why}" for each in self.actions]

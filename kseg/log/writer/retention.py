@@ -125,6 +125,10 @@ class RetentionPlan:
             f"{self.high_watermark}, to which other replicas are known to have the log"
         )
 
+    def __repr__(self) -> str:
+        """One line; `print` gives them all."""
+        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+
     def __str__(self) -> str:
         """A line a segment, one for the log's start, and one for what the high watermark holds."""
         held = [f"{self.path}: {self.why_held}"] if self.held_bytes else []

@@ -85,6 +85,10 @@ class TruncationPlan:
         """Bytes of log that go."""
         return sum(action.bytes for action in self.actions)
 
+    def __repr__(self) -> str:
+        """One line; `print` gives them all."""
+        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+
     def __str__(self) -> str:
         """A line for each action, and one with the offsets."""
         if self.is_noop:
