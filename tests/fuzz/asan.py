@@ -25,13 +25,13 @@ CASES_A_SECOND = 100
 NOT_HERE = "not slow and not spark"
 
 
-def copy_tree() -> None:
+def copy_tree(copy: Path = COPY) -> None:
     """Bring the sources over; objects that are already built there stay for the next time."""
-    COPY.mkdir(parents=True, exist_ok=True)
+    copy.mkdir(parents=True, exist_ok=True)
     # Generated C and built modules of the tree are neither wanted nor overwritten.
     kept_away = shutil.ignore_patterns("*.so", "__pycache__", "_*.c", "*.html", ".pytest_cache")
     for part in PARTS:
-        source, target = ROOT / part, COPY / part
+        source, target = ROOT / part, copy / part
         if source.is_dir():
             _empty(target)
             shutil.copytree(source, target, ignore=kept_away, dirs_exist_ok=True)
@@ -46,11 +46,11 @@ def _empty(directory: Path) -> None:
             path.unlink()
 
 
-def build() -> None:
+def build(copy: Path = COPY, sanitizers: str = SANITIZERS) -> None:
     """Compile the kernels in the copy."""
     command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-    environment = os.environ | {"KSEG_SANITIZE": SANITIZERS}
-    subprocess.run(command, cwd=COPY, env=environment, check=True)
+    environment = os.environ | {"KSEG_SANITIZE": sanitizers}
+    subprocess.run(command, cwd=copy, env=environment, check=True)
 
 
 def library(name: str) -> str:

@@ -19,7 +19,6 @@ VERBS = {
     "doctor": ("doctor",),
     "dump": ("dump", "--format", "jsonl"),
     "recover": ("recover", "--json"),
-    "explain": ("explain", "--now", "2026-01-01"),
 }
 FORMS = ("parquet", "arrow", "jsonl", "csv")
 
