@@ -655,17 +655,31 @@ KSEG_READ(kseg_read_offsets, KSEG_OFFSET, 0)
 KSEG_READ(kseg_read_times, KSEG_TIMES, 0)
 KSEG_READ(kseg_read_pairs, KSEG_PAIRS, 0)
 KSEG_READ(kseg_read_all, KSEG_ALL, 0)
+KSEG_READ(kseg_read_offsets_within, KSEG_OFFSET, 1)
+KSEG_READ(kseg_read_times_within, KSEG_TIMES, 1)
+KSEG_READ(kseg_read_pairs_within, KSEG_PAIRS, 1)
+KSEG_READ(kseg_read_all_within, KSEG_ALL, 1)
 KSEG_READ(kseg_read_some, source->ask[KSEG_ASK_FIELDS], source->filtered)
 #undef KSEG_READ
 
-/* One loop for each set of columns that is usual, and one that asks for each column. */
+typedef int (*kseg_read_fn)(const kseg_source *source, kseg_piece *piece, int64_t *state);
+
+/* One loop for each set of columns that is usual, with bounds (as the reads of a log have) and without, and one that
+ * asks for each column. */
 static int kseg_read(const kseg_source *source, kseg_piece *piece, int64_t *state) {
-    int64_t fields = source->filtered ? -1 : source->ask[KSEG_ASK_FIELDS];
-    return fields == KSEG_OFFSET  ? kseg_read_offsets(source, piece, state)
-           : fields == KSEG_TIMES ? kseg_read_times(source, piece, state)
-           : fields == KSEG_PAIRS ? kseg_read_pairs(source, piece, state)
-           : fields == KSEG_ALL   ? kseg_read_all(source, piece, state)
-                                  : kseg_read_some(source, piece, state);
+    static const struct {
+        int64_t fields;
+        kseg_read_fn read[2];
+    } usual[] = {
+        {KSEG_OFFSET, {kseg_read_offsets, kseg_read_offsets_within}},
+        {KSEG_TIMES, {kseg_read_times, kseg_read_times_within}},
+        {KSEG_PAIRS, {kseg_read_pairs, kseg_read_pairs_within}},
+        {KSEG_ALL, {kseg_read_all, kseg_read_all_within}},
+    };
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
+        if (usual[i].fields == source->ask[KSEG_ASK_FIELDS])
+            return usual[i].read[source->filtered != 0](source, piece, state);
+    return kseg_read_some(source, piece, state);
 }
 
 #endif
