@@ -54,7 +54,14 @@ def orders(tmp_path: Path) -> Path:
         directory,
         6,
         batch([record(b"six", timestamp=TIME)], base_offset=6, codec=ZSTD, log_append=True),
-        batch([record(b"7")], base_offset=7, base_timestamp=77, delete_horizon=True, codec=GZIP),
+        batch(
+            [record(b"7")],
+            base_offset=7,
+            base_timestamp=77,
+            delete_horizon=True,
+            codec=GZIP,
+            log_append=True,
+        ),
         control_batch(ABORT, base_offset=8, producer_id=9),
     )
     return directory
