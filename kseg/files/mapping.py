@@ -21,14 +21,19 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from os import PathLike, fspath
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
 
 from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import io, lock, record_locks
 from kseg.files.closing import Closing
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Mapping = Literal["auto", "unheld", "always", "never"]
 
@@ -38,6 +43,15 @@ _MODES: Final = ("auto", "unheld", "always", "never")
 INDEX_BYTES_READ: Final = 1 << 17
 
 
+#: Of a huge page. Smaller ones are four kilobytes, and the kernel takes longer for each than the
+#: columns for their bytes.
+HUGE_BYTES: Final = 2 << 20
+_PRIVATE: Final = (
+    getattr(mmap, "MAP_PRIVATE", 0)
+    | getattr(mmap, "MAP_ANONYMOUS", 0)
+    | getattr(mmap, "MAP_NORESERVE", 0)
+)
+_HUGE: Final = getattr(mmap, "MADV_HUGEPAGE", None)
 #: What a disk gives or does not give as one: a page of memory.
 _BLOCK_BYTES: Final = 4096
 
@@ -293,3 +307,33 @@ def held_by_another(path: str | PathLike[str]) -> bool:
         return lock.holder(os.path.dirname(partition_directory)) is not None
     except OSError:
         return True
+
+
+def private_memory(size: int, filled: Iterable[tuple[int, int]]) -> npt.NDArray[np.uint8]:
+    """Memory without a file, that goes back to the system once no array refers to it.
+
+    Pages that are never written take none, so `size` may be a bound.
+
+    Args:
+        size: bytes, at least 1.
+        filled: where it will be written for sure: first byte and end of each stretch. Huge pages
+            are asked for there alone, as one that is written in part takes all its memory.
+
+    Returns:
+        uint8[size], zeros.
+    """
+    if not _PRIVATE:
+        return np.empty(size, np.uint8)
+    try:
+        memory = mmap.mmap(-1, size + HUGE_BYTES, flags=_PRIVATE)
+    except OSError:
+        return np.empty(size, np.uint8)  # which says so in its own words
+    whole = np.frombuffer(memory, np.uint8)
+    first = -whole.ctypes.data % HUGE_BYTES
+    for start, end in filled:
+        # Of a page at an end of a stretch, at least half will be filled.
+        low, high = (min(at + HUGE_BYTES // 2, size) // HUGE_BYTES for at in (start, end))
+        if _HUGE is not None and low < high:
+            with suppress(OSError):  # a kernel without them
+                memory.madvise(_HUGE, first + low * HUGE_BYTES, (high - low) * HUGE_BYTES)
+    return whole[first : first + size]

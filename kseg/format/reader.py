@@ -20,6 +20,7 @@ from kseg.format.header import BATCHES_MAX, COLUMN, join_tables, scan
 from kseg.format.request import BODY_BYTES_MAX, ROWS_MAX
 from kseg.format.shared import Shared
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
+from kseg.format.workspace import PIECE_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,9 +61,7 @@ _PLACES: Final = 14
 _NUMBERS: Final = {"offset": _OFFSETS, "timestamp": _TIMES}
 #: A column, and where the state counts its bytes and nulls.
 _BINARY: Final = {"key": (_KEYS, _KEY_BYTES), "value": (_VALUES, _VALUE_BYTES)}
-#: Bytes of bodies in a piece with keys, values or headers: its columns are written while they are
-#: in the second-level cache.
-PIECE_BYTES: Final = 512 << 10
+_COUNTED: Final = (*_BINARY.values(), (_NAMES, _NAME_BYTES), (_HEADERS, _NAME_BYTES + 1))
 _RECORD_BYTES_MIN: Final = 7
 #: What is left to read makes room for so many times its bytes where batches are compressed.
 _EXPANSION_MAX: Final = 8
@@ -223,27 +222,46 @@ class PieceReader:
         if plan.as_large_as_possible:
             if rows is not None:
                 rows_max = min(rows_max, int(np.maximum(rows[:, _COUNT], 0).sum()))
-        elif plan.takes_data:
-            size = min(size, PIECE_BYTES)
-            rows_max = min(rows_max, 64 + int(self._workspace.rows_a_byte * size * 9 / 8))
-        if not plan.as_large_as_possible:
+        elif plan.takes_data or plan.grows:
+            size = min(size, self._workspace.piece_bytes())
+            rows_max = min(rows_max, self._guess(self._workspace.rows_a_byte, size))
+        if not (plan.as_large_as_possible or plan.grows):
             rows_max = min(rows_max, ROWS_MAX)
         if plan.wants_headers:
-            headers_max = min(size // 2, 64 + int(self._workspace.headers_a_byte * size * 9 / 8))
-        self._set_room(min(rows_max, plan.request.rows_max), size, headers_max)
+            headers_max = min(size // 2, self._guess(self._workspace.headers_a_byte, size))
+        self._set_room(min(rows_max, plan.rows_max), size, headers_max)
 
     def _set_room(self, rows: int, size: int, headers: int) -> None:
         self._state[_ROOM] = rows, size, headers
         total = block_layout(int(self._plan.ask[0]), rows, size, headers, self._at)
-        self._block = self._workspace.empty(max(total, 1), np.uint8)
+        filled = self._filled(size, total) if size > PIECE_BYTES else ()
+        self._block = self._workspace.block(max(total, 1), size, filled)
         if self._plan.shares and not len(self._counts):  # batches without rows may be in it already
             self._counts = np.empty(BATCHES_MAX, np.int64)
+
+    @staticmethod
+    def _guess(a_byte: float, size: int) -> int:
+        """Room for what a piece of so many bytes may hold, by the piece before."""
+        return 64 + int(a_byte * size * 9 / 8)
+
+    def _filled(self, size: int, total: int) -> list[tuple[int, int]]:
+        """Stretches of a block that a piece like the one before fills: numbers, then bytes."""
+        data = {column: self._at[column] for column in _DATA_OF.values() if self._at[column] >= 0}
+        numbers = (0, int(min(data.values(), default=total)))
+        a_byte = self._workspace.data_a_byte
+        return [
+            numbers,
+            *(
+                (int(start), int(start + a_byte.get(column, 0) * size))
+                for column, start in data.items()
+            ),
+        ]
 
     def _enlarge(self) -> bool:
         """A larger block for one batch that does not fit; False where no piece may hold it."""
         rows, size, headers = self._state[_NEED:].tolist()
         most = min(self._plan.bytes_max, BODY_BYTES_MAX)
-        if rows > self._plan.request.rows_max or size > most:
+        if rows > self._plan.rows_max or size > most:
             return False
         room = np.maximum(self._state[_ROOM], (rows, size, headers)).tolist()
         if room == self._state[_ROOM].tolist():
@@ -260,6 +278,9 @@ class PieceReader:
         size, rows = max(state[_BYTES], 1), state[_ROWS]
         self._workspace.rows_a_byte = rows / size
         self._workspace.headers_a_byte = state[_HEADER_COUNT] / size
+        self._workspace.data_a_byte = {
+            _DATA_OF[column]: state[filled] / size for column, filled in _COUNTED
+        }
         places = self._at.tolist()
         arrays: dict[str, Any] = {}
         shared: Shared | None = None

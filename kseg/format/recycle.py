@@ -5,6 +5,8 @@ them, and the allocator hands such sizes back to the system as soon as a piece i
 module remembers the arrays that columns are views of, and uses one again for the next piece once no
 column refers to it. A column that the caller keeps keeps its memory: the next piece then gets a new
 array.
+
+A caller that keeps all pieces is told by that no memory comes back; see `kseg.format.workspace`.
 """
 
 from __future__ import annotations
@@ -62,6 +64,11 @@ class Recycler:
             if len(memory) >= size and sys.getrefcount(memory) == _UNUSED:
                 return memory[:size].view(dtype)
         return self._fresh(size)[:size].view(dtype)
+
+    @property
+    def has_unused(self) -> bool:
+        """Whether memory has come back that `empty` may use again."""
+        return any(sys.getrefcount(memory) == _UNUSED for memory in self._kept)
 
     def _fresh(self, size: int) -> npt.NDArray[np.uint8]:
         """New memory, remembered if not too much; unused memory that is too small makes way."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -17,6 +19,18 @@ if TYPE_CHECKING:
 
     from kseg.format.request import Request
 
+#: Bytes of bodies in a piece with keys, values or headers: its columns are written while they are
+#: in the second-level cache.
+PIECE_BYTES: Final = 512 << 10
+#: So many pieces that a caller keeps do not tell yet that it keeps all.
+_KEPT_FIRST: Final = 8
+#: What becomes of pieces. "held": each is let go, or kept, as it is. "streamed": who keeps all gets
+#: larger ones. "kept": all are kept.
+Use = Literal["held", "streamed", "kept"]
+#: Takes bytes, and stretches of them that will be filled for sure; gives uint8[bytes].
+Fresh = Callable[[int, Sequence[tuple[int, int]]], "npt.NDArray[np.uint8]"]
+#: For those: the bytes of a piece, as a multiple of what is kept already, and at the most.
+_GROWTH: Final = {"streamed": (1, 32 << 20), "kept": (4, 1 << 30)}
 #: Arrow's binary offsets are 32-bit.
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
 _SPAN_FIELDS: Final = 6
@@ -32,6 +46,8 @@ class Plan:
         ask: the same and the rest, for the kernel that reads batches, as `csrc/reader.h` orders it.
         bytes_max: bound of one piece, within what Arrow can hold.
         as_large_as_possible: only the bytes at hand bound a piece.
+        rows_max: bound of one piece.
+        grows: a piece is as large as the workspace says.
         takes_data: keys, values or headers are wanted.
         shares: a column comes from the batches rather than the records.
         wants_types: all that `RecordColumns.records` needs is wanted but for the type, which is
@@ -45,8 +61,10 @@ class Plan:
         "ask",
         "binary",
         "bytes_max",
+        "grows",
         "notes_valid",
         "request",
+        "rows_max",
         "shares",
         "takes_data",
         "wants_headers",
@@ -56,12 +74,22 @@ class Plan:
         "within",
     )
 
-    def __init__(self, request: Request) -> None:
-        """Work it out."""
+    def __init__(self, request: Request, *, grows: bool = False) -> None:
+        """Work it out.
+
+        Args:
+            request: what is asked for.
+            grows: unless the request sets bounds of its own, pieces may be larger than usual.
+        """
         fields = set(request.fields)
         self.request = request
         self.within = request.within
         self.bytes_max = min(request.bytes_max, _COLUMN_BYTES_MAX)
+        usual = request.rows_max == ROWS_MAX and request.bytes_max == BYTES_MAX
+        self.grows = grows and usual
+        self.rows_max = request.rows_max
+        if self.grows:
+            self.rows_max = self.bytes_max = _COLUMN_BYTES_MAX
         self.as_large_as_possible = request.rows_max > ROWS_MAX and request.bytes_max > BYTES_MAX
         self.wants_offset = not fields.isdisjoint(("offset", "sequence"))
         self.wants_timestamp = "timestamp" in fields
@@ -86,26 +114,88 @@ class Workspace:
         inflated: for what the kernel that reads batches inflates.
         empty: gives arrays with undefined contents.
         rows_a_byte, headers_a_byte: of the piece before, to size the next one.
+        data_a_byte: likewise bytes of each column of bytes, by its place in a block.
     """
 
-    __slots__ = ("_plan", "arena", "empty", "headers_a_byte", "inflated", "rows_a_byte", "spans")
+    __slots__ = (
+        "_fresh",
+        "_given",
+        "_plan",
+        "_recycler",
+        "_use",
+        "arena",
+        "data_a_byte",
+        "empty",
+        "headers_a_byte",
+        "inflated",
+        "rows_a_byte",
+        "spans",
+    )
 
-    def __init__(self) -> None:
-        """Start empty."""
+    def __init__(self, *, use: Use = "held", fresh: Fresh | None = None) -> None:
+        """Start empty.
+
+        Args:
+            use: what becomes of the pieces.
+            fresh: gives memory for large ones; the heap if None.
+        """
         self.arena = Arena()
         self.inflated = Inflated()
         self.spans = np.empty((0, _SPAN_FIELDS), np.int32)
-        self.empty = Recycler().empty
+        self._recycler = Recycler()
+        self.empty = self._recycler.empty
         self.rows_a_byte = 1 / 64
         self.headers_a_byte = 1 / 256
+        self.data_a_byte: dict[int, float] = {}
         self._plan: Plan | None = None
+        self._use: Use = use
+        self._fresh: Fresh = fresh or (lambda total, _filled: np.empty(total, np.uint8))
+        self._given: list[tuple[weakref.ref[npt.NDArray[Any]], int]] = []
 
     def plan(self, request: Request) -> Plan:
         """The plan for a request; the last one is kept."""
         plan = self._plan
         if plan is None or plan.request is not request:
-            plan = self._plan = Plan(request)
+            plan = self._plan = Plan(request, grows=self._use != "held")
         return plan
+
+    def piece_bytes(self) -> int:
+        """Bytes of bodies for the next piece: more, the more of the pieces before are still in use.
+
+        So memory is taken in the measure of what was read, whatever a file says of itself; and who
+        lets go what it got gets pieces that stay in the cache.
+        """
+        if self._use == "held":
+            return PIECE_BYTES
+        growth, most = _GROWTH[self._use]
+        self._given = [given for given in self._given if given[0]() is not None]
+        if self._use == "streamed" and (
+            len(self._given) < _KEPT_FIRST or self._recycler.has_unused
+        ):
+            return PIECE_BYTES
+        in_use = sum(size for _, size in self._given)
+        return min(max(PIECE_BYTES, int(in_use * growth)), most)
+
+    def block(
+        self, total: int, size: int, filled: Sequence[tuple[int, int]]
+    ) -> npt.NDArray[np.uint8]:
+        """A block for a piece.
+
+        Args:
+            total: its bytes.
+            size: bytes of bodies that it has room for.
+            filled: stretches of it that will be filled for sure.
+
+        Returns:
+            uint8[n >= total], contents undefined.
+        """
+        if self._use == "held":
+            return self.empty(total, np.uint8)
+        block = self.empty(total, np.uint8) if size <= PIECE_BYTES else self._fresh(total, filled)
+        owner = _owner(block)
+        if all(given() is not owner for given, _ in self._given):
+            self._given.append((weakref.ref(owner), size))
+        return block
 
     def spans_for(self, rows: int) -> npt.NDArray[np.int32]:
         """int32[rows, 6], contents undefined."""
@@ -114,4 +204,11 @@ class Workspace:
         return self.spans[:rows]
 
 
-__all__ = ["Plan", "Workspace"]
+def _owner(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array that lives as long as any view of its memory does."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+__all__ = ["PIECE_BYTES", "Plan", "Workspace"]

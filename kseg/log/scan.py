@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
 from kseg.files.grammar import parse_partition_dir
-from kseg.files.mapping import Mapping
+from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import (
     PartitionDirectory,
     PartitionName,
@@ -26,6 +26,7 @@ from kseg.format.header import BatchTable
 from kseg.format.request import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX
 from kseg.format.times import Time, bound_ms
 from kseg.format.values import RecordColumns, html_table
+from kseg.format.workspace import Use, Workspace
 from kseg.log.log import ISOLATIONS, Log
 from kseg.log.segment.reader import Segment
 
@@ -71,9 +72,9 @@ class Scan:
 
     def __iter__(self) -> Iterator[RecordColumns]:
         """The records, a bounded piece at a time, in the order of `sources`."""
-        return self._read()
+        return self._read("held")
 
-    def _read(self) -> Iterator[RecordColumns]:
+    def _read(self, use: Use) -> Iterator[RecordColumns]:
         self.errors.clear()
         where = dict(self.where)
         if self.on_corrupt == "skip":
@@ -85,6 +86,7 @@ class Scan:
                 if name not in PLACE_FIELDS
             )
         )
+        where["workspace"] = Workspace(use=use, fresh=private_memory)
         for source in self.sources:
             for columns in self._pieces(source, decoded or ("offset",), where):
                 yield replace(columns, topic=source.topic, partition=source.partition)
@@ -118,14 +120,21 @@ class Scan:
                             yield tile.table
 
     def to_reader(self) -> pyarrow.RecordBatchReader:
-        """A new `pyarrow.RecordBatchReader`."""
+        """A new `pyarrow.RecordBatchReader`.
+
+        Who keeps what it gives, as a table does, gets larger and larger batches, unless the bounds
+        of a piece were set.
+        """
+        return self._reader("streamed")
+
+    def _reader(self, use: Use) -> pyarrow.RecordBatchReader:
         from kseg import arrow
 
-        return arrow.to_reader(self, self.fields)
+        return arrow.to_reader(self._read(use), self.fields)
 
     def to_arrow(self) -> pyarrow.Table:
-        """Everything as a `pyarrow.Table`; memory grows with the data."""
-        return self.to_reader().read_all()
+        """Everything as a `pyarrow.Table` of few chunks; memory grows with the data."""
+        return self._reader("kept").read_all()
 
     def to_pandas(self) -> Any:
         """Everything as a `pandas.DataFrame`; needs pandas and `kseg[arrow]`."""
@@ -152,7 +161,7 @@ class Scan:
         """An Arrow stream; each call starts a new reader."""
         from kseg import arrow
 
-        return arrow.stream(self, self.fields, requested_schema)
+        return arrow.stream(self._read("streamed"), self.fields, requested_schema)
 
 
 def scan(
@@ -190,7 +199,8 @@ def scan(
         on_error: "raise" the error of a path or a partition that cannot be read, before the first
             record; or "skip" it and read the rest, see `Scan.skipped`.
         control: give transaction markers and other control records too.
-        max_rows, max_bytes: bounds of a piece.
+        max_rows, max_bytes: bounds of a piece; unless one is set, an Arrow stream gives larger
+            pieces to a consumer that keeps them.
         mapping: "auto", "always" or "never", see `Segment.open`.
 
     Raises:

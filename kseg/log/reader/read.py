@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from kseg.files.mapping import private_memory
 from kseg.format.request import FIELDS_DEFAULT
+from kseg.format.workspace import Workspace
 from kseg.log.reader.find import FETCH_BYTES
 
 if TYPE_CHECKING:
@@ -194,7 +196,8 @@ class LogReading:
         """The records as an Arrow stream; each call starts a new reader."""
         from kseg import arrow
 
-        return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
+        pieces = self.read(workspace=Workspace(use="streamed", fresh=private_memory))
+        return arrow.stream(pieces, FIELDS_DEFAULT, requested_schema)
 
 
 __all__ = ["LogReading"]

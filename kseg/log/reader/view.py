@@ -29,6 +29,7 @@ from kseg.files.names import (
 from kseg.format.request import FIELDS_DEFAULT, NO_END
 from kseg.format.times import Time, bound_ms, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
+from kseg.format.workspace import Workspace
 from kseg.log.locations import BatchLocation, RecordLocation
 from kseg.log.reader import aborted
 from kseg.log.reader.overlaps import Reached, end_of
@@ -293,6 +294,7 @@ class LogView:
         where: ReadOptions,
     ) -> Iterator[RecordColumns]:
         reached = Reached(start)
+        where["workspace"] = where.get("workspace") or Workspace()
         infos = self.segments_from(start)
         for info, following in zip_longest(infos, infos[1:]):
             # A segment may hold records below its base: only a gap in front of it leaves room.

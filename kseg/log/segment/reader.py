@@ -20,7 +20,7 @@ from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
 from kseg.files.closing import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
-from kseg.files.mapping import Mapping
+from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import list_partition
 from kseg.files.offset_index import IndexEntry, OffsetIndex
 from kseg.files.time_index import TimeIndex
@@ -62,6 +62,7 @@ class ReadOptions(TypedDict, total=False):
     inflated_max: int
     keep: Keep | None
     on_error: OnError | None
+    workspace: Workspace | None
 
 
 class SegmentOptions(ReadOptions, total=False):
@@ -434,6 +435,7 @@ class Segment(Closing):
         keep: Keep | None = None,
         on_offset: OnOffset | None = None,
         on_error: OnError | None = None,
+        workspace: Workspace | None = None,
     ) -> Iterator[RecordColumns]:
         """The records of the segment as columns, a bounded piece at a time.
 
@@ -454,6 +456,7 @@ class Segment(Closing):
                 in the headers so far, those left out too.
             on_error: called with each fault instead of raising it; the damaged batch is passed
                 over.
+            workspace: memory that an earlier reading leaves to this one; its own if None.
 
         Raises:
             FormatError, LimitExceededError: damage, with path, position and reason, after the
@@ -475,7 +478,7 @@ class Segment(Closing):
         start = start_position
         if start is None:
             start = self._start(start_offset, earliest)
-        return self._read(request, start, end_position, keep, on_error, on_offset)
+        return self._read(request, start, end_position, keep, on_error, on_offset, workspace)
 
     def _start(self, offset: int | None, timestamp: int | None) -> int:
         start = 0
@@ -493,10 +496,11 @@ class Segment(Closing):
         keep: Keep | None,
         on_error: OnError | None,
         on_offset: OnOffset | None = None,
+        workspace: Workspace | None = None,
     ) -> Iterator[RecordColumns]:
         report = None if on_error is None else _naming(self.path, on_error)
         limit = self.size if limit is None else limit
-        reading = _Reading(self, request, limit, keep, report, on_offset)
+        reading = _Reading(self, request, limit, keep, report, on_offset, workspace)
         if keep is None and not self.kafka07 and start >= 0:
             yield from reading.fast(self._log, start)
         else:
@@ -511,7 +515,8 @@ class Segment(Closing):
         """The records as an Arrow stream; each call starts a new reader."""
         from kseg import arrow
 
-        return arrow.stream(self.read(), FIELDS_DEFAULT, requested_schema)
+        pieces = self.read(workspace=Workspace(use="streamed", fresh=private_memory))
+        return arrow.stream(pieces, FIELDS_DEFAULT, requested_schema)
 
     # ---- closing ---------------------------------------------------------------------------------
 
@@ -549,6 +554,7 @@ class _Reading:
         keep: Keep | None,
         report: OnError | None,
         on_offset: OnOffset | None,
+        workspace: Workspace | None,
     ) -> None:
         self._segment = segment
         self._request = request
@@ -557,7 +563,7 @@ class _Reading:
         self._on_offset = on_offset
         self._report = report
         self._source = str(segment.path)
-        self._workspace = Workspace()
+        self._workspace = workspace or Workspace()
 
     def fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
         """Pieces out of as much as is lent at a time; what is unusual goes through tables."""
