@@ -9,7 +9,7 @@ Source: Kafka `ProducerStateManager`, `SnapshotFile`.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -227,8 +227,9 @@ class SnapshotFiles:
 
     def delete_outside(self, log_start_offset: int, log_end_offset: int) -> tuple[int, ...]:
         """Delete those at the log's start, before it, and past its end; answers which."""
-        outside = [o for o in self._offsets if not log_start_offset < o <= log_end_offset]
-        return self._delete_all_of(outside)
+        first = bisect_right(self._offsets, log_start_offset)
+        end = max(bisect_right(self._offsets, log_end_offset), first)
+        return self._delete_all_of([*self._offsets[:first], *self._offsets[end:]])
 
     def delete_all(self) -> None:
         """Delete every one."""
@@ -376,9 +377,12 @@ def is_bare_first(state: ProducerState, snapshots: SnapshotFiles, first: int) ->
 
 def _reaching(segments: Sequence[SegmentSource], start: int, end: int) -> Sequence[SegmentSource]:
     """The segments from the one that may hold `start` to the last that begins before `end`."""
-    bases = [source.base_offset for source in segments]
-    first = max(bisect_left(bases, start + 1) - 1, 0)
-    return segments[first : bisect_left(bases, end)]
+    first = max(bisect_left(segments, start + 1, key=_base_of) - 1, 0)
+    return segments[first : bisect_left(segments, end, key=_base_of)]
+
+
+def _base_of(source: SegmentSource) -> int:
+    return source.base_offset
 
 
 def feed_segment(

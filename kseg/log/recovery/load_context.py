@@ -12,11 +12,11 @@ same reason.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, overload
 
 from kseg.constants import SEGMENT_BYTES_MAX
 from kseg.errors import LimitExceededError
@@ -106,7 +106,6 @@ class LoadContext:
         costs: what goes of each segment, by base offset.
         held: the offset index of the segment that was walked last, and whose it is.
         walked_bytes, to_walk_bytes: for `progress`.
-        known_sources, known_bases: see `sources`.
         known_snapshots: see `same_snapshots`.
     """
 
@@ -125,8 +124,6 @@ class LoadContext:
     held: tuple[int, bytes] | None = None
     walked_bytes: int = 0
     to_walk_bytes: int = 0
-    known_sources: list[SegmentSource] = field(default_factory=list)
-    known_bases: list[int] = field(default_factory=list)
     known_snapshots: SnapshotFiles | None = None
 
     # ---- segments --------------------------------------------------------------------------------
@@ -184,12 +181,9 @@ class LoadContext:
         is_last = bool(self.bases) and base_offset >= self.bases[-1]
         return self.overlay.open_log(file_of(base_offset, LOG), is_last=is_last)
 
-    def sources(self) -> list[SegmentSource]:
-        """The segments, to read producers from."""
-        if self.known_bases != self.bases:  # fast: most calls find the very same numbers
-            self.known_bases = list(self.bases)
-            self.known_sources = [SegmentSource(b, partial(self.open, b)) for b in self.bases]
-        return self.known_sources
+    def sources(self) -> Sequence[SegmentSource]:
+        """The segments, to read producers from; of many, few are asked for."""
+        return _Sources(self)
 
     def walked(self, base_offset: int, size: int) -> None:
         """Tell how far the walk has come."""
@@ -245,7 +239,7 @@ class LoadContext:
             name = file_of(base, kind)
             if not (swept.valid_bytes or name in self.overlay.files or not self.careful):
                 continue  # an empty segment gets its indexes with its first batch
-            is_last = base >= max(self.bases, default=base)
+            is_last = base >= (self.bases[-1] if self.bases else base)
             if not self.has(name, data, room=_ENTRY_BYTES.get(kind, 0) if is_last else 0):
                 again = partial(self._swept_again, base, kind) if kind in _ENTRY_BYTES else None
                 self.overlay.put(name, data, NOT_SAID, held=kind == INDEX, again=again)
@@ -359,6 +353,29 @@ class LoadContext:
         self.overlay.settle()
         self.outcomes.pop(base_offset, None)
         self.add(base_offset)
+
+
+class _Sources(Sequence[SegmentSource]):
+    """The segments that a context has at the moment, each made when it is asked for."""
+
+    def __init__(self, context: LoadContext) -> None:
+        self._context: Final = context
+
+    def __len__(self) -> int:
+        return len(self._context.bases)
+
+    @overload
+    def __getitem__(self, at: int) -> SegmentSource: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[SegmentSource]: ...
+    def __getitem__(self, at: int | slice) -> SegmentSource | list[SegmentSource]:
+        bases = self._context.bases
+        return (
+            [self._of(base) for base in bases[at]] if isinstance(at, slice) else self._of(bases[at])
+        )
+
+    def _of(self, base: int) -> SegmentSource:
+        return SegmentSource(base, partial(self._context.open, base))
 
 
 __all__ = [

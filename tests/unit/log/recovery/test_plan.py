@@ -13,9 +13,11 @@ import pytest
 
 from kseg.errors import NotALogError, OffsetsOutOfOrderError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
+from kseg.log.producers.snapshots import SegmentSource
+from kseg.log.recovery import load_context
 from kseg.log.recovery.plan import RecoveryPlan
 from kseg.log.recovery.recover import apply_recovery, plan_recovery
-from tests.builders import batch, record
+from tests.builders import batch, record, write_segment
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, HARMS, NOW, content, logs
 
@@ -402,3 +404,21 @@ def test_a_log_that_waits_for_its_deletion_is_refused(written: Path, tmp_path: P
     assert isinstance(plan(path, clean=False).error, NotALogError)
     brokers = plan(path, clean=False, as_broker=True)
     assert (brokers.log_end_offset, brokers.recovery_point, brokers.truncated_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("count", [20, 80])
+def test_of_many_segments_each_is_looked_up_a_few_times_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    made: list[int] = []
+
+    def noted(base: int, opener: Any) -> SegmentSource:
+        made.append(base)
+        return SegmentSource(base, opener)
+
+    monkeypatch.setattr(load_context, "SegmentSource", noted)
+    path = tmp_path / "t-0"
+    for base in range(count):
+        write_segment(path, base, batch([record(b"v")], base_offset=base))
+    plan_recovery(path, as_broker=True)
+    assert 0 < len(made) <= 5 * count
