@@ -43,6 +43,7 @@ from kseg.log.recovery.raw_lookups import RAISED
 from kseg.log.recovery.sweep import DerivedEntries, Swept, sweep_segment, write_indexes
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import out_of_order
+from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
@@ -372,6 +373,8 @@ def _split(context: LoadContext, error: OffsetOverflowError) -> None:
     overlay = context.overlay
     file = overlay.files.get(file_of(base, LOG))
     if file is None or file.part or file.data is not None:
+        raise error
+    if error.offset == LAST_OFFSET_MAX + 1:  # no split makes room behind the last offset of all
         raise error
     if context.careful:
         if not overflows(context, base):
