@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from kseg.format.values import RecordColumns
 
-#: Rows and bytes of a row group: it is complete when it has as many of either.
+#: Rows and bytes of a row group: it is complete when it has as many of either. The pieces that wait
+#: for it hold several times these bytes.
 GROUP_ROWS: Final = 256 << 10
-GROUP_BYTES: Final = 64 << 20
+GROUP_BYTES: Final = 4 << 20
 #: Columns of few different values.
 _WORDS: Final = ("topic", "timestamp_type", "codec", "control_type")
 #: Rows in which keys have to come again for a dictionary of them to be made.

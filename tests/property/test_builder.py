@@ -27,7 +27,7 @@ BAD_RECORDS: list[dict[str, Any]] = [
     {"timestamp_ms": 2**64},
     {"offset": -(2**63)},
     {"headers": [(None, b"")]},
-    {"value": "text"},
+    {"value": 5},
 ]
 
 
