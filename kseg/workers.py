@@ -260,6 +260,7 @@ class _Piece:
 
     def __init__(self, bell: Condition, room: int) -> None:
         self.stopped = False
+        self.awaited = False
         self.future: Future[None] | None = None
         self._bell = bell
         self._room = room
@@ -286,16 +287,19 @@ class _Piece:
             if self.stopped:
                 raise _StoppedError
             self._waiting.append(result)
-            self._bell.notify_all()
+            if self.awaited:  # else the taker is busy with a piece in front
+                self._bell.notify_all()
 
     def results(self) -> Iterator[Any]:
         """Take results as they come, until the work has ended."""
         while True:
             with self._bell:
+                self.awaited = True
                 self._bell.wait_for(lambda: self._waiting or self._ended)
                 taken = list(self._waiting)
                 self._waiting.clear()
-                self._bell.notify_all()
+                if len(taken) >= self._room:
+                    self._bell.notify_all()
             if not taken:
                 assert self.future is not None
                 self.future.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -28,10 +29,14 @@ from kseg.format.times import Time, bound_ms
 from kseg.format.values import RecordColumns, html_table
 from kseg.format.workspace import Use, Workspace
 from kseg.log.log import ISOLATIONS, Log
+from kseg.log.reader.view import LogView
 from kseg.log.segment.reader import Segment
+from kseg.workers import Kept
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from kseg.workers import Put, Work
 
 #: Fields that a scan adds to those of a segment.
 PLACE_FIELDS: Final = ("topic", "partition")
@@ -60,6 +65,7 @@ class Scan:
         fields: the columns given.
         errors: with `on_corrupt="skip"`, the faults that the latest iteration skipped.
         skipped: with `on_error="skip"`, what could not be read when the scan was made.
+        threads: how many share the work.
     """
 
     sources: tuple[ScanSource, ...]
@@ -69,6 +75,7 @@ class Scan:
     where: dict[str, Any]
     errors: list[KsegError] = field(default_factory=list)
     skipped: tuple[Unreadable, ...] = ()
+    threads: int = 1
 
     def __iter__(self) -> Iterator[RecordColumns]:
         """The records, a bounded piece at a time, in the order of `sources`."""
@@ -86,18 +93,38 @@ class Scan:
                 if name not in PLACE_FIELDS
             )
         )
+        if self.threads > 1:
+            from kseg.log.reader import pieces
+
+            works = self._works(decoded or ("offset",), where)
+            yield from pieces.read_pieces(works, self.threads, where.get("on_error"))
+            return
         where["workspace"] = Workspace(use=use, fresh=private_memory)
         for source in self.sources:
             for columns in self._pieces(source, decoded or ("offset",), where):
                 yield replace(columns, topic=source.topic, partition=source.partition)
 
+    def _works(self, fields: tuple[str, ...], where: dict[str, Any]) -> Iterator[Work]:
+        """The same as pieces of work for threads."""
+        from kseg.log.reader.pieces import log_pieces, segment_pieces
+
+        memory = Kept(Workspace)
+        for source in self.sources:
+            if source.is_file:
+                segment = Segment.open(source.path, mapping=self.mapping)
+                works = segment_pieces(segment, memory, fields=fields, **_of_file(where))
+            else:
+                view = LogView.open(source.path, mapping=self.mapping)
+                works = log_pieces(view, memory, fields=fields, **where)
+            for work in works:
+                yield partial(_put_placed, work, source)
+
     def _pieces(
         self, source: ScanSource, fields: tuple[str, ...], where: dict[str, Any]
     ) -> Iterator[RecordColumns]:
         if source.is_file:
-            plain = {name: value for name, value in where.items() if name != "isolation"}
             with Segment.open(source.path, mapping=self.mapping) as segment:
-                yield from segment.read(fields=fields, **plain)
+                yield from segment.read(fields=fields, **_of_file(where))
         else:
             with Log.open(source.path, mapping=self.mapping) as log:
                 yield from log.read(fields=fields, **where)
@@ -164,6 +191,21 @@ class Scan:
         return arrow.stream(self._read("streamed"), self.fields, requested_schema)
 
 
+def _of_file(where: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in where.items() if name != "isolation"}
+
+
+def _put_placed(work: Work, source: ScanSource, put: Put) -> None:
+    """Do a piece of work whose columns say where they belong; faults pass."""
+
+    def placed(result: RecordColumns | KsegError) -> None:
+        if not isinstance(result, KsegError):
+            result = replace(result, topic=source.topic, partition=source.partition)
+        put(result)
+
+    work(placed)
+
+
 def scan(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
@@ -180,6 +222,7 @@ def scan(
     max_rows: int = ROWS_MAX,
     max_bytes: int = BYTES_MAX,
     mapping: Mapping = "auto",
+    threads: int = 1,
 ) -> Scan:
     """Read records of one or many files, partitions or data directories.
 
@@ -202,6 +245,8 @@ def scan(
         max_rows, max_bytes: bounds of a piece; unless one is set, an Arrow stream gives larger
             pieces to a consumer that keeps them.
         mapping: "auto", "always" or "never", see `Segment.open`.
+        threads: how many share the work. The records and their order are the same for any number;
+            the pieces may end elsewhere, and each thread has pieces of its own in memory.
 
     Raises:
         NotALogError: a path is nothing that kseg reads, or nothing is left after choosing.
@@ -220,6 +265,8 @@ def scan(
         raise ValueError(f"on_corrupt is raise or skip, not {on_corrupt!r}")
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error is raise or skip, not {on_error!r}")
+    if operator.index(threads) < 1:
+        raise ValueError(f"threads is {threads}, not 1 or more")
     chosen = [Path(path) for path in ((paths,) if isinstance(paths, (str, PathLike)) else paths)]
     skipped: list[Unreadable] | None = None if on_error == "raise" else []
     wanted_topics = None if topics is None else set(topics)
@@ -256,6 +303,7 @@ def scan(
         mapping,
         where,
         skipped=tuple(skipped or ()),
+        threads=threads,
     )
 
 

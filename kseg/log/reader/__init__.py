@@ -5,6 +5,7 @@ view       a partition at one moment: lookups and reads over its segments
 read       what a `Log` offers its readers
 overlaps   segments that hold the same offsets: which of them gives an offset
 aborted    aborted transactions, which readers leave out, and the last stable offset
+pieces     a read as pieces of work that threads share
 find       the batch that holds an offset, by small reads without a map or a lock
 fetch      stored bytes from an offset on, beside a writer
 offsets    offsets by time and by epoch

@@ -1,0 +1,131 @@
+"""A read of a log in pieces of work that threads share: the same records, in the same order.
+
+Where a piece begins is found by a walk over headers, in the thread that hands the pieces out. A
+segment is open once for all its pieces, which read it at positions of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kseg.errors import KsegError
+from kseg.log.reader.overlaps import first_offsets
+from kseg.workers import Kept, Lent, in_order
+
+if TYPE_CHECKING:
+    from kseg.format.values import RecordColumns
+    from kseg.format.workspace import Workspace
+    from kseg.log.reader.view import LogView
+    from kseg.log.segment.reader import Segment
+    from kseg.workers import Put, Work
+
+#: Bytes of log in a piece, at least: some milliseconds of work.
+PIECE_BYTES: Final = 4 << 20
+#: Columns of a piece that wait for those in front: each may have 16 MiB.
+_ROOM: Final = 4
+
+
+def log_pieces(
+    view: LogView,
+    memory: Kept[Workspace],
+    *,
+    start_offset: int | None = None,
+    end_offset: int | None = None,
+    isolation: str = "read_uncommitted",
+    **where: Any,
+) -> Iterator[Work]:
+    """A read of a log as pieces of work; each puts columns, and with `on_error` its faults, too.
+
+    Committed records are one piece: which transactions were aborted is learnt on the way.
+
+    Args:
+        view: the log.
+        memory: is used again by piece after piece.
+        start_offset, end_offset, isolation: as for `LogView.read`.
+        where: what else that takes.
+    """
+    if isolation != "read_uncommitted" or view.version is not None:
+        where |= {"start_offset": start_offset, "end_offset": end_offset, "isolation": isolation}
+        yield partial(_put_read, view.read, where)
+        return
+    start = max(view.log_start_offset, start_offset or 0)
+    for info, first in first_offsets(view, start):
+        if end_offset is not None and min(info.base_offset, first) >= end_offset:
+            return
+        bounds = {"start_offset": first, "end_offset": end_offset}
+        yield from segment_pieces(view.open_segment(info), memory, **bounds, **where)
+
+
+def segment_pieces(segment: Segment, memory: Kept[Workspace], **where: Any) -> Iterator[Work]:
+    """A read of a segment as pieces of work, as `log_pieces` gives them.
+
+    Args:
+        segment: is closed behind the last piece.
+        memory: is used again by piece after piece.
+        where: what `Segment.read` takes, but for positions.
+    """
+    with Lent(segment.close) as lent:
+        for start, end in pairwise([*_cuts(segment, where), None]):
+            positions = {"start_position": start, "end_position": end}
+            yield lent.to(partial(_put_piece, segment, memory, where | positions))
+
+
+def _cuts(segment: Segment, where: dict[str, Any]) -> list[int | None]:
+    """Positions at which pieces begin; the first is None: `Segment.read` finds it itself."""
+    cuts: list[int | None] = [None]
+    late = where.get("start_timestamp") is not None
+    if segment.kafka07 or late or segment.size <= PIECE_BYTES:
+        return cuts
+    end = where.get("end_offset")
+    start = segment.start_for_offset(where.get("start_offset") or 0).position
+    cut = start + PIECE_BYTES
+    with suppress(KsegError):  # the last piece meets it too, behind the records in front of it
+        for table in segment.headers(start=start):
+            if end is not None and len(table) and int(table.base_offset[0]) >= end:
+                break
+            while len(table) and cut <= table.position[-1]:
+                at = int(table.position[np.searchsorted(table.position, cut)])
+                cuts.append(at)
+                cut = at + PIECE_BYTES
+    return cuts
+
+
+def _put_piece(segment: Segment, memory: Kept[Workspace], where: dict[str, Any], put: Put) -> None:
+    with memory.one() as workspace:
+        _put_read(segment.read, where | {"workspace": workspace}, put)
+
+
+def _put_read(
+    read: Callable[..., Iterator[RecordColumns]], where: dict[str, Any], put: Put
+) -> None:
+    if where.get("on_error") is not None:
+        where = where | {"on_error": put}  # its taker is called in order
+    for columns in read(**where):
+        put(columns)
+
+
+def read_pieces(
+    pieces: Iterator[Work], threads: int, on_error: Callable[[KsegError], object] | None = None
+) -> Iterator[RecordColumns]:
+    """The columns of pieces of work, in order, done by threads.
+
+    Args:
+        pieces: of `log_pieces` or `segment_pieces`, one after the other.
+        threads: how many.
+        on_error: takes their faults, in order.
+    """
+    for result in in_order(pieces, threads=threads, room=_ROOM):
+        if isinstance(result, KsegError):
+            assert on_error is not None
+            on_error(result)
+        else:
+            yield result
+
+
+__all__ = ["PIECE_BYTES", "log_pieces", "read_pieces", "segment_pieces"]
