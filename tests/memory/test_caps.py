@@ -66,10 +66,10 @@ def test_streams_take_no_more_than_a_few_pieces(
 
 COMMANDS = {
     "to the screen": [
-        "verify {directory}",
-        "dump {path}",
-        "dump --format jsonl {path}",
-        "dump --batches {path}",
+        "verify --jobs 1 {directory}",
+        "dump --jobs 1 {path}",
+        "dump --jobs 1 --format jsonl {path}",
+        "dump --jobs 1 --batches {path}",
         "read {directory}",
         "info {directory}",
     ],
@@ -84,8 +84,17 @@ COMMANDS = {
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_take_no_more_than_a_few_pieces(large: Path, tmp_path: Path, name: str) -> None:
-    places = {"path": large, "directory": large.parent, "out": tmp_path}
-    lines = [line.format(**places).split() for line in COMMANDS[name]]
+    run_capped(COMMANDS[name], large, tmp_path, cap=ALWAYS)
+
+
+def test_two_threads_take_twice_that_at_most(large: Path, tmp_path: Path) -> None:
+    lines = [line.replace("--jobs 1", "--jobs 2") for line in COMMANDS["to the screen"]]
+    run_capped(lines, large, tmp_path, cap=2 * ALWAYS)
+
+
+def run_capped(commands: list[str], large: Path, out: Path, *, cap: int) -> None:
+    places = {"path": large, "directory": large.parent, "out": out}
+    lines = [line.format(**places).split() for line in commands]
     # Verify finds something: all records of these batches have the same offset.
     code = f"""
 import os
@@ -93,7 +102,7 @@ os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 codes = [run(words) for words in {lines!r}]
 sys.exit(codes[1:] != [0] * {len(lines) - 1} or codes[0] > 1)
 """
-    capped(code, large, imports="pyarrow.csv, pyarrow.parquet")
+    capped(code, large, cap=cap, imports="pyarrow.csv, pyarrow.parquet")
 
 
 REINDEXING = """
