@@ -106,6 +106,7 @@ def printed_then(case: Path) -> Iterator[Printed]:
 KNOWN_TO_DIFFER = (("torn-garbage-0", "0.8"),)
 
 
+@pytest.mark.one_case_in(2)
 def test_dump_prints_the_lines_of_kafkas_tool(
     fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -113,7 +114,7 @@ def test_dump_prints_the_lines_of_kafkas_tool(
         check(call, capsysbinary)
 
 
-@pytest.mark.one_case_in(2)
+@pytest.mark.one_case_in(3)
 def test_dump_prints_the_lines_that_older_tools_had_for_logs(
     fixture_case: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:

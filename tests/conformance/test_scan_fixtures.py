@@ -76,7 +76,7 @@ def spread(items: list[Any], count: int) -> list[Any]:
     return [*items[::step], *items[-1:]]
 
 
-@pytest.mark.one_case_in(2)
+@pytest.mark.one_case_in(3)
 def test_a_range_of_offsets_is_found_through_the_broker_s_indexes(fixture_case: Path) -> None:
     for log in files(fixture_case):
         expected = expected_rows(log)
@@ -87,7 +87,7 @@ def test_a_range_of_offsets_is_found_through_the_broker_s_indexes(fixture_case: 
             same_rows(rows(scan), inside)
 
 
-@pytest.mark.one_case_in(2)
+@pytest.mark.one_case_in(3)
 def test_a_range_of_times_is_found_through_the_broker_s_indexes(fixture_case: Path) -> None:
     for log in files(fixture_case):
         expected = expected_rows(log)
