@@ -1,8 +1,8 @@
 """Records as Parquet files, in the form that readers of columns want; needs pyarrow.
 
-Row groups are large, and dictionaries stand only where they help. Numbers are stored as
-differences, since offsets and times ascend: next to nothing is left of them for a codec to go
-through. Values and headers have no statistics.
+Row groups are bounded by rows and bytes, and dictionaries stand only where they help. Numbers are
+stored as differences, since offsets and times ascend: next to nothing is left of them for a codec
+to go through. Values and headers have no statistics.
 """
 
 from __future__ import annotations

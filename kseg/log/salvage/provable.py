@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files import io
+    from kseg.files.mapping import Mapping
     from kseg.files.names import PartitionFiles
 
 #: `progress(done, total)`: bytes of log searched so far, and in all.
@@ -97,12 +98,13 @@ def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> Prov
 
 
 def provable_tables(
-    runs: tuple[ProvableRun, ...],
+    runs: tuple[ProvableRun, ...], mapping: Mapping = "never"
 ) -> Iterator[tuple[ProvableRun, BatchTable]]:
     """The headers of provable batches, in their order, some at a time.
 
     Args:
         runs: of a `ProvablePartition`, in any choice and order.
+        mapping: see `kseg.files.mapping`.
 
     Yields:
         Each run with tables of its batches: positions in its file, sizes, offsets, leader epochs,
@@ -117,7 +119,7 @@ def provable_tables(
             if log is None or str(log.path) != run.path:
                 if log is not None:
                     log.close()
-                log = LogFile.open(run.path, mapping="never")
+                log = LogFile.open(run.path, mapping)
             for table in log.headers(start=run.position, limit=run.end):
                 if len(table):
                     yield run, table
