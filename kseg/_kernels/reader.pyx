@@ -1,4 +1,4 @@
-"""Batches of magic 2 read in one pass, without the GIL, into one block of memory a piece.
+"""Batches of magic 0 to 2 read in one pass, without the GIL, into one block of memory a piece.
 
 The contract is that of `_core`: borrowed input, a block that the caller owns, a status instead of
 an exception. The loops stand in `csrc/reader.h`; what is unusual ends a call in front of its batch.
@@ -8,7 +8,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
-from kseg._core cimport INT64_MAX, INT64_MIN, crc32c_on, pointer_to
+from kseg._core cimport INT64_MAX, INT64_MIN, crc32_of, crc32c_on, pointer_to
 from kseg._kernels.inflate cimport Scratch, drop_scratch, inflate_records
 
 cdef extern from "reader.h" nogil:
@@ -17,6 +17,9 @@ cdef extern from "reader.h" nogil:
 
     ctypedef uint32_t (*sum_function "kseg_sum_fn")(uint32_t, const uint8_t *, size_t) noexcept
 
+    ctypedef uint32_t (*message_sum_function "kseg_message_sum_fn")(const uint8_t *,
+                                                                    size_t) noexcept
+
     ctypedef struct Held "kseg_inflated":
         const uint8_t *bytes
         int64_t size
@@ -24,7 +27,7 @@ cdef extern from "reader.h" nogil:
         int64_t packed
         void *scratch
 
-    ctypedef int (*inflate_function "kseg_inflate_fn")(Held *, int, const uint8_t *, int64_t,
+    ctypedef int (*inflate_function "kseg_inflate_fn")(Held *, int, int, const uint8_t *, int64_t,
                                                        int64_t) noexcept
 
     ctypedef struct Source "kseg_source":
@@ -38,9 +41,11 @@ cdef extern from "reader.h" nogil:
         const int64_t *ask
         int filtered
         sum_function sum
+        message_sum_function message_sum
         inflate_function inflate
         Held *inflated
         int64_t *counts
+        int64_t *firsts
         int64_t counts_max
 
     enum:
@@ -105,10 +110,10 @@ cdef class Inflated:
         return self.held.size / self.held.packed if self.held.packed > 0 else 1.0
 
 
-cdef int _inflate(Held *held, int codec, const uint8_t *data, int64_t size,
+cdef int _inflate(Held *held, int codec, int magic, const uint8_t *data, int64_t size,
                   int64_t inflated_max) noexcept nogil:
     cdef Scratch *scratch = <Scratch *>held.scratch
-    cdef int status = inflate_records(codec, 2, data, size, scratch, inflated_max)
+    cdef int status = inflate_records(codec, magic, data, size, scratch, inflated_max)
     held.bytes, held.size = scratch.bytes, scratch.size
     return status
 
@@ -131,7 +136,7 @@ def block_layout(int64_t fields, int64_t rows, int64_t bytes_, int64_t headers, 
 
 def read_batches(const uint8_t[::1] data, const int64_t[:, ::1] table, *, int64_t base,
                  int64_t limit, int64_t file_end, const int64_t[::1] ask,
-                 Inflated inflated not None, uint8_t[::1] block, int64_t[::1] counts,
+                 Inflated inflated not None, uint8_t[::1] block, int64_t[:, ::1] counts,
                  int64_t[::1] state):
     """Read batches behind what is in a piece, until one does not fit, is unusual, or they end.
 
@@ -144,15 +149,16 @@ def read_batches(const uint8_t[::1] data, const int64_t[:, ::1] table, *, int64_
         ask: int64[KSEG_ASK_COUNT], what is wanted.
         inflated: what compressed batches are inflated into; lent for this call.
         block: uint8[n], aligned to 8 bytes, with room for the piece as `block_layout` says.
-        counts: int64[m], written: records of each batch read or passed over; int64[0] where not
-            wanted.
+        counts: int64[2, m], written: of each batch read or passed over its records, and its base
+            offset, which is that of the first message inside a compressed one; int64[2, 0] where
+            not wanted.
         state: int64[KSEG_STATE_FIELDS]: the place to read on from, the room, and what is in the
             piece; written.
 
     Returns:
         Why it ended: END, FULL, NO_ROOM, MORE, ODD, OTHER or PAST, as `csrc/reader.h` numbers them.
 
-    Source: Kafka DefaultRecordBatch, DefaultRecord.readFrom.
+    Source: Kafka DefaultRecordBatch, DefaultRecord.readFrom, AbstractLegacyRecordBatch.
     """
     cdef int64_t at[KSEG_PLACES]
     cdef Source source
@@ -163,6 +169,8 @@ def read_batches(const uint8_t[::1] data, const int64_t[:, ::1] table, *, int64_
         raise ValueError("ask or state has the wrong length")
     if listed and table.shape[1] != KSEG_ROW_WIDTH:
         raise ValueError("the table has the wrong width")
+    if counts.shape[0] != 2:
+        raise ValueError("counts has the wrong width")
     cdef int64_t place = state[KSEG_AT]
     if listed and place < 0:
         raise ValueError("the state leads outside the table")
@@ -181,11 +189,11 @@ def read_batches(const uint8_t[::1] data, const int64_t[:, ::1] table, *, int64_
                            and ask[KSEG_ASK_OFFSET_MAX] == INT64_MAX
                            and ask[KSEG_ASK_TIME_MIN] == INT64_MIN
                            and ask[KSEG_ASK_TIME_MAX] == INT64_MAX)
-    source.sum = crc32c_on
+    source.sum, source.message_sum = crc32c_on, crc32_of
     source.inflate, source.inflated = _inflate, &inflated.held
-    source.counts, source.counts_max = NULL, counts.shape[0]
-    if counts.shape[0]:
-        source.counts = &counts[0]
+    source.counts, source.firsts, source.counts_max = NULL, NULL, counts.shape[1]
+    if counts.shape[1]:
+        source.counts, source.firsts = &counts[0, 0], &counts[1, 0]
     with nogil:
         piece = piece_in(&block[0], at, &state[0])
         why = read_on(&source, &piece, &state[0])

@@ -1,10 +1,12 @@
-/* Batches of magic 2 read in one pass: header, checksum, codec, records, columns. Whatever is unusual ends the pass in front
- * of its batch, and nothing of that batch is kept: a batch counts only when all of it is sound.
+/* Batches of magic 2, and messages of magic 0 and 1, read in one pass: header, checksum, codec, records, columns. Whatever
+ * is unusual ends the pass in front of its batch, and nothing of that batch is kept: a batch counts only when all of it
+ * is sound. A batch here is an outermost message, too, plain or compressed.
  *
  * Limits are held once a batch: its records are at most its bytes / 7, keys and values together fit into as many
  * bytes as the batch has, and each column has room for those and 64 spare ones. Headers alone are counted one by one.
  *
- * Layout of a header: _core.pxd. Source: Kafka DefaultRecordBatch, DefaultRecord.readFrom.
+ * Layout of a header: _core.pxd; of a message: below. Source: Kafka DefaultRecordBatch, DefaultRecord.readFrom,
+ * AbstractLegacyRecordBatch, LegacyRecord.
  */
 #ifndef KSEG_READER_H
 #define KSEG_READER_H
@@ -23,8 +25,10 @@ enum {
     KSEG_NO_ROOM,    /* the next batch does not fit into an empty piece of this size */
     KSEG_MORE,       /* the next batch goes on behind the bytes lent */
     KSEG_ODD,        /* one batch that is unusual, damaged, or no batch at all */
-    KSEG_OTHER,      /* a batch of a kind that is not read here: an older format, or it is not inflated here */
-    KSEG_PAST        /* a stretch of batches behind the last offset that is wanted */
+    KSEG_OTHER,      /* a compressed batch of a kind that is not read here */
+    KSEG_PAST,       /* a stretch of batches behind the last offset that is wanted */
+    KSEG_OLDER,      /* between the two loops: the next batch is of magic 0 or 1, */
+    KSEG_NEWER       /* or it is not */
 };
 
 /* What of a piece outlives a call; the order is that of kseg.format.reader.STATE. */
@@ -44,7 +48,7 @@ enum {
     KSEG_HEADER_BYTES,
     KSEG_HEADER_NULLS,
     KSEG_BATCHES,       /* batches read or passed over */
-    KSEG_APPEND_TIME,   /* whether its timestamps are of log append */
+    KSEG_TIME_TYPE,     /* of its timestamps: -1 none, 0 create, 1 log append */
     KSEG_LAST,          /* position of the batch read last, -1 for none */
     KSEG_PAST_FROM,     /* position of the first of the batches behind the last offset, -1 for none */
     KSEG_LAST_OFFSET,   /* the largest last offset of the batches read or passed over, -1 for none */
@@ -60,6 +64,7 @@ enum {
     KSEG_ASK_CONTROL,
     KSEG_ASK_VERIFY,
     KSEG_ASK_ONE_TYPE, /* a piece holds timestamps of one type */
+    KSEG_ASK_NOTES,    /* wrong checksums of messages inside others are noted: those are not read here */
     KSEG_ASK_OFFSET_MIN,
     KSEG_ASK_OFFSET_MAX,
     KSEG_ASK_TIME_MIN,
@@ -86,8 +91,11 @@ enum {
 
 enum {
     KSEG_HEAD = 61,
-    KSEG_COVERED = 21,
+    KSEG_COVERED = 21, /* by the checksum: from here on */
     KSEG_RECORD_MIN = 7,
+    KSEG_OVERHEAD = 12, /* of a message: offset and size */
+    KSEG_MESSAGE_MIN = 26,
+    KSEG_MESSAGE_COVERED = 16,
     KSEG_SLACK = 64,
     KSEG_SUM_STEP = 32 << 10, /* so much is summed ahead of the records, and still near when they are read */
     KSEG_AHEAD = 2048,
@@ -95,6 +103,7 @@ enum {
 };
 
 typedef uint32_t (*kseg_sum_fn)(uint32_t value, const uint8_t *data, size_t size);
+typedef uint32_t (*kseg_message_sum_fn)(const uint8_t *data, size_t size);
 
 /* The records of a compressed batch. They outlive a call that ends in front of their batch. */
 typedef struct {
@@ -108,7 +117,8 @@ typedef struct {
 } kseg_inflated;
 
 /* Sets `bytes` and `size`; not 0 where it cannot. */
-typedef int (*kseg_inflate_fn)(kseg_inflated *to, int codec, const uint8_t *data, int64_t size, int64_t inflated_max);
+typedef int (*kseg_inflate_fn)(kseg_inflated *to, int codec, int magic, const uint8_t *data, int64_t size,
+                               int64_t inflated_max);
 
 typedef struct {
     int32_t *ends; /* Arrow's offsets */
@@ -132,18 +142,22 @@ typedef struct {
 } kseg_piece;
 
 typedef struct {
+    const uint8_t *entry; /* its header, or the message */
     const uint8_t *start; /* its records */
     const uint8_t *end;
     const uint8_t *lent_end; /* what may be read, though not used */
     int64_t position;
     int64_t size;
     int64_t count;
-    int64_t base_offset;
+    int64_t base_offset; /* -1 for a compressed message: only those inside tell */
     int64_t last_offset;
     int64_t base_timestamp;
     int64_t max_timestamp;
     int64_t attributes;
+    int64_t time_type;
+    int64_t shift; /* what the offsets inside a message are moved by */
     uint32_t crc;
+    int magic;
     int compare; /* hold it against its checksum */
 } kseg_batch;
 
@@ -157,10 +171,12 @@ typedef struct {
     int64_t table_count;
     const int64_t *ask;
     int filtered;
-    kseg_sum_fn sum;
+    kseg_sum_fn sum; /* CRC-32C */
+    kseg_message_sum_fn message_sum; /* CRC-32 */
     kseg_inflate_fn inflate;
     kseg_inflated *inflated;
     int64_t *counts; /* records of each batch, or NULL */
+    int64_t *firsts; /* as many: the batch's base offset, or that of the first message inside */
     int64_t counts_max;
 } kseg_source;
 
@@ -369,6 +385,28 @@ KSEG_INLINE void kseg_take_back(kseg_piece *out, const kseg_mark *mark) {
     out->header.nulls = mark->header_nulls;
 }
 
+KSEG_INLINE int kseg_in_range(const kseg_source *source, int64_t offset, int64_t timestamp) {
+    const int64_t *ask = source->ask;
+    return ask[KSEG_ASK_OFFSET_MIN] <= offset && offset <= ask[KSEG_ASK_OFFSET_MAX] &&
+           ask[KSEG_ASK_TIME_MIN] <= timestamp && timestamp <= ask[KSEG_ASK_TIME_MAX];
+}
+
+/* A record as the next row; its headers are in their columns already. */
+KSEG_INLINE void kseg_add_row(kseg_piece *out, int64_t fields, int64_t offset, int64_t timestamp,
+                              const kseg_record *r, const uint8_t *lent_end) {
+    if (fields & KSEG_OFFSET)
+        out->offsets[out->rows] = offset;
+    if (fields & KSEG_TIMESTAMP)
+        out->timestamps[out->rows] = timestamp;
+    if (fields & KSEG_KEY)
+        kseg_append(&out->key, out->rows, r->key, r->key_size, lent_end);
+    if (fields & KSEG_VALUE)
+        kseg_append(&out->value, out->rows, r->value, r->value_size, lent_end);
+    if (fields & KSEG_HEADERS)
+        out->lists[out->rows + 1] = (int32_t)out->headers;
+    out->rows++;
+}
+
 /* All records of a batch behind the rows of a piece, and its checksum: 0, KSEG_ODD or KSEG_NO_ROOM; the caller then
  * takes the rows back. */
 KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *batch, kseg_piece *out,
@@ -378,7 +416,7 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
     const uint8_t *summed = batch->start - (KSEG_HEAD - KSEG_COVERED), *known = end;
     int64_t left = batch->count, base_offset = batch->base_offset, base_timestamp = batch->base_timestamp;
     int64_t append_time = batch->max_timestamp;
-    int log_append = (batch->attributes & 8) != 0, headed = 0, wrong = 0;
+    int log_append = batch->time_type == 1, headed = 0, wrong = 0;
     uint32_t sum = 0;
     if (batch->compare) {
         known = end - summed <= 2 * KSEG_SUM_STEP ? end : summed + KSEG_SUM_STEP;
@@ -406,28 +444,14 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
         }
         int64_t offset = kseg_add64(base_offset, r.offset_delta);
         int64_t timestamp = log_append ? append_time : kseg_add64(base_timestamp, r.timestamp_delta);
-        int taken = !filtered || (source->ask[KSEG_ASK_OFFSET_MIN] <= offset &&
-                                  offset <= source->ask[KSEG_ASK_OFFSET_MAX] &&
-                                  source->ask[KSEG_ASK_TIME_MIN] <= timestamp &&
-                                  timestamp <= source->ask[KSEG_ASK_TIME_MAX]);
+        int taken = !filtered || kseg_in_range(source, offset, timestamp);
         if (r.header_count) {
             wrong = kseg_read_headers(&r, stop, lent_end, out, (fields & KSEG_HEADERS) && taken);
             if (wrong)
                 break;
         }
-        if (taken) {
-            if (fields & KSEG_OFFSET)
-                out->offsets[out->rows] = offset;
-            if (fields & KSEG_TIMESTAMP)
-                out->timestamps[out->rows] = timestamp;
-            if (fields & KSEG_KEY)
-                kseg_append(&out->key, out->rows, r.key, r.key_size, lent_end);
-            if (fields & KSEG_VALUE)
-                kseg_append(&out->value, out->rows, r.value, r.value_size, lent_end);
-            if (fields & KSEG_HEADERS)
-                out->lists[out->rows + 1] = (int32_t)out->headers;
-            out->rows++;
-        }
+        if (taken)
+            kseg_add_row(out, fields, offset, timestamp, &r, lent_end);
         p = stop;
         left--;
     }
@@ -441,29 +465,59 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
     return wrong;
 }
 
-/* ---- Batch after batch. ---- */
+/* ---- One batch. ---- */
 
-/* The batch that begins at a position of the file, or why it is not to be read here. */
+/* Position and size of the batch that begins at a place of the file, and which loop reads it: KSEG_NEWER or KSEG_OLDER;
+ * or why it is not to be read here. */
 KSEG_INLINE int kseg_frame(const kseg_source *source, int64_t position, int64_t *state, kseg_batch *batch) {
     if (position >= source->limit)
         return KSEG_END;
     int64_t left = source->base + source->size - position, in_file = source->file_end - position;
     const uint8_t *p = source->data + (position - source->base);
     state[KSEG_NEED_BYTES] = KSEG_HEAD;
-    if (left < KSEG_HEAD)
+    if (left < KSEG_MESSAGE_MIN || (p[16] >= 2 && left < KSEG_HEAD))
         return left < in_file ? KSEG_MORE : KSEG_ODD;
-    if (p[16] != 2)
-        return p[16] < 2 ? KSEG_OTHER : KSEG_ODD;
-    batch->size = (int64_t)kseg_i32(p + 8) + 12;
-    if (batch->size < KSEG_HEAD || batch->size > in_file)
+    batch->size = (int64_t)kseg_i32(p + 8) + KSEG_OVERHEAD;
+    if (p[16] > 2 || batch->size < (p[16] == 2 ? KSEG_HEAD : KSEG_MESSAGE_MIN) || batch->size > in_file)
         return KSEG_ODD;
     state[KSEG_NEED_BYTES] = batch->size;
     if (batch->size > left)
         return KSEG_MORE;
     batch->position = position;
-    batch->start = p + KSEG_HEAD;
+    batch->entry = p;
     batch->end = p + batch->size;
     batch->lent_end = source->data + source->size;
+    batch->magic = p[16];
+    batch->compare = source->ask[KSEG_ASK_VERIFY] != 0;
+    return p[16] == 2 ? KSEG_NEWER : KSEG_OLDER;
+}
+
+/* The same of the batch that a row of the table tells. */
+KSEG_INLINE int kseg_listed(const kseg_source *source, int64_t at, kseg_batch *batch) {
+    if (at >= source->table_count)
+        return KSEG_END;
+    const int64_t *row = source->table + at * KSEG_ROW_WIDTH;
+    int64_t place = kseg_sub64(row[KSEG_ROW_POSITION], source->base), magic = row[KSEG_ROW_MAGIC];
+    batch->size = row[KSEG_ROW_SIZE];
+    if (magic < 0 || magic > 2 || batch->size < (magic == 2 ? KSEG_HEAD : KSEG_MESSAGE_MIN))
+        return KSEG_ODD;
+    if (place < 0 || place > source->size || batch->size > source->size - place)
+        return KSEG_ODD;
+    if (row[KSEG_ROW_CRC_OK] == 0 && source->ask[KSEG_ASK_VERIFY])
+        return KSEG_ODD;
+    batch->position = row[KSEG_ROW_POSITION];
+    batch->entry = source->data + place;
+    batch->end = batch->entry + batch->size;
+    batch->lent_end = source->data + source->size;
+    batch->magic = (int)magic;
+    batch->compare = source->ask[KSEG_ASK_VERIFY] && row[KSEG_ROW_CRC_OK] < 0;
+    return magic == 2 ? KSEG_NEWER : KSEG_OLDER;
+}
+
+/* The header of a batch of magic 2, as it lies there. */
+KSEG_INLINE void kseg_header(kseg_batch *batch) {
+    const uint8_t *p = batch->entry;
+    batch->start = p + KSEG_HEAD;
     batch->crc = kseg_u32(p + 17);
     batch->attributes = kseg_i16(p + 21);
     batch->base_offset = kseg_i64(p);
@@ -471,27 +525,12 @@ KSEG_INLINE int kseg_frame(const kseg_source *source, int64_t position, int64_t 
     batch->base_timestamp = kseg_i64(p + 27);
     batch->max_timestamp = kseg_i64(p + 35);
     batch->count = kseg_i32(p + 57);
-    batch->compare = source->ask[KSEG_ASK_VERIFY] != 0;
-    return KSEG_FULL;
+    batch->time_type = (batch->attributes >> 3) & 1;
 }
 
-/* The batch of a row of the table. What the row says holds, also where the bytes say otherwise. */
-KSEG_INLINE int kseg_listed(const kseg_source *source, int64_t at, kseg_batch *batch) {
-    if (at >= source->table_count)
-        return KSEG_END;
-    const int64_t *row = source->table + at * KSEG_ROW_WIDTH;
-    if (row[KSEG_ROW_MAGIC] != 2)
-        return KSEG_OTHER;
-    int64_t place = kseg_sub64(row[KSEG_ROW_POSITION], source->base);
-    batch->size = row[KSEG_ROW_SIZE];
-    if (place < 0 || place > source->size || batch->size < KSEG_HEAD || batch->size > source->size - place)
-        return KSEG_ODD;
-    if (row[KSEG_ROW_CRC_OK] == 0 && source->ask[KSEG_ASK_VERIFY])
-        return KSEG_ODD;
-    batch->position = row[KSEG_ROW_POSITION];
-    batch->start = source->data + place + KSEG_HEAD;
-    batch->end = source->data + place + batch->size;
-    batch->lent_end = source->data + source->size;
+/* The same as a row tells it. What the row says holds, also where the bytes say otherwise. */
+KSEG_INLINE void kseg_listed_header(const int64_t *row, kseg_batch *batch) {
+    batch->start = batch->entry + KSEG_HEAD;
     batch->crc = (uint32_t)row[KSEG_ROW_CRC];
     batch->attributes = row[KSEG_ROW_ATTRIBUTES];
     batch->base_offset = row[KSEG_ROW_BASE_OFFSET];
@@ -499,14 +538,13 @@ KSEG_INLINE int kseg_listed(const kseg_source *source, int64_t at, kseg_batch *b
     batch->base_timestamp = row[KSEG_ROW_BASE_TIMESTAMP];
     batch->max_timestamp = row[KSEG_ROW_MAX_TIMESTAMP];
     batch->count = row[KSEG_ROW_RECORD_COUNT];
-    batch->compare = source->ask[KSEG_ASK_VERIFY] && row[KSEG_ROW_CRC_OK] < 0;
-    return KSEG_FULL;
+    batch->time_type = (batch->attributes >> 3) & 1;
 }
 
 /* Whether a batch cannot hold a record that is wanted, told by its header, as `kseg.format.request.narrow` tells. */
 KSEG_INLINE int kseg_unwanted(const kseg_source *source, const kseg_batch *batch, int filtered) {
     const int64_t *ask = source->ask;
-    if ((batch->attributes & 0x20) && !ask[KSEG_ASK_CONTROL])
+    if (batch->magic == 2 && (batch->attributes & 0x20) && !ask[KSEG_ASK_CONTROL])
         return 1;
     return filtered &&
            (batch->last_offset < ask[KSEG_ASK_OFFSET_MIN] || batch->base_offset > ask[KSEG_ASK_OFFSET_MAX] ||
@@ -532,12 +570,12 @@ KSEG_INLINE void kseg_need(const kseg_batch *batch, int64_t *state, int64_t head
 /* Whether the batch goes into what is left of the piece. */
 KSEG_INLINE int kseg_fits(const kseg_source *source, const kseg_batch *batch, const kseg_piece *piece,
                           int64_t *state) {
-    int64_t bytes = batch->end - batch->start, type = (batch->attributes >> 3) & 1;
+    int64_t bytes = batch->end - batch->start;
     if (batch->count > state[KSEG_ROWS_MAX] - piece->rows || bytes > state[KSEG_BYTES_MAX] - state[KSEG_BYTES]) {
         kseg_need(batch, state, 0);
         return piece->rows ? KSEG_FULL : KSEG_NO_ROOM;
     }
-    if (source->ask[KSEG_ASK_ONE_TYPE] && piece->rows && type != state[KSEG_APPEND_TIME])
+    if (source->ask[KSEG_ASK_ONE_TYPE] && piece->rows && batch->time_type != state[KSEG_TIME_TYPE])
         return KSEG_FULL;
     return KSEG_END;
 }
@@ -547,19 +585,25 @@ KSEG_INLINE int kseg_is_inflated(const kseg_inflated *held, const kseg_batch *ba
            held->attributes == batch->attributes && held->crc == batch->crc;
 }
 
+static uint32_t kseg_sum_of(const kseg_source *source, const kseg_batch *batch) {
+    int64_t from = batch->magic == 2 ? KSEG_COVERED : KSEG_MESSAGE_COVERED;
+    const uint8_t *covered = batch->entry + from;
+    size_t size = (size_t)(batch->size - from);
+    return batch->magic == 2 ? source->sum(0, covered, size) : source->message_sum(covered, size);
+}
+
 /* A compressed batch becomes one whose records lie inflated: KSEG_END, or why it is not read here. No codec sees bytes
  * whose checksum is wrong. */
 static __attribute__((noinline)) int kseg_inflate(const kseg_source *source, kseg_batch *batch) {
     kseg_inflated *held = source->inflated;
-    const uint8_t *summed = batch->start - (KSEG_HEAD - KSEG_COVERED);
     int64_t packed = batch->end - batch->start;
     if (batch->count <= 0)
         return KSEG_ODD;
     if (!kseg_is_inflated(held, batch)) {
         held->position = -1;
-        if (batch->compare && source->sum(0, summed, (size_t)(batch->end - summed)) != batch->crc)
+        if (batch->compare && kseg_sum_of(source, batch) != batch->crc)
             return KSEG_ODD;
-        if (source->inflate(held, (int)(batch->attributes & 7), batch->start, packed,
+        if (source->inflate(held, (int)(batch->attributes & 7), batch->magic, batch->start, packed,
                             source->ask[KSEG_ASK_INFLATED_MAX]))
             return KSEG_OTHER;
         held->position = batch->position;
@@ -580,21 +624,57 @@ KSEG_INLINE void kseg_fetch(const kseg_batch *batch) {
         __builtin_prefetch((const void *)((uintptr_t)batch->start + KSEG_AHEAD + (uintptr_t)line));
 }
 
+/* Records of a batch that do not get into the piece leave no trace in it; why the call ends then. */
+KSEG_INLINE int kseg_refused(const kseg_batch *batch, kseg_piece *out, const kseg_mark *mark, int64_t *state,
+                             int why) {
+    kseg_take_back(out, mark);
+    if (why == KSEG_NO_ROOM && out->rows)
+        return KSEG_FULL;
+    kseg_need(batch, state, (batch->end - batch->start) / 2);
+    return why;
+}
+
+/* A batch is done: its records are in the piece, or passed over. */
+KSEG_INLINE void kseg_count(const kseg_source *source, const kseg_batch *batch, const kseg_piece *out, int64_t rows,
+                            int64_t *state) {
+    if (out->rows > rows)
+        state[KSEG_TIME_TYPE] = batch->time_type;
+    if (source->counts) {
+        source->counts[state[KSEG_BATCHES]] = out->rows - rows;
+        source->firsts[state[KSEG_BATCHES]] = batch->base_offset;
+    }
+    state[KSEG_BATCHES]++;
+    state[KSEG_LAST] = batch->position;
+    if (batch->last_offset > state[KSEG_LAST_OFFSET])
+        state[KSEG_LAST_OFFSET] = batch->last_offset;
+    state[KSEG_AT] += source->table ? 1 : batch->size;
+}
+
+KSEG_INLINE int kseg_next(const kseg_source *source, int64_t *state, kseg_batch *batch) {
+    if (source->counts && state[KSEG_BATCHES] == source->counts_max)
+        return KSEG_FULL;
+    return source->table ? kseg_listed(source, state[KSEG_AT], batch)
+                         : kseg_frame(source, state[KSEG_AT], state, batch);
+}
+
+/* ---- Batch after batch of magic 2. ---- */
+
 /* Read on into a piece until something ends it; see the reasons above. The caller gives `fields` and `filtered` as
  * constants, so that each set of columns has a loop of its own, and the piece lies in a local of the caller: the
  * compiler then keeps in registers what it must otherwise take for changed by each store. */
-KSEG_INLINE int kseg_read_fields(const kseg_source *source, kseg_piece *out, int64_t *state, int64_t fields,
-                                 int filtered) {
+KSEG_INLINE int kseg_read_batches(const kseg_source *source, kseg_piece *out, int64_t *state, int64_t fields,
+                                  int filtered) {
     kseg_batch batch;
     kseg_mark mark;
     int why;
     for (;;) {
-        if (source->counts && state[KSEG_BATCHES] == source->counts_max)
-            return KSEG_FULL;
-        why = source->table ? kseg_listed(source, state[KSEG_AT], &batch)
-                            : kseg_frame(source, state[KSEG_AT], state, &batch);
-        if (!KSEG_LIKELY(why == KSEG_FULL))
+        why = kseg_next(source, state, &batch);
+        if (!KSEG_LIKELY(why == KSEG_NEWER))
             return why;
+        if (source->table)
+            kseg_listed_header(source->table + state[KSEG_AT] * KSEG_ROW_WIDTH, &batch);
+        else
+            kseg_header(&batch);
         if (filtered && kseg_is_past(source, &batch, state))
             return KSEG_PAST;
         mark = kseg_mark_of(out);
@@ -616,34 +696,228 @@ KSEG_INLINE int kseg_read_fields(const kseg_source *source, kseg_piece *out, int
             why = kseg_read_records(source, &batch, out, fields, filtered);
             if (packed && why != KSEG_NO_ROOM)
                 source->inflated->position = -1;
-            if (!KSEG_LIKELY(why == 0)) {
-                kseg_take_back(out, &mark);
-                if (why == KSEG_NO_ROOM && out->rows)
-                    return KSEG_FULL;
-                kseg_need(&batch, state, (batch.end - batch.start) / 2);
-                return why;
-            }
-            if (out->rows > mark.rows)
-                state[KSEG_APPEND_TIME] = (batch.attributes >> 3) & 1;
+            if (!KSEG_LIKELY(why == 0))
+                return kseg_refused(&batch, out, &mark, state, why);
             state[KSEG_BYTES] += batch.end - batch.start;
         }
-        if (source->counts)
-            source->counts[state[KSEG_BATCHES]] = out->rows - mark.rows;
-        state[KSEG_BATCHES]++;
-        state[KSEG_LAST] = batch.position;
-        if (batch.last_offset > state[KSEG_LAST_OFFSET])
-            state[KSEG_LAST_OFFSET] = batch.last_offset;
-        state[KSEG_AT] += source->table ? 1 : batch.size;
+        kseg_count(source, &batch, out, mark.rows, state);
     }
 }
 
-#define KSEG_READ(name, fields, filtered)                                                          \
+/* ---- Messages of magic 0 and 1. ----
+ *
+ *   offset 8 | size 4 | CRC-32 4 | magic 1 | attributes 1 | timestamp 8, magic 1 alone
+ *   | key length 4, key | value length 4, value
+ *
+ * The checksum covers what follows it. A negative length is null; bytes behind the value are passed over. The value of
+ * a compressed message holds a set of messages, which may end inside one. */
+
+/* Key and value of a message; whether they are inside it. */
+KSEG_INLINE int kseg_parse_message(const uint8_t *p, const uint8_t *end, kseg_record *r) {
+    p += p[16] ? 26 : 18;
+    if (!KSEG_LIKELY(end - p >= 8))
+        return 0;
+    r->key_size = kseg_i32(p);
+    p += 4;
+    r->key = p;
+    if (r->key_size > 0) {
+        if (!KSEG_LIKELY(r->key_size <= end - p - 4))
+            return 0;
+        p += r->key_size;
+    }
+    r->value_size = kseg_i32(p);
+    r->value = p + 4;
+    return r->value_size <= end - r->value;
+}
+
+/* What the message itself tells of it. A row must tell the same: the careful path looks at both. */
+KSEG_INLINE int kseg_describe(const int64_t *row, kseg_batch *batch) {
+    const uint8_t *p = batch->entry;
+    batch->attributes = p[17];
+    batch->crc = kseg_u32(p + 12);
+    batch->last_offset = kseg_i64(p);
+    batch->base_offset = (p[17] & 7) ? -1 : batch->last_offset;
+    batch->max_timestamp = p[16] ? kseg_i64(p + 18) : -1;
+    batch->time_type = p[16] ? (p[17] >> 3) & 1 : -1;
+    batch->start = p + KSEG_MESSAGE_MIN;
+    batch->count = 1;
+    batch->shift = 0;
+    return row == NULL ||
+           (p[16] == batch->magic && kseg_i32(p + 8) + (int64_t)KSEG_OVERHEAD == batch->size &&
+            batch->last_offset == row[KSEG_ROW_LAST_OFFSET] && batch->attributes == row[KSEG_ROW_ATTRIBUTES] &&
+            (int64_t)batch->crc == row[KSEG_ROW_CRC]);
+}
+
+/* Counts the whole messages of a set, and finds what their offsets are moved by: all sizes are known before a message is
+ * given. Magic 1 stores relative offsets, and the absolute one of the last message outside; but some clients left 0
+ * there. */
+static int kseg_survey(kseg_batch *batch) {
+    const uint8_t *p = batch->start;
+    int64_t last = 0, size;
+    for (batch->count = 0; batch->end - p >= KSEG_OVERHEAD; batch->count++) {
+        size = kseg_i32(p + 8);
+        if (size < KSEG_MESSAGE_MIN - KSEG_OVERHEAD)
+            return KSEG_ODD;
+        if (size > batch->end - p - KSEG_OVERHEAD)
+            break;
+        last = kseg_i64(p);
+        p += size + KSEG_OVERHEAD;
+    }
+    batch->end = p;
+    if (batch->count == 0)
+        return KSEG_ODD;
+    if (batch->magic == 1 && batch->last_offset != 0) {
+        if (batch->last_offset < last)
+            return KSEG_ODD;
+        batch->shift = kseg_sub64(batch->last_offset, last);
+    }
+    batch->base_offset = kseg_add64(kseg_i64(batch->start), batch->shift);
+    return KSEG_END;
+}
+
+/* A compressed message becomes the set inside: KSEG_END, or why it is not read here. */
+static __attribute__((noinline)) int kseg_unwrap(const kseg_source *source, kseg_batch *batch) {
+    kseg_record r;
+    int why;
+    if (source->ask[KSEG_ASK_NOTES])
+        return KSEG_OTHER;
+    if (!kseg_parse_message(batch->entry, batch->end, &r) || r.value_size < 0)
+        return KSEG_ODD;
+    batch->start = r.value;
+    batch->end = r.value + r.value_size;
+    why = kseg_inflate(source, batch);
+    batch->compare = source->ask[KSEG_ASK_VERIFY] != 0;
+    return why == KSEG_END ? kseg_survey(batch) : why;
+}
+
+/* The message `[p, end)` as a row: 0 or KSEG_ODD. */
+KSEG_INLINE int kseg_read_message(const kseg_source *source, const kseg_batch *batch, const uint8_t *p,
+                                  const uint8_t *end, kseg_piece *out, int64_t fields, int filtered) {
+    kseg_record r;
+    if (batch->compare &&
+        source->message_sum(p + KSEG_MESSAGE_COVERED, (size_t)(end - p) - KSEG_MESSAGE_COVERED) != kseg_u32(p + 12))
+        return KSEG_ODD;
+    if (!KSEG_LIKELY(kseg_parse_message(p, end, &r)))
+        return KSEG_ODD;
+    int64_t offset = kseg_add64(kseg_i64(p), batch->shift);
+    int64_t timestamp = p[16] == 0 ? -1 : batch->time_type == 1 ? batch->max_timestamp : kseg_i64(p + 18);
+    if (!filtered || kseg_in_range(source, offset, timestamp))
+        kseg_add_row(out, fields, offset, timestamp, &r, batch->lent_end);
+    return 0;
+}
+
+/* The messages of a set: 0 or KSEG_ODD; the caller then takes the rows back. */
+KSEG_INLINE int kseg_read_set(const kseg_source *source, const kseg_batch *batch, kseg_piece *out, int64_t fields,
+                              int filtered) {
+    const uint8_t *p = batch->start, *end;
+    for (; p < batch->end; p = end) {
+        end = p + KSEG_OVERHEAD + kseg_i32(p + 8);
+        if (p[16] > 1 || (p[17] & 7) || kseg_read_message(source, batch, p, end, out, fields, filtered))
+            return KSEG_ODD;
+    }
+    return 0;
+}
+
+/* Further plain messages behind one that is a row already: while they are like it, sound, wanted, and fit. It does what
+ * the loop below does, with the state in registers; whatever ends a run, that loop meets again. */
+KSEG_INLINE void kseg_read_plain(const kseg_source *source, const kseg_batch *before, kseg_piece *out, int64_t *state,
+                                 int64_t fields, int filtered) {
+    const uint8_t *p = before->end, *lent_end = before->lent_end, *last = NULL;
+    int64_t left = source->limit - (before->position + before->size), last_offset = state[KSEG_LAST_OFFSET];
+    const uint8_t *stop = left < lent_end - p ? p + left : lent_end;
+    int64_t rows = out->rows, rows_max = state[KSEG_ROWS_MAX], bytes_max = state[KSEG_BYTES_MAX] - state[KSEG_BYTES];
+    kseg_batch batch = *before;
+    while (KSEG_LIKELY(p < stop && lent_end - p >= KSEG_MESSAGE_MIN && out->rows < rows_max)) {
+        batch.size = (int64_t)kseg_i32(p + 8) + KSEG_OVERHEAD;
+        int64_t bytes = batch.size - KSEG_MESSAGE_MIN, offset = kseg_i64(p);
+        if (!KSEG_LIKELY(p[16] == before->entry[16] && p[17] == before->entry[17] && bytes >= 0 && bytes <= bytes_max &&
+                         batch.size <= lent_end - p))
+            break;
+        batch.max_timestamp = p[16] ? kseg_i64(p + 18) : -1;
+        if (filtered && !kseg_in_range(source, offset, batch.max_timestamp))
+            break;
+        batch.start = p;
+        kseg_fetch(&batch);
+        if (!KSEG_LIKELY(kseg_read_message(source, &batch, p, p + batch.size, out, fields, 0) == 0))
+            break;
+        last_offset = offset > last_offset ? offset : last_offset;
+        bytes_max -= bytes;
+        last = p;
+        p += batch.size;
+    }
+    if (last != NULL) {
+        state[KSEG_BYTES] = state[KSEG_BYTES_MAX] - bytes_max;
+        state[KSEG_BATCHES] += out->rows - rows;
+        state[KSEG_AT] += p - before->end;
+        state[KSEG_LAST] = before->position + (last - before->entry);
+        state[KSEG_LAST_OFFSET] = last_offset;
+    }
+}
+
+/* As `kseg_read_batches`. */
+KSEG_INLINE int kseg_read_messages(const kseg_source *source, kseg_piece *out, int64_t *state, int64_t fields,
+                                   int filtered) {
+    kseg_batch batch;
+    kseg_mark mark;
+    int why;
+    for (;;) {
+        why = kseg_next(source, state, &batch);
+        if (!KSEG_LIKELY(why == KSEG_OLDER))
+            return why;
+        if (!kseg_describe(source->table ? source->table + state[KSEG_AT] * KSEG_ROW_WIDTH : NULL, &batch))
+            return KSEG_ODD;
+        if (filtered && kseg_is_past(source, &batch, state))
+            return KSEG_PAST;
+        mark = kseg_mark_of(out);
+        if (!kseg_unwanted(source, &batch, filtered)) {
+            int packed = (batch.attributes & 7) != 0;
+            if (packed) {
+                kseg_batch other = batch; /* no other function sees the address of `batch` */
+                why = kseg_unwrap(source, &other);
+                if (why != KSEG_END)
+                    return why;
+                batch = other;
+            }
+            why = kseg_fits(source, &batch, out, state);
+            if (!KSEG_LIKELY(why == KSEG_END))
+                return why;
+            if (packed) {
+                why = kseg_read_set(source, &batch, out, fields, filtered);
+                source->inflated->position = -1;
+            } else {
+                kseg_fetch(&batch);
+                why = kseg_read_message(source, &batch, batch.entry, batch.end, out, fields, filtered);
+            }
+            if (!KSEG_LIKELY(why == 0))
+                return kseg_refused(&batch, out, &mark, state, why);
+            state[KSEG_BYTES] += batch.end - batch.start;
+        }
+        kseg_count(source, &batch, out, mark.rows, state);
+        if (KSEG_LIKELY(out->rows - mark.rows == 1 && !source->table && !source->counts && !(batch.attributes & 7)))
+            kseg_read_plain(source, &batch, out, state, fields, filtered);
+    }
+}
+
+/* ---- Both. ---- */
+
+#define KSEG_READ(name, read, fields, filtered)                                                    \
     static __attribute__((noinline)) int name(const kseg_source *source, kseg_piece *piece, int64_t *state) {  \
         kseg_piece out = *piece;                                                                   \
-        int why = kseg_read_fields(source, &out, state, fields, filtered);                         \
+        int why = read(source, &out, state, fields, filtered);                                     \
         *piece = out;                                                                              \
         return why;                                                                                \
     }
+
+#define KSEG_READ_BOTH(what, fields, filtered)                                                     \
+    KSEG_READ(kseg_batches_##what, kseg_read_batches, fields, filtered)                            \
+    KSEG_READ(kseg_messages_##what, kseg_read_messages, fields, filtered)
+
+#define KSEG_READ_ALL(what, fields)                                                                \
+    KSEG_READ_BOTH(what, fields, 0)                                                                \
+    KSEG_READ_BOTH(what##_within, fields, 1)
+
+#define KSEG_LOOPS(what)                                                                           \
+    {{kseg_batches_##what, kseg_messages_##what}, {kseg_batches_##what##_within, kseg_messages_##what##_within}}
 
 enum {
     KSEG_TIMES = KSEG_OFFSET | KSEG_TIMESTAMP,
@@ -651,35 +925,42 @@ enum {
     KSEG_ALL = KSEG_PAIRS | KSEG_HEADERS
 };
 
-KSEG_READ(kseg_read_offsets, KSEG_OFFSET, 0)
-KSEG_READ(kseg_read_times, KSEG_TIMES, 0)
-KSEG_READ(kseg_read_pairs, KSEG_PAIRS, 0)
-KSEG_READ(kseg_read_all, KSEG_ALL, 0)
-KSEG_READ(kseg_read_offsets_within, KSEG_OFFSET, 1)
-KSEG_READ(kseg_read_times_within, KSEG_TIMES, 1)
-KSEG_READ(kseg_read_pairs_within, KSEG_PAIRS, 1)
-KSEG_READ(kseg_read_all_within, KSEG_ALL, 1)
-KSEG_READ(kseg_read_some, source->ask[KSEG_ASK_FIELDS], source->filtered)
+KSEG_READ_ALL(offsets, KSEG_OFFSET)
+KSEG_READ_ALL(times, KSEG_TIMES)
+KSEG_READ_ALL(pairs, KSEG_PAIRS)
+KSEG_READ_ALL(all, KSEG_ALL)
+KSEG_READ_BOTH(some, source->ask[KSEG_ASK_FIELDS], source->filtered)
+#undef KSEG_READ_ALL
+#undef KSEG_READ_BOTH
 #undef KSEG_READ
 
 typedef int (*kseg_read_fn)(const kseg_source *source, kseg_piece *piece, int64_t *state);
 
-/* One loop for each set of columns that is usual, with bounds (as the reads of a log have) and without, and one that
- * asks for each column. */
-static int kseg_read(const kseg_source *source, kseg_piece *piece, int64_t *state) {
+/* For each set of columns that is usual a loop over batches and one over messages, with bounds (as the reads of a log
+ * have) and without; and a pair that asks for each column. */
+static const kseg_read_fn *kseg_loops(const kseg_source *source) {
     static const struct {
         int64_t fields;
-        kseg_read_fn read[2];
+        kseg_read_fn read[2][2];
     } usual[] = {
-        {KSEG_OFFSET, {kseg_read_offsets, kseg_read_offsets_within}},
-        {KSEG_TIMES, {kseg_read_times, kseg_read_times_within}},
-        {KSEG_PAIRS, {kseg_read_pairs, kseg_read_pairs_within}},
-        {KSEG_ALL, {kseg_read_all, kseg_read_all_within}},
+        {KSEG_OFFSET, KSEG_LOOPS(offsets)},
+        {KSEG_TIMES, KSEG_LOOPS(times)},
+        {KSEG_PAIRS, KSEG_LOOPS(pairs)},
+        {KSEG_ALL, KSEG_LOOPS(all)},
     };
+    static const kseg_read_fn others[2] = {kseg_batches_some, kseg_messages_some};
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
         if (usual[i].fields == source->ask[KSEG_ASK_FIELDS])
-            return usual[i].read[source->filtered != 0](source, piece, state);
-    return kseg_read_some(source, piece, state);
+            return usual[i].read[source->filtered != 0];
+    return others;
+}
+
+static int kseg_read(const kseg_source *source, kseg_piece *piece, int64_t *state) {
+    const kseg_read_fn *read = kseg_loops(source);
+    int why = KSEG_NEWER;
+    while (why == KSEG_NEWER || why == KSEG_OLDER)
+        why = read[why == KSEG_OLDER](source, piece, state);
+    return why;
 }
 
 #endif

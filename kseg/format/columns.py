@@ -26,7 +26,7 @@ from kseg.format.bodies import (
     each_bodies,
     record_error,
 )
-from kseg.format.header import CODEC_MASK, COLUMN
+from kseg.format.header import CODEC_MASK
 from kseg.format.reader import End, PieceReader
 from kseg.format.request import (
     BYTES_MAX,
@@ -60,7 +60,6 @@ _COPY_SLACK = 64
 #: Keys and values of bodies up to this size are copied while they are located.
 _AT_ONCE_BYTES_MAX = 4 << 20
 _SPAN_FIELDS = 6
-_MAGIC_2 = 1 << 2
 _SPAN_KEY, _SPAN_VALUE = 0, 2
 
 
@@ -97,11 +96,11 @@ def decode(
     workspace = workspace or Workspace()
     table = narrow(table, request)
     where = request, workspace, base, source, on_error
-    first = _older_end(table)
-    if first:
-        yield from decode_with_care(data, table.take(slice(first)), *where)
-    reader = PieceReader(request, workspace, source=source) if first < len(table) else None
-    while reader is not None:
+    if table.kafka07:
+        yield from decode_with_care(data, table, *where)
+        return
+    reader, first = PieceReader(request, workspace, source=source), 0
+    while True:
         reader.move(first)
         end = reader.read_table(data, table, base=base)
         yield from reader.pieces()
@@ -116,29 +115,13 @@ def decode(
             first = until
 
 
-def _older_end(table: BatchTable) -> int:
-    """The end of the batches in front that are of no format that `PieceReader` reads."""
-    if table.kafka07 or not table.magics_seen & _MAGIC_2:
-        return len(table)
-    if table.magics_seen == _MAGIC_2:
-        return 0
-    found = np.flatnonzero(table.magic == 2)
-    return int(found[0]) if len(found) else len(table)
-
-
 def _other_end(table: BatchTable, first: int) -> int:
-    """The end of the batches from `first` on that are older or compressed.
+    """The end of the batches from `first` on that are compressed.
 
     A batch that is not inflated in one pass is seldom alone.
     """
-    if table.kafka07 or not table.magics_seen & _MAGIC_2:
-        return len(table)
-    if not table.attributes_seen & CODEC_MASK and table.magics_seen == _MAGIC_2:
-        return first
-    rest = table.rows[first:]
-    read = (rest[:, COLUMN["magic"]] == 2) & (rest[:, COLUMN["attributes"]] & CODEC_MASK == 0)
-    found = np.flatnonzero(read)
-    return first + int(found[0]) if len(found) else len(table)
+    plain = np.flatnonzero(table.attributes[first:] & CODEC_MASK == 0)
+    return first + int(plain[0]) if len(plain) else len(table)
 
 
 def decode_with_care(

@@ -1,8 +1,9 @@
 """Pieces of record columns, each filled by one kernel in one block of memory.
 
 `PieceReader` takes lent bytes, stretch after stretch, and gives `RecordColumns`. It reads batches
-of magic 2 that are in order, and stops in front of every other one: `kseg.format.columns` then
-takes that batch with care, and says what is wrong with it. Refuses to know files.
+and messages of magic 0 to 2 that are in order, and stops in front of every other one:
+`kseg.format.columns` then takes that one with care, and says what is wrong with it. Refuses to know
+files.
 
 The columns of a piece lie in one block: a caller that keeps one of them keeps all of the block.
 """
@@ -40,7 +41,7 @@ class End(IntEnum):
     NO_ROOM = 2  # the next batch does not fit into any piece
     MORE = 3  # the next batch goes on behind the bytes lent
     ODD = 4  # one batch that is unusual or damaged, or no batch at all
-    OTHER = 5  # a batch of a kind that is not read here: an older format, or not inflated here
+    OTHER = 5  # a compressed batch of a kind that is not read here
     PAST = 6  # nothing but offsets behind the last one wanted
 
 
@@ -48,7 +49,7 @@ _ENDS: Final = tuple(End)
 #: Fields of the kernel's state, as `csrc/reader.h` orders them.
 STATE_FIELDS: Final = 22
 _AT, _ROWS, _BYTES, _HEADER_COUNT, _KEY_BYTES, _VALUE_BYTES, _NAME_BYTES = 0, 4, 5, 6, 7, 9, 11
-_BATCHES, _APPEND_TIME, _LAST, _LAST_OFFSET, _NEED = 14, 15, 16, 18, 19
+_BATCHES, _TIME_TYPE, _LAST, _LAST_OFFSET, _NEED = 14, 15, 16, 18, 19
 _ROOM: Final = slice(1, 4)
 #: What a new piece starts without.
 _IN_PIECE: Final = slice(4, 16)
@@ -65,7 +66,7 @@ _COUNTED: Final = (*_BINARY.values(), (_NAMES, _NAME_BYTES), (_HEADERS, _NAME_BY
 _RECORD_BYTES_MIN: Final = 7
 #: What is left to read makes room for so many times its bytes where batches are compressed.
 _EXPANSION_MAX: Final = 8
-_NO_COUNTS: Final = np.empty(0, np.int64)
+_NO_COUNTS: Final = np.empty((2, 0), np.int64)
 _POSITION, _SIZE, _COUNT = COLUMN["position"], COLUMN["size"], COLUMN["record_count"]
 
 
@@ -156,7 +157,7 @@ class PieceReader:
 
         Args:
             data: bytes of a file from `base` on, lent for this call.
-            table: headers, magic 2 or not.
+            table: headers.
             base: file position of `data[0]`.
         """
         start = self.at
@@ -221,7 +222,7 @@ class PieceReader:
         rows_max, headers_max = size // _RECORD_BYTES_MIN, 0
         if plan.as_large_as_possible:
             if rows is not None:
-                rows_max = min(rows_max, int(np.maximum(rows[:, _COUNT], 0).sum()))
+                rows_max = _rows_in(rows, rows_max)
         elif plan.takes_data or plan.grows:
             size = min(size, self._workspace.piece_bytes())
             rows_max = min(rows_max, self._guess(self._workspace.rows_a_byte, size))
@@ -236,8 +237,8 @@ class PieceReader:
         total = block_layout(int(self._plan.ask[0]), rows, size, headers, self._at)
         filled = self._filled(size, total) if size > PIECE_BYTES else ()
         self._block = self._workspace.block(max(total, 1), size, filled)
-        if self._plan.shares and not len(self._counts):  # batches without rows may be in it already
-            self._counts = np.empty(BATCHES_MAX, np.int64)
+        if self._plan.shares and not self._counts.size:  # batches without rows may be in it already
+            self._counts = np.empty((2, BATCHES_MAX), np.int64)
 
     @staticmethod
     def _guess(a_byte: float, size: int) -> int:
@@ -296,7 +297,7 @@ class PieceReader:
                 shared = shared or self._shared(places, state)
                 arrays[name] = shared.column(name)
                 freeze(arrays[name])
-        types = state[_APPEND_TIME] if self._plan.wants_types else None
+        types = state[_TIME_TYPE] if self._plan.wants_types else None
         self._begin_anew()
         return RecordColumns(rows, arrays, self._source, timestamp_types=types)
 
@@ -337,10 +338,18 @@ class PieceReader:
         """The batches of the piece, for columns that come from them."""
         tables = self._tables
         table = tables[0] if len(tables) == 1 else join_tables(tables, 0)
-        counts = self._counts[: state[_BATCHES]]
+        counts, first_offsets = self._counts[:, : state[_BATCHES]]
         known = places[_OFFSETS] >= 0
         offsets = self._view(np.int64, state[_ROWS] * known, max(places[_OFFSETS], 0))
-        return Shared(table, counts, table.base_offset, offsets)
+        return Shared(table, counts, first_offsets, offsets)
+
+
+def _rows_in(rows: Int64Array, most: int) -> int:
+    """The records that rows of a table count; `most` where compressed messages count none."""
+    counts = rows[:, _COUNT]
+    if (counts < 0).any():
+        return most
+    return min(most, int(counts.sum()))
 
 
 __all__ = ["PIECE_BYTES", "End", "PieceReader"]

@@ -102,7 +102,7 @@ class Plan:
         bits = sum(_BITS[name] for name in fields & _BITS.keys())
         bits |= _BITS["offset"] * self.wants_offset
         inflated_max = min(request.inflated_max, self.bytes_max, BODY_BYTES_MAX)
-        flags = [bits, request.control, request.verify_crc, self.wants_types]
+        flags = [bits, request.control, request.verify_crc, self.wants_types, self.notes_valid]
         self.ask = np.array([*flags, *self.within.tolist(), inflated_max], np.int64)
 
 

@@ -46,6 +46,8 @@ INFLATED_MAX = 1 << 22
 TABLE_BATCHES, FILE_BATCHES = 96, 16
 #: So many of the rounds go through a file; of the others, so many have plain batches alone.
 _FILE_SHARE, _PLAIN_SHARE = 0.25, 0.4
+#: Of those through a file, so many have plain messages of one kind alone.
+_RUN_SHARE = 0.25
 #: Of so many of the rounds the columns are looked into, besides being compared; so many of those
 #: with compressed batches go through the packages, too.
 _CHECKED_SHARE, _PACKAGES_SHARE = 0.2, 0.5
@@ -233,13 +235,26 @@ class Kept:
         self.seed = seed
         self.shapes = batches.shapes(Random(f"{seed} shapes"))
         self.plain = [shape for shape in self.shapes if not shape.codec]
+        runs: dict[tuple[int, bytes], list[batches.Shape]] = defaultdict(list)
+        for shape in self.plain:
+            if shape.magic < 2:
+                runs[shape.magic, shape.head[8:]].append(shape)
+        self.runs = list(runs.values())
         logs = [each.data for each in seeds.load() if each.kind == "log"]
         self.logs = [log[start:end] for log in logs for start, end in seeds.entries(log)]
 
-    def spoilt(self, source: Random, *, plain: bool) -> batches.Spoilt:
+    def among(self, source: Random, *, in_file: bool) -> Sequence[batches.Shape] | None:
+        """What a round is made from; None for everything."""
+        if in_file:
+            return source.choice(self.runs) if source.random() < _RUN_SHARE else None
+        return self.plain if source.random() < _PLAIN_SHARE else None
+
+    def spoilt(
+        self, source: Random, among: Sequence[batches.Shape] | None = None
+    ) -> batches.Spoilt:
         """One batch that a walk goes past."""
-        if plain:
-            return batches.spoil(self.plain, source)
+        if among is not None:
+            return batches.spoil(among, source)
         if source.random() >= _KEPT_SHARE:
             return batches.spoil(self.shapes, source)
         data = mutate.log(source.choice(self.logs), source, self.logs)
@@ -351,8 +366,8 @@ def run(kept: Kept, number: int, directory: Path, figures: Figures) -> None:
     source = Random(f"{kept.seed} {number}")
     in_file = source.random() < _FILE_SHARE
     count = source.randrange(1, 2 * (FILE_BATCHES if in_file else TABLE_BATCHES))
-    plain = not in_file and source.random() < _PLAIN_SHARE
-    made = [kept.spoilt(source, plain=plain) for _ in range(count)]
+    among = kept.among(source, in_file=in_file)
+    made = [kept.spoilt(source, among) for _ in range(count)]
     found = file_round(made, source, directory) if in_file else table_round(made, source)
     figures.add(made, found)
 

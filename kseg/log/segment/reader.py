@@ -623,7 +623,7 @@ class _Reading:
         Args:
             start, until: file positions.
             last: position of the batch in front of `start`.
-            back: end behind a tile whose batches are all of magic 2.
+            back: end behind the first tile.
 
         Returns:
             The last table, or None where the reading has come to its end.
@@ -642,9 +642,8 @@ class _Reading:
             past = len(table) and int(table.base_offset[-1]) >= self._request.offset_end
             if past and (until - start > 1 or table.stop is not StopReason.LIMIT):
                 return None  # a single batch may be damaged and lie
-            usual = table.magics_seen == 1 << 2
             goes_on = table.stop is StopReason.LIMIT and start < table.end_position < until
-            if back and usual and goes_on:  # a tile may hold no more than the batch in front
+            if back and goes_on:  # a tile may hold no more than the batch in front
                 return table
         if table is None:
             return None

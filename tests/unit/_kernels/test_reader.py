@@ -12,7 +12,7 @@ from kseg.format.columns import Request
 from kseg.format.header import scan
 from kseg.format.reader import STATE_FIELDS, End
 from kseg.format.workspace import Plan
-from tests.builders import GZIP, LZ4, SNAPPY, ZSTD, batch, record, records_of
+from tests.builders import GZIP, LZ4, SNAPPY, ZSTD, batch, message, messages, record, wrapper
 
 FIELDS = ("offset", "timestamp", "key", "value", "headers")
 RECORDS = [
@@ -39,7 +39,7 @@ def arguments(data: bytes, *, rows: int = 100, size: int = 1 << 20, headers: int
         "ask": ask,
         "inflated": Inflated(),
         "block": np.empty(block_layout(int(ask[0]), rows, size, headers, places), np.uint8),
-        "counts": np.zeros(50, np.int64),
+        "counts": np.zeros((2, 50), np.int64),
         "state": state,
     }
 
@@ -49,7 +49,7 @@ def read(data: bytes, **room: int) -> tuple[End, list[int], list[int]]:
     given = arguments(data, **room)
     end = End(read_batches(data, None, **given))
     state = given["state"]
-    return end, [int(state[0]), int(state[4])], given["counts"][: state[14]].tolist()
+    return end, [int(state[0]), int(state[4])], given["counts"][0, : state[14]].tolist()
 
 
 def spoiled(data: bytes, at: int) -> bytes:
@@ -73,9 +73,8 @@ def test_batches_are_read_up_to_the_limit() -> None:
         (batch(RECORDS, codec=GZIP, count=4), End.ODD),
         (batch([], codec=GZIP), End.ODD),
         (batch(body=b"no gzip", codec=5, count=1), End.OTHER),
-        (records_of(RECORDS[:1], magic=1, codec=0), End.OTHER),
         (batch(RECORDS, magic=3), End.ODD),
-        (b"\0" * 70, End.OTHER),
+        (b"\0" * 70, End.ODD),
         (spoiled(LARGE, 200_000), End.ODD),
         (spoiled(LARGE, len(LARGE) - 1), End.ODD),
     ],
@@ -95,9 +94,9 @@ def test_compressed_batches_are_read_among_others(codec: int) -> None:
 def test_a_batch_that_inflates_to_more_than_the_limit_goes_elsewhere() -> None:
     packed = batch([record(b"0" * 5000)], codec=GZIP)
     given = arguments(packed)
-    given["ask"][8] = 4999
+    given["ask"][9] = 4999
     assert read_batches(packed, None, **given) == End.OTHER
-    given["ask"][8] = 6000
+    given["ask"][9] = 6000
     assert read_batches(packed, None, **given) == End.END
 
 
@@ -122,6 +121,122 @@ def test_batches_elsewhere_have_nothing_to_do_with_the_one_before() -> None:
     blank = packed[:61] + bytes(len(packed) - 61)
     again = arguments(packed) | {"inflated": given["inflated"]}
     assert read_batches(blank, None, **again) == End.ODD
+
+
+# ---- magic 0 and 1 -------------------------------------------------------------------------------
+
+#: Headers do not exist there.
+OLD = [record(each.value, key=each.key, timestamp=9 + at) for at, each in enumerate(RECORDS)]
+
+
+def columns(data: bytes, table: bool = False) -> list[list[int]]:
+    """Offsets and timestamps of bytes that are read to their end."""
+    given = arguments(data)
+    rows = scan(data, on_bad_crc="defer").rows if table else None
+    assert read_batches(data, rows, **given) == End.END
+    places = np.zeros(14, np.int64)
+    block_layout(int(given["ask"][0]), *given["state"][1:4].tolist(), places)
+    count = int(given["state"][4])
+    found = [np.ndarray(count, np.int64, given["block"], int(at)).tolist() for at in places[:2]]
+    return [*found, given["counts"][1, : given["state"][14]].tolist()]
+
+
+@pytest.mark.parametrize("table", [False, True])
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (messages(OLD, magic=0, base_offset=5), [[5, 6, 7], [-1] * 3, [5, 6, 7]]),
+        (messages(OLD, magic=1, base_offset=5), [[5, 6, 7], [9, 10, 11], [5, 6, 7]]),
+        (
+            messages(OLD, magic=1, base_offset=5, log_append=True),
+            [[5, 6, 7], [9, 10, 11], [5, 6, 7]],
+        ),
+        (wrapper(OLD, magic=0, codec=LZ4, base_offset=5), [[5, 6, 7], [-1] * 3, [5]]),
+        (wrapper(OLD, magic=1, codec=LZ4, base_offset=5), [[5, 6, 7], [9, 10, 11], [5]]),
+        (wrapper(OLD, magic=1, codec=SNAPPY, base_offset=5), [[5, 6, 7], [9, 10, 11], [5]]),
+        # What clients that number no wrapper leave there.
+        (wrapper(OLD, magic=1, codec=GZIP, offset=0), [[0, 1, 2], [9, 10, 11], [0]]),
+        (
+            wrapper(OLD, magic=1, codec=GZIP, log_append=True, timestamp=70),
+            [[0, 1, 2], [70] * 3, [0]],
+        ),
+        # A set inside may end within a message.
+        (
+            wrapper(OLD, magic=1, codec=GZIP, inner=messages([*OLD, *OLD], magic=1)[:-420]),
+            [[0, 1, 2], [9, 10, 11], [0]],
+        ),
+        # The messages inside tell their own magic.
+        (
+            wrapper(OLD, magic=1, codec=GZIP, inner=messages(OLD, magic=0)),
+            [[0, 1, 2], [-1] * 3, [0]],
+        ),
+    ],
+)
+def test_messages_are_read_with_the_offsets_and_times_that_they_have(
+    data: bytes, expected: list[list[int]], table: bool
+) -> None:
+    assert columns(data, table) == expected
+
+
+def test_formats_may_follow_each_other() -> None:
+    first, second = messages(OLD, magic=1), wrapper(OLD, magic=1, codec=GZIP)
+    end, (at, rows), counts = read(first + GOOD + second + first, headers=20)
+    assert (end, at) == (End.END, 2 * len(first) + len(GOOD) + len(second))
+    assert (rows, counts) == (12, [1, 1, 1, 3, 3, 1, 1, 1])
+
+
+def test_a_piece_holds_times_of_one_type_where_that_is_asked() -> None:
+    first = messages(OLD, magic=0)
+    assert read(first + GOOD) == (End.FULL, [len(first), 3], [1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        spoiled(messages(OLD[:1], magic=1), 30),
+        message(OLD[0], magic=1, crc=1),
+        spoiled(wrapper(OLD, magic=1, codec=GZIP), 60),
+        wrapper(OLD, magic=1, codec=GZIP, inner=b""),
+        wrapper(OLD, magic=1, codec=GZIP, inner=message(OLD[0], magic=1, crc=1)),
+        wrapper(OLD, magic=1, codec=GZIP, inner=messages(OLD, magic=1) + bytes(26)),
+        wrapper(OLD, magic=1, codec=GZIP, inner=wrapper(OLD, magic=1, codec=GZIP)),
+        wrapper(OLD, magic=1, codec=GZIP, offset=1),
+        message(record(None), magic=1, attributes=GZIP),
+        messages(OLD[:1], magic=1)[:-1],
+    ],
+)
+def test_a_message_that_is_not_usual_ends_the_call_in_front_of_it(bad: bytes) -> None:
+    front = messages(OLD, magic=1)
+    assert read(front + bad) == (End.ODD, [len(front), 3], [1, 1, 1])
+
+
+def test_a_codec_that_older_formats_do_not_have_is_not_read_here() -> None:
+    assert read(message(OLD[0], magic=1, attributes=ZSTD))[0] == End.OTHER
+
+
+def test_a_row_that_tells_something_else_than_its_message_is_not_believed() -> None:
+    data = messages(OLD, magic=1)
+    rows = scan(data, on_bad_crc="defer").rows.copy()
+    for column in (1, 4, 6, 7):  # size, last offset, checksum, attributes
+        told = rows.copy()
+        told[1, column] += 1
+        given = arguments(data)
+        assert read_batches(data, told, **given) == End.ODD, column
+        assert given["state"][[0, 4]].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("wanted", [0, 50])
+@pytest.mark.parametrize("log_append", [False, True])
+def test_a_run_of_messages_is_read_as_each_of_them(wanted: int, log_append: bool) -> None:
+    many = [record(b"v" * at, key=b"k", timestamp=100 - at) for at in range(9)]
+    data = messages(many, magic=1, base_offset=3, log_append=log_append)
+    given = arguments(data)
+    given["counts"] = np.zeros((2, wanted), np.int64)  # where they are wanted, there are no runs
+    assert read_batches(data, None, **given) == End.END
+    state = given["state"]
+    last = len(data) - len(message(many[-1], magic=1))
+    assert state[[0, 4, 14, 15, 16, 18]].tolist() == [len(data), 9, 9, log_append, last, 11]
+    assert columns(data)[1] == [100 - at for at in range(9)]
 
 
 @pytest.mark.parametrize("size", [1, 16, 60, 61, len(GOOD) - 1])
