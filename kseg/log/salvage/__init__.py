@@ -4,6 +4,7 @@ values      what can be proved of a copy of a partition, and what cannot
 provable    reads one copy: the provable batches by offset, the bytes that are not, lost offsets
 chains      which sound batches of a file count: chains of lengths, anchors in the offset index
 places      batches placed by their offsets: duplicates, collisions, those that do not fit
+output      a new data directory of batches that lie in other files: whole, or not at all
 losses      which offsets are lost
 
 A copy is never changed. Bytes that the disk does not give are lost ones.

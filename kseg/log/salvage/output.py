@@ -1,0 +1,291 @@
+"""A new data directory of batches that lie in other files.
+
+    OUT/<topic>-<partition>/    the logs; indexes, epochs and snapshots made anew
+    OUT.kseg-salvage/           what belongs beside it, never inside
+        out/                    OUT under its first name, until it is whole
+        quarantine/, unproven/  bytes that are not in OUT
+        report.json             what became of what, last
+
+Bytes are copied, then each log is recovered as after a crash: `kseg.log.recovery` sweeps all of it,
+compares each checksum and makes what is derived. So a source that changed meanwhile is noticed. The
+last step is one rename. A run that is killed leaves no OUT; the next one begins anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.errors import KsegError, StalePlanError
+from kseg.files import io, metadata
+from kseg.files.names import FileKind, segment_name
+from kseg.log import data_directory
+from kseg.log.recovery.recover import recover
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kseg.files.checkpoints import TopicPartition
+    from kseg.log.config import LogConfig
+
+#: `progress(done, total)`: bytes copied so far, and in all.
+Progress = Callable[[int, int], None]
+
+SUFFIX: Final = ".kseg-salvage"
+_MAKING: Final = "out"
+QUARANTINE: Final = "quarantine"
+UNPROVEN: Final = "unproven"
+REPORT: Final = "report.json"
+#: What an interrupted run may have left.
+_OURS: Final = frozenset((_MAKING, QUARANTINE, UNPROVEN, REPORT, REPORT + ".tmp"))
+_COPIED_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Bytes of a file."""
+
+    path: str
+    position: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSegment:
+    """A segment to be written.
+
+    Attributes:
+        base_offset: of it; no batch has a lower one.
+        extents: whole batches, in the order of their offsets.
+        tail: batches behind those, made by the caller.
+    """
+
+    base_offset: int
+    extents: tuple[Extent, ...]
+    tail: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPartition:
+    """A partition to be written.
+
+    Attributes:
+        partition: what checkpoints call it, and its directory.
+        segments: by base offset; one without a batch is where an empty log begins.
+        end_offset: behind the last batch.
+        topic_id: for `partition.metadata`; None writes none.
+        log_start_offset: the first offset to be read.
+        high_watermark: None notes none.
+        config: of the log.
+    """
+
+    partition: TopicPartition
+    segments: tuple[TargetSegment, ...]
+    end_offset: int
+    topic_id: UUID | None = None
+    log_start_offset: int = 0
+    high_watermark: int | None = None
+    config: LogConfig | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        return f"{self.partition.topic}-{self.partition.partition}"
+
+    @property
+    def bytes(self) -> int:
+        """Of its logs."""
+        return sum(
+            len(segment.tail) + sum(extent.size for extent in segment.extents)
+            for segment in self.segments
+        )
+
+
+def beside(out: io.StrPath) -> Path:
+    """Where what belongs beside OUT lies."""
+    target = Path(os.path.abspath(out))
+    return target.with_name(target.name + SUFFIX)
+
+
+def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
+    """Refuse an OUT that is not new or empty, or that lies in a source or around one.
+
+    Raises:
+        FileExistsError: there is something in it, or beside it something that no run has left.
+        NotADirectoryError: it is a file.
+        KsegError: it is a source, lies in one, or one lies in it.
+    """
+    target, place = Path(os.path.abspath(out)), beside(out)
+    for source in sources:
+        origin = Path(source).resolve()
+        for one in (target.resolve(), place.resolve()):
+            if one == origin or origin in one.parents or one in origin.parents:
+                raise KsegError(f"OUT must not lie in a source, or around one: {origin}", path=out)
+    _refuse_others(target, frozenset(), "is not empty: name a new directory")
+    _refuse_others(place, _OURS, "holds files that no kseg salvage or merge has left: move them")
+
+
+def _refuse_others(path: Path, known: frozenset[str], why: str) -> None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory", os.fspath(path))
+    if not known.issuperset(os.listdir(path)):
+        raise FileExistsError(errno.EEXIST, why, os.fspath(path))
+
+
+def write_output(
+    out: io.StrPath,
+    partitions: Sequence[TargetPartition],
+    *,
+    sources: Iterable[io.StrPath],
+    finish: Callable[[Path], None] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Write a data directory: whole, or not at all.
+
+    Args:
+        out: new or empty.
+        partitions: each at most once.
+        sources: directories that are read; OUT lies in none of them.
+        finish: writes what belongs into the directory beside it, before OUT has its name.
+        progress: called as bytes are copied.
+
+    Raises:
+        FileExistsError, NotADirectoryError, KsegError: as `check_output`; nothing was done.
+        StalePlanError: a source is not as it was when the plan was made.
+        OSError: the disk refuses, or has no room. There is no OUT then.
+    """
+    check_output(out, sources)
+    target, place = Path(os.path.abspath(out)), beside(out)
+    io.make_directories(target.parent)
+    total = sum(each.bytes for each in partitions)
+    if not io.has_room(target.parent, total):
+        why = f"no room for {total} bytes of log; nothing was written"
+        raise OSError(errno.ENOSPC, why, os.fspath(target.parent))
+    making = _begin(place)
+    copier = _Copier(total, progress)
+    for each in partitions:
+        _write_logs(making, each, copier)
+    _derive(making, partitions)
+    if finish is not None:
+        finish(place)
+    io.flush_directory(place)
+    if target.is_dir():
+        io.remove_directory(target)
+    io.rename(making, target)
+    io.flush_directory(place)
+    io.flush_directory(target.parent)
+
+
+def _begin(place: Path) -> Path:
+    """Remove what an interrupted run has left; answers an empty directory to write in."""
+    io.make_directories(place)
+    for name in sorted(_OURS):
+        left = place / name
+        if left.is_dir() and not left.is_symlink():
+            io.remove_tree(left)
+        else:
+            io.unlink(left, missing_ok=True)
+    making = place / _MAKING
+    io.make_directory(making)
+    return making
+
+
+class _Copier:
+    """Copies bytes of other files into new ones."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress = total, progress
+        self._done = 0
+
+    def copy(self, extent: Extent, file: io.WriteFile, at: int) -> None:
+        """Copy an extent to a position."""
+        fd = io.open_read(extent.path)
+        try:
+            for start in range(0, extent.size, _COPIED_BYTES):
+                size = min(_COPIED_BYTES, extent.size - start)
+                data = io.read_at(fd, extent.position + start, size, extent.path)
+                if len(data) < size:
+                    raise StalePlanError("the file is shorter than it was", path=extent.path)
+                file.write_at(at + start, data)
+                self._done += size
+        finally:
+            os.close(fd)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _write_logs(making: Path, partition: TargetPartition, copier: _Copier) -> None:
+    """Write the logs of a partition, and its topic's id; lasting."""
+    directory = making / partition.name
+    io.make_directory(directory)
+    for segment in partition.segments:
+        path = directory / segment_name(segment.base_offset, FileKind.LOG)
+        with io.WriteFile.open(path, exclusive=True) as file:
+            position = 0
+            for extent in segment.extents:
+                copier.copy(extent, file, position)
+                position += extent.size
+            if segment.tail:
+                file.write_at(position, segment.tail)
+            file.flush()
+    if partition.topic_id is not None:
+        path = directory / FileKind.PARTITION_METADATA.value
+        metadata.write_partition_metadata(path, partition.topic_id)
+    io.flush_directory(directory)
+
+
+def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
+    """Make indexes, epochs, snapshots and checkpoints, and the mark of a clean shutdown."""
+    lease = data_directory.enter(making)
+    clean = False
+    try:
+        for each in partitions:
+            report = recover(
+                making / each.name,
+                clean=False,
+                recovery_point=0,
+                log_start_offset=each.log_start_offset,
+                config=each.config,
+                keep_cut=False,
+            )
+            plan = report.plan
+            if plan.truncated_bytes or plan.log_end_offset != each.end_offset:
+                raise StalePlanError(
+                    f"what was copied ends at offset {plan.log_end_offset}, not at "
+                    f"{each.end_offset}: a source has changed since the plan was made",
+                    path=making / each.name,
+                )
+            first = min((one.base_offset for one in each.segments), default=0)
+            lease.note(
+                each.partition,
+                log_start_offset=max(each.log_start_offset, first),
+                first_offset=first,
+                high_watermark=each.high_watermark,
+            )
+        clean = True
+    finally:
+        lease.leave(clean=clean)
+
+
+__all__ = [
+    "QUARANTINE",
+    "REPORT",
+    "SUFFIX",
+    "UNPROVEN",
+    "Extent",
+    "Progress",
+    "TargetPartition",
+    "TargetSegment",
+    "beside",
+    "check_output",
+    "write_output",
+]

@@ -1,0 +1,156 @@
+"""A new data directory of batches of other files: whole, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+import kseg
+from kseg.errors import KsegError, StalePlanError
+from kseg.files import io, metadata
+from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
+from kseg.log.salvage.output import (
+    Extent,
+    TargetPartition,
+    TargetSegment,
+    beside,
+    write_output,
+)
+from kseg.log.salvage.provable import read_provable
+from tests.unit.analysis.copied import told, write_copy
+
+BASE = told(6)
+ID = UUID(int=7)
+
+
+def target(source: Path) -> TargetPartition:
+    """All that can be proved of a copy, in segments as they were."""
+    found = read_provable(source)
+    segments = tuple(
+        TargetSegment(
+            each.base_offset,
+            tuple(
+                Extent(run.path, run.position, run.size)
+                for run in found.runs
+                if run.path == each.path
+            ),
+        )
+        for each in found.segments
+    )
+    return TargetPartition(TopicPartition("t", 0), segments, found.end_offset, topic_id=ID)
+
+
+def logs(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.log"))}
+
+
+def test_the_logs_are_the_bytes_that_were_named_and_the_rest_is_made_anew(tmp_path: Path) -> None:
+    source, out = write_copy(tmp_path / "in" / "t-0", BASE), tmp_path / "out"
+    write_output(out, [target(source)], sources=[source])
+    assert logs(out / "t-0") == logs(source)
+    report = kseg.verify(out, deep=True)
+    assert report.ok, report
+    assert metadata.read_partition_metadata(out / "t-0" / "partition.metadata").uuid == ID
+    assert metadata.read_clean_shutdown(out) is not None
+    points = read_offset_checkpoint(out / "recovery-point-offset-checkpoint").offsets
+    assert points == {TopicPartition("t", 0): 12}
+    assert list(beside(out).iterdir()) == []
+
+
+def test_a_log_is_opened_where_it_ends(tmp_path: Path) -> None:
+    source, out = write_copy(tmp_path / "in" / "t-0", BASE), tmp_path / "out"
+    out.mkdir()
+    write_output(out, [target(source)], sources=[source])
+    with kseg.Log.open(out / "t-0", mode="append") as log:
+        assert (log.log_start_offset, log.log_end_offset) == (0, 12)
+
+
+def place_in_source(tmp_path: Path) -> Path:
+    return tmp_path / "in" / "t-0" / "out"
+
+
+def place_with_a_file(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").touch()
+    return tmp_path / "out"
+
+
+def place_with_others_beside(tmp_path: Path) -> Path:
+    (tmp_path / "out.kseg-salvage").mkdir()
+    (tmp_path / "out.kseg-salvage" / "mine").touch()
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        (place_in_source, KsegError),
+        (place_with_a_file, FileExistsError),
+        (place_with_others_beside, FileExistsError),
+    ],
+)
+def test_a_place_that_is_not_free_is_refused_before_anything_is_written(
+    tmp_path: Path, place: Callable[[Path], Path], error: type[Exception]
+) -> None:
+    source = write_copy(tmp_path / "in" / "t-0", BASE)
+    out = place(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(error):
+        write_output(out, [target(source)], sources=[source])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_source_that_has_changed_leaves_no_output_and_the_next_run_begins_anew(
+    tmp_path: Path,
+) -> None:
+    source, out = write_copy(tmp_path / "in" / "t-0", BASE), tmp_path / "out"
+    plan = target(source)
+    stale = replace(plan, end_offset=13)
+    with pytest.raises(StalePlanError):
+        write_output(out, [stale], sources=[source])
+    assert not out.exists()
+    write_output(out, [plan], sources=[source])
+    assert logs(out / "t-0") == logs(source)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_a_run_that_is_killed_at_any_call_leaves_no_part_of_an_output(tmp_path: Path) -> None:
+    source = write_copy(tmp_path / "in" / "t-0", BASE)
+    plan, killed = target(source), 0
+    for number in range(1, 400, 7):
+        out = tmp_path / str(number) / "out"
+        left = number
+
+        def counting(call: Callable[..., object]) -> Callable[..., object]:
+            def counted(*arguments: object, **named: object) -> object:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise Killed
+                return call(*arguments, **named)
+
+            return counted
+
+        calls = io.Calls(
+            **{name: counting(getattr(io.Calls(), name)) for name in io.Calls.__dataclass_fields__}
+        )
+        try:
+            with io.calls_replaced(calls):
+                write_output(out, [plan], sources=[source])
+        except Killed:
+            killed += 1
+            if out.exists() and any(out.iterdir()):
+                assert logs(out / "t-0") == logs(source)
+                continue
+            write_output(out, [plan], sources=[source])
+        assert logs(out / "t-0") == logs(source)
+        if left >= 0:
+            break
+    assert killed > 3
