@@ -17,7 +17,8 @@ from kseg.errors import KsegError
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.copies.table import OFFSETS_END, rows_of
-from kseg.log.salvage.provable import provable_tables, read_provable
+from kseg.log.salvage.provable import read_provable
+from kseg.log.salvage.tables import provable_tables
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:

@@ -3,7 +3,9 @@
 values      what can be proved of a copy of a partition, and what cannot
 provable    reads one copy: the provable batches by offset, the bytes that are not, lost offsets
 chains      which sound batches of a file count: chains of lengths, anchors in the offset index
-places      batches placed by their offsets: duplicates, collisions, those that do not fit
+places      batches placed by their offsets: duplicates, collisions
+misfits     single batches whose offsets or leader epoch do not fit where they lie
+tables      the headers of provable batches, read again from their files
 output      a new data directory of batches that lie in other files: whole, or not at all
 losses      which offsets are lost
 
@@ -17,7 +19,8 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
-    "kseg.log.salvage.provable": ("provable_tables", "read_provable"),
+    "kseg.log.salvage.provable": ("read_provable",),
+    "kseg.log.salvage.tables": ("provable_tables",),
     "kseg.log.salvage.values": (
         "REASONS",
         "LostOffsets",

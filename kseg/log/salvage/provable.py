@@ -10,7 +10,7 @@ grows with the damage, not with the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -22,20 +22,21 @@ from kseg.files import metadata
 from kseg.files.log_file import LogFile
 from kseg.files.names import PathKind, SegmentFiles, classify_path
 from kseg.files.offset_index import OffsetEntries, OffsetIndex
-from kseg.format.header import ENTRY_BYTES_MIN, BatchHeader, BatchTable
+from kseg.format.header import ENTRY_BYTES_MIN, BatchHeader
 from kseg.format.search import SoundRun
 from kseg.log import data_directory
 from kseg.log.recovery.lost import claimed
 from kseg.log.salvage.chains import Chains, follow_chains
 from kseg.log.salvage.losses import lost_offsets
-from kseg.log.salvage.places import place_runs
+from kseg.log.salvage.misfits import strays_that_fit, with_fitting_epochs, without_strays
+from kseg.log.salvage.places import Placed, place_runs
+from kseg.log.salvage.tables import provable_tables
 from kseg.log.salvage.values import ProvablePartition, ProvableRun, SegmentSeen, Unprovable
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files import io
-    from kseg.files.mapping import Mapping
     from kseg.files.names import PartitionFiles
 
 #: `progress(done, total)`: bytes of log searched so far, and in all.
@@ -79,7 +80,7 @@ def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> Prov
         done += reader.seen[-1].size
         if progress is not None:
             progress(done, total)
-    placed = place_runs(reader.runs, provable_tables)
+    placed = _placed(reader.runs, reader.seen)
     numbers = {each.path: number for number, each in enumerate(reader.seen)}
     unprovable = sorted(
         [*reader.unprovable, *placed.refused], key=lambda one: (numbers[one.path], one.position)
@@ -97,35 +98,15 @@ def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> Prov
     )
 
 
-def provable_tables(
-    runs: tuple[ProvableRun, ...], mapping: Mapping = "never"
-) -> Iterator[tuple[ProvableRun, BatchTable]]:
-    """The headers of provable batches, in their order, some at a time.
-
-    Args:
-        runs: of a `ProvablePartition`, in any choice and order.
-        mapping: see `kseg.files.mapping`.
-
-    Yields:
-        Each run with tables of its batches: positions in its file, sizes, offsets, leader epochs,
-        checksums and the other fields of `kseg.format.header.FIELDS`.
-
-    Raises:
-        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
-    """
-    log: LogFile | None = None
-    try:
-        for run in runs:
-            if log is None or str(log.path) != run.path:
-                if log is not None:
-                    log.close()
-                log = LogFile.open(run.path, mapping)
-            for table in log.headers(start=run.position, limit=run.end):
-                if len(table):
-                    yield run, table
-    finally:
-        if log is not None:
-            log.close()
+def _placed(runs: Sequence[ProvableRun], segments: Sequence[SegmentSeen]) -> Placed:
+    """Runs by offset, without batches that do not fit where they lie."""
+    others, strays = without_strays(runs, segments)
+    start = segments[0].base_offset if segments else 0
+    kept, refused = strays_that_fit(strays, place_runs(others, provable_tables).runs, start)
+    # Where two have the same offsets, a batch that lies in order goes before a stray one.
+    placed = place_runs([*others, *kept], provable_tables)
+    fitting, falling = with_fitting_epochs(placed.runs)
+    return Placed(tuple(fitting), (*placed.refused, *refused, *falling))
 
 
 def _topic_id(listing: PartitionFiles) -> UUID | None:
@@ -276,4 +257,4 @@ def _cut(one: Unprovable, start: int, end: int) -> Unprovable:
     return Unprovable(one.path, start, end - start, one.reason, *offsets)
 
 
-__all__ = ["RUNS_MAX", "Progress", "provable_tables", "read_provable"]
+__all__ = ["RUNS_MAX", "Progress", "read_provable"]

@@ -1,0 +1,67 @@
+"""The headers of provable batches, read again from their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kseg.files.log_file import LogFile
+from kseg.files.mapping import Mapping
+from kseg.format.header import BatchTable
+from kseg.log.salvage.chains import offset_orders
+from kseg.log.salvage.values import ProvableRun
+
+
+def provable_tables(
+    runs: Iterable[ProvableRun], mapping: Mapping = "never"
+) -> Iterator[tuple[ProvableRun, BatchTable]]:
+    """The headers of provable batches, in their order, some at a time.
+
+    Args:
+        runs: of a `ProvablePartition`, in any choice and order.
+        mapping: see `kseg.files.mapping`.
+
+    Yields:
+        Each run with tables of its batches: positions in its file, sizes, offsets, leader epochs,
+        checksums and the other fields of `kseg.format.header.FIELDS`.
+
+    Raises:
+        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
+    """
+    log: LogFile | None = None
+    try:
+        for run in runs:
+            if log is None or str(log.path) != run.path:
+                if log is not None:
+                    log.close()
+                log = LogFile.open(run.path, mapping)
+            for table in log.headers(start=run.position, limit=run.end):
+                if len(table):
+                    yield run, table
+    finally:
+        if log is not None:
+            log.close()
+
+
+def run_between(run: ProvableRun, start: int, end: int) -> ProvableRun | None:
+    """The batches of a run from a position up to another, both where batches begin; None for none.
+
+    Raises:
+        CorruptRecordError, UnreadableError: the file is not as it was when it was read.
+    """
+    if start >= end:
+        return None
+    first = last = -1
+    batches = records = 0
+    counted = True
+    whole = ProvableRun(run.path, start, end - start, -1, -1, 0)
+    for _, table in provable_tables([whole]):
+        first = int(offset_orders(table)[0]) if first < 0 else first
+        last = int(table.last_offset[-1])
+        batches += len(table)
+        counted &= bool(((table.record_count >= 0) & (table.base_offset >= 0)).all())
+        records += int(table.record_count.sum())
+    size, count = end - start, records if counted else None
+    return ProvableRun(run.path, start, size, first, last, batches, count)
+
+
+__all__ = ["provable_tables", "run_between"]
