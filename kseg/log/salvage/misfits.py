@@ -101,7 +101,7 @@ class _Places:
         self._bases = {each.path: each.base_offset for each in segments}
         self._next = {one.path: other.path for one, other in pairwise(segments)}
 
-    def touch(self, one: ProvableRun, other: ProvableRun) -> bool:
+    def meets(self, one: ProvableRun, other: ProvableRun) -> bool:
         """Whether a run begins where another ends, or a segment behind the one that it ends."""
         if one.path == other.path:
             return one.end == other.position
@@ -110,7 +110,7 @@ class _Places:
 
     def breaks_off(self, one: ProvableRun, other: ProvableRun) -> bool:
         """Whether a run touches another and does not go on behind its offsets."""
-        return self.touch(one, other) and other.first_offset <= one.last_offset
+        return self.meets(one, other) and other.first_offset <= one.last_offset
 
     def strays_between(
         self, kept: Sequence[ProvableRun], run: ProvableRun, waiting: Sequence[ProvableRun]
@@ -130,12 +130,12 @@ class _Places:
         floor = self._bases[before.path] - 1
         if front is not None:
             floor = front.last_offset
-        elif len(kept) > 1 and self.touch(kept[-2], before):
+        elif len(kept) > 1 and self.meets(kept[-2], before):
             floor = kept[-2].last_offset
         ceiling = _INT64_MAX
         if back is not None:
             ceiling = back.first_offset
-        elif waiting and self.touch(run, waiting[-1]):
+        elif waiting and self.meets(run, waiting[-1]):
             ceiling = waiting[-1].first_offset
         if floor < run.first_offset:
             yield Stray(last, (floor + 1, run.first_offset - 1)), (front, run)
