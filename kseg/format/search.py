@@ -165,17 +165,25 @@ class _Search:
         while end < self._stop:
             size = min(WINDOW_BYTES, self._stop - position)
             data, end = self._read(position, size), position + size
-            # The next window begins where a batch may not be whole in this one any more.
-            limit = end if end == self._stop else position + size // 2
-            yield from self._in_window(data, position, limit)
+            yield from self._in_window(data, position, end)
             position = int(self._state[_POSITION])
             if position >= self._stop:
                 return
 
-    def _in_window(self, data: Buffer, base: int, limit: int) -> Iterator[SoundRun]:
+    def _limit(self, start: int, end: int) -> int:
+        """Where the search in a window ends; the next one begins there, or in front of it."""
+        if end == self._stop:
+            return end
+        if self._believes or self._budget <= 0:
+            # A batch may not be whole behind that, nor the one behind it, on whose word a length is
+            # believed.
+            return start + (end - start) // 2
+        return end - HEAD_BYTES
+
+    def _in_window(self, data: Buffer, base: int, end: int) -> Iterator[SoundRun]:
         state = self._state
         state[_COUNT + 1 :] = 0
-        while state[_POSITION] < limit:
+        while state[_POSITION] < (limit := self._limit(base, end)):
             before = int(state[_POSITION])
             _search.search_batches(
                 data,
@@ -190,7 +198,11 @@ class _Search:
             )
             yield from map(_run_of, self._rows[: int(state[_COUNT])].tolist())
             if state[_LARGE]:
-                yield from self._large(int(state[_POSITION]), int(state[_LARGE]))
+                position, size = int(state[_POSITION]), int(state[_LARGE])
+                # The next window begins there, half a window on at least: no byte is read often.
+                if max(size, WINDOW_BYTES - (position - base)) <= WINDOW_BYTES // 2:
+                    return
+                yield from self._large(position, size)
             elif int(state[_POSITION]) == before and not state[_COUNT]:
                 state[_POSITION] = limit  # too few bytes for a batch are left
 

@@ -119,8 +119,9 @@ def test_it_finds_what_trying_every_position_finds(seed: int) -> None:
     told(data, rng.randrange(3), first_offset=rng.choice([0, 2]), last_offset=rng.choice([9, 99]))
 
 
+@pytest.mark.parametrize("every", [False, True])
 @pytest.mark.parametrize("window", [1 << 12, 1 << 14])
-def test_windows_change_nothing(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_change_nothing(window: int, every: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(window)
     parts = []
     for at in range(60):
@@ -129,7 +130,7 @@ def test_windows_change_nothing(window: int, monkeypatch: pytest.MonkeyPatch) ->
         if rng.random() < 0.3:
             parts.append(rng.randbytes(rng.randrange(50)))
     data = b"".join(parts)
-    whole = list(find_sound_batches(data))
+    whole = list(find_sound_batches(data, every=every))
     assert sum(run.batches for run in whole) == 60
     monkeypatch.setattr(search, "WINDOW_BYTES", window)
     monkeypatch.setattr(search, "_SUMMED_BYTES", window)
@@ -139,7 +140,7 @@ def test_windows_change_nothing(window: int, monkeypatch: pytest.MonkeyPatch) ->
         reads.append(size)
         return data[position : position + size]
 
-    assert list(find_sound_batches(read, 0, len(data))) == whole
+    assert list(find_sound_batches(read, 0, len(data), every=every)) == whole
     assert max(reads) <= window
 
 
@@ -195,3 +196,29 @@ def test_bounds_that_cannot_be_are_refused() -> None:
         list(find_sound_batches(lambda _position, size: bytes(size)))
     with pytest.raises(ValueError, match="start"):
         list(find_sound_batches(b"", -1))
+
+
+def test_the_search_for_every_batch_reads_a_sound_log_little_more_than_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = b"".join(batch([record(bytes(900))], base_offset=at) for at in range(200))
+    monkeypatch.setattr(search, "WINDOW_BYTES", 1 << 14)
+    reads: list[int] = []
+
+    def read(position: int, size: int) -> bytes:
+        reads.append(size)
+        return data[position : position + size]
+
+    (run,) = find_sound_batches(read, 0, len(data), every=True)
+    assert run.batches == 200
+    assert sum(reads) < 1.2 * len(data)
+
+
+def test_every_batch_is_given_also_those_that_contradict_others_or_lie_in_damaged_ones() -> None:
+    inner = batch([record(b"inner")], base_offset=3)
+    outer = bytearray(batch([record(inner)], base_offset=20))
+    outer[-1] ^= 1
+    data = BATCHES[3] + BATCHES[0] + bytes(outer) + batch([record(b"v")], base_offset=30)
+    found = [run.order for run in find_sound_batches(data, every=True)]
+    assert found == [16, 10, 3, 30]
+    assert [run.order for run in find_sound_batches(data)] != found
