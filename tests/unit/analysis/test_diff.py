@@ -36,6 +36,11 @@ def changed(at: int, **fields: object) -> list[Told]:
     return [replace(one, **fields) if n == at else one for n, one in enumerate(BASE)]  # type: ignore[arg-type]
 
 
+def later(at: int, **fields: object) -> list[Told]:
+    """The usual copy with each batch changed from one on: leader epochs never fall."""
+    return [replace(one, **fields) if n >= at else one for n, one in enumerate(BASE)]  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class Case:
     """A pair of copies and what they are to each other."""
@@ -67,7 +72,8 @@ CASES = {
     "batches cut otherwise": Case(
         [*BASE[:4], *told(4, start=8, size=1), *BASE[6:]], "diverged", differs=((8, 11),)
     ),
-    "the same records under another epoch": Case(changed(4, epoch=7), "epochs", epochs=((8, 9),)),
+    "the same records under another epoch": Case(later(4, epoch=7), "epochs", epochs=((8, 17),)),
+    "one batch of an epoch that cannot be": Case(changed(4, epoch=7), "unknown"),
     "the other lacks a batch": Case([*BASE[:4], *BASE[5:]], "holes", lacks=((8, 9),)),
     "the first lacks a batch": Case(
         BASE, "holes", first_lacks=((8, 9),), first=[*BASE[:4], *BASE[5:]]
@@ -260,7 +266,7 @@ BY_RECORDS: dict[str, tuple[list[Told], str, dict[str, object]]] = {
     "another value": (changed(4, text="w"), "diverged", {"differs": [(8, 9)]}),
     "thinned out": (changed(4, without=(8,)), "same", {"compacted": [(8, 8)]}),
     "a batch is gone": ([*BASE[:4], *BASE[5:]], "holes", {"lacks": [(8, 9)]}),
-    "a later epoch": (changed(4, epoch=2, codec=GZIP), "epochs", {"epochs": [(8, 9)]}),
+    "a later epoch": (later(4, epoch=2, codec=GZIP), "epochs", {"epochs": [(8, 17)]}),
     "cut otherwise, and shorter": (told(13, size=1), "prefix", {}),
 }
 
@@ -304,9 +310,10 @@ def varied(rng: random.Random, batches: list[Told]) -> list[Told]:
             break
         if change == "drop":
             del found[at]
-        elif change in ("text", "epoch"):
-            fields = {"text": {"text": "w"}, "epoch": {"epoch": found[at].epoch + 1}}[change]
-            found[at] = replace(found[at], **fields)  # type: ignore[arg-type]
+        elif change == "text":
+            found[at] = replace(found[at], text="w")
+        elif change == "epoch":
+            found[at:] = [replace(one, epoch=one.epoch + 1) for one in found[at:]]
         elif change == "cut":
             found = found[: at + 1]
         elif change == "start":
