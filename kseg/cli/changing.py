@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,6 +137,28 @@ class Change:
         if not self.keeps:
             return None
         return Backup(data_directory, self.backup_directory, now_ms=now_ms)
+
+
+class Done:
+    """How far several partitions are, told to one bar; used from several threads."""
+
+    def __init__(self, tell: Callable[[int, int], None], total: int) -> None:
+        """Start with nothing done; `tell(done, total)` is told in bytes."""
+        self.tell = tell
+        self.total = total
+        self.finished = 0
+        self.walked: dict[Path, int] = {}
+
+    def walk(self, path: Path, walked: int) -> None:
+        """So many bytes of a partition were walked."""
+        self.walked[path] = walked
+        self.tell(min(self.finished + sum(list(self.walked.values())), self.total), self.total)
+
+    def finish(self, path: Path, size: int) -> None:
+        """A partition is done, with all its bytes."""
+        self.walked.pop(path, None)
+        self.finished += size
+        self.tell(min(self.finished, self.total), self.total)
 
 
 def change_of(

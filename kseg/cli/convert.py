@@ -6,7 +6,7 @@ import errno
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +28,15 @@ from kseg.errors import (
 )
 from kseg.files.names import PathKind, parse_name
 from kseg.files.whole_file import whole_file
-from kseg.format.convert import Converter, Target
+from kseg.format.convert import Converter, Tally, Target
 from kseg.format.header import stop_error
+from kseg.format.losses import Losses
+from kseg.workers import Kept, at_file, run_in_order
 
 if TYPE_CHECKING:
     from kseg.files.log_file import Tile
     from kseg.format.header import BatchTable
+    from kseg.workers import Put, Work
 
 _STDIN = "-"
 _WAYS_OUT = "--drop leaves out what has no room there, --codec names another codec"
@@ -41,7 +44,7 @@ _WAYS_OUT = "--drop leaves out what has no room there, --codec names another cod
 _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
-def convert(path: str, out: str, as_json: bool, force: bool, **asked: Any) -> int:
+def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked: Any) -> int:
     """Do what the verb says; returns the exit code."""
     target_path = _target_path(path, out, force=force)
     if as_json and target_path is None:
@@ -51,7 +54,7 @@ def convert(path: str, out: str, as_json: bool, force: bool, **asked: Any) -> in
         target = Target(asked["magic"], codec, asked["level"], asked["drop"], asked["batch_bytes"])
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    run = _Run(path, Converter(target), skip=asked["on_corrupt"] == "skip")
+    run = _Run(path, target, jobs, skip=asked["on_corrupt"] == "skip")
     try:
         run.go(target_path, asked["first_offset"])
     except UnsupportedFormatError as error:
@@ -61,22 +64,26 @@ def convert(path: str, out: str, as_json: bool, force: bool, **asked: Any) -> in
     return Exit.FOUND if run.faults else Exit.OK
 
 
-@dataclass(slots=True)
 class _Run:
-    """The conversion of one file."""
+    """The conversion of one file, a tile at a time; what tiles are does not depend on the jobs."""
 
-    path: str
-    converter: Converter
-    skip: bool
-    faults: list[KsegError] = field(default_factory=list)
-    left_out: str = ""
-    bytes_in: int = 0
-    bytes_out: int = 0
+    def __init__(self, path: str, target: Target, jobs: int, *, skip: bool) -> None:
+        """Start with nothing written and nothing found."""
+        self.path = path
+        self.target = target
+        self.jobs = jobs
+        self.skip = skip
+        self.faults: list[KsegError] = []
+        self.left_out = ""
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.losses = Losses()
+        self.tally = Tally()
+        self._first_offset = 0
+        self._converters = Kept(lambda: Converter(target, self._first_offset))
 
     def go(self, target: Path | None, first_offset: int | None) -> None:
         """Convert all of it."""
-        if self.skip:
-            self.converter.on_error = self._found
         if self.path == _STDIN:
             with _opened(target) as write:
                 self._tiles(stream_tiles(sys.stdin.buffer), write, stdin_fault, 0)
@@ -87,8 +94,8 @@ class _Run:
         if known.file is None or not known.file.kind.holds_batches:
             raise NotALogError("a file without records", path=self.path)
         with Segment.open(known.path) as segment, _opened(target) as write:
-            if segment.kafka07:
-                self.converter.first_offset = _first_offset(first_offset, target)
+            if segment.kafka07:  # its messages are numbered one after the other
+                self.jobs, self._first_offset = 1, _first_offset(first_offset, target)
             self._tiles(segment.walk(), write, segment.stop_fault, segment.size)
 
     def _tiles(
@@ -99,27 +106,46 @@ class _Run:
         size: int,
     ) -> None:
         table: BatchTable | None = None
-        with output.progress("convert", size) as bar:
+
+        def pieces() -> Iterator[Work]:
+            nonlocal table
             for tile in tiles:
                 table = tile.table
-                for part in self._converted(tile):
-                    self.bytes_out += len(part)
-                    if self.bytes_out > SEGMENT_BYTES_MAX:
-                        raise LimitExceededError(
-                            f"the result would pass the {SEGMENT_BYTES_MAX} bytes of a segment",
-                            path=self.path,
-                        )
-                    write(part)
-                bar.to(table.end_position, size)
+                yield partial(self._tile, tile, partial(bar.to, table.end_position, size))
+
+        with output.progress("convert", size) as bar:
+            run_in_order(pieces(), output.taker(partial(self._write, write)), threads=self.jobs)
         assert table is not None
         self.bytes_in = table.end_position
         self._end(table, stop_fault)
 
-    def _converted(self, tile: Tile) -> Iterator[bytes | memoryview]:
-        try:
-            yield from self.converter.convert(tile.data, tile.table, tile.base)
-        except KsegError as error:
-            raise at_path(error, self.path) from None
+    def _write(
+        self, write: Callable[[bytes | memoryview], object], part: bytes | memoryview
+    ) -> None:
+        self.bytes_out += len(part)
+        if self.bytes_out > SEGMENT_BYTES_MAX:
+            raise LimitExceededError(
+                f"the result would pass the {SEGMENT_BYTES_MAX} bytes of a segment",
+                path=self.path,
+            )
+        write(part)
+
+    def _tile(self, tile: Tile, done: Callable[[], object], put: Put) -> None:
+        """Put the batches of a tile after conversion, and its faults, each in its turn."""
+        with at_file(self.path), self._converters.one() as converter:
+            converter.losses, converter.tally = Losses(), Tally()
+            converter.on_error = partial(self._put_fault, put) if self.skip else None
+            for part in converter.convert(tile.data, tile.table, tile.base):
+                put(part)
+            put(partial(self._count, converter.losses, converter.tally))
+        put(done)
+
+    def _put_fault(self, put: Put, error: KsegError) -> None:
+        put(partial(self._found, error))
+
+    def _count(self, losses: Losses, tally: Tally) -> None:
+        self.losses += losses
+        self.tally += tally
 
     def _end(self, table: BatchTable, stop_fault: Callable[[BatchTable], KsegError | None]) -> None:
         """Handle the end of the walk: the end of the file, a tail that is left out, or damage."""
@@ -138,7 +164,7 @@ class _Run:
 
     def say(self, target: Path | None, *, as_json: bool) -> None:
         """Print what was done, dropped and damaged."""
-        tally, losses = self.converter.tally, self.converter.losses
+        tally, losses = self.tally, self.losses
         for fault in self.faults:
             complain(f"kseg: {one_line(fault)}")
         if self.left_out:
@@ -155,7 +181,7 @@ class _Run:
         )
 
     def _document(self, target: Path | None) -> dict[str, Any]:
-        tally, wanted = self.converter.tally, self.converter.target
+        tally, wanted = self.tally, self.target
         return {
             "path": self.path,
             "output": str(target),
@@ -168,7 +194,7 @@ class _Run:
             "recompressed_batches": tally.recoded_batches,
             "converted_batches": tally.converted_batches,
             "converted_records": tally.records_converted,
-            "dropped": self.converter.losses.as_dict(),
+            "dropped": self.losses.as_dict(),
             "findings": [one_line(fault) for fault in self.faults],
         }
 

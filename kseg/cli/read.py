@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -28,15 +29,18 @@ from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.standard_streams import ReaderGone
 from kseg.errors import KsegError, NotALogError, at_path
-from kseg.files.names import KnownPath, PathKind
+from kseg.files.names import PathKind
+from kseg.format.columns import Workspace
 from kseg.log.log import Log
-from kseg.log.reader import believed_end
+from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
+from kseg.workers import Kept, at_file, run_in_order
 
 if TYPE_CHECKING:
     from kseg.cli.selected import Mask
     from kseg.format.values import RecordColumns
     from kseg.internal import InternalTopic
     from kseg.log.reader import SegmentInfo
+    from kseg.workers import Put, Work
 
 
 def read(
@@ -54,18 +58,19 @@ def read(
     decode_as: str | None,
     raw: bool,
     follow: bool,
+    jobs: int,
 ) -> int:
     """Do what the verb says; returns the exit code."""
     check_ranges(last=last, limit=limit)
     asked = Asked(offsets, times, isolation, key, limit, last)
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
     selection = Selection(topics, partitions)
-    run = Reader(asked, style, output.binary_stdout(), decoding(decode_as, raw))
+    run = Reader(asked, style, output.binary_stdout(), decoding(decode_as, raw), jobs)
     if follow:
         run.follow(_one_partition(paths, selection))
     else:
         run.paths(paths, selection)
-    tell_replaced(run.sink.replaced)
+    tell_replaced(run.replaced)
     return Exit.FOUND if run.findings else Exit.OK
 
 
@@ -113,20 +118,50 @@ class Asked:
         return self.last is not None and whole and self.isolation == "read_uncommitted"
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is read at a time: a file or a partition, and what its records are.
+
+    Attributes:
+        path: the file or the directory.
+        directory: its name in rows; None for a file by itself.
+        topic: the internal topic by whose schemas the records are decoded.
+    """
+
+    path: Path
+    directory: str | None
+    topic: InternalTopic | None
+
+
 class Reader:
-    """One run of the verb."""
+    """One run of the verb.
+
+    Pieces of work put text, and functions to be called when all text before is written.
+    """
 
     def __init__(
-        self, asked: Asked, style: Style, out: IO[bytes], decoding: Decoding | None = None
+        self,
+        asked: Asked,
+        style: Style,
+        out: IO[bytes],
+        decoding: Decoding | None = None,
+        jobs: int = 1,
     ) -> None:
         """Start with nothing written and nothing found."""
         self.findings = 0
+        self.replaced = 0
         self._decoding = decoding or Decoding()
         self._asked = asked
         self._style = style
         self._out = out
-        self.sink = RowSink(out.write, limit=asked.limit, last=asked.last)
+        self._take = output.taker(out.write)
         self._headed = False
+        self._memory = Kept(Workspace)
+        # Rows are counted one after another, and where they end soon, there is little to share.
+        self._chosen: RowSink | None = None
+        if asked.limit is not None or asked.last is not None:
+            self._chosen, jobs = RowSink(out.write, limit=asked.limit, last=asked.last), 1
+        self._jobs = jobs
 
     def paths(self, paths: tuple[str, ...], selection: Selection) -> None:
         """Write the records of everything under the paths."""
@@ -134,112 +169,176 @@ class Reader:
             # One head serves all lines: decoded by name is all or nothing.
             every = _topics(paths, selection, self._decoding)
             self._decoding = replace(self._decoding, by_name=all(every))
-        for path, known in known_paths(paths):
-            self._path(path, known, selection)
+        run_in_order(self._pieces(paths, selection), self._take, threads=self._jobs)
+        self._count_chosen()
 
-    def _path(self, path: str, known: KnownPath, selection: Selection) -> None:
-        """Write the records of a file, a partition or a data directory."""
-        if known.kind is PathKind.FILE:
-            self._file(known.path)
+    def _pieces(self, paths: tuple[str, ...], selection: Selection) -> Iterator[Work]:
+        for path, known in known_paths(paths):
+            if known.kind is PathKind.FILE:
+                yield from self._file(known.path)
+                self._finish()
+                continue
+            for partition in partitions_of((path,), selection):
+                if self._full:
+                    return
+                yield from self._partition(LogView.open(partition.path))
+                self._finish()
+
+    def _file(self, path: Path) -> Iterator[Work]:
+        if self._asked.isolation != "read_uncommitted":
+            reason = "--isolation wants a partition directory, not one file of it."
+            yield partial(_refuse, click.UsageError(reason))
             return
-        for partition in partitions_of((path,), selection):
-            if self.sink.full:
-                return
-            with Log.open(partition.path) as log:
-                self._write(self._of_log(log), partition.path.resolve().name, log.topic)
+        known = known_path(str(path)).file
+        if known is None or not known.kind.holds_batches:
+            raise NotALogError("a file without records; 'kseg dump' shows it", path=path)
+        segment = Segment.open(path)
+        where = {"fields": _fields(kafka07=segment.kafka07), **self._asked.where}
+        source = _Source(path, None, self._decoding.topic(None, path, known.kind))
+        if self._jobs == 1:
+            with segment:
+                yield partial(self._all, segment.read(**where), source)
+        else:
+            for work in segment_pieces(segment, self._memory, **where):
+                yield partial(self._piece, work, source)
+
+    def _partition(self, log: LogView) -> Iterator[Work]:
+        if self._jobs == 1:
+            yield self._whole(log)
+            return
+        source = self._source_of(log)
+        for work in log_pieces(log, self._memory, **self._where_in(log)):
+            yield partial(self._piece, work, source)
+
+    def _whole(self, log: LogView) -> Work:
+        """A partition as one piece of work."""
+        return partial(self._all, log.read(**self._where_in(log)), self._source_of(log))
+
+    def _source_of(self, log: LogView | Log) -> _Source:
+        topic = self._decoding.topic(log.topic, None, None)
+        return _Source(log.path, log.path.resolve().name, topic)
+
+    def _where_in(self, log: LogView) -> dict[str, Any]:
+        """What to read of a partition, as arguments of `LogView.read`."""
+        names = _fields(kafka07=any(info.files.kafka07 for info in log.segments))
+        where = {"fields": names, "isolation": self._asked.isolation, **self._asked.where}
+        if self._asked.plain_tail:
+            where["start_offset"] = _start_of_tail(log, self._asked.last or 0)
+        return where
 
     def follow(self, path: Path) -> None:
         """Write the records of a partition, and then new ones as they come."""
-        asked, sink = self._asked, self.sink
+        asked = self._asked
         with Log.open(path) as log:
-            name, begin = log.path.resolve().name, log.log_start_offset
-            end = asked.offsets[1]
+            begin, end = log.log_start_offset, asked.offsets[1]
             if end is not None and self._end_of(log) >= end:
-                self._write(self._of_log(log), name, log.topic)
+                self._now(log)
                 return
+            sink = self._chosen or RowSink(self._out.write)
             if asked.last is not None:
                 # The tail is shown once; from there on nothing is held back any more.
-                self._write(self._of_log(log), name, log.topic)
-                self.sink = sink = RowSink(self._out.write, limit=asked.limit)
+                self._now(log)
+                sink = RowSink(self._out.write, limit=asked.limit)
                 begin = self._end_of(log)
             begin = max(begin, asked.offsets[0] or 0)
             self._out.flush()
-            names, gone = _fields(kafka07=False), ReaderGone()
-            topic = self._decoding.topic(log.topic, None, None)
+            names, gone, source = _fields(kafka07=False), ReaderGone(), self._source_of(log)
             for columns in log.follow(begin, isolation=asked.isolation, stop=gone, fields=names):
-                self._put(columns, name, topic, asked.mask(columns))
+                self._rows(columns, source, sink, self._take, asked.mask(columns))
                 self._out.flush()
                 if sink.full or (end is not None and int(columns["offset"][-1]) >= end - 1):
-                    return
+                    break
+            self._count_replaced(sink.replaced)
+
+    def _now(self, log: Log) -> None:
+        """Write the records that there are, in this thread."""
+        run_in_order([self._whole(log.view)], self._take, threads=1)
+        self._finish()
+        self._count_chosen()
 
     def _end_of(self, log: Log) -> int:
         committed = self._asked.isolation == "read_committed"
         return log.last_stable_offset if committed else log.log_end_offset
 
-    def _file(self, path: Path) -> None:
-        if self._asked.isolation != "read_uncommitted":
-            raise click.UsageError("--isolation wants a partition directory, not one file of it.")
-        known = known_path(str(path)).file
-        if known is None or not known.kind.holds_batches:
-            raise NotALogError("a file without records; 'kseg dump' shows it", path=path)
-        with Segment.open(path) as segment:
-            names = _fields(kafka07=segment.kafka07)
-            topic = self._decoding.topic(None, path, known.kind)
-            self._write_pieces(segment.read(fields=names, **self._asked.where), None, topic)
+    # ---- doing -----------------------------------------------------------------------------------
 
-    def _of_log(self, log: Log) -> Iterator[RecordColumns]:
-        names = _fields(kafka07=any(info.files.kafka07 for info in log.segments))
-        where = self._asked.where
-        if self._asked.plain_tail:
-            where["start_offset"] = _start_of_tail(log, self._asked.last or 0)
-        yield from log.read(fields=names, isolation=self._asked.isolation, **where)
+    @property
+    def _full(self) -> bool:
+        """Whether no further row is wanted."""
+        return self._chosen is not None and self._chosen.full
 
-    def _write(self, pieces: Iterator[RecordColumns], directory: str, topic: str | None) -> None:
-        self._write_pieces(pieces, directory, self._decoding.topic(topic, None, None))
+    def _finish(self) -> None:
+        """Write what was held back; the next rows belong to another source."""
+        if self._chosen is not None:
+            self._chosen.finish()
 
-    def _write_pieces(
-        self,
-        pieces: Iterator[RecordColumns],
-        directory: str | None,
-        topic: InternalTopic | None,
-    ) -> None:
+    def _all(self, pieces: Iterator[RecordColumns], source: _Source, put: Put) -> None:
+        """Put the rows of a whole source, until no further row is wanted."""
+        sink = self._chosen or RowSink(put)
         for columns in pieces:
-            self._put(columns, directory, topic)
-            if self.sink.full:
-                break
-        self.sink.finish()
+            self._rows(columns, source, sink, put)
+            if sink.full:
+                return
+        if self._chosen is None:
+            put(partial(self._count_replaced, sink.replaced))
 
-    def _put(
+    def _piece(self, work: Work, source: _Source, put: Put) -> None:
+        """Put the rows of a piece of work that puts columns."""
+        sink = RowSink(put)
+        with at_file(source.path):
+            work(lambda columns: self._rows(columns, source, sink, put))
+        put(partial(self._count_replaced, sink.replaced))
+
+    def _rows(
         self,
         columns: RecordColumns,
-        directory: str | None,
-        topic: InternalTopic | None,
+        source: _Source,
+        sink: RowSink,
+        put: Put,
         mask: Mask | None = None,
     ) -> None:
-        """Write the chosen records of a piece, decoded by the schemas of a topic."""
+        """Put the chosen records of a piece of columns, decoded by the schemas of a topic."""
+        directory = source.directory
         if self._style.form == "csv":
             directory = directory or ""
         style = self._style.of(directory, Path(columns.source or "").name)
         if style.form == "csv" and not self._headed:
-            self._out.write(csv_head(RECORD_FIELDS if topic is None else DECODED_FIELDS, style))
-            self._headed = True
+            put(partial(self._head, source.topic, style))
         key = self._asked.key
         if key is not None:
             same = equal_to(columns["key"], key)
             mask = same if mask is None else mask & same
-        if topic is None:
-            self.sink.take(record_rows(columns, style), len(columns), mask)
+        if source.topic is None:
+            sink.take(record_rows(columns, style), len(columns), mask)
             return
-        for part in decoded_rows(columns, topic, style, mask, self.sink.left):
-            self.sink.take(part.template, part.count)
+        for part in decoded_rows(columns, source.topic, style, mask, sink.left):
+            sink.take(part.template, part.count)
             for error in part.faults:
-                self._found(error, columns.source)
+                put(partial(self._found, error, columns.source))
+
+    def _head(self, topic: InternalTopic | None, style: Style) -> None:
+        """Write the first line of CSV, unless it is there."""
+        if not self._headed:
+            self._out.write(csv_head(RECORD_FIELDS if topic is None else DECODED_FIELDS, style))
+            self._headed = True
+
+    def _count_chosen(self) -> None:
+        if self._chosen is not None:
+            self._count_replaced(self._chosen.replaced)
+
+    def _count_replaced(self, count: int) -> None:
+        self.replaced += count
 
     def _found(self, error: KsegError, source: str | None) -> None:
         """Report a record that is not what its schema says; its row has the bytes."""
         self.findings += 1
         self._out.flush()
         complain(f"kseg: {one_line(error if source is None else at_path(error, source))}")
+
+
+def _refuse(error: Exception, put: Put) -> None:
+    """A piece of work that fails, behind the results in front of it."""
+    raise error
 
 
 def _topics(
@@ -259,7 +358,7 @@ def _fields(*, kafka07: bool) -> tuple[str, ...]:
     return tuple(name for name in names if kafka07 or name != "next_offset")
 
 
-def _start_of_tail(log: Log, count: int) -> int | None:
+def _start_of_tail(log: LogView, count: int) -> int | None:
     """The offset of at least the last `count` records, by headers; None if they do not say."""
     number, position = tail_of([info.path for info in log.segments], count, control=False)
     infos = log.segments[number:]
@@ -274,7 +373,7 @@ def _start_of_tail(log: Log, count: int) -> int | None:
     return None
 
 
-def _overlap(log: Log, infos: tuple[SegmentInfo, ...]) -> bool:
+def _overlap(log: LogView, infos: tuple[SegmentInfo, ...]) -> bool:
     """Whether a segment reaches past the next one's base, so that records would count twice."""
     for info, following in pairwise(infos):
         with log.open_segment(info) as segment:

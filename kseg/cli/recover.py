@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ import click
 from kseg import KsegError, RecoveryReport, apply_recovery, plan_recovery
 from kseg import recover as recover_partition
 from kseg.cli import changing, output
-from kseg.cli.changing import Change
+from kseg.cli.changing import Change, Done
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
@@ -139,7 +139,7 @@ class _Run:
             leases = [data_directory.enter(home) for home in homes]
             for lease in leases:
                 stack.callback(lease.leave)
-            done = _Done(bar.to, sum(sizes.values()))
+            done = Done(bar.to, sum(sizes.values()))
             pieces = (partial(self._recover, path, done, alone=len(found) == 1) for path in found)
             results = stack.enter_context(closing(in_order(pieces, threads=self.jobs)))
             plans, written = [], time.monotonic()
@@ -152,7 +152,7 @@ class _Run:
                     written = time.monotonic()
         return plans
 
-    def _recover(self, path: Path, done: _Done, put: Put, *, alone: bool) -> None:
+    def _recover(self, path: Path, done: Done, put: Put, *, alone: bool) -> None:
         """Recover one partition; puts its plan, which says why, if it cannot be loaded."""
         try:
             report = recover_partition(
@@ -243,27 +243,6 @@ class _Run:
             _say_of_homes(plans, is_plan=self.change.is_plan)
         failed = any(plan.error is not None for plan in plans)
         return Exit.FOUND if failed else code
-
-
-class _Done:
-    """How far several partitions are, told to one bar; used from several threads."""
-
-    def __init__(self, tell: Callable[[int, int], None], total: int) -> None:
-        self.tell = tell
-        self.total = total
-        self.finished = 0
-        self.walked: dict[Path, int] = {}
-
-    def walk(self, path: Path, walked: int) -> None:
-        """So many bytes of a partition were walked."""
-        self.walked[path] = walked
-        self.tell(min(self.finished + sum(list(self.walked.values())), self.total), self.total)
-
-    def finish(self, path: Path, size: int) -> None:
-        """A partition is done, with all its bytes."""
-        self.walked.pop(path, None)
-        self.finished += size
-        self.tell(min(self.finished, self.total), self.total)
 
 
 def _home_of(plan: RecoveryPlan) -> Path:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg import ReindexPlan, apply_reindex, plan_reindex
 from kseg.cli import changing, output
-from kseg.cli.changing import Change
+from kseg.cli.changing import Change, Done
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
@@ -18,10 +21,16 @@ from kseg.cli.options import (
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
-from kseg.log.recovery import KINDS, Backup
+from kseg.files.names import log_bytes
+from kseg.log.recovery import KINDS
+from kseg.workers import at_file, in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from kseg.log.recovery import Kept
+    from kseg.workers import Put
+
+    #: Does a partition, and puts what came of it.
+    _Piece = Callable[[Done, Put], None]
 
 _KINDS = {kind.value: kind for kind in KINDS}
 
@@ -36,57 +45,92 @@ def reindex(
     now_ms: int | None,
     broker_config: str | None,
     metadata_dir: str | None,
+    jobs: int,
     as_json: bool,
     **how: Any,
 ) -> int:
     """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
-    run = _Run(change, clock_of(now_ms)())
-    asked = {
+    run = _Run(change, clock_of(now_ms)(), jobs)
+    asked_of_all = {
         "kinds": tuple(_KINDS[kind] for kind in kinds) or KINDS,
         "exact": exact,
         "now_ms": now_ms,
     }
     found = changing.changeable(list(partitions_of((directory,), Selection(topics, partitions))))
     configs = known_configs(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
-    for partition in found:
-        run.look(partition, asked | {"config": configs[partition.path]})
+    asked = {each: asked_of_all | {"config": configs[each.path]} for each in found}
+    run.look(asked)
     if not change.is_plan:
         run.change_all(asked)
     return run.report(directory, as_json=as_json)
 
 
 class _Run:
-    """One run, partition by partition, with their results."""
+    """One run over partitions, which threads share, with their results."""
 
-    def __init__(self, change: Change, now_ms: int) -> None:
+    def __init__(self, change: Change, now_ms: int, jobs: int) -> None:
         self.change = change
         self.now_ms = now_ms
+        self.jobs = jobs
         self.plans: dict[Partition, ReindexPlan] = {}
-        self.kept: dict[Path, Backup | None] = {}
+        self.kept: list[Kept] = []
 
-    def look(self, partition: Partition, asked: dict[str, Any]) -> None:
-        """Plan, and change nothing."""
-        with output.progress(partition.path.name, 1) as bar:
-            self.plans[partition] = plan_reindex(partition.path, **asked, progress=bar.to)
+    def look(self, asked: dict[Partition, dict[str, Any]]) -> None:
+        """Plan, and change nothing.
 
-    def change_all(self, asked: dict[str, Any]) -> None:
+        Args:
+            asked: of each partition, what `plan_reindex` takes.
+        """
+        pieces = (partial(self._plan, each.path, asked[each]) for each in asked)
+        self.plans = dict(zip(asked, self._shared(list(asked), pieces), strict=True))
+
+    def change_all(self, asked: dict[Partition, dict[str, Any]]) -> None:
         """Change partitions that differ, under the lock of the data directory."""
         differing = [partition for partition, plan in self.plans.items() if not plan.is_noop]
         with self.change.holding(partition.path for partition in differing):
-            for partition in differing:
-                self._change(partition, asked)
+            pieces = (self._changing(partition, asked[partition]) for partition in differing)
+            results = self._shared(differing, pieces)
+            for partition, (plan, kept) in zip(differing, results, strict=True):
+                self.plans[partition] = plan
+                self.kept += kept
 
-    def _change(self, partition: Partition, asked: dict[str, Any]) -> None:
+    def _shared(self, partitions: list[Partition], pieces: Iterator[_Piece]) -> Iterator[Any]:
+        """The results of pieces of work, one a partition, under one bar."""
+        sizes = {each.path: log_bytes(each.path) for each in partitions}
+        with ExitStack() as stack:
+            bar = stack.enter_context(output.progress("reindex", sum(sizes.values())))
+            done = Done(bar.to, sum(sizes.values()))
+            works = (partial(piece, done) for piece in pieces)
+            results = stack.enter_context(closing(in_order(works, threads=self.jobs)))
+            for each, result in zip(partitions, results, strict=True):
+                done.finish(each.path, sizes[each.path])
+                yield result
+
+    def _plan(self, path: Path, asked: dict[str, Any], done: Done, put: Put) -> None:
+        with at_file(path):
+            put(plan_reindex(path, **asked, progress=lambda walked, _: done.walk(path, walked)))
+
+    def _changing(self, partition: Partition, asked: dict[str, Any]) -> _Piece:
+        """The change of a partition, or of the copy of it that this makes now."""
         place = self.change.place_of(partition.path, unclean=True)
-        plan = self.plans[partition]
-        if place != partition.path:
-            plan = self.plans[partition] = plan_reindex(place, config=plan.config, **asked)
-        home = place.resolve().parent
-        if home not in self.kept:
-            self.kept[home] = self.change.backup_of(home, self.now_ms)
-        with output.progress(place.name, 1) as bar:
-            apply_reindex(plan, keep=False, backup=self.kept[home], progress=bar.to)
+        return partial(self._change, partition, place, asked)
+
+    def _change(
+        self, partition: Partition, place: Path, asked: dict[str, Any], done: Done, put: Put
+    ) -> None:
+        with at_file(place):
+            plan = self.plans[partition]
+            if place != partition.path:
+                plan = plan_reindex(place, **asked)
+            backup = self.change.backup_of(place.resolve().parent, self.now_ms)
+            apply_reindex(
+                plan,
+                keep=False,
+                backup=backup,
+                progress=lambda walked, _: done.walk(partition.path, walked),
+            )
+            put((plan, [] if backup is None else backup.kept))
 
     def report(self, directory: str, *, as_json: bool) -> int:
         """Print the results; returns the exit code."""
@@ -96,7 +140,7 @@ class _Run:
             directory,
             self.change,
             [each for plan in self.plans.values() for each in plan.actions],
-            changing.all_kept(self.kept.values()),
+            self.kept,
             as_json=as_json,
             findings=[printable(str(finding)) for finding in findings],
             partitions=[

@@ -12,7 +12,7 @@ and written anew at their offsets; plain messages of old formats are gathered in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +137,12 @@ class Tally:
     recoded_batches: int = 0
     converted_batches: int = 0
     records_converted: int = 0
+
+    def __iadd__(self, other: Tally) -> Tally:
+        """Add what was done elsewhere."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        return self
 
 
 def convert(

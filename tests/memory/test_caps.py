@@ -70,7 +70,7 @@ COMMANDS = {
         "dump --jobs 1 {path}",
         "dump --jobs 1 --format jsonl {path}",
         "dump --jobs 1 --batches {path}",
-        "read {directory}",
+        "read --jobs 1 {directory}",
         "info {directory}",
     ],
     "to files": [

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kseg.cli.options import CODECS, json_option, on_corrupt_option
+from kseg.cli.options import CODECS, jobs_option, json_option, on_corrupt_option
 from kseg.constants import BATCH_BYTES
 
 
@@ -42,6 +42,7 @@ from kseg.constants import BATCH_BYTES
 )
 @on_corrupt_option
 @click.option("--force", is_flag=True, help="Replace an OUT that exists.")
+@jobs_option
 @json_option
 def convert(**given: Any) -> int:
     """Write the records of FILE in another format or codec to OUT, at the same offsets.

@@ -11,6 +11,7 @@ from kseg.cli.options import (
     decode_options,
     format_option,
     isolation_option,
+    jobs_option,
     paths_argument,
     range_options,
     selection_options,
@@ -25,6 +26,7 @@ from kseg.cli.options import (
 @selection_options
 @range_options
 @decode_options
+@jobs_option
 @click.option(
     "--follow", is_flag=True, help="Go on with new records, until interrupted or at --limit."
 )

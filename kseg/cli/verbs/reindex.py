@@ -10,6 +10,7 @@ from kseg.cli import change_options
 from kseg.cli.options import (
     broker_options,
     config_options,
+    jobs_option,
     json_option,
     reindex_options,
     selection_options,
@@ -23,6 +24,7 @@ from kseg.cli.options import (
 @change_options.change_options
 @config_options
 @broker_options
+@jobs_option
 @json_option
 def reindex(**given: Any) -> int:
     """Show which indexes and snapshots in DIR do not fit the log, and make them anew.

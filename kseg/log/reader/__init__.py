@@ -21,6 +21,8 @@ from kseg._door import door
 _HOMES = {
     "kseg.log.reader.aborted": ("AbortedRanges", "aborted_ranges"),
     "kseg.log.reader.overlaps": ("believed_end", "first_offsets"),
+    "kseg.log.reader.pieces": ("log_pieces", "segment_pieces"),
     "kseg.log.reader.version": ("HighWatermark", "SegmentInfo"),
+    "kseg.log.reader.view": ("LogView",),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

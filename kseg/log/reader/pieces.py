@@ -16,7 +16,7 @@ import numpy as np
 
 from kseg.errors import KsegError
 from kseg.log.reader.overlaps import first_offsets
-from kseg.workers import Kept, Lent, in_order
+from kseg.workers import Kept, Lent, at_file, in_order
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
@@ -97,7 +97,7 @@ def _cuts(segment: Segment, where: dict[str, Any]) -> list[int | None]:
 
 
 def _put_piece(segment: Segment, memory: Kept[Workspace], where: dict[str, Any], put: Put) -> None:
-    with memory.one() as workspace:
+    with at_file(segment.path), memory.one() as workspace:
         _put_read(segment.read, where | {"workspace": workspace}, put)
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from kseg.cli import main
 from kseg.cli.failures import Exit
-from tests.unit.cli.conftest import Kseg
+from kseg.files import log_file
+from kseg.log.reader import pieces
+from tests.unit.cli.conftest import Kseg, Ran
 
 DEMO = Path(main.__file__).parents[1] / "demo_data"
 VERBS = {
@@ -18,9 +20,30 @@ VERBS = {
     "info": ("info", "--json", "--segments"),
     "doctor": ("doctor",),
     "dump": ("dump", "--format", "jsonl"),
+    "read": ("read", "--format", "jsonl"),
+    "read, committed": ("read", "--isolation", "read_committed", "--offset", "3..900"),
+    "read, csv": ("read", "--format", "csv", "--bytes", "utf8"),
+    "read, the last": ("read", "--last", "5"),
+    "read, a key": ("read", "--key", "k1", "--limit", "4"),
     "recover": ("recover", "--json"),
+    "reindex": ("reindex", "--exact", "--json"),
 }
 FORMS = ("parquet", "arrow", "jsonl", "csv")
+
+
+CONVERSIONS = {
+    "another codec": ("--codec", "gzip", "--on-corrupt", "skip"),
+    "an older format": ("--magic", "1", "--codec", "none", "--drop", "--on-corrupt", "skip"),
+    "refused": ("--magic", "0", "--codec", "none"),
+}
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of some hundred bytes are many pieces."""
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 200)
+    monkeypatch.setattr(log_file, "TILE_BYTES", 200)
+    monkeypatch.setattr(log_file, "CHECKED_TILE_BYTES", 200)
 
 
 @pytest.fixture
@@ -32,6 +55,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("words", VERBS.values(), ids=VERBS)
 @pytest.mark.parametrize("damaged", [False, True], ids=["sound", "damaged"])
+@pytest.mark.usefixtures("small_pieces")
 def test_a_verb_prints_the_same_for_any_number_of_jobs(
     kseg: Kseg, data: Path, words: tuple[str, ...], damaged: bool
 ) -> None:
@@ -44,6 +68,50 @@ def test_a_verb_prints_the_same_for_any_number_of_jobs(
     ] * 2
 
 
+@pytest.mark.parametrize("name", CONVERSIONS)
+@pytest.mark.usefixtures("small_pieces")
+def test_a_conversion_is_the_same_for_any_number_of_jobs(
+    kseg: Kseg, data: Path, tmp_path: Path, name: str
+) -> None:
+    log = max((data / "orders-0").glob("*.log"), key=lambda path: path.stat().st_size)
+    whole = bytearray(log.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    log.write_bytes(whole)
+    out = tmp_path / log.name
+
+    def converted(jobs: int) -> tuple[Ran, bytes | None]:
+        ran = kseg("convert", log, "-o", out, "--force", "--jobs", jobs, *CONVERSIONS[name])
+        return ran, out.read_bytes() if out.exists() else None
+
+    one = converted(1)
+    assert one[0].code == Exit.FOUND
+    assert [converted(2), converted(5)] == [one] * 2
+
+
+@pytest.mark.parametrize("how", ["--apply", "-o"])
+def test_indexes_are_made_the_same_for_any_number_of_jobs(
+    kseg: Kseg, data: Path, tmp_path: Path, how: str
+) -> None:
+    for index in data.rglob("*index"):
+        index.write_bytes(b"\0" * 5)
+
+    def remade(jobs: int) -> dict[str, bytes]:
+        home, out = tmp_path / f"data-{jobs}", tmp_path / f"copy-{jobs}"
+        shutil.copytree(data, home)
+        ran = kseg("reindex", home, "--jobs", jobs, *([how] if how == "--apply" else [how, out]))
+        assert ran.code == Exit.OK
+        return files_in(home if how == "--apply" else out)
+
+    one = remade(1)
+    assert any(name.endswith("index") and len(text) > 5 for name, text in one.items())
+    assert [remade(2), remade(5)] == [one] * 2
+
+
+def files_in(directory: Path) -> dict[str, bytes]:
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("per", ["partition", "segment"])
 def test_files_are_the_same_for_any_number_of_jobs(
@@ -53,8 +121,7 @@ def test_files_are_the_same_for_any_number_of_jobs(
         out = tmp_path / f"out-{jobs}"
         ran = kseg("export", data, "-o", out, "--format", form, "--per", per, "--jobs", jobs)
         assert ran.code == Exit.OK
-        files = [path for path in out.rglob("*") if path.is_file()]
-        return {str(path.relative_to(out)): path.read_bytes() for path in files}
+        return files_in(out)
 
     one = exported(1)
     assert len(one) > 3
