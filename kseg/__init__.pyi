@@ -90,10 +90,12 @@ from kseg.format.options import BatchOptions as BatchOptions
 from kseg.format.ratio import RatioEstimator as RatioEstimator
 from kseg.format.times import as_datetime as as_datetime
 from kseg.format.times import time_ms as time_ms
+from kseg.format.typed import decode_columns as decode_columns
 from kseg.format.values import BinaryColumn as BinaryColumn
 from kseg.format.values import HeadersColumn as HeadersColumn
 from kseg.format.values import Record as Record
 from kseg.format.values import RecordColumns as RecordColumns
+from kseg.format.values import TypedColumn as TypedColumn
 from kseg.log.cleaner.values import CompactionPlan as CompactionPlan
 from kseg.log.cleaner.values import CompactionReport as CompactionReport
 from kseg.log.compact import apply_compaction as apply_compaction

@@ -7,7 +7,7 @@ the raw number. Names are those of `kseg.format.columns.FIELDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,14 @@ import numpy as np
 from kseg.constants import NO_TIMESTAMP, Compression, ControlType, TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.extras import require
-from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
+from kseg.format.values import (
+    BinaryColumn,
+    HeadersColumn,
+    Kind,
+    RecordColumns,
+    TypedColumn,
+    freeze,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,12 +58,27 @@ TYPES: dict[str, pa.DataType] = {
     "control_type": _LABEL,
     "delete_horizon_ms": pa.int64(),
     "valid": pa.bool_(),
+    "key_error": pa.string(),
+    "value_error": pa.string(),
+}
+
+#: Arrow type of decoded keys and values.
+KIND_TYPES: dict[Kind, pa.DataType] = {
+    Kind.TEXT: pa.string(),
+    Kind.JSON: pa.string(),
+    Kind.INT16: pa.int16(),
+    Kind.INT32: pa.int32(),
+    Kind.INT64: pa.int64(),
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.UUID: pa.string(),
 }
 
 
-def schema(fields: Iterable[str]) -> pa.Schema:
-    """The Arrow schema of these fields, in this order."""
-    return pa.schema([pa.field(name, TYPES[name]) for name in fields])
+def schema(fields: Iterable[str], kinds: Mapping[str, Kind] | None = None) -> pa.Schema:
+    """The Arrow schema of these fields, in this order; `kinds` are those of decoded ones."""
+    types = {**TYPES, **{name: KIND_TYPES[kind] for name, kind in (kinds or {}).items()}}
+    return pa.schema([pa.field(name, types[name]) for name in fields])
 
 
 def to_record_batch(
@@ -69,7 +91,12 @@ def to_record_batch(
         fields: which fields, in which order; all of the piece's if None.
     """
     names = columns.fields if fields is None else fields
-    return _batch(columns, schema(names))
+    typed = {
+        name: column.kind
+        for name, column in columns.arrays.items()
+        if isinstance(column, TypedColumn)
+    }
+    return _batch(columns, schema(names, typed))
 
 
 def _batch(columns: RecordColumns, kind: pa.Schema) -> pa.RecordBatch:
@@ -77,17 +104,24 @@ def _batch(columns: RecordColumns, kind: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=kind)
 
 
-def to_reader(pieces: Iterable[RecordColumns], fields: tuple[str, ...]) -> pa.RecordBatchReader:
+def to_reader(
+    pieces: Iterable[RecordColumns],
+    fields: tuple[str, ...],
+    kinds: Mapping[str, Kind] | None = None,
+) -> pa.RecordBatchReader:
     """Pieces of records as a reader of record batches; nothing is read before it is asked for."""
-    kind = schema(fields)
+    kind = schema(fields, kinds)
     return pa.RecordBatchReader.from_batches(kind, (_batch(piece, kind) for piece in pieces))
 
 
 def stream(
-    pieces: Iterable[RecordColumns], fields: tuple[str, ...], requested_schema: object = None
+    pieces: Iterable[RecordColumns],
+    fields: tuple[str, ...],
+    requested_schema: object = None,
+    kinds: Mapping[str, Kind] | None = None,
 ) -> object:
     """An `arrow_array_stream` capsule over pieces of records."""
-    reader = to_reader(pieces, fields)
+    reader = to_reader(pieces, fields, kinds)
     return reader.__arrow_c_stream__(requested_schema)
 
 
@@ -102,6 +136,14 @@ def binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.Ar
         pa.py_buffer(column.data),
     ]
     return pa.Array.from_buffers(kind or pa.binary(), len(column), buffers, column.null_count)
+
+
+def typed_array(column: TypedColumn, kind: pa.DataType | None = None) -> pa.Array:
+    """Decoded values as an Arrow array; text over the same memory."""
+    kind = kind or KIND_TYPES[column.kind]
+    if isinstance(column.values, BinaryColumn):
+        return binary_array(column.values, kind)
+    return pa.array(column.values, kind, mask=None if column.valid is None else ~column.valid)
 
 
 def headers_array(column: HeadersColumn, kind: pa.DataType = HEADERS) -> pa.Array:
@@ -185,6 +227,8 @@ def _array(name: str, columns: RecordColumns) -> pa.Array:
     if name == "partition":
         return pa.repeat(pa.scalar(columns.partition, pa.int32()), len(columns))
     values = columns["timestamp" if name == "timestamp_ms" else name]
+    if isinstance(values, TypedColumn):
+        return typed_array(values)
     build = _BUILDERS.get(name)
     return pa.array(values, TYPES[name]) if build is None else build(values)
 
@@ -444,6 +488,7 @@ _READERS: dict[str, Callable[[pa.Array], Any]] = {
 
 __all__ = [
     "HEADERS",
+    "KIND_TYPES",
     "TYPES",
     "binary_array",
     "from_arrow",
@@ -454,4 +499,5 @@ __all__ = [
     "timestamp_array",
     "to_reader",
     "to_record_batch",
+    "typed_array",
 ]

@@ -17,6 +17,7 @@ HEADER_VALUE: Final = 3
 BINARY_COLUMNS: Final = 4
 
 DEPTH_MAX: Final = 64
+VALUE_DEPTH_MAX: Final = 512
 HEADER_BYTES_MIN: Final = 7
 
 class LinesEnd(NamedTuple):
@@ -40,3 +41,6 @@ def parse_lines(
     numbers: npt.NDArray[np.int64],
     controls: npt.NDArray[np.int64],
 ) -> LinesEnd: ...
+def mark_not_json(
+    offsets: npt.NDArray[np.int32], data: Buffer, marks: npt.NDArray[np.uint8]
+) -> None: ...

@@ -30,6 +30,8 @@ BINARY_COLUMNS = 4
 
 #: Lists and objects within each other that are followed.
 DEPTH_MAX = 64
+#: The same in a value of JSON that is no line.
+VALUE_DEPTH_MAX = 512
 #: The shortest header, `["",""]`, which bounds how many a text can hold.
 HEADER_BYTES_MIN = 7
 
@@ -62,6 +64,7 @@ cdef enum:
     F_OTHER = 6
     F_COUNT = 7
     MAX_DEPTH = 64
+    VALUE_DEPTH = 512
     MIN_HEADER_BYTES = 7
     NAME_BYTES_MAX = 64       # every letter of the longest name as an escape fits
     LINE_BLANK = 0
@@ -121,7 +124,7 @@ fill_tables()
 # NULL. Nothing at or behind `end` is read.
 
 cdef inline const uint8_t *skip_white(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    while p < end and (p[0] == 0x20 or p[0] == 0x09 or p[0] == 0x0D):
+    while p < end and (p[0] == 0x20 or p[0] == 0x09 or p[0] == 0x0D or p[0] == 0x0A):
         p += 1
     return p
 
@@ -684,3 +687,46 @@ def parse_lines(
     cdef tuple nulls = tuple([out.columns[i].nulls for i in range(C_COUNT)])
     cdef int64_t rows = out.columns[C_VALUE].count, headers = out.columns[C_NAME].count
     return LinesEnd(rows, headers, control_count, line, kind == LINE_FAULTY, nulls)
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+def mark_not_json(const int32_t[::1] offsets, const uint8_t[::1] data, uint8_t[::1] marks):
+    """Mark the values of a binary column that are not one JSON text each; empty ones are none.
+
+    Lists and objects are followed VALUE_DEPTH_MAX deep; a value with deeper ones is marked, too.
+
+    Args:
+        offsets: int32[n + 1].
+        data: UTF-8, or bytes whose values that are not are marked by the caller.
+        marks: uint8[n], out: 1 or 0 for each value.
+
+    Raises:
+        ValueError: the offsets lead outside the data, or are not as many as the marks.
+    """
+    cdef Py_ssize_t count = marks.shape[0], size = data.shape[0], row
+    cdef int64_t first, last = 0
+    cdef Token token
+    cdef const uint8_t *p
+    cdef const uint8_t *end
+    cdef const uint8_t *bytes_at = &data[0] if size else NULL
+    if offsets.shape[0] != count + 1:
+        raise ValueError(f"{offsets.shape[0]} offsets are not those of {count} values")
+    with nogil:
+        for row in range(count):
+            first, last = offsets[row], offsets[row + 1]
+            if not 0 <= first <= last <= size:
+                break
+            marks[row] = 1
+            if first == last:
+                continue
+            # In bounds: first and last were just compared with the size of the data.
+            end = bytes_at + last
+            p = skip_white(bytes_at + first, end)
+            p = take_value(p, end, &token, MAX_DEPTH - VALUE_DEPTH)
+            if p != NULL and skip_white(p, end) == end:
+                marks[row] = 0
+        else:
+            row = count
+    if row < count:
+        raise ValueError(f"offsets of value {row} lie outside their data")

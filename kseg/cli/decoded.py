@@ -22,7 +22,7 @@ from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, ro
 from kseg.errors import InvalidRecordError
 from kseg.files.names import FileKind
 from kseg.format.take import take_rows
-from kseg.format.values import BinaryColumn
+from kseg.format.values import binary_column
 from kseg.internal.ids import id_text
 from kseg.internal.log_rows import decode_or_keep
 from kseg.internal.records import InternalRecord, InternalTopic
@@ -160,15 +160,16 @@ def decoded_rows(
 
 def _decoded(columns: RecordColumns, topic: InternalTopic, style: Style) -> Decoded:
     records, faults = _records(columns, topic)
+    reasons = [None if one.reason is None else one.reason.encode() for one in records]
     held = held_columns(columns)
     held |= {
-        "type": _texts([None if one.name is None else one.name.encode() for one in records]),
+        "type": binary_column([None if one.name is None else one.name.encode() for one in records]),
         "type_id": _numbers([one.type for one in records]),
         "version": _numbers([one.version for one in records]),
         "tombstone": np.array([one.name is not None and one.is_tombstone for one in records]),
-        "key": _texts([_json(one.key, style) for one in records]),
-        "value": _texts([_json(one.value, style) for one in records]),
-        "reason": _texts([None if one.reason is None else one.reason.encode() for one in records]),
+        "key": binary_column([_json(one.key, style) for one in records]),
+        "value": binary_column([_json(one.value, style) for one in records]),
+        "reason": binary_column(reasons),
     }
     return Decoded(rows_of(held, style, DECODED_FIELDS), len(columns), faults)
 
@@ -188,14 +189,6 @@ def _records(
             position, offset = int(columns.position[row]), int(columns.offset[row])
             faults.append(InvalidRecordError(error.reason, position=position, offset=offset))
     return records, faults
-
-
-def _texts(values: list[bytes | None]) -> BinaryColumn:
-    ends = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(value or b"") for value in values], out=ends[1:])
-    there = np.array([value is not None for value in values], np.bool_)
-    data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
-    return BinaryColumn(ends, data, np.packbits(there, bitorder="little"), int((~there).sum()))
 
 
 def _numbers(values: list[int | None]) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""JSON lines as columns: the kernel that parses them, and what it calls the columns."""
+"""JSON as columns, or in them: the kernel that parses lines, and what it calls the columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from kseg._kernels.lines import (
     KEY,
     UTF8,
     VALUE,
+    VALUE_DEPTH_MAX,
     LinesEnd,
+    mark_not_json,
     parse_lines,
 )
 
@@ -28,6 +30,8 @@ __all__ = [
     "KEY",
     "UTF8",
     "VALUE",
+    "VALUE_DEPTH_MAX",
     "LinesEnd",
+    "mark_not_json",
     "parse_lines",
 ]

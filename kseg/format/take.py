@@ -12,7 +12,7 @@ import numpy as np
 
 from kseg import _core
 from kseg.format import bodies
-from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
+from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, TypedColumn, freeze
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -52,6 +52,12 @@ def _take(column: Any, index: Index) -> Any:
         return take_binary(column, index)
     if isinstance(column, HeadersColumn):
         return take_headers(column, index)
+    if isinstance(column, TypedColumn):
+        return replace(
+            column,
+            values=_take(column.values, index),
+            valid=None if column.valid is None else column.valid[index],
+        )
     return column[index]
 
 

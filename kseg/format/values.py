@@ -5,12 +5,16 @@ They own their memory, are read-only, and pickle. `kseg.format.columns` fills th
 
 from __future__ import annotations
 
+import json
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
+from uuid import UUID
 
 import numpy as np
 
@@ -151,6 +155,91 @@ class HeadersColumn:
             yield tuple(pairs[ends[index] : ends[index + 1]])
 
 
+class Kind(StrEnum):
+    """What decoded keys or values are; see `kseg.format.typed`."""
+
+    TEXT = "text"
+    JSON = "json"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT = "float"
+    DOUBLE = "double"
+    UUID = "uuid"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TypedColumn:
+    """Decoded keys or values, or the reasons why some are not; null where there is none.
+
+    Attributes:
+        kind: what they are.
+        values: the text, checked, with its nulls; or numbers, any number where it is null.
+        valid: of numbers, bool[n], false for null; None where nothing is null, and for text.
+    """
+
+    kind: Kind
+    values: BinaryColumn | npt.NDArray[Any]
+    valid: npt.NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        """How many values."""
+        return len(self.values)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> TypedColumn: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        """One value as Python has it, None for null; or the values of a slice."""
+        if not isinstance(index, slice):
+            place = _at(index, len(self))
+            (found,) = self[place : place + 1]
+            return found
+        first, end = _run(index, len(self))
+        valid = None if self.valid is None else self.valid[first:end]
+        return TypedColumn(self.kind, self.values[first:end], valid)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Each value as Python has it: str, what JSON says, int, float or UUID; None for null."""
+        if isinstance(self.values, BinaryColumn):
+            make = _PYTHON[self.kind]
+            return (None if value is None else make(value.decode()) for value in self.values)
+        if self.valid is None:
+            return iter(self.values.tolist())
+        pairs = zip(self.values.tolist(), self.valid.tolist(), strict=True)
+        return (value if valid else None for value, valid in pairs)
+
+    def to_pylist(self) -> list[Any]:
+        """The values; None for null."""
+        return list(self)
+
+    @property
+    def null_count(self) -> int:
+        """How many are null."""
+        if isinstance(self.values, BinaryColumn):
+            return self.values.null_count
+        return 0 if self.valid is None else int(np.count_nonzero(~self.valid))
+
+    def __repr__(self) -> str:
+        """What they are, how many, and how many of them null."""
+        return f"TypedColumn({self.kind.value}, {len(self)} values, {self.null_count} null)"
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:  # an integer of more digits than `int` takes
+        return json.loads(text, parse_int=Decimal)
+
+
+_PYTHON: dict[Kind, Callable[[str], Any]] = {
+    Kind.TEXT: str,
+    Kind.JSON: _from_json,
+    Kind.UUID: UUID,
+}
+
+
 class Record(NamedTuple):
     """One record as an object. Header names are the bytes stored; None is null."""
 
@@ -183,7 +272,8 @@ class RecordColumns:
 
     Attributes:
         length: how many records.
-        arrays: a NumPy array, `BinaryColumn` or `HeadersColumn` by field name.
+        arrays: a NumPy array, `BinaryColumn` or `HeadersColumn` by field name; `TypedColumn` where
+            keys or values were decoded.
         source: the segment they come from, where a reader knows it.
         topic: the topic they come from, where a scan knows it.
         partition: the partition they come from, where a scan knows it.
@@ -318,6 +408,15 @@ class RecordColumns:
             yield Record(offset, timestamp, kinds[kind], key, value, headers)
 
 
+def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
+    """Byte strings as a column."""
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value or b"") for value in values], out=ends[1:])
+    there = np.array([value is not None for value in values], np.bool_)
+    data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
+    return BinaryColumn(ends, data, np.packbits(there, bitorder="little"), int((~there).sum()))
+
+
 def html_table(columns: RecordColumns, total: int | None) -> str:
     """The first records as a table of HTML, their bytes as Python shows them and cut short.
 
@@ -370,14 +469,20 @@ def freeze(column: Any) -> None:
         freeze(column.offsets)
         freeze(column.keys)
         freeze(column.values)
+    elif isinstance(column, TypedColumn):
+        freeze(column.values)
+        freeze(column.valid)
 
 
 __all__ = [
     "RECORD_FIELDS",
     "BinaryColumn",
     "HeadersColumn",
+    "Kind",
     "Record",
     "RecordColumns",
+    "TypedColumn",
+    "binary_column",
     "freeze",
     "html_table",
 ]

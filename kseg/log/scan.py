@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
@@ -26,6 +27,7 @@ from kseg.files.names import (
 from kseg.format.header import BatchTable
 from kseg.format.request import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX
 from kseg.format.times import Time, bound_ms
+from kseg.format.typed import ERRORS, Kinds, decode_columns, decoded_fields, kinds_of, read_fields
 from kseg.format.values import RecordColumns, html_table
 from kseg.format.workspace import Use, Workspace
 from kseg.log.log import ISOLATIONS, Log
@@ -66,6 +68,7 @@ class Scan:
         errors: with `on_corrupt="skip"`, the faults that the latest iteration skipped.
         skipped: with `on_error="skip"`, what could not be read when the scan was made.
         threads: how many share the work.
+        kinds: what keys and values are decoded as.
     """
 
     sources: tuple[ScanSource, ...]
@@ -76,6 +79,7 @@ class Scan:
     errors: list[KsegError] = field(default_factory=list)
     skipped: tuple[Unreadable, ...] = ()
     threads: int = 1
+    kinds: Kinds = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[RecordColumns]:
         """The records, a bounded piece at a time, in the order of `sources`."""
@@ -86,12 +90,10 @@ class Scan:
         where = dict(self.where)
         if self.on_corrupt == "skip":
             where["on_error"] = self.errors.append
-        decoded = tuple(
-            dict.fromkeys(
-                "timestamp" if name == "timestamp_ms" else name
-                for name in self.fields
-                if name not in PLACE_FIELDS
-            )
+        decoded = read_fields(
+            "timestamp" if name == "timestamp_ms" else name
+            for name in self.fields
+            if name not in PLACE_FIELDS
         )
         if self.threads > 1:
             from kseg.log.reader import pieces
@@ -102,7 +104,7 @@ class Scan:
         where["workspace"] = Workspace(use=use, fresh=private_memory)
         for source in self.sources:
             for columns in self._pieces(source, decoded or ("offset",), where):
-                yield replace(columns, topic=source.topic, partition=source.partition)
+                yield _placed(columns, source, self.kinds)
 
     def _works(self, fields: tuple[str, ...], where: dict[str, Any]) -> Iterator[Work]:
         """The same as pieces of work for threads."""
@@ -117,7 +119,7 @@ class Scan:
                 view = LogView.open(source.path, mapping=self.mapping)
                 works = log_pieces(view, memory, fields=fields, **where)
             for work in works:
-                yield partial(_put_placed, work, source)
+                yield partial(_put_placed, work, source, self.kinds)
 
     def _pieces(
         self, source: ScanSource, fields: tuple[str, ...], where: dict[str, Any]
@@ -157,7 +159,7 @@ class Scan:
     def _reader(self, use: Use) -> pyarrow.RecordBatchReader:
         from kseg import arrow
 
-        return arrow.to_reader(self._read(use), self.fields)
+        return arrow.to_reader(self._read(use), self.fields, self.kinds)
 
     def to_arrow(self) -> pyarrow.Table:
         """Everything as a `pyarrow.Table` of few chunks; memory grows with the data."""
@@ -188,22 +190,22 @@ class Scan:
         """An Arrow stream; each call starts a new reader."""
         from kseg import arrow
 
-        return arrow.stream(self._read("streamed"), self.fields, requested_schema)
+        return arrow.stream(self._read("streamed"), self.fields, requested_schema, self.kinds)
 
 
 def _of_file(where: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in where.items() if name != "isolation"}
 
 
-def _put_placed(work: Work, source: ScanSource, put: Put) -> None:
+def _placed(columns: RecordColumns, source: ScanSource, kinds: Kinds) -> RecordColumns:
+    """Columns that say where they belong, decoded as asked for."""
+    placed = replace(columns, topic=source.topic, partition=source.partition)
+    return decode_columns(placed, kinds) if kinds else placed
+
+
+def _put_placed(work: Work, source: ScanSource, kinds: Kinds, put: Put) -> None:
     """Do a piece of work whose columns say where they belong; faults pass."""
-
-    def placed(result: RecordColumns | KsegError) -> None:
-        if not isinstance(result, KsegError):
-            result = replace(result, topic=source.topic, partition=source.partition)
-        put(result)
-
-    work(placed)
+    work(lambda got: put(got if isinstance(got, KsegError) else _placed(got, source, kinds)))
 
 
 def scan(
@@ -212,6 +214,7 @@ def scan(
     offset: Bounds = (None, None),
     time: TimeBounds = (None, None),
     fields: Iterable[str] | None = None,
+    decode: MappingOf[str, str] | None = None,
     topics: Iterable[str] | None = None,
     partitions: Iterable[int] | None = None,
     isolation: str = "read_uncommitted",
@@ -234,6 +237,10 @@ def scan(
             UTC), a `datetime64` or ISO 8601; records need not be in order of time.
         fields: columns to give; offset, timestamp, key, value and headers if None, with topic and
             partition in front where more than one partition is read.
+        decode: what keys and values are, such as `{"key": "text", "value": "json"}`: text, json,
+            int16, int32, int64, float, double, uuid, or Kafka's name. What is not of that kind is
+            null, and why stands in `key_error` and `value_error`, fields that come with it. JSON
+            and UUIDs are text in Arrow; Python gets what JSON says, and `UUID`s.
         topics: only these topics.
         partitions: only these partition numbers.
         isolation: "read_uncommitted" or "read_committed" (whole partitions only).
@@ -278,6 +285,7 @@ def scan(
             wanted_partitions is None or partition in wanted_partitions
         )
 
+    kinds = kinds_of(decode)
     kept = tuple(source for path in chosen for source in _readable(path, wants, skipped))
     if not kept:
         raise NotALogError("no partition is left to read", path=chosen[0] if chosen else None)
@@ -298,12 +306,13 @@ def scan(
     }
     return Scan(
         kept,
-        _fields(fields, len(kept)),
+        _fields(fields, len(kept), kinds),
         on_corrupt,
         mapping,
         where,
         skipped=tuple(skipped or ()),
         threads=threads,
+        kinds=kinds,
     )
 
 
@@ -329,15 +338,15 @@ def _time_bounds(given: TimeBounds) -> Bounds:
     return bound_ms(start), bound_ms(end)
 
 
-def _fields(fields: Iterable[str] | None, source_count: int) -> tuple[str, ...]:
+def _fields(fields: Iterable[str] | None, source_count: int, kinds: Kinds) -> tuple[str, ...]:
     if fields is None:
-        return (*PLACE_FIELDS, *FIELDS_DEFAULT) if source_count > 1 else FIELDS_DEFAULT
-    known = (*FIELDS, *PLACE_FIELDS, "timestamp_ms")
+        fields = (*PLACE_FIELDS, *FIELDS_DEFAULT) if source_count > 1 else FIELDS_DEFAULT
+    known = (*FIELDS, *PLACE_FIELDS, "timestamp_ms", *ERRORS.values())
     wanted = tuple(fields)
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(known)}")
-    return wanted
+    return decoded_fields(wanted, kinds)
 
 
 def _readable(

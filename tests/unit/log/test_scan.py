@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import kseg
@@ -219,3 +220,57 @@ def test_bounds_of_time_are_a_pair_of_times(tmp_path: Path, bounds: Any) -> None
         TypeError, match=r"time is \(start, end\), each a time|a time is an integer"
     ):
         scan(tmp_path / "t-0", time=bounds)
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """Keys that are numbers, values that are JSON, but for the last ones."""
+    path = tmp_path / "typed-0"
+    keys = [*(number.to_bytes(4, "big") for number in range(50)), b"x", None]
+    values = [*(b'{"n": %d}' % number for number in range(50)), b"{", None]
+    with kseg.Log.open(path, mode="append", create=True) as log:
+        log.append({"key": keys, "value": values})
+    return path
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_keys_and_values_are_decoded_and_why_not_stands_beside_them(
+    typed: Path, threads: int
+) -> None:
+    found = scan(typed, decode={"key": "integer", "value": "json"}, threads=threads, max_rows=20)
+    rows = [row for columns in found for row in columns]
+    assert [(row["key"], row["value"]) for row in rows[:50]] == [(n, {"n": n}) for n in range(50)]
+    table = found.to_arrow()
+    assert table.column_names == list(found.fields) == list(rows[0])
+    assert table["key"].to_pylist() == [*range(50), None, None]
+    assert table["key_error"].to_pylist()[49:] == [None, "int32 is 4 bytes, not 1", None]
+    assert table["value"].to_pylist()[48:] == ['{"n": 48}', '{"n": 49}', None, None]
+    reason = "not JSON at character 1: Expecting property name enclosed in double quotes"
+    assert table["value_error"].to_pylist()[49:] == [None, reason, None]
+    assert found.to_polars()["value_error"][50] == found.to_pandas()["value_error"][50] == reason
+    summed = duckdb.sql("select sum((value->>'n')::int) from found")
+    assert summed.limit(1).fetchall() == [(1225,)]
+
+
+def test_reasons_alone_say_which_records_do_not_decode(typed: Path) -> None:
+    found = scan(typed, fields=("offset", "value_error"), decode={"value": "json"})
+    table = found.to_arrow()
+    assert table.column_names == ["offset", "value_error"]
+    assert [row["offset"] for row in table.to_pylist() if row["value_error"]] == [50]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({"decode": {"value": "avro"}}, ValueError, "nothing is decoded as 'avro'"),
+        ({"decode": {"offset": "text"}}, ValueError, "'offset' is not decoded; there are: key"),
+        ({"decode": "json"}, TypeError, "decode is a dict"),
+        ({"decode": {"key": "text"}, "fields": ("value",)}, ValueError, "not among the fields"),
+        ({"fields": ("value", "value_error")}, ValueError, "where decode names 'value'"),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_before_anything_is_read(
+    typed: Path, given: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        scan(typed, **given)

@@ -1,0 +1,320 @@
+"""Keys and values as what they mean: text, JSON, and the numbers and UUIDs of Kafka's serializers.
+
+`decode_columns` replaces bytes by values of one kind. A value that is not of that kind becomes
+null, and why stands beside it, in a column of reasons: a log stays readable whatever lies in it.
+
+JSON stays text, which was checked: each of its readers has a type of its own for it, or none, and
+all of them take text. UUIDs are text, too, as Kafka's serializer writes them.
+
+Sources: Kafka `StringSerializer`, `ShortSerializer`, `IntegerSerializer`, `LongSerializer`,
+`FloatSerializer`, `DoubleSerializer`, `UUIDSerializer`; RFC 8259 (JSON).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kseg.format.lines import mark_not_json
+from kseg.format.text import count_not_utf8
+from kseg.format.values import (
+    BinaryColumn,
+    Kind,
+    RecordColumns,
+    TypedColumn,
+    freeze,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Mask = npt.NDArray[np.bool_]
+    Reasons = dict[int, str]
+
+Kinds = Mapping[str, Kind]
+
+#: What can be decoded, each with the column of its reasons.
+ERRORS: Final = {"key": "key_error", "value": "value_error"}
+#: The names of Kafka's serializers, where kseg has others.
+_SYNONYMS: Final = {
+    "string": Kind.TEXT,
+    "short": Kind.INT16,
+    "integer": Kind.INT32,
+    "long": Kind.INT64,
+}
+#: Every name of a kind, the usual ones first.
+KIND_NAMES: Final = (*(kind.value for kind in Kind), *_SYNONYMS)
+#: How numbers lie in the bytes.
+_NUMBERS: Final[dict[Kind, np.dtype[Any]]] = {
+    Kind.INT16: np.dtype(">i2"),
+    Kind.INT32: np.dtype(">i4"),
+    Kind.INT64: np.dtype(">i8"),
+    Kind.FLOAT: np.dtype(">f4"),
+    Kind.DOUBLE: np.dtype(">f8"),
+}
+#: A value with more bytes is not parsed a second time to say where it is no JSON.
+_EXPLAINED_BYTES_MAX: Final = 1 << 20
+_UUID_BYTES: Final = 36
+_UUID_DASHES: Final = (8, 13, 18, 23)
+#: So many, so that what is made on the way takes little memory whatever the piece.
+_UUIDS_AT_ONCE: Final = 16_384
+
+
+def kind_of(name: str) -> Kind:
+    """The kind that a name means, Kafka's name or kseg's; ValueError for any other."""
+    word = name.strip().lower() if isinstance(name, str) else name
+    try:
+        return _SYNONYMS[word] if word in _SYNONYMS else Kind(word)
+    except ValueError:
+        known = ", ".join(KIND_NAMES)
+        raise ValueError(f"nothing is decoded as {name!r}; there are: {known}") from None
+
+
+def kinds_of(decode: Mapping[str, str] | None) -> dict[str, Kind]:
+    """What `decode={"key": "text", "value": "json"}` asks for.
+
+    Raises:
+        ValueError: a field or a kind that there is not.
+        TypeError: no mapping.
+    """
+    if decode is None:
+        return {}
+    if not isinstance(decode, Mapping):
+        raise TypeError(f'decode is a dict such as {{"value": "json"}}, not {decode!r}')
+    for name in decode:
+        if name not in ERRORS:
+            raise ValueError(f"{name!r} is not decoded; there are: {', '.join(ERRORS)}")
+    return {name: kind_of(kind) for name, kind in decode.items()}
+
+
+def decoded_fields(fields: Iterable[str], kinds: Kinds) -> tuple[str, ...]:
+    """The fields, each that is decoded with its reasons behind it, unless they are named already.
+
+    Raises:
+        ValueError: one is to be decoded that is not among the fields, or has reasons and is not
+            decoded.
+    """
+    named = tuple(fields)
+    for name, error in ERRORS.items():
+        if name in kinds and name not in named and error not in named:
+            raise ValueError(f"decode names {name!r}, which is not among the fields")
+        if error in named and name not in kinds:
+            raise ValueError(f"field {error!r} is there where decode names {name!r}")
+    return tuple(_with_errors(named, kinds))
+
+
+def _with_errors(named: tuple[str, ...], kinds: Kinds) -> Iterator[str]:
+    for name in named:
+        yield name
+        if name in kinds and ERRORS[name] not in named:
+            yield ERRORS[name]
+
+
+def read_fields(fields: Iterable[str]) -> tuple[str, ...]:
+    """The fields to read for decoded ones: in place of reasons, what they are about."""
+    sources = {error: name for name, error in ERRORS.items()}
+    return tuple(dict.fromkeys(sources.get(name, name) for name in fields))
+
+
+def decode_columns(columns: RecordColumns, decode: Mapping[str, str]) -> RecordColumns:
+    """The same records with keys, values or both decoded, and the reasons where they are not.
+
+    Args:
+        columns: with the columns to be decoded.
+        decode: a kind for "key", "value" or both: text, json, int16, int32, int64, float, double or
+            uuid; Kafka's names string, short, integer and long are taken, too.
+
+    Returns:
+        Columns in which `key`, say, is a `TypedColumn`, and `key_error` is behind it: text, null
+        where the key was decoded or is null. Bytes are shared where nothing has to change.
+
+    Raises:
+        ValueError: a field or a kind that there is not.
+        MissingFieldError: a column was not read.
+
+    Example:
+        >>> import kseg
+        >>> (columns,) = kseg.scan("orders-0", offset=(240, 242), fields=("key",))
+        >>> kseg.decode_columns(columns, {"key": "text"}).key.to_pylist()
+        ['key-16', 'key-56']
+    """
+    kinds = kinds_of(decode)
+    found = {name: decode_column(columns[name], kind) for name, kind in kinds.items()}
+    arrays: dict[str, Any] = {}
+    for name, column in columns.arrays.items():
+        arrays[name] = column
+        if name in found:
+            arrays[name], arrays[ERRORS[name]] = found[name]
+    return replace(columns, arrays=arrays)
+
+
+def decode_column(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, TypedColumn]:
+    """The values of one column, and why they are null where the bytes are not of that kind."""
+    if kind in _NUMBERS:
+        values, reasons = _numbers(column, kind)
+    else:
+        reasons = _TEXTS[kind](column)
+        kept = _without(column, reasons)
+        values = TypedColumn(kind, _lower(kept) if kind is Kind.UUID else kept)
+    errors = TypedColumn(Kind.TEXT, _reason_column(len(column), reasons))
+    freeze(values)
+    freeze(errors)
+    return values, errors
+
+
+def _reason_column(count: int, reasons: Reasons) -> BinaryColumn:
+    """What most rows have not, in Arrow's layout."""
+    rows = sorted(reasons)
+    texts = [reasons[row].encode() for row in rows]
+    sizes, some = np.zeros(count + 1, np.int32), np.zeros(count, np.bool_)
+    some[rows] = True
+    sizes[1:][some] = [len(text) for text in texts]
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    bits = np.packbits(some, bitorder="little")
+    return BinaryColumn(np.cumsum(sizes, dtype=np.int32), data, bits, count - len(rows))
+
+
+# ---- numbers -------------------------------------------------------------------------------------
+
+
+def _numbers(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, Reasons]:
+    """Values of the one size that the kind has, all at once."""
+    stored = _NUMBERS[kind]
+    sizes = column.sizes()
+    right = sizes == stored.itemsize
+    native = stored.newbyteorder("=")
+    if right.all():
+        return TypedColumn(kind, column.data.view(stored).astype(native)), {}
+    values = np.zeros(len(column), native)
+    values[right] = _fixed(column, right, stored.itemsize).view(stored)[:, 0]
+    wrong = np.flatnonzero(~right & (sizes >= 0)).tolist()
+    reasons = {
+        row: f"{kind.value} is {stored.itemsize} bytes, not {size}"
+        for row, size in zip(wrong, sizes[wrong].tolist(), strict=True)
+    }
+    return TypedColumn(kind, values, right), reasons
+
+
+def _fixed(column: BinaryColumn, rows: Mask, size: int) -> npt.NDArray[np.uint8]:
+    """uint8[rows, size]: the bytes of values that all have this size."""
+    found = column.data[np.repeat(rows, np.diff(column.offsets))]
+    return found.reshape(-1, size)
+
+
+# ---- text ----------------------------------------------------------------------------------------
+
+
+def _not_text(column: BinaryColumn) -> Reasons:
+    return {row: _not_utf8_reason(column[row] or b"") for row in _not_utf8(column, 0, len(column))}
+
+
+def _not_utf8(column: BinaryColumn, first: int, end: int) -> Iterator[int]:
+    """The values that are not UTF-8, in order: found by halves, since they are few."""
+    ends, data = column.offsets.data, column.data.data
+    if not count_not_utf8(ends, data, first, end):
+        return
+    if end - first == 1:
+        yield first
+        return
+    middle = (first + end) // 2
+    yield from _not_utf8(column, first, middle)
+    yield from _not_utf8(column, middle, end)
+
+
+def _not_utf8_reason(value: bytes) -> str:
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 at byte {error.start}"
+    raise AssertionError("a value was found not to be UTF-8, and is")
+
+
+def _not_json(column: BinaryColumn) -> Reasons:
+    marks = np.zeros(len(column), np.uint8)
+    mark_not_json(column.offsets, column.data.data, marks)
+    reasons = _not_text(column)
+    for row in np.flatnonzero(marks & column.is_valid()).tolist():
+        if row not in reasons:
+            reasons[row] = _not_json_reason(column[row] or b"")
+    return reasons
+
+
+def _not_json_reason(value: bytes) -> str:
+    """Where a value stops to be JSON, as the library of Python has it."""
+    if not value:
+        return "empty, which is not JSON"
+    if len(value) <= _EXPLAINED_BYTES_MAX:
+        try:
+            json.loads(value.decode(), parse_constant=_refuse)
+        except json.JSONDecodeError as error:
+            return f"not JSON at character {error.pos}: {error.msg}"
+        except RecursionError:
+            return "JSON that is nested too deeply"
+        except ValueError as error:
+            return str(error)
+        return "JSON that is nested too deeply"
+    return "not JSON"
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"not JSON: {word}")
+
+
+def _not_uuid(column: BinaryColumn) -> Reasons:
+    """Those that are not the 36 characters of a UUID, in either case."""
+    wrong = [
+        first + row
+        for first in range(0, len(column), _UUIDS_AT_ONCE)
+        for row in _not_uuid_rows(column[first : first + _UUIDS_AT_ONCE])
+    ]
+    return dict.fromkeys(wrong, "not the text of a UUID")
+
+
+def _not_uuid_rows(column: BinaryColumn) -> list[int]:
+    sizes = column.sizes()
+    right = sizes == _UUID_BYTES
+    shown = _fixed(column, right, _UUID_BYTES)
+    lower = shown | 0x20
+    letters = (lower >= ord("a")) & (lower <= ord("f"))
+    digits = letters | ((shown >= ord("0")) & (shown <= ord("9")))
+    digits[:, _UUID_DASHES] = shown[:, _UUID_DASHES] == ord("-")
+    right[right] = digits.all(axis=1)
+    wrong: list[int] = np.flatnonzero(~right & (sizes >= 0)).tolist()
+    return wrong
+
+
+def _lower(column: BinaryColumn) -> BinaryColumn:
+    """Digits of UUIDs in lower case, as Kafka writes them; dashes and digits have that bit."""
+    return replace(column, data=column.data | np.uint8(0x20))
+
+
+def _without(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:
+    """The column with null in place of some values, whose bytes no reader is to meet."""
+    if not reasons:
+        return column
+    valid, sizes = column.is_valid(), np.diff(column.offsets)
+    valid[list(reasons)] = False
+    ends = np.zeros(len(column) + 1, np.int32)
+    np.cumsum(np.where(valid, sizes, 0), out=ends[1:])
+    data = column.data[: column.offsets[-1]][np.repeat(valid, sizes)]
+    bits = np.packbits(valid, bitorder="little")
+    return BinaryColumn(ends, data, bits, int(np.count_nonzero(~valid)))
+
+
+_TEXTS: Final = {Kind.TEXT: _not_text, Kind.JSON: _not_json, Kind.UUID: _not_uuid}
+
+__all__ = [
+    "ERRORS",
+    "KIND_NAMES",
+    "Kinds",
+    "decode_column",
+    "decode_columns",
+    "decoded_fields",
+    "kind_of",
+    "kinds_of",
+    "read_fields",
+]
