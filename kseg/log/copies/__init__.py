@@ -1,10 +1,13 @@
-"""Copies of one partition side by side: replicas, backups.
+"""Copies of one partition side by side: replicas, backups; and one whole log out of several.
 
 joining         which copies belong together, by topic, partition and topic id
 source          a copy, read once: its sound batches by offset, and what of it is not known
 table           batches of a copy as rows of numbers; which are the same, which overlap
 side_by_side    several copies in step: windows of offsets with what each copy has there
-values          batches of copies as values
+lineage         which leaders wrote a copy, and where it leaves the history of another one
+choosing        which batches of several copies a merged log takes
+merge           `plan_merge`: what a merged log takes of each copy
+values          batches, a merge and what it leaves out, as values
 
 Nothing that is read is changed or locked. What is sound, `kseg.log.salvage` says.
 """

@@ -57,6 +57,11 @@ class JoinedCopies:
     partition: int | None
     copies: tuple[CopyPath, ...]
 
+    @property
+    def topic_id(self) -> UUID | None:
+        """Of the topic; None where no copy says it."""
+        return next((one.topic_id for one in self.copies if one.topic_id and not one.lacks), None)
+
 
 @dataclass(frozen=True, slots=True)
 class _Given:

@@ -16,7 +16,7 @@ import numpy as np
 from kseg.errors import KsegError
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.clean_offsets import read_clean_offset
-from kseg.log.copies.table import OFFSETS_END, rows_of
+from kseg.log.copies.table import OFFSETS_END, rows_of, touches
 from kseg.log.salvage.provable import read_provable
 from kseg.log.salvage.tables import provable_tables
 from kseg.log.segment.reader import Segment
@@ -77,6 +77,24 @@ class Copy:
         """The offsets that lie in damaged bytes; those that merely are not there are none."""
         return tuple(lost for lost in self.provable.lost if lost.bytes)
 
+    @property
+    def damaged_end_bytes(self) -> int:
+        """How many bytes behind its last sound batch hold something that cannot be proved."""
+        runs, numbers = self.provable.runs, {path: at for at, path in enumerate(self.files)}
+        end = (numbers[runs[-1].path], runs[-1].end) if runs else (0, 0)
+        return sum(
+            each.size
+            for each in self.provable.unprovable
+            if each.reason != "zeros" and (numbers[each.path], each.position) >= end
+        )
+
+    def hides(self, first_offset: int, last_offset: int) -> bool:
+        """Whether it cannot tell if there are records in a range: damaged there, or not so far."""
+        if last_offset < self.start_offset or first_offset >= self.end_offset:
+            return True
+        first, last = np.array([first_offset]), np.array([last_offset])
+        return bool(touches(first, last, self.unknown_ranges)[0])
+
     @cached_property
     def unknown_ranges(self) -> Rows:
         """The same as first and last offsets, int64[n, 2], ascending."""
@@ -85,6 +103,11 @@ class Copy:
             for lost in self.unknown
         ]
         return np.array(ranges, np.int64).reshape(-1, 2)
+
+    @property
+    def hides_end(self) -> bool:
+        """Whether damage lies behind its last sound batch, which hides where it ended."""
+        return any(lost.last_offset is None for lost in self.unknown)
 
     @cached_property
     def clean_offset(self) -> int:

@@ -32,6 +32,7 @@ POSITION: Final = COLUMN["position"]
 SIZE: Final = COLUMN["size"]
 LAST: Final = COLUMN["last_offset"]
 EPOCH: Final = COLUMN["leader_epoch"]
+COUNT: Final = COLUMN["record_count"]
 FIRST: Final = len(FIELDS)
 FILE: Final = FIRST + 1
 COLUMNS: Final = FILE + 1
@@ -128,6 +129,7 @@ def without(rows: Rows, taken: Index) -> Rows:
 
 __all__ = [
     "COLUMNS",
+    "COUNT",
     "EPOCH",
     "FILE",
     "FIRST",

@@ -1,13 +1,18 @@
-"""Batches of copies as values."""
+"""Batches of copies, and a merge of copies, as values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from kseg.constants import codec_label
+from kseg.internal.ids import id_text
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kseg.files.checkpoints import TopicPartition
     from kseg.format.header import BatchHeader
 
 
@@ -47,4 +52,221 @@ class BatchSeen:
         }
 
 
-__all__ = ["BatchSeen"]
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Batches that follow each other in a log file, which the merged log takes.
+
+    Attributes:
+        path: the log file.
+        position, size: their bytes.
+        first_offset, last_offset: of their records.
+        batches: how many.
+    """
+
+    path: str
+    position: int
+    size: int
+    first_offset: int
+    last_offset: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Offsets that no copy has.
+
+    Attributes:
+        first_offset: the first one.
+        last_offset: the last one; None where nothing follows.
+        at_most: some of them may have had no record: the log was compacted.
+    """
+
+    first_offset: int
+    last_offset: int | None
+    at_most: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Sound batches of a copy that the merged log does not take.
+
+    Attributes:
+        path: the copy.
+        why: a word of `LEFT_OUT`.
+        first_offset, last_offset: between these.
+        batches, bytes: how many.
+    """
+
+    path: str
+    why: str
+    first_offset: int
+    last_offset: int
+    batches: int
+    bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Sound batches of the same epoch and offsets that differ.
+
+    Attributes:
+        batches: of the copy that goes first, and of another one.
+        decided: whether `prefer` decides it, for the first.
+    """
+
+    batches: tuple[BatchSeen, BatchSeen]
+    decided: bool
+
+    @property
+    def offset(self) -> int:
+        """The first one that both have."""
+        return max(seen.first_offset for seen in self.batches)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return {
+            "offset": self.offset,
+            "decided": self.decided,
+            "batches": [seen.to_dict() for seen in self.batches],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MergedCopy:
+    """What becomes of one copy.
+
+    Attributes:
+        path: its directory.
+        leader_epoch: its latest one; -1 without any.
+        log_start_offset, log_end_offset: where its log begins, and where its sound batches end.
+        diverges_at: where it leaves the history of the copies before it; None if it does not.
+        damaged_bytes: that cannot be proved.
+        batches, bytes: that the merged log takes from it.
+    """
+
+    path: str
+    leader_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    diverges_at: int | None
+    damaged_bytes: int
+    batches: int
+    bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return asdict(self)
+
+
+#: Why sound batches are left out of a merge, in stable words.
+LEFT_OUT: Final = {
+    "diverged": "they lie behind the offset where the copy leaves the history of the last leader",
+    "lower-epoch": "another copy has batches of a higher leader epoch there",
+    "compacted": "a copy that was compacted is sound there, and has none",
+    "not-preferred": "they contradict batches of the preferred copy",
+    "deleted": "they lie in front of the log start of another copy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMerge:
+    """One partition of a merge.
+
+    Attributes:
+        partition: what checkpoints call it.
+        topic_id: None where no copy says it.
+        copies: in the order in which they count: that of the latest leader first.
+        log_start_offset, log_end_offset: of the merged log.
+        extents: what it takes, by offset.
+        missing: offsets that no copy has.
+        left_out: sound batches that it does not take.
+        conflicts: batches that contradict each other, the first of them.
+        undecided: how many conflicts nothing decides.
+    """
+
+    partition: TopicPartition
+    topic_id: UUID | None
+    copies: tuple[MergedCopy, ...]
+    log_start_offset: int
+    log_end_offset: int
+    extents: tuple[Extent, ...]
+    missing: tuple[Missing, ...]
+    left_out: tuple[LeftOut, ...]
+    conflicts: tuple[Conflict, ...]
+    undecided: int
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        return f"{self.partition.topic}-{self.partition.partition}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "topic_id": None if self.topic_id is None else id_text(self.topic_id),
+            "log_start_offset": self.log_start_offset,
+            "log_end_offset": self.log_end_offset,
+            "copies": [each.to_dict() for each in self.copies],
+            "extents": len(self.extents),
+            "batches": sum(each.batches for each in self.extents),
+            "bytes": sum(each.size for each in self.extents),
+            "missing": [each.to_dict() for each in self.missing],
+            "left_out": [each.to_dict() for each in self.left_out],
+            "conflicts": [each.to_dict() for each in self.conflicts],
+            "undecided": self.undecided,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """What a merge would write.
+
+    Attributes:
+        out: the data directory to be made.
+        partitions: by name.
+    """
+
+    out: Path
+    partitions: tuple[PartitionMerge, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no offset is missing."""
+        return not any(each.missing for each in self.partitions)
+
+    @property
+    def undecided(self) -> int:
+        """How many conflicts nothing decides; with any, nothing is written."""
+        return sum(each.undecided for each in self.partitions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return {
+            "out": str(self.out),
+            "whole": self.is_whole,
+            "undecided": self.undecided,
+            "partitions": [each.to_dict() for each in self.partitions],
+        }
+
+
+__all__ = [
+    "LEFT_OUT",
+    "BatchSeen",
+    "Conflict",
+    "Extent",
+    "LeftOut",
+    "MergePlan",
+    "MergedCopy",
+    "Missing",
+    "PartitionMerge",
+]
