@@ -37,6 +37,7 @@ _HOMES: Final = {
     "kseg.errors": (
         "AppendError",
         "BuilderStateError",
+        "ConflictingCopiesError",
         "CorruptIndexError",
         "CorruptRecordError",
         "DecompressionError",
@@ -106,6 +107,8 @@ _HOMES: Final = {
     "kseg.log.cleaner.values": ("CompactionPlan", "CompactionReport"),
     "kseg.log.compact": ("apply_compaction", "plan_compaction"),
     "kseg.log.config": ("LogConfig",),
+    "kseg.log.copies.merge": ("apply_merge", "plan_merge"),
+    "kseg.log.copies.values": ("MergePlan",),
     "kseg.log.directory": ("LogDirectory",),
     "kseg.log.log": ("Log",),
     "kseg.log.reader.fetch": ("Fetched",),

@@ -27,6 +27,7 @@ from kseg.constants import StopReason as StopReason
 from kseg.constants import TimestampType as TimestampType
 from kseg.errors import AppendError as AppendError
 from kseg.errors import BuilderStateError as BuilderStateError
+from kseg.errors import ConflictingCopiesError as ConflictingCopiesError
 from kseg.errors import CorruptIndexError as CorruptIndexError
 from kseg.errors import CorruptRecordError as CorruptRecordError
 from kseg.errors import DecompressionError as DecompressionError
@@ -101,6 +102,9 @@ from kseg.log.cleaner.values import CompactionReport as CompactionReport
 from kseg.log.compact import apply_compaction as apply_compaction
 from kseg.log.compact import plan_compaction as plan_compaction
 from kseg.log.config import LogConfig as LogConfig
+from kseg.log.copies.merge import apply_merge as apply_merge
+from kseg.log.copies.merge import plan_merge as plan_merge
+from kseg.log.copies.values import MergePlan as MergePlan
 from kseg.log.directory import LogDirectory as LogDirectory
 from kseg.log.log import Log as Log
 from kseg.log.reader.fetch import Fetched as Fetched

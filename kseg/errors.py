@@ -25,6 +25,7 @@
       UnreadableError              the disk cannot read bytes of a file
       SegmentInUseError            a reader maps bytes that a cut removes; no room for a copy
       StalePlanError               files have changed since the plan was made
+      ConflictingCopiesError       copies of a partition contradict each other
       PoisonedFileError            a flush failed before; the file's contents are not known
       MissingExtraError(ImportError)  an optional package is not installed; names the pip command
 
@@ -115,6 +116,11 @@ def at_path(error: _ErrorT, path: str | PathLike[str]) -> _ErrorT:
     if error.path is None:
         error.path = fspath(path)
     return error
+
+
+def os_reason(error: OSError) -> str:
+    """What the file system says, without the path that it names."""
+    return error.strerror or str(error)
 
 
 class FormatError(KsegError, ValueError):
@@ -273,6 +279,10 @@ class SegmentInUseError(KsegError):
 
 class StalePlanError(KsegError):
     """Files have changed since the plan was made; plan again."""
+
+
+class ConflictingCopiesError(KsegError):
+    """Copies of a partition have different sound batches in one leader epoch."""
 
 
 class PoisonedFileError(KsegError):

@@ -29,6 +29,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "doctor": ("data", 0),
     "explain": ("data", 0),
     "diff": ("data/clicks-0 data/clicks-1", 1),
+    "merge": ("data backup -o merged", 0),
     "recover": ("data/clicks-0", 0),
     "reindex": ("data/clicks-0", 0),
     "truncate": ("data/clicks-1 --to 5", 1),
@@ -63,7 +64,8 @@ def run_all() -> list[str]:
     kseg = Path(sys.executable).with_name("kseg")
     data = Path(importlib.import_module("kseg").__path__[0]) / "demo_data"
     with tempfile.TemporaryDirectory() as place:
-        shutil.copytree(data, Path(place) / "data")
+        for name in ("data", "backup"):
+            shutil.copytree(data, Path(place) / name)
         for verb, (arguments, code) in VERBS.items():
             done = subprocess.run(
                 [kseg, verb, *arguments.split()],

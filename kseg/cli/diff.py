@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kseg.cli import output
+from kseg.cli.copies import ITEMS_MAX, batch_line, more_line
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
 from kseg.cli.options import Selection
@@ -15,11 +16,8 @@ from kseg.cli.options import Selection
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kseg.analysis.diff import BatchSeen, Compared, CopySeen, Diff, PartitionDiff, Ranges
+    from kseg.analysis.diff import Compared, CopySeen, Diff, PartitionDiff, Ranges
     from kseg.files.mapping import Mapping
-
-#: So many ranges of one kind are printed; --json lists more.
-_RANGES_MAX = 5
 
 
 def diff(
@@ -97,42 +95,26 @@ def _offsets(copy: CopySeen) -> str:
 
 def _details(partition: PartitionDiff, one: Compared) -> Iterator[str]:
     first = partition.first.path
-    for each in one.differences[:_RANGES_MAX]:
+    for each in one.differences[:ITEMS_MAX]:
         yield f"differ in offsets {each.first_offset} to {each.last_offset}:"
-        yield from (f"  {_batch(batch)}" for batch in each.batches)
-    yield from _more(one.difference_count, "ranges differ")
+        yield from (f"  {batch_line(batch)}" for batch in each.batches)
+    yield from more_line(one.difference_count, "ranges differ")
     yield from _ranges(f"other leader epochs than {first}", one.epochs)
     yield from _ranges(f"lacks what {first} has", one.lacks[0])
     yield from _ranges(f"{first} lacks", one.lacks[1])
     yield from _ranges("compaction took", one.compacted[0])
     yield from _ranges(f"compaction took from {first}", one.compacted[1])
     for copy in (partition.first, one.copy):
-        for lost in copy.unknown[:_RANGES_MAX]:
+        for lost in copy.unknown[:ITEMS_MAX]:
             last = "on" if lost.last_offset is None else f"to {lost.last_offset}"
             yield f"unknown: offsets {lost.first_offset} {last}, {lost.path} @ {lost.position}"
-        yield from _more(len(copy.unknown), f"unknown ranges in {copy.path}")
-
-
-def _batch(seen: BatchSeen) -> str:
-    header = seen.header
-    count = "" if header.record_count < 0 else f", {output.counted(header.record_count, 'record')}"
-    producer = "" if header.producer_id < 0 else f", producer {header.producer_id}"
-    first = header.base_offset if header.base_offset >= 0 else header.last_offset
-    return (
-        f"{seen.path} @ {header.position}: epoch {header.leader_epoch}, "
-        f"offsets {first} to {header.last_offset}{count}{producer}"
-    )
+        yield from more_line(len(copy.unknown), f"unknown ranges in {copy.path}")
 
 
 def _ranges(label: str, ranges: Ranges) -> Iterator[str]:
-    for each in ranges.listed[:_RANGES_MAX]:
+    for each in ranges.listed[:ITEMS_MAX]:
         yield f"{label}: offsets {each.first_offset} to {each.last_offset}"
-    yield from _more(ranges.count, f"ranges: {label}")
-
-
-def _more(count: int, what: str) -> Iterator[str]:
-    if count > _RANGES_MAX:
-        yield f"{count - _RANGES_MAX} more {what}"
+    yield from more_line(ranges.count, f"ranges: {label}")
 
 
 __all__ = ["diff", "write_report"]

@@ -16,7 +16,7 @@ from enum import Enum
 from os import PathLike
 from pathlib import Path
 
-from kseg.errors import NotALogError
+from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
     OF_DATA_DIRECTORIES,
     OF_SEGMENTS,
@@ -154,7 +154,7 @@ class Unreadable:
     @property
     def reason(self) -> str:
         """The file system's error, without the path."""
-        return self.error.strerror or str(self.error)
+        return os_reason(self.error)
 
     def __str__(self) -> str:
         """The path and the reason."""

@@ -24,7 +24,7 @@ from threading import Lock
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError
+from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError, os_reason
 from kseg.extras import require
 from kseg.files import names
 from kseg.files.mapping import MappedFile
@@ -145,7 +145,7 @@ def _named(url: str) -> Iterator[None]:
     except OSError as error:
         kinds = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
         number = error.errno or kinds.get(type(error), errno.EIO)
-        raise OSError(number, error.strerror or str(error), url) from error
+        raise OSError(number, os_reason(error), url) from error
 
 
 def _known(url: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kseg.analysis.diff.compare import Pair
 from kseg.analysis.diff.values import Compared, CopySeen, PartitionDiff
-from kseg.errors import KsegError
+from kseg.errors import KsegError, os_reason
 from kseg.files.names import log_bytes
 from kseg.log.copies import Copy, CopyPath, join_copies, windows
 
@@ -95,7 +95,7 @@ def examine(unit: DiffUnit) -> PartitionDiff:
 
 def _reason_of(error: KsegError | OSError) -> str:
     """An error in words, without the path if the file system made it."""
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    return os_reason(error) if isinstance(error, OSError) else str(error)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

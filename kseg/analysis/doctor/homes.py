@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg.analysis.doctor.values import Noticed, Outcome
-from kseg.errors import CorruptIndexError, KsegError
+from kseg.errors import CorruptIndexError, KsegError, os_reason
 from kseg.files import checkpoints, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import MetaProperties
@@ -97,7 +97,7 @@ def look_at_home(path: Path) -> Home:
 
 def _unreadable(error: OSError, path: Path) -> Noticed:
     where = str(error.filename or path)
-    reason = error.strerror or str(error)
+    reason = os_reason(error)
     return Noticed("unreadable", where, reason, Outcome.OFFLINE, "IOException")
 
 
@@ -141,7 +141,7 @@ def _read_meta(home: Home) -> None:
     except FileNotFoundError:
         pass  # `ensemble` says what follows: it depends on the other directories
     except (KsegError, OSError) as error:
-        reason = error.reason if isinstance(error, KsegError) else error.strerror or str(error)
+        reason = error.reason if isinstance(error, KsegError) else os_reason(error)
         home.noticed.append(
             Noticed(
                 "meta-properties",
@@ -164,7 +164,7 @@ def _read_checkpoint(home: Home, kind: FileKind) -> None:
         home.noticed.append(_of_checkpoint(error, path, kind))
         return
     except (KsegError, OSError) as error:
-        reason = error.reason if isinstance(error, KsegError) else error.strerror or str(error)
+        reason = error.reason if isinstance(error, KsegError) else os_reason(error)
         found = Noticed("checkpoint-format", str(path), reason, Outcome.UNKNOWN)
         home.noticed.append(found)
         return

@@ -28,6 +28,7 @@ from kseg.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
     UnreadableError,
+    os_reason,
 )
 from kseg.files import io, metadata
 from kseg.files.names import FileKind, segment_name
@@ -167,7 +168,7 @@ def _lowest_cut(plan: RecoveryPlan) -> int | None:
 def _failure(error: KsegError | OSError, path: str) -> Noticed:
     exception = exception_of(error)
     if isinstance(error, OSError):
-        where, reason = str(error.filename or path), error.strerror or str(error)
+        where, reason = str(error.filename or path), os_reason(error)
     else:
         where, reason = error.path or path, error.reason
         if error.position is not None:

@@ -16,7 +16,7 @@ from kseg.analysis.explain.partitions import KeepUnit, examine
 from kseg.analysis.explain.spaces import beside, open_deleted, spaces_of
 from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Supposed
 from kseg.analysis.units_run import Progress, run_units
-from kseg.errors import KsegError
+from kseg.errors import KsegError, os_reason
 from kseg.files.names import PathKind, classify_path, list_data_directory, log_bytes
 from kseg.format.times import Time
 from kseg.log.clock import now_of
@@ -184,7 +184,7 @@ def _home_at(path: Path) -> _Home:
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        row = Kept(str(path), UNKNOWN, 0, 0, why=error.strerror or str(error))
+        row = Kept(str(path), UNKNOWN, 0, 0, why=os_reason(error))
         return _Home(path, (), of_one_log=False, rows=(row,))
     taken = tuple(
         entry

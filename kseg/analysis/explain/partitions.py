@@ -12,7 +12,7 @@ from kseg import CompactionPlan, RetentionPlan
 from kseg.analysis.explain.causes import COMPACTION_DUE, DUE, UNKNOWN
 from kseg.analysis.explain.disk import Disk, disk_below, disk_of
 from kseg.analysis.explain.values import Holder, Kept, PartitionKeeps
-from kseg.errors import KsegError
+from kseg.errors import KsegError, os_reason
 from kseg.files.names import PartitionFiles, SegmentFiles, list_partition
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex
@@ -112,7 +112,7 @@ def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[Kept]:
 
 def _reason(error: KsegError | OSError | ValueError) -> str:
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        return os_reason(error)
     return str(error)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from kseg.analysis.explain.causes import UNKNOWN
 from kseg.analysis.explain.disk import disk_below, disk_of, disk_of_stat
 from kseg.analysis.explain.values import Kept, Space
+from kseg.errors import os_reason
 from kseg.files.names import list_data_directory
 from kseg.log.recovery import backup_root
 from kseg.log.sub_directories import DirectoryEntry, EntryKind
@@ -40,7 +41,7 @@ def _backups(root: Path) -> Iterator[Kept]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        yield Kept(str(root), UNKNOWN, 0, 0, why=error.strerror or str(error))
+        yield Kept(str(root), UNKNOWN, 0, 0, why=os_reason(error))
         return
     for name in names:
         yield _whole(root / name, "backup")
@@ -50,7 +51,7 @@ def _whole(path: Path, cause: str) -> Kept:
     try:
         disk = disk_below(path) if path.is_dir() and not path.is_symlink() else disk_of(path)
     except OSError as error:
-        return Kept(str(path), UNKNOWN, 0, 0, why=error.strerror or str(error))
+        return Kept(str(path), UNKNOWN, 0, 0, why=os_reason(error))
     return Kept(str(path), cause, disk.bytes + disk.ahead, disk.size)
 
 

@@ -6,7 +6,9 @@ table           batches of a copy as rows of numbers; which are the same, which 
 side_by_side    several copies in step: windows of offsets with what each copy has there
 lineage         which leaders wrote a copy, and where it leaves the history of another one
 choosing        which batches of several copies a merged log takes
-merge           `plan_merge`: what a merged log takes of each copy
+layout          its segments, and the bytes that each takes of a copy
+gaps            which offsets that no copy has are missing
+merge           `plan_merge` decides what a merged log takes, `apply_merge` writes it
 values          batches, a merge and what it leaves out, as values
 
 Nothing that is read is changed or locked. What is sound, `kseg.log.salvage` says.
@@ -34,6 +36,6 @@ _HOMES = {
         "twins",
         "without",
     ),
-    "kseg.log.copies.values": ("BatchSeen",),
+    "kseg.log.copies.values": ("BatchSeen", "MergedCopy", "Missing", "PartitionMerge"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -17,3 +17,6 @@ from kseg.log.copies.table import touches as touches
 from kseg.log.copies.table import twins as twins
 from kseg.log.copies.table import without as without
 from kseg.log.copies.values import BatchSeen as BatchSeen
+from kseg.log.copies.values import MergedCopy as MergedCopy
+from kseg.log.copies.values import Missing as Missing
+from kseg.log.copies.values import PartitionMerge as PartitionMerge

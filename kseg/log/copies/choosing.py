@@ -1,21 +1,22 @@
 """Which batches of several copies a merged log takes, a window of offsets at a time.
 
 The copies come in their order: that of the latest leader first. Each gives what lies in front of
-its cut and what no copy before it has. So at one offset the higher leader epoch wins, and nobody is
-outvoted. Batches of one epoch and one offset that differ are a conflict, which only `prefer`
-decides. Where a log was compacted, a gap between sound batches is no damage: nothing fills it.
+its cut and what no copy before it has. So at one offset the higher leader epoch wins, and not the
+majority. Batches of one epoch and one offset that differ are a conflict, which only `prefer`
+decides. `gaps` says which of the offsets that none of them has are missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from kseg.format.header import FIELDS, BatchHeader
+from kseg.log.copies.gaps import Gaps
+from kseg.log.copies.layout import Layout
 from kseg.log.copies.side_by_side import windows
 from kseg.log.copies.table import (
     EPOCH,
@@ -23,21 +24,22 @@ from kseg.log.copies.table import (
     FIRST,
     LAST,
     NOTHING,
-    POSITION,
     SIZE,
     overlapping,
-    touches,
     twins,
     without,
 )
-from kseg.log.copies.values import BatchSeen, Conflict, Extent, LeftOut, Missing
+from kseg.log.copies.values import BatchSeen, Conflict, LeftOut
 
 if TYPE_CHECKING:
+    from kseg.log.copies.lineage import Lineage
     from kseg.log.copies.source import Copy
-    from kseg.log.copies.table import Mask, Rows
+    from kseg.log.copies.table import Mask, Offsets, Rows
 
 #: So many conflicts are listed.
 CONFLICTS_MAX: Final = 100
+_NO_EPOCH: Final = -(2**63)
+_EVERY_EPOCH: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,11 +49,13 @@ class Ranked:
     Attributes:
         copy: it.
         cut: what it has from this offset on is left out.
+        history: the epochs of the copies before it; None for the first.
         is_preferred: whether its batches win where those of one epoch differ.
     """
 
     copy: Copy
     cut: int
+    history: Lineage | None = None
     is_preferred: bool = False
 
 
@@ -59,36 +63,33 @@ class Choosing:
     """A choice under way.
 
     Attributes:
-        extents: what the merged log takes, by offset.
-        missing: offsets that no copy has.
+        layout: what the merged log takes.
+        gaps: the offsets that no copy has.
         conflicts: the first `CONFLICTS_MAX`.
         undecided: how many conflicts nothing decides.
         expected: the offset behind what was taken.
         taken: of each copy, how many batches and how many bytes.
-        behind: of each copy, how many bytes were taken that lie behind its last sound batch.
     """
 
-    def __init__(self, ranked: Sequence[Ranked], start: int, *, compacted: bool) -> None:
+    def __init__(self, ranked: Sequence[Ranked], start: int) -> None:
         """Start in front of all.
 
         Args:
             ranked: the copies, the one that goes first first.
             start: where the merged log begins.
-            compacted: whether gaps between sound batches are no damage.
         """
         self._ranked: Final = ranked
         self._start: Final = start
-        self._compacted: Final = compacted
         self._files: Final = tuple(path for one in ranked for path in one.copy.files)
         self._bounds: Final = np.cumsum([0, *(len(one.copy.files) for one in ranked)])
+        self._preferred: Final = next((n for n, one in enumerate(ranked) if one.is_preferred), -1)
         self._left: dict[tuple[str, str], LeftOut] = {}
-        self.extents: list[Extent] = []
-        self.missing: list[Missing] = []
+        self.layout: Final = Layout([one.copy for one in ranked], self._files)
+        self.gaps: Final = Gaps([(one.copy, one.cut) for one in ranked])
         self.conflicts: list[Conflict] = []
         self.undecided = 0
         self.expected = start
         self.taken = np.zeros((len(ranked), 2), np.int64)
-        self.behind = np.zeros(len(ranked), np.int64)
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
@@ -115,7 +116,10 @@ class Choosing:
         rows = rows.copy()
         rows[:, FILE] += self._bounds[at]
         rows = self._leave(at, rows, rows[:, LAST] < self._start, "deleted")
-        return self._leave(at, rows, rows[:, LAST] >= self._ranked[at].cut, "diverged")
+        rows = self._leave(at, rows, rows[:, LAST] >= self._ranked[at].cut, "diverged")
+        # A window that has no common end is cut, so a batch taken before may reach into this one.
+        reached = self.expected if self.taken.any() else 0
+        return self._leave(at, rows, rows[:, FIRST] < reached, "overlap")
 
     def _with(self, chosen: Rows, at: int, rows: Rows) -> Rows:
         """What was chosen, and what a copy adds."""
@@ -124,8 +128,7 @@ class Choosing:
         if clashes.any():
             self._judge(chosen, at, rows[clashes])
         rows = rows[~clashes]
-        if self._compacted:
-            rows = self._leave(at, rows, self._is_compacted(at, rows), "compacted")
+        rows = self._leave(at, rows, self._is_out_of_order(at, rows), "epoch-order")
         both = np.concatenate((chosen, rows))
         return both[np.argsort(both[:, LAST], kind="stable")]
 
@@ -135,9 +138,7 @@ class Choosing:
         lower = rows[:, EPOCH] < against[:, EPOCH]
         against = against[~lower]
         rows = self._leave(at, rows, lower, "lower-epoch")
-        wins = self._owners(against) == next(
-            (n for n, one in enumerate(self._ranked) if one.is_preferred), -1
-        )
+        wins = self._owners(against) == self._preferred
         self.undecided += int((~wins).sum())
         left = CONFLICTS_MAX - len(self.conflicts)
         for one, other, decided in zip(
@@ -146,14 +147,16 @@ class Choosing:
             self.conflicts.append(Conflict((self._seen(one), self._seen(other)), decided))
         self._leave(at, rows, wins, "not-preferred")
 
-    def _is_compacted(self, at: int, rows: Rows) -> Mask:
-        """bool[n]: which batches lie where a copy before this one is sound and has none."""
-        gone = np.zeros(len(rows), np.bool_)
-        for one in self._ranked[:at]:
-            first, last = rows[:, FIRST], rows[:, LAST]
-            within = (first < min(one.cut, one.copy.end_offset)) & (last >= one.copy.start_offset)
-            gone |= within & ~touches(first, last, one.copy.unknown_ranges)
-        return gone
+    def _is_out_of_order(self, at: int, rows: Rows) -> Mask:
+        """bool[n]: which batches would let epochs fall, by the epochs of the copies before."""
+        history = self._ranked[at].history
+        if history is None:
+            return np.zeros(len(rows), np.bool_)
+        starts = np.array([one.start for one in history.begins], np.int64)
+        epochs = np.array([_NO_EPOCH, *(one.epoch for one in history.begins), _EVERY_EPOCH])
+        place = np.searchsorted(starts, rows[:, FIRST], side="right")
+        wrong: Mask = rows[:, EPOCH] < epochs[place]
+        return wrong | (rows[:, EPOCH] > epochs[place + 1])
 
     def _leave(self, at: int, rows: Rows, mask: Mask, why: str) -> Rows:
         """Note batches that are not taken; answers the others."""
@@ -178,53 +181,12 @@ class Choosing:
         owners = self._owners(rows)
         np.add.at(self.taken[:, 0], owners, 1)
         np.add.at(self.taken[:, 1], owners, rows[:, SIZE])
-        for at, one in enumerate(self._ranked):
-            self.behind[at] += rows[rows[:, FIRST] >= one.copy.end_offset, SIZE].sum()
         behind = np.concatenate(([self.expected], rows[:-1, LAST] + 1))
-        for at in np.flatnonzero(rows[:, FIRST] > behind).tolist():
-            self._miss(int(behind[at]), int(rows[at, FIRST]) - 1)
-        for extent in self._extents(rows):
-            self._append(extent)
+        self.gaps.add(rows, behind)
+        self.layout.add(rows, owners, behind)
         self.expected = int(rows[-1, LAST]) + 1
 
-    def _miss(self, first: int, last: int) -> None:
-        """Note a gap, but for one that compaction has left."""
-        if not self._compacted or all(one.copy.hides(first, last) for one in self._ranked):
-            self.missing.append(Missing(first, last, self._compacted))
-
-    def _extents(self, rows: Rows) -> Iterator[Extent]:
-        ends = rows[:, POSITION] + rows[:, SIZE]
-        breaks = (rows[1:, FILE] != rows[:-1, FILE]) | (rows[1:, POSITION] != ends[:-1])
-        begins = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(rows)])).tolist()
-        for begin, end in pairwise(begins):
-            position = int(rows[begin, POSITION])
-            yield Extent(
-                self._files[int(rows[begin, FILE])],
-                position,
-                int(ends[end - 1]) - position,
-                int(rows[begin, FIRST]),
-                int(rows[end - 1, LAST]),
-                end - begin,
-            )
-
-    def _append(self, extent: Extent) -> None:
-        """Take an extent, as one with that before it if it follows it in its file."""
-        before = self.extents[-1] if self.extents else None
-        if (
-            before is not None
-            and before.path == extent.path
-            and before.position + before.size == extent.position
-        ):
-            self.extents[-1] = replace(
-                before,
-                size=before.size + extent.size,
-                last_offset=extent.last_offset,
-                batches=before.batches + extent.batches,
-            )
-        else:
-            self.extents.append(extent)
-
-    def _owners(self, rows: Rows) -> Rows:
+    def _owners(self, rows: Rows) -> Offsets:
         """The number of each batch's copy."""
         return np.searchsorted(self._bounds, rows[:, FILE], side="right") - 1
 

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from uuid import UUID
 
-from kseg.errors import NotALogError
+from kseg.errors import NotALogError, os_reason
 from kseg.files.names import PartitionDirectory, PathKind, classify_path, list_partition
 from kseg.log.copies.source import topic_id_of
 from kseg.log.sub_directories import EntryKind, entry_of
@@ -162,7 +162,7 @@ def _copy(path: Path | None, given: Path) -> CopyPath:
     try:
         listing = list_partition(path)
     except OSError as error:
-        return CopyPath(str(path), error=error.strerror or str(error))
+        return CopyPath(str(path), error=os_reason(error))
     return CopyPath(str(path), topic_id_of(listing))
 
 

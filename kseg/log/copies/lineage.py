@@ -19,7 +19,7 @@ import numpy as np
 
 from kseg.errors import KsegError
 from kseg.files.checkpoints import EpochEntry
-from kseg.log.copies.table import COUNT, EPOCH, FIRST, LAST
+from kseg.log.copies.table import EPOCH, FIRST, LAST
 from kseg.log.epochs import FILE_NAME, UNDEFINED, LeaderEpochs
 
 if TYPE_CHECKING:
@@ -48,12 +48,10 @@ class Lineage:
     Attributes:
         begins: both numbers ascend.
         end: the offset behind the last batch.
-        is_thinned: whether a batch has fewer records than offsets, as compaction leaves it.
     """
 
     begins: tuple[EpochBegin, ...]
     end: int
-    is_thinned: bool = False
 
     @property
     def latest(self) -> int:
@@ -81,15 +79,13 @@ def lineage_of(copy: Copy) -> Lineage:
         KsegError, OSError: a file has changed, or is gone.
     """
     begins: list[EpochBegin] = []
-    epoch, end, thinned = -1, copy.first_offset, False
+    epoch, end = -1, copy.first_offset
     for rows in copy.tables():
         epochs = np.concatenate(([epoch], rows[:, EPOCH]))
         ends = np.concatenate(([end], rows[:, LAST] + 1))
         for at in np.flatnonzero(epochs[1:] > np.maximum.accumulate(epochs)[:-1]).tolist():
             least = int(ends[at])
             begins.append(EpochBegin(int(epochs[at + 1]), int(rows[at, FIRST]), least))
-        counts = rows[:, COUNT]
-        thinned |= bool(((counts >= 0) & (counts <= rows[:, LAST] - rows[:, FIRST])).any())
         epoch, end = int(epochs.max()), int(ends[-1])
     found = tuple(begins)
     for entry in _checkpoint(copy):
@@ -100,7 +96,7 @@ def lineage_of(copy: Copy) -> Lineage:
             or (entry.start_offset > end and copy.hides_end)
         ):
             found = _with(found, EpochBegin(entry.epoch, entry.start_offset, entry.start_offset))
-    return Lineage(found, end, thinned)
+    return Lineage(found, end)
 
 
 def _checkpoint(copy: Copy) -> Iterable[EpochEntry]:

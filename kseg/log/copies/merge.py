@@ -9,20 +9,47 @@ Source: nothing of Kafka's; a follower that is cut ends where Kafka would cut it
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kseg.errors import InconsistentTopicIdError, NotALogError
+import numpy as np
+
+from kseg.errors import (
+    ConflictingCopiesError,
+    InconsistentTopicIdError,
+    NotALogError,
+    os_reason,
+)
+from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import TopicPartition
+from kseg.log import data_directory
 from kseg.log.copies.choosing import Choosing, Ranked
-from kseg.log.copies.joining import Chosen, JoinedCopies, join_copies
+from kseg.log.copies.joining import Chosen, CopyPath, JoinedCopies, join_copies
 from kseg.log.copies.lineage import Lineage, divergence, lineage_of
 from kseg.log.copies.source import Copy
 from kseg.log.copies.table import OFFSETS_END
-from kseg.log.copies.values import MergedCopy, MergePlan, Missing, PartitionMerge
+from kseg.log.copies.values import MergedCopy, MergedSegment, MergePlan, PartitionMerge
+from kseg.log.salvage.output import (
+    REPORT,
+    Extent,
+    Progress,
+    TargetPartition,
+    TargetSegment,
+    beside,
+    check_output,
+    write_output,
+)
+from kseg.workers import at_file, in_order
+
+if TYPE_CHECKING:
+    from kseg.workers import Put
 
 
 def plan_merge(
@@ -30,6 +57,7 @@ def plan_merge(
     out: str | PathLike[str],
     prefer: str | PathLike[str] | None = None,
     chosen: Chosen | None = None,
+    jobs: int = 1,
 ) -> MergePlan:
     """Decide what a merged log takes of each copy; nothing is written.
 
@@ -40,28 +68,96 @@ def plan_merge(
     Args:
         copies: partition directories, copies of one partition; or data directories, whose
             partitions are joined by topic and number. Two or more.
-        out: the data directory to be made.
+        out: the data directory to be made, new or empty; `OUT.kseg-salvage` lies beside it.
         prefer: one of the copies, whose batches win in a conflict.
         chosen: leaves out partitions of data directories, by topic and number.
+        jobs: threads to share the work, partition by partition.
 
     Raises:
-        ValueError: fewer than two copies, the same directory twice, or `prefer` is none of them.
+        ValueError: fewer than two copies, the same directory twice, `prefer` is none of them, or
+            `jobs` below 1.
+        FileExistsError, NotADirectoryError: OUT is not new or empty.
         InconsistentTopicIdError: copies of a topic of another id.
         NotALogError: a path is nothing of Kafka's, or a file; copies of different partitions; or
             nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
-        KsegError, OSError: a copy cannot be read, or has changed on the way.
+        KsegError: OUT lies in a copy, or around one; or a copy has changed on the way.
+        OSError: a path is missing or cannot be listed; or no copy of a partition can be read.
 
     Example:
         >>> from kseg import plan_merge
         >>> plan_merge("a/orders-0", "b/orders-0", out="whole").is_whole  # doctest: +SKIP
         True
     """
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs}, not 1 or more")
     first = None if prefer is None else _preferred(copies, prefer)
     joined = join_copies(copies, chosen)
     _check(joined)
-    plans = [_plan(each, first) for each in joined]
-    return MergePlan(Path(out), tuple(plans))
+    check_output(out, copies)
+    pieces = (partial(_put_plan, each, first) for each in joined)
+    with closing(in_order(pieces, threads=jobs)) as plans:
+        return MergePlan(Path(out), tuple(os.fspath(copy) for copy in copies), tuple(plans))
+
+
+def apply_merge(plan: MergePlan, *, progress: Progress | None = None) -> Path:
+    """Write what a plan says, whole or not at all; the copies stay as they are.
+
+    Args:
+        plan: of `plan_merge`.
+        progress: called with bytes of log copied so far, and in all.
+
+    Returns:
+        The report beside OUT: the plan as JSON, with where each run of batches came from.
+
+    Raises:
+        ConflictingCopiesError: there are conflicts that nothing decides.
+        FileExistsError, NotADirectoryError: OUT is not new or empty any more.
+        StalePlanError: a copy is not as it was when the plan was made.
+        OSError: the disk refuses, or has no room. There is no OUT then.
+
+    Example:
+        >>> from kseg import apply_merge, plan_merge
+        >>> apply_merge(plan_merge("a/orders-0", "b/orders-0", out="whole"))  # doctest: +SKIP
+        PosixPath('whole.kseg-salvage/report.json')
+    """
+    for each in plan.partitions:
+        if each.undecided:
+            seen = each.conflicts[0].batches[0]
+            raise ConflictingCopiesError(
+                f"{each.undecided} batches of {each.name} contradict those of another copy in the "
+                "same leader epoch: say which copy is preferred",
+                path=seen.path,
+                position=seen.header.position,
+                offset=each.conflicts[0].offset,
+            )
+
+    def finish(place: Path) -> None:
+        document = {"schema": "kseg.merge-report/1", **plan.to_dict(runs=True)}
+        replace_file(place / REPORT, json.dumps(document).encode() + b"\n")
+
+    targets = [_target(each) for each in plan.partitions]
+    write_output(plan.out, targets, sources=plan.sources, finish=finish, progress=progress)
+    return beside(plan.out) / REPORT
+
+
+def _target(plan: PartitionMerge) -> TargetPartition:
+    return TargetPartition(
+        plan.partition,
+        tuple(map(_target_segment, plan.segments)),
+        plan.log_end_offset,
+        plan.topic_id,
+        plan.log_start_offset,
+        plan.high_watermark,
+    )
+
+
+def _target_segment(segment: MergedSegment) -> TargetSegment:
+    extents = (Extent(run.path, run.position, run.size) for run in segment.runs)
+    return TargetSegment(segment.base_offset, tuple(extents))
+
+
+# ---- deciding ------------------------------------------------------------------------------------
 
 
 def _preferred(copies: Sequence[str | PathLike[str]], prefer: str | PathLike[str]) -> str:
@@ -100,40 +196,62 @@ class _Read:
         return (-self.lineage.latest, -self.lineage.end)
 
 
+def _put_plan(joined: JoinedCopies, prefer: str | None, put: Put) -> None:
+    with at_file(joined.copies[0].path):
+        put(_plan(joined, prefer))
+
+
 def _plan(joined: JoinedCopies, prefer: str | None) -> PartitionMerge:
     assert joined.topic is not None
     assert joined.partition is not None
-    present = [one for one in joined.copies if one.lacks is None]
-    copies = [Copy.read(one.path) for one in present]
-    read = sorted((_Read(copy, lineage_of(copy)) for copy in copies), key=lambda one: one.order)
+    read, failed = _read([one for one in joined.copies if one.lacks is None])
     ranked = _ranked(read, prefer)
-    start = _start_of(copies)
-    choosing = Choosing(ranked, start, compacted=any(map(_is_compacted, read)))
+    choosing = Choosing(ranked, _start_of([one.copy for one in read]))
     choosing.run()
-    missing = [*choosing.missing, *_missing_end(ranked, choosing)]
+    start, end = _bounds(ranked, choosing)
     return PartitionMerge(
         TopicPartition(joined.topic, joined.partition),
         joined.topic_id,
-        tuple(map(_merged, read, ranked, choosing.taken.tolist())),
+        (*map(_merged, read, ranked, choosing.taken.tolist()), *failed),
         start,
-        choosing.expected,
-        tuple(choosing.extents),
-        tuple(missing),
+        end,
+        _high_watermark(read, end),
+        choosing.layout.value(),
+        choosing.gaps.missing(end),
         choosing.left_out,
         tuple(choosing.conflicts),
         choosing.undecided,
     )
 
 
+def _read(paths: Sequence[CopyPath]) -> tuple[list[_Read], list[MergedCopy]]:
+    """The copies in the order in which they count, and those that the disk does not give."""
+    read, failed = [], []
+    errors: list[OSError] = []
+    for one in paths:
+        try:
+            if one.error is not None:
+                raise OSError(one.error)
+            copy = Copy.read(one.path)
+            read.append(_Read(copy, lineage_of(copy)))
+        except OSError as error:
+            errors.append(error)
+            failed.append(MergedCopy(one.path, error=os_reason(error)))
+    if not read:
+        raise errors[0]
+    return sorted(read, key=lambda one: one.order), failed
+
+
 def _ranked(read: Sequence[_Read], prefer: str | None) -> list[Ranked]:
     """The copies, each cut where it leaves the history of those before it."""
     history = read[0].lineage
     ranked = []
-    for one in read:
+    for at, one in enumerate(read):
         cut = divergence(history, one.lineage)
         cut = OFFSETS_END if cut is None else cut
+        before = history if at else None
+        ranked.append(Ranked(one.copy, cut, before, _is_within(one.copy.path, prefer)))
         history = history.joined(one.lineage, cut)
-        ranked.append(Ranked(one.copy, cut, _is_within(one.copy.path, prefer)))
     return ranked
 
 
@@ -149,17 +267,27 @@ def _start_of(copies: Sequence[Copy]) -> int:
     return max([first, *deleted])
 
 
-def _is_compacted(one: _Read) -> bool:
-    return one.lineage.is_thinned or one.copy.clean_offset > 0
+def _bounds(ranked: Sequence[Ranked], choosing: Choosing) -> tuple[int, int]:
+    """Start and end of the merged log, which may end with a segment that has no batch yet."""
+    begins = [
+        int(one.copy.base_offsets[-1])
+        for one in ranked
+        if one.cut == OFFSETS_END and len(one.copy.base_offsets)
+    ]
+    end = max([choosing.expected, *begins])
+    layout = choosing.layout
+    if end > choosing.expected:
+        choosing.gaps.note(np.array([choosing.expected]), np.array([end - 1]))
+    if end in begins or layout.log_start_offset is None:
+        layout.begin(end)
+    assert layout.log_start_offset is not None
+    return max(layout.log_start_offset, _start_of([one.copy for one in ranked])), end
 
 
-def _missing_end(ranked: Sequence[Ranked], choosing: Choosing) -> list[Missing]:
-    """What damage at the end of a copy hides, and no other copy gives."""
-    for at, one in enumerate(ranked):
-        hidden = one.copy.damaged_end_bytes if one.cut == OFFSETS_END else 0
-        if hidden > choosing.behind[at]:
-            return [Missing(choosing.expected, None)]
-    return []
+def _high_watermark(read: Sequence[_Read], end: int) -> int | None:
+    """The highest that was noted beside a copy: what lies in front of it was committed."""
+    told = (data_directory.told_of(one.copy.provable.path).high_watermark for one in read)
+    return max((min(one, end) for one in told if one is not None), default=None)
 
 
 def _merged(read: _Read, ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
@@ -176,4 +304,4 @@ def _merged(read: _Read, ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
     )
 
 
-__all__ = ["plan_merge"]
+__all__ = ["apply_merge", "plan_merge"]

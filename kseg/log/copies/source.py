@@ -16,7 +16,7 @@ import numpy as np
 from kseg.errors import KsegError
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.clean_offsets import read_clean_offset
-from kseg.log.copies.table import OFFSETS_END, rows_of, touches
+from kseg.log.copies.table import OFFSETS_END, rows_of
 from kseg.log.salvage.provable import read_provable
 from kseg.log.salvage.tables import provable_tables
 from kseg.log.segment.reader import Segment
@@ -68,6 +68,11 @@ class Copy:
         return max(self.first_offset, self.provable.log_start_offset)
 
     @property
+    def base_offsets(self) -> Rows:
+        """Where its segments begin, int64[n], ascending."""
+        return np.array([segment.base_offset for segment in self.provable.segments], np.int64)
+
+    @property
     def end_offset(self) -> int:
         """The offset behind its last sound batch."""
         return self.provable.end_offset
@@ -76,24 +81,6 @@ class Copy:
     def unknown(self) -> tuple[LostOffsets, ...]:
         """The offsets that lie in damaged bytes; those that merely are not there are none."""
         return tuple(lost for lost in self.provable.lost if lost.bytes)
-
-    @property
-    def damaged_end_bytes(self) -> int:
-        """How many bytes behind its last sound batch hold something that cannot be proved."""
-        runs, numbers = self.provable.runs, {path: at for at, path in enumerate(self.files)}
-        end = (numbers[runs[-1].path], runs[-1].end) if runs else (0, 0)
-        return sum(
-            each.size
-            for each in self.provable.unprovable
-            if each.reason != "zeros" and (numbers[each.path], each.position) >= end
-        )
-
-    def hides(self, first_offset: int, last_offset: int) -> bool:
-        """Whether it cannot tell if there are records in a range: damaged there, or not so far."""
-        if last_offset < self.start_offset or first_offset >= self.end_offset:
-            return True
-        first, last = np.array([first_offset]), np.array([last_offset])
-        return bool(touches(first, last, self.unknown_ranges)[0])
 
     @cached_property
     def unknown_ranges(self) -> Rows:
@@ -132,9 +119,13 @@ class Copy:
             KsegError, OSError: a file has changed, or is gone.
         """
         numbers = {path: number for number, path in enumerate(self.files)}
+        bases = [segment.base_offset for segment in self.provable.segments]
         expected = 0
         for run, table in provable_tables(self.provable.runs, self._mapping):
-            yield rows_of(table, numbers[run.path], expected)
+            number = numbers[run.path]
+            # Only compressed messages ask for it; one may lie in a file that others belong to.
+            least = min(max(expected, bases[number]), int(table.last_offset[0]))
+            yield rows_of(table, number, least)
             expected = int(table.last_offset[-1]) + 1
 
 

@@ -10,10 +10,12 @@ from kseg.constants import codec_label
 from kseg.internal.ids import id_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from uuid import UUID
 
     from kseg.files.checkpoints import TopicPartition
     from kseg.format.header import BatchHeader
+    from kseg.log.salvage.values import ProvableRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +55,16 @@ class BatchSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """Batches that follow each other in a log file, which the merged log takes.
+class MergedSegment:
+    """A segment of a merged log.
 
     Attributes:
-        path: the log file.
-        position, size: their bytes.
-        first_offset, last_offset: of their records.
-        batches: how many.
+        base_offset: of it.
+        runs: what it takes, by offset: batches that follow each other in a file of a copy.
     """
 
-    path: str
-    position: int
-    size: int
-    first_offset: int
-    last_offset: int
-    batches: int
+    base_offset: int
+    runs: tuple[ProvableRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +146,18 @@ class MergedCopy:
         diverges_at: where it leaves the history of the copies before it; None if it does not.
         damaged_bytes: that cannot be proved.
         batches, bytes: that the merged log takes from it.
+        error: why it cannot be read; None if it can.
     """
 
     path: str
-    leader_epoch: int
-    log_start_offset: int
-    log_end_offset: int
-    diverges_at: int | None
-    damaged_bytes: int
-    batches: int
-    bytes: int
+    leader_epoch: int = -1
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
+    diverges_at: int | None = None
+    damaged_bytes: int = 0
+    batches: int = 0
+    bytes: int = 0
+    error: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
@@ -170,10 +168,13 @@ class MergedCopy:
 LEFT_OUT: Final = {
     "diverged": "they lie behind the offset where the copy leaves the history of the last leader",
     "lower-epoch": "another copy has batches of a higher leader epoch there",
-    "compacted": "a copy that was compacted is sound there, and has none",
+    "epoch-order": "the leader epochs of other copies in front of them or behind contradict theirs",
     "not-preferred": "they contradict batches of the preferred copy",
+    "overlap": "a batch that was taken in front of them reaches over them",
     "deleted": "they lie in front of the log start of another copy",
 }
+#: No difference: records are deleted from one copy earlier than from another.
+_NO_DIFFERENCE: Final = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +184,11 @@ class PartitionMerge:
     Attributes:
         partition: what checkpoints call it.
         topic_id: None where no copy says it.
-        copies: in the order in which they count: that of the latest leader first.
+        copies: in the order in which they count: that of the latest leader first; last those that
+            cannot be read.
         log_start_offset, log_end_offset: of the merged log.
-        extents: what it takes, by offset.
+        high_watermark: the highest that a copy has noted; None where none has.
+        segments: of the merged log, by base offset.
         missing: offsets that no copy has.
         left_out: sound batches that it does not take.
         conflicts: batches that contradict each other, the first of them.
@@ -197,7 +200,8 @@ class PartitionMerge:
     copies: tuple[MergedCopy, ...]
     log_start_offset: int
     log_end_offset: int
-    extents: tuple[Extent, ...]
+    high_watermark: int | None
+    segments: tuple[MergedSegment, ...]
     missing: tuple[Missing, ...]
     left_out: tuple[LeftOut, ...]
     conflicts: tuple[Conflict, ...]
@@ -208,23 +212,40 @@ class PartitionMerge:
         """Of its directory."""
         return f"{self.partition.topic}-{self.partition.partition}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return {
+    @property
+    def runs(self) -> Iterator[ProvableRun]:
+        """What it takes, by offset."""
+        for segment in self.segments:
+            yield from segment.runs
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing, nothing differs, and each copy could be read."""
+        differs = any(each.why != _NO_DIFFERENCE for each in self.left_out)
+        failed = any(copy.error is not None for copy in self.copies)
+        return not (self.missing or self.conflicts or differs or failed)
+
+    def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
+        """As in `--json`; with `runs` as in the report that lies beside the output."""
+        found: dict[str, Any] = {
             "topic": self.partition.topic,
             "partition": self.partition.partition,
             "topic_id": None if self.topic_id is None else id_text(self.topic_id),
             "log_start_offset": self.log_start_offset,
             "log_end_offset": self.log_end_offset,
+            "high_watermark": self.high_watermark,
+            "segments": len(self.segments),
+            "batches": sum(each.batches for each in self.runs),
+            "bytes": sum(each.size for each in self.runs),
             "copies": [each.to_dict() for each in self.copies],
-            "extents": len(self.extents),
-            "batches": sum(each.batches for each in self.extents),
-            "bytes": sum(each.size for each in self.extents),
             "missing": [each.to_dict() for each in self.missing],
             "left_out": [each.to_dict() for each in self.left_out],
             "conflicts": [each.to_dict() for each in self.conflicts],
             "undecided": self.undecided,
         }
+        if runs:
+            found["runs"] = [asdict(each) for each in self.runs]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,10 +254,12 @@ class MergePlan:
 
     Attributes:
         out: the data directory to be made.
+        sources: the paths that were given.
         partitions: by name.
     """
 
     out: Path
+    sources: tuple[str, ...]
     partitions: tuple[PartitionMerge, ...]
 
     @property
@@ -249,13 +272,25 @@ class MergePlan:
         """How many conflicts nothing decides; with any, nothing is written."""
         return sum(each.undecided for each in self.partitions)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing, nothing differs, and each copy could be read."""
+        return all(each.ok for each in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """Of the merged logs."""
+        return sum(run.size for each in self.partitions for run in each.runs)
+
+    def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
+        """As in `--json`; with `runs` as in the report that lies beside the output."""
         return {
             "out": str(self.out),
+            "ok": self.ok,
             "whole": self.is_whole,
             "undecided": self.undecided,
-            "partitions": [each.to_dict() for each in self.partitions],
+            "bytes": self.bytes,
+            "partitions": [each.to_dict(runs=runs) for each in self.partitions],
         }
 
 
@@ -263,10 +298,10 @@ __all__ = [
     "LEFT_OUT",
     "BatchSeen",
     "Conflict",
-    "Extent",
     "LeftOut",
     "MergePlan",
     "MergedCopy",
+    "MergedSegment",
     "Missing",
     "PartitionMerge",
 ]

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from kseg.errors import InconsistentTopicIdError
-from kseg.log.copies.merge import plan_merge
+import kseg
+from kseg.errors import (
+    ConflictingCopiesError,
+    InconsistentTopicIdError,
+    KsegError,
+    NotALogError,
+    StalePlanError,
+)
+from kseg.log.copies import gaps
+from kseg.log.copies.merge import apply_merge, plan_merge
 from kseg.log.copies.values import PartitionMerge
 from tests.unit.analysis.copied import Told, told, write_copy
 
@@ -19,7 +29,7 @@ BASE = told(9)
 def taken(merge: PartitionMerge) -> bytes:
     """The bytes of the merged log."""
     return b"".join(
-        Path(one.path).read_bytes()[one.position : one.position + one.size] for one in merge.extents
+        Path(one.path).read_bytes()[one.position : one.position + one.size] for one in merge.runs
     )
 
 
@@ -98,3 +108,220 @@ def test_two_topics_of_one_name_are_refused(tmp_path: Path) -> None:
     copies = [write_copy(tmp_path / str(n) / "t-0", BASE, topic_id=n) for n in (1, 2)]
     with pytest.raises(InconsistentTopicIdError):
         planned(tmp_path, *copies)
+
+
+def logs(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.log"))}
+
+
+def three_damaged(root: Path) -> tuple[list[Path], Path]:
+    """Copies that are damaged in other places, one of which lacks a segment; and the original."""
+    copies = [write_copy(root / name / "t-0", BASE, topic_id=5) for name in "abc"]
+    for copy, numbers in zip(copies, ((0, 4), (1, 8), (2, 5)), strict=True):
+        for number in numbers:
+            damage(copy, BASE[number], 3)
+    (copies[0] / f"{6:020d}.log").unlink()
+    return copies, write_copy(root / "original" / "t-0", BASE)
+
+
+def test_the_output_has_the_segments_of_the_original_and_passes_verify(tmp_path: Path) -> None:
+    copies, original = three_damaged(tmp_path)
+    out = tmp_path / "out"
+    report = apply_merge(plan_merge(*(copy.parent for copy in copies), out=out))
+    assert logs(out / "t-0") == logs(original)
+    verified = kseg.verify(out, deep=True)
+    assert verified.ok, verified
+    assert report == tmp_path / "out.kseg-salvage" / "report.json"
+    document = json.loads(report.read_bytes())
+    (partition,) = document["partitions"]
+    assert document["schema"] == "kseg.merge-report/1"
+    assert (document["ok"], document["whole"]) == (True, True)
+    assert (partition["topic"], partition["log_end_offset"], partition["missing"]) == ("t", 18, [])
+    runs = [(run["first_offset"], run["last_offset"]) for run in partition["runs"]]
+    assert (runs[0][0], runs[-1][1]) == (0, 17)
+    assert all(before[1] + 1 == run[0] for before, run in pairwise(runs))
+    assert sum(copy["batches"] for copy in partition["copies"]) == 9
+
+
+def test_copies_are_left_as_they_are(tmp_path: Path) -> None:
+    copies, _ = three_damaged(tmp_path)
+    before = {path: path.stat().st_mtime_ns for copy in copies for path in copy.parent.rglob("*")}
+    apply_merge(plan_merge(*copies, out=tmp_path / "out"))
+    after = {path: path.stat().st_mtime_ns for copy in copies for path in copy.parent.rglob("*")}
+    assert after == before
+
+
+def test_with_a_conflict_nothing_is_written(tmp_path: Path) -> None:
+    a = write_copy(tmp_path / "a" / "t-0", BASE)
+    b = write_copy(tmp_path / "b" / "t-0", [*BASE[:8], replace(BASE[8], text="w")])
+    plan = plan_merge(a, b, out=tmp_path / "out")
+    assert (plan.undecided, plan.ok) == (1, False)
+    with pytest.raises(ConflictingCopiesError, match="same leader epoch") as caught:
+        apply_merge(plan)
+    assert caught.value.offset == 16
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_copy_that_has_changed_since_leaves_no_output(tmp_path: Path) -> None:
+    copies = [write_copy(tmp_path / name / "t-0", BASE) for name in "ab"]
+    plan = plan_merge(*copies, out=tmp_path / "out")
+    for copy in copies:
+        damage(copy, BASE[7], 1)
+    with pytest.raises(StalePlanError):
+        apply_merge(plan)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "error"),
+    [("a/t-0/out", KsegError), ("a", KsegError), (".", KsegError), ("full", FileExistsError)],
+)
+def test_a_place_that_is_not_free_is_refused(
+    tmp_path: Path, out: str, error: type[Exception]
+) -> None:
+    copies = [write_copy(tmp_path / name / "t-0", BASE) for name in "ab"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(error):
+        plan_merge(*copies, out=tmp_path / out)
+
+
+def test_what_is_no_copy_of_one_partition_is_refused(tmp_path: Path) -> None:
+    a, b = (write_copy(tmp_path / name, BASE) for name in ("a/t-0", "b/t-1"))
+    with pytest.raises(NotALogError, match="not named as one partition"):
+        plan_merge(a, b, out=tmp_path / "out")
+    with pytest.raises(ValueError, match="same directory"):
+        plan_merge(a, a, out=tmp_path / "out")
+    with pytest.raises(ValueError, match="none of the copies"):
+        plan_merge(a, b, out=tmp_path / "out", prefer=tmp_path)
+
+
+def test_a_segment_is_cut_where_the_first_copy_cuts_it(tmp_path: Path) -> None:
+    a = write_copy(tmp_path / "a" / "t-0", BASE, per_segment=4)
+    b = write_copy(tmp_path / "b" / "t-0", BASE[:8], per_segment=3)
+    damage(a, BASE[4], 0)
+    plan = planned(tmp_path, a, b)
+    assert [each.base_offset for each in plan.segments] == [0, 8, 16]
+    assert [Path(run.path).parent for run in plan.segments[1].runs] == [b, a]
+
+
+def test_a_log_that_ends_with_an_empty_segment_ends_so_again(tmp_path: Path) -> None:
+    copies = [write_copy(tmp_path / name / "t-0", BASE) for name in "ab"]
+    for copy in copies:
+        (copy / f"{18:020d}.log").touch()
+    damage(copies[0], BASE[3], 0)
+    plan = plan_merge(*copies, out=tmp_path / "out")
+    assert plan.ok
+    apply_merge(plan)
+    assert logs(tmp_path / "out" / "t-0") == logs(copies[1])
+
+
+def test_logs_without_records_stay_where_they_were(tmp_path: Path) -> None:
+    copies = [write_copy(tmp_path / name / "t-0", [], base=7) for name in "ab"]
+    plan = plan_merge(*copies, out=tmp_path / "out")
+    assert plan.ok
+    apply_merge(plan)
+    with kseg.Log.open(tmp_path / "out" / "t-0") as log:
+        assert (log.log_start_offset, log.log_end_offset) == (7, 7)
+
+
+def compacted(*numbers: int) -> list[Told]:
+    return [replace(BASE[0], without=(1,)), *(BASE[number] for number in numbers)]
+
+
+@pytest.mark.parametrize(
+    ("copies", "damaged", "missing"),
+    [
+        # A gap that all have is none.
+        ((compacted(2, 6), compacted(2, 6)), (None, None), []),
+        # What one has lost, the other one gives, byte for byte.
+        ((compacted(2, 3, 6), compacted(2, 3, 6)), (3, None), []),
+        # The other one was compacted further: what is lost may be a tombstone.
+        ((compacted(2, 3, 6), compacted(2, 6)), (3, None), [(6, 11)]),
+        # Both have lost it.
+        ((compacted(2, 3, 6), compacted(2, 3, 6)), (3, 3), [(6, 11)]),
+    ],
+)
+def test_gaps_of_a_compacted_log_are_missing_only_where_damage_hides_what_was_there(
+    copies: tuple[list[Told], ...],
+    damaged: tuple[int | None, ...],
+    missing: list[tuple[int, int]],
+    tmp_path: Path,
+) -> None:
+    paths = []
+    for name, batches, number in zip("ab", copies, damaged, strict=True):
+        paths.append(write_copy(tmp_path / name / "t-0", batches, per_segment=9))
+        if number is not None:
+            damage(paths[-1], BASE[number], 0)
+    merge = planned(tmp_path, *paths)
+    assert [(one.first_offset, one.last_offset) for one in merge.missing] == missing
+    assert all(one.at_most for one in merge.missing)
+
+
+def test_a_hidden_end_is_missing_unless_another_copy_gives_it(tmp_path: Path) -> None:
+    copies = [write_copy(tmp_path / name / "t-0", BASE) for name in "ab"]
+    damage(copies[0], BASE[8], 0)
+    assert planned(tmp_path, *copies).missing == ()
+    damage(copies[1], BASE[8], 5)
+    (missing,) = planned(tmp_path, *copies).missing
+    assert (missing.first_offset, missing.last_offset) == (16, None)
+
+
+def test_very_many_gaps_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gaps, "MISSING_MAX", 3)
+    base = told(30)
+    copies = [write_copy(tmp_path / name / "t-0", base, per_segment=1) for name in "ab"]
+    for copy in copies:
+        for number in range(3, 27, 4):
+            (copy / f"{base[number].first:020d}.log").unlink()
+    merge = planned(tmp_path, *copies)
+    assert [(one.first_offset, one.last_offset, one.at_most) for one in merge.missing] == [
+        (6, 7, False),
+        (14, 15, False),
+        (22, 47, True),
+    ]
+
+
+def test_a_copy_that_cannot_be_read_is_told_and_the_others_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kseg.log.copies.source import Copy
+
+    copies = [write_copy(tmp_path / name / "t-0", BASE) for name in "abc"]
+    read = Copy.read
+
+    def refused(path: str) -> Copy:
+        if path == str(copies[1]):
+            raise PermissionError(13, "Permission denied", path)
+        return read(path)
+
+    monkeypatch.setattr(Copy, "read", refused)
+    plan = plan_merge(*copies, out=tmp_path / "out")
+    (merge,) = plan.partitions
+    assert merge.copies[-1].error == "Permission denied"
+    assert (merge.log_end_offset, plan.is_whole, plan.ok) == (18, True, False)
+
+
+def test_the_high_watermark_is_the_highest_that_was_noted(tmp_path: Path) -> None:
+    copies = [write_copy(tmp_path / name / "t-0", BASE) for name in "abc"]
+    for copy, mark in zip(copies, (4, 12, 99), strict=True):
+        (copy.parent / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {mark}\n")
+    assert planned(tmp_path, *copies[:2]).high_watermark == 12
+    assert planned(tmp_path, *copies).high_watermark == 18
+
+
+def test_partitions_of_data_directories_are_merged_each_with_its_copies(tmp_path: Path) -> None:
+    for name in "abc":
+        for partition in range(4):
+            if (name, partition) != ("b", 2):
+                write_copy(tmp_path / name / f"t-{partition}", BASE[: 3 + partition])
+    homes = [tmp_path / name for name in "abc"]
+    for jobs in (1, 2):
+        out = tmp_path / f"out{jobs}"
+        plan = plan_merge(*homes, out=out, jobs=jobs, chosen=lambda _topic, at: at != 3)
+        assert [each.name for each in plan.partitions] == ["t-0", "t-1", "t-2"]
+        assert [len(each.copies) for each in plan.partitions] == [3, 3, 2]
+        apply_merge(plan)
+        for partition in range(3):
+            name = f"t-{partition}"
+            assert logs(out / name) == logs(tmp_path / "a" / name)

@@ -1,0 +1,109 @@
+"""`kseg merge`: its lines, its JSON and its exit codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kseg as library
+from tests.unit.analysis.copied import told, write_copy
+from tests.unit.cli.conftest import Kseg
+
+BASE = told(9)
+
+
+def flip(directory: Path, segment: int, at: int) -> None:
+    path = directory / f"{segment:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> tuple[Path, Path]:
+    """Two copies, damaged in other segments."""
+    paths = []
+    for name, segment in (("a", 6), ("b", 12)):
+        paths.append(write_copy(tmp_path / name / "t-0", BASE).parent)
+        flip(paths[-1] / "t-0", segment, 80)
+    return paths[0], paths[1]
+
+
+def test_what_is_whole_together_is_written_and_exits_0(
+    kseg: Kseg, damaged: tuple[Path, Path], tmp_path: Path
+) -> None:
+    a, b = damaged
+    ran = kseg("merge", a, b, "-o", tmp_path / "out")
+    assert ran.code == 0, ran
+    assert ran.text.splitlines()[0] == "t-0: whole: offsets 0 to 17"
+    assert ran.text.splitlines()[1].startswith(f"  {a / 't-0'}: epoch 0, gives 8 batches, ")
+    assert f"what came from where is in {tmp_path / 'out.kseg-salvage' / 'report.json'}" in ran.text
+    assert library.verify(tmp_path / "out", deep=True).ok
+
+
+def test_what_no_copy_has_is_missing_and_exits_1_with_an_output(
+    kseg: Kseg, damaged: tuple[Path, Path], tmp_path: Path
+) -> None:
+    a, b = damaged
+    flip(b / "t-0", 6, 80)
+    ran = kseg("merge", a, b, "-o", tmp_path / "out")
+    assert ran.code == 1
+    assert "  missing: offsets 6 to 7" in ran.text.splitlines()
+    assert (tmp_path / "out" / "t-0").is_dir()
+
+
+def test_a_conflict_shows_both_sides_and_prefer_decides(kseg: Kseg, tmp_path: Path) -> None:
+    a = write_copy(tmp_path / "a" / "t-0", BASE)
+    b = write_copy(tmp_path / "b" / "t-0", [*BASE[:8], replace(BASE[8], text="w")])
+    ran = kseg("merge", a, b, "-o", tmp_path / "out")
+    assert ran.code == 1
+    lines = ran.text.splitlines()
+    at = lines.index("  conflict at offset 16, undecided:")
+    assert lines[at + 1].startswith(f"    {a}/{12:020d}.log @ ")
+    assert lines[at + 2].startswith(f"    {b}/{12:020d}.log @ ")
+    assert lines[-1].startswith("1 conflict: nothing was written; --prefer DIR")
+    assert not (tmp_path / "out").exists()
+    ran = kseg("merge", a, b, "-o", tmp_path / "out", "--prefer", b, "--json")
+    assert (ran.code, ran.document["undecided"], ran.document["applied"]) == (1, 0, True)
+    assert (tmp_path / "out" / "t-0" / f"{12:020d}.log").read_bytes() == (
+        b / f"{12:020d}.log"
+    ).read_bytes()
+
+
+def test_json_names_what_was_done(kseg: Kseg, damaged: tuple[Path, Path], tmp_path: Path) -> None:
+    a, b = damaged
+    document = kseg("merge", a, b, "-o", tmp_path / "out", "--json", "--topic", "t").document
+    assert document["schema"] == "kseg.merge/1"
+    assert document["path"] == [str(a), str(b)]
+    assert (document["applied"], document["ok"], document["whole"]) == (True, True, True)
+    (partition,) = document["partitions"]
+    assert (partition["batches"], partition["missing"], partition["conflicts"]) == (9, [], [])
+    assert [copy["path"] for copy in partition["copies"]] == [str(a / "t-0"), str(b / "t-0")]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("a", "-o", "out"), 2),
+        (("a", "a", "-o", "out"), 2),
+        (("a", "b"), 2),
+        (("a", "b", "-o", "a/out"), 3),
+        (("a", "b", "-o", "out", "--prefer", "."), 2),
+        (("a", "b", "-o", "b"), 3),
+        (("a", "no/such", "-o", "out"), 3),
+        (("a", "b", "-o", "out", "--topic", "none"), 3),
+    ],
+)
+def test_what_cannot_be_merged_is_refused(
+    kseg: Kseg,
+    damaged: tuple[Path, Path],
+    words: tuple[str, ...],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(damaged[0].parent)
+    ran = kseg("merge", *words)
+    assert ran.code == code, ran
+    assert not Path("out").exists()
