@@ -111,7 +111,7 @@ def _prepare_one(stack: ExitStack, *, leads: bool) -> Contest:
     else:
         subject = subjects.follow(stack, root / "t-0", given, count)
         needed, extra, label = (written,), FOLLOWER_NS, "pwrite + 15 us"
-    peer = Versus(label, None, timed=_and_some(needed, extra), clock="cpu")
+    peer = Versus(label, None, timed=_and_some(needed, extra))
     return Contest(subject, (peer,), count)
 
 
@@ -160,9 +160,9 @@ def _in_pieces(given: Sequence[bytearray], size: int) -> list[bytearray]:
     return pieces
 
 
-def _and_some(calls: Sequence[Callable[[], int]], extra_ns: int) -> Callable[[], float]:
-    def timed() -> float:
-        return sum(pairs.turn(call).cpu_ns for call in calls) + extra_ns
+def _and_some(calls: Sequence[Callable[[], int]], extra_ns: int) -> pairs.Timed:
+    def timed(clock: pairs.Clock) -> float:
+        return sum(pairs.turn(call).ns(clock) for call in calls) + extra_ns
 
     return timed
 

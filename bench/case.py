@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from bench import datagen, peers
-from bench.pairs import Contest, Versus
+from bench.pairs import Clock, Contest, Versus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +50,8 @@ def scratch(stack: ExitStack) -> Path:
 def java(command: str, log: datagen.Corpus, units: int, **options: object) -> Versus:
     """Kafka's own classes over a log, counted in `units`."""
 
-    def timed() -> float:
-        return JAVA.ask(command, files=[str(log.log)], **options) / units
+    def timed(clock: Clock) -> float:
+        return JAVA.ask(command, clock, files=[str(log.log)], **options) / units
 
     return Versus("Kafka's Java", None, timed=timed)
 

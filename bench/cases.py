@@ -52,6 +52,9 @@ ONE_RECORD = "v2-plain-100-one"
 PLAIN = VALUES["100 B"]
 
 
+Limit = Literal["read sum", "memcpy", "codec alone"]
+
+
 def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
     """Every case of some groups."""
     makers = {
@@ -103,7 +106,8 @@ def _codec_cases() -> list[Case]:
             for batch, size in (("16k", "16 KB"), ("1m", "1 MB")):
                 title = f"{codec}{what}, {size} batches"
                 corpus = f"v2-{codec}-100-{batch}"
-                found.append(_columns_case("codecs", title, corpus, fields=fields))
+                limit: Limit | None = "codec alone" if fields == "SCALARS" else None
+                found.append(_columns_case("codecs", title, corpus, fields=fields, limit=limit))
     by_zlib = ("gzip by zlib, 16 KB batches", "v2-gzip-100-16k")
     found.append(_columns_case("codecs", *by_zlib, fields="SCALARS", mode="zlib"))
     for name in ("v1-gzip-100-16k", "v1-lz4-100-16k", "v0-snappy-100-16k"):
@@ -120,7 +124,7 @@ def _columns_case(
     *,
     fields: Literal["SCALARS", "GATHERED", "WITH_HEADERS"],
     mode: Literal["mapped", "windows", "fresh", "zlib"] = "mapped",
-    limit: Literal["read sum", "memcpy"] | None = None,
+    limit: Limit | None = None,
 ) -> Case:
     """Columns of a corpus beside those who iterate it and, if named, beside the machine's limit."""
 
@@ -136,7 +140,10 @@ def _columns_case(
             stack.enter_context(subjects.without_isal() if mode == "zlib" else nullcontext())
             subject = subjects.columns(log.log, wanted, stack, mapping)
         rivals = _record_peers(log, copied=fields != "SCALARS")
-        if limit is not None:
+        if limit == "codec alone":
+            inflate = peers.inflate_alone(log.log.read_bytes(), log.records)
+            rivals.append(Versus(limit, inflate))
+        elif limit is not None:
             mapped = peers.mapped(log.log, stack)
             sweep = peers.read_sum(mapped) if limit == "read sum" else peers.memcpy(mapped)
             rivals.append(per_record(limit, sweep, log))
@@ -260,10 +267,11 @@ def _prepare_arrow(corpus: str, stack: ExitStack) -> Contest:
     from bench import subjects
 
     log = made(corpus)
+    mapped = peers.mapped(log.log, stack)
     part = peers.whole_batches(log.log.read_bytes(), 8 * SLOW_PEER_BYTES)
     rivals = (
         Versus("aiokafka to pyarrow", partial(peers.aiokafka_table, part)),
-        per_record("memcpy", peers.memcpy(peers.mapped(log.log, stack)), log),
+        per_record("memcpy, fresh memory", peers.memcpy_fresh(mapped), log),
     )
     return Contest(subjects.arrow_table(log.log, stack), rivals, log.records)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 
 from bench import datagen, peers, records
 from bench.case import JAVA, Case, scratch
-from bench.pairs import Contest, Versus
+from bench.pairs import Clock, Contest, Versus, now_ns
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -59,7 +58,7 @@ class _Source:
     path: Path
     records: int
 
-    def clean_ns(self) -> float:
+    def clean_ns(self, clock: Clock) -> float:
         """Clean a copy; nanoseconds a record."""
         folder = Path(tempfile.mkdtemp(dir=self.root))
         copy = folder / self.path.name
@@ -68,16 +67,16 @@ class _Source:
             os.link(file, copy / file.name)
         with _opened(copy) as log:
             log.roll()
-            began = time.perf_counter_ns()
+            began = now_ns(clock)
             log.clean(force=True)
-            spent = time.perf_counter_ns() - began
+            spent = now_ns(clock) - began
         shutil.rmtree(folder)
         return spent / self.records
 
-    def java_ns(self) -> float:
+    def java_ns(self, clock: Clock) -> float:
         """Let Kafka clean a copy; nanoseconds a record."""
-        asked = {"dir": self.path, "scratch": self.root / "java"}
-        return JAVA.ask("clean", **asked) / self.records
+        asked = {"dir": str(self.path), "scratch": str(self.root / "java")}
+        return JAVA.ask("clean", clock, **asked) / self.records
 
 
 def _opened(path: Path) -> Log:
@@ -96,7 +95,7 @@ def _prepare(codec: str, keys: str, stack: ExitStack) -> Contest:
     rivals = (Versus("Kafka's Java", None, source.java_ns),) if peers.Java.there() else ()
 
     def clean() -> int:
-        source.clean_ns()
+        source.clean_ns("cpu")
         return count
 
     return Contest(clean, rivals, count, timed=source.clean_ns)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -17,10 +16,10 @@ import numpy as np
 
 from bench import peers
 from bench.case import JAVA, Case, java, made
-from bench.pairs import Contest, Versus
+from bench.pairs import Clock, Contest, Timed, Versus, now_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -106,13 +105,14 @@ def dumped(form: str, path: Path, records: int) -> int:
 def _prepare_command(form: str, _: ExitStack) -> Contest:
     log = made(VALUES["100 B"])
     words = [sys.executable, "-c", "from kseg.cli.main import main; main()", "dump"]
-    ours = partial(_command, [*words, *FORMS[form], str(log.log)], log.records)
+    ours = [*words, *FORMS[form], str(log.log)]
     rivals = []
     if JAVA.there():
         tool = ["java", "-cp", peers.java_class_path(), "kafka.tools.DumpLogSegments"]
         theirs = [*tool, *DEEP, "--files", str(log.log)]
         rivals.append(Versus("Kafka's tool", None, timed=_timed(theirs, log.records)))
-    return Contest(ours, tuple(rivals), log.records)
+    once = partial(_command, ours, log.records)
+    return Contest(once, tuple(rivals), log.records, timed=_timed(ours, log.records))
 
 
 def _command(words: Sequence[str], records: int) -> int:
@@ -121,12 +121,12 @@ def _command(words: Sequence[str], records: int) -> int:
     return records
 
 
-def _timed(words: Sequence[str], records: int) -> Callable[[], float]:
-    """The time on the wall of a command, in nanoseconds for each record."""
+def _timed(words: Sequence[str], records: int) -> Timed:
+    """The time of a command, in nanoseconds for each record."""
 
-    def timed() -> float:
-        began = time.perf_counter_ns()
+    def timed(clock: Clock) -> float:
+        began = now_ns(clock)
         _command(words, records)
-        return (time.perf_counter_ns() - began) / records
+        return (now_ns(clock) - began) / records
 
     return timed

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Literal
 
 Clock = Literal["cpu", "wall"]
+#: Nanoseconds per unit of work, by the given clock.
+Timed = Callable[[Clock], float]
 
 #: A turn repeats its call until this much time has gone by, so that the clock's grain is no matter.
 TURN_NS = 40_000_000
@@ -35,6 +36,10 @@ class Turn:
     cpu_ns: float
     wall_ns: float
 
+    def ns(self, clock: Clock) -> float:
+        """By one of the clocks."""
+        return self.cpu_ns if clock == "cpu" else self.wall_ns
+
 
 @dataclass(frozen=True, slots=True)
 class Versus:
@@ -43,14 +48,12 @@ class Versus:
     Attributes:
         label: the peer's name in the table.
         call: does the work, answers how many units.
-        timed: for a peer with a clock of its own, instead of `call`: nanoseconds per unit.
-        clock: what that clock measures; only the same of the subject compares.
+        timed: for a peer that times itself, instead of `call`.
     """
 
     label: str
     call: Callable[[], int] | None
-    timed: Callable[[], float] | None = None
-    clock: Clock = "wall"
+    timed: Timed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ class Contest:
     peers: tuple[Versus, ...]
     #: Units that one call of the subject must report, where that is known.
     expected: int | None = None
-    #: For a subject that prepares each turn off the clock: nanoseconds per unit on the wall.
-    timed: Callable[[], float] | None = None
+    #: For a subject that prepares each turn off the clock, or is a process of its own.
+    timed: Timed | None = None
 
 
 @dataclass(slots=True)
@@ -136,42 +139,40 @@ def _round(
     """The subject right before or right after each peer, turn about."""
     for peer, result in zip(contest.peers, results, strict=True):
         if number % 2:
-            theirs, ours = (
-                _peer_ns(peer, clock, turn_ns),
-                _subject_ns(contest, peer, clock, turn_ns),
-            )
+            theirs = _peer_ns(peer, clock, turn_ns)
+            ours = _subject_ns(contest, clock, turn_ns)
         else:
-            ours, theirs = (
-                _subject_ns(contest, peer, clock, turn_ns),
-                _peer_ns(peer, clock, turn_ns),
-            )
+            ours = _subject_ns(contest, clock, turn_ns)
+            theirs = _peer_ns(peer, clock, turn_ns)
         result.subject_ns.append(ours)
         result.peer_ns.append(theirs)
         result.ratios.append(theirs / ours)
 
 
-def _ns(call: Callable[[], int], peer: Versus, clock: Clock, turn_ns: int) -> float:
-    measured = turn(call, turn_ns)
-    clock = clock if peer.timed is None else peer.clock
-    return measured.cpu_ns if clock == "cpu" else measured.wall_ns
+def now_ns(clock: Clock) -> int:
+    """What a clock shows: of this process and of those that it started and that have ended."""
+    if clock == "wall":
+        return time.perf_counter_ns()
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time_ns() + round((ended.ru_utime + ended.ru_stime) * 1e9)
 
 
-def _subject_ns(contest: Contest, peer: Versus, clock: Clock, turn_ns: int) -> float:
+def _subject_ns(contest: Contest, clock: Clock, turn_ns: int) -> float:
     if contest.timed is not None:
-        return contest.timed()
-    return _ns(contest.subject, peer, clock, turn_ns)
+        return contest.timed(clock)
+    return turn(contest.subject, turn_ns).ns(clock)
 
 
 def _peer_ns(peer: Versus, clock: Clock, turn_ns: int) -> float:
     if peer.timed is not None:
-        return peer.timed()
+        return peer.timed(clock)
     assert peer.call is not None
-    return _ns(peer.call, peer, clock, turn_ns)
+    return turn(peer.call, turn_ns).ns(clock)
 
 
 def _once(peer: Versus) -> None:
     if peer.timed is not None:
-        peer.timed()
+        peer.timed("cpu")
     elif peer.call is not None:
         peer.call()
 

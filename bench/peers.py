@@ -22,18 +22,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tests.interop.kafka import Kafka, UnavailableError, prepare
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import ExitStack
 
     from numpy.typing import NDArray
 
+    from bench.pairs import Clock
+
 #: Timestamp, key and value of each record of a batch.
 Rows = list[tuple[int, bytes, bytes]]
 #: What Kafka compresses at a time.
 LZ4_BLOCK_BYTES = 64 << 10
-#: Names the folder of the kit that runs Kafka's own Java classes (a `kit.py` with a class `Kafka`).
-JAVA_KIT = "KSEG_BENCH_JAVA"
+JAVA_RELEASE = "4.2.0"
+JAVA_DRIVER = "bench"
+JAVA_OPTIONS = ("-Xms3g", "-Xmx3g", "-XX:+UseParallelGC", "-XX:ActiveProcessorCount=1")
 
 
 def aiokafka_records(data: bytes, count: int) -> int:
@@ -283,6 +288,17 @@ def memcpy(data: NDArray[np.uint8]) -> Callable[[], int]:
     return copy
 
 
+def memcpy_fresh(data: NDArray[np.uint8]) -> Callable[[], int]:
+    """Copy the bytes into memory that the process has just been given; answers bytes."""
+
+    def copy() -> int:
+        with mmap.mmap(-1, len(data)) as pages:
+            np.copyto(np.frombuffer(pages, np.uint8), data)
+        return len(data)
+
+    return copy
+
+
 def memcpy_each(pieces: Sequence[bytes], units: int) -> Callable[[], int]:
     """Copy each piece into one buffer that is there already; answers `units`.
 
@@ -304,6 +320,36 @@ def memcpy_each(pieces: Sequence[bytes], units: int) -> Callable[[], int]:
         return copy
 
     return fastest({f"{shift} B on": copies(shift) for shift in (0, 1024, 2048, 3072)}, rounds=50)
+
+
+def inflate_alone(data: bytes, units: int) -> Callable[[], int]:
+    """Inflate the frame of each batch, and nothing else; answers `units`."""
+    import zstandard
+
+    from kseg._kernels.inflate import USABLE, Inflater
+    from kseg.constants import BATCH_HEADER_BYTES
+    from kseg.format.header import scan
+
+    table = scan(data)
+    batches = zip(table.codec.tolist(), table.position.tolist(), table.size.tolist(), strict=True)
+    frames = [
+        (codec, data[start + BATCH_HEADER_BYTES : start + size]) for codec, start, size in batches
+    ]
+    room = bytearray(2 << 20)
+    into = Inflater().into
+    by_package = zstandard.ZstdDecompressor().decompress
+
+    def inflate() -> int:
+        for codec, frame in frames:
+            into(codec, 2, frame, room)
+        return units
+
+    def inflate_by_package() -> int:
+        for _, frame in frames:
+            by_package(frame, len(room))
+        return units
+
+    return inflate if table.codec[0] in USABLE else inflate_by_package
 
 
 def lz4_alone(bodies: Sequence[bytes], units: int) -> Callable[[], int]:
@@ -389,49 +435,48 @@ def searchsorted_many(keys: NDArray[np.int32], targets: NDArray[np.int32]) -> Ca
 
 
 class Java:
-    """Kafka's own classes in one warm JVM, where the environment names a kit that runs them.
-
-    The kit's `Kafka().ask(command, files=[...], rounds=n, warmup=n)` answers nanoseconds by its
-    own clock.
-    """
+    """Kafka's own classes in one warm JVM, where Maven and a compiler for Java are found."""
 
     def __init__(self) -> None:
         """Start nothing yet."""
-        self._kafka: Any = None
+        self._kafka: Kafka | None = None
         self._warm: set[str] = set()
 
     @staticmethod
+    @cache
     def there() -> bool:
-        """Whether a kit was named."""
-        return bool(os.environ.get(JAVA_KIT))
+        """Whether they can be run here; says once why not."""
+        try:
+            java_class_path()
+        except UnavailableError as missing:
+            print(f"without Kafka's Java: {missing}", file=sys.stderr)
+            return False
+        return True
 
-    def ask(self, command: str, **options: object) -> int:
+    def ask(self, command: str, clock: Clock, **options: object) -> int:
         """Run one round, after warming up the first time; answers nanoseconds."""
         if self._kafka is None:
-            self._kafka = _kit(Path(os.environ[JAVA_KIT])).Kafka(cpus=1).__enter__()
+            self._kafka = Kafka(JAVA_RELEASE, JAVA_DRIVER, JAVA_OPTIONS)
         work = f"{command} {options}"
         cold = work not in self._warm
         self._warm.add(work)
-        warm = {"warmup": 3, "warmup_ms": 2000} if cold else {"warmup": 0, "warmup_ms": 0}
-        return int(self._kafka.ask(command, rounds=1, **warm, **options)["ns"][0])
+        warm = {"warmup": 3, "warmup_ms": 2000} if cold else {}
+        (answer,) = self._kafka.ask([{"op": command, **warm, **options}])
+        if "error" in answer:
+            raise RuntimeError(f"Kafka's Java: {answer}")
+        return int(answer[f"{clock}_ns"][0])
 
     def close(self) -> None:
         """End the JVM."""
         if self._kafka is not None:
-            self._kafka.__exit__(None, None, None)
+            self._kafka.close()
             self._kafka = None
 
 
 def java_class_path() -> str:
-    """The class path of the kit, with Kafka's jars: for a command in a JVM of its own."""
-    return str(_kit(Path(os.environ[JAVA_KIT])).build())
+    """Kafka's jars and what times its classes: for a command in a JVM of its own.
 
-
-def _kit(folder: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("kseg_bench_java_kit", folder / "kit.py")
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(folder / "kit.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    Raises:
+        UnavailableError: no Maven, no compiler, or no jars.
+    """
+    return prepare(JAVA_RELEASE, JAVA_DRIVER)

@@ -1,15 +1,23 @@
-"""`python -m bench.report RESULTS ...`: result files as tables, printed or put into a page."""
+"""`python -m bench.report RESULTS ... -o FOLDER`: result files as pages.
+
+benchmarks.md        what stands before its mark stays; behind it the headlines, a row a case
+benchmarks.svg       the same as a picture (needs matplotlib)
+all-benchmarks.md    every ratio
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bench.goals import Goal
-from bench.table import SCALE, verdict
+from bench.goals import LIMITS, verdict
+from bench.table import SCALE
+
+Row = dict[str, Any]
 
 TITLES = {
     "crc": "Checksums",
@@ -22,41 +30,127 @@ TITLES = {
     "append": "Appending to a log",
     "fetch": "Fetching from a log",
     "recover": "Recovery",
+    "compact": "Compaction",
     "open": "Opening a log",
     "growth": "Twice as much",
     "dump": "Dumps",
 }
-
-
-#: Everything behind this line of a page is made here.
+#: Those that the page shows, as it calls them.
+HEADLINES = {
+    "verify 16 KB batches": "check every CRC",
+    "columns 100 B": "offsets and timestamps",
+    "with key, value 100 B": "with keys and values",
+    "with key, value 1 KB": "the same, values of 1 KB",
+    "with key, value one record": "the same, one record a batch",
+    "lz4, 16 KB batches": "offsets and timestamps, lz4",
+    "zstd, 16 KB batches": "the same, zstd",
+    "gzip, 16 KB batches": "the same, gzip",
+    "Arrow table 100 B": "a pyarrow table of all fields",
+    "encode columns": "build batches",
+    "validate in place": "validate as a leader",
+    "sweep 16 KB batches": "recover after a crash",
+    "compact plain, all keys distinct": "compact, all keys distinct",
+    "dump --kafka 100 B": "dump every record as Kafka's tool",
+}
+JAVA = "Kafka's Java"
+AIOKAFKA = ("aiokafka", "aiokafka CRC", "aiokafka to pyarrow")
+#: Everything behind this line of the page is made here.
 MARK = "## What came out\n"
 
 
 def main() -> None:
-    """Print Markdown, or put it into a page."""
+    """Write the pages."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("results", type=Path, nargs="+", help="one run each, in this order")
-    parser.add_argument("--into", type=Path, metavar="PAGE", help="replace what follows its mark")
+    parser.add_argument("results", type=Path, nargs="+", help="one run each; a later one wins")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
     given = parser.parse_args()
-    text = "\n".join(tables(json.loads(path.read_text())) for path in given.results)
-    if given.into is None:
-        print(text, end="")
-        return
-    head, mark, _ = given.into.read_text().partition(MARK)
+    runs = [json.loads(path.read_text()) for path in given.results]
+    page, folder = given.output / "benchmarks.md", given.output
+    head, mark, _ = page.read_text().partition(MARK)
     if not mark:
-        parser.error(f"{given.into} has no line {MARK.strip()!r}")
-    given.into.write_text(f"{head}{MARK}\n{text}")
+        parser.error(f"{page} has no line {MARK.strip()!r}")
+    found = headlines(runs)
+    behind = [f"{head}{MARK}", *map(facts, runs), "", *table(found), ""]
+    behind += ["![the same as bars](benchmarks.svg)", ""]
+    behind += ["Every ratio, those that miss their goals too: [all benchmarks](all-benchmarks.md)."]
+    page.write_text("\n".join(behind) + "\n")
+    (folder / "all-benchmarks.md").write_text(
+        "# All benchmarks\n\nWhat is compared and how: [benchmarks](benchmarks.md).\n\n"
+        + "\n".join(every(run) for run in runs)
+    )
+    draw(found, folder / "benchmarks.svg")
 
 
-def tables(document: dict[str, Any]) -> str:
-    """Where and when, then a table per group."""
-    lines = [facts(document)]
-    for group, rows in groupby(document["rows"], key=lambda row: str(row["group"])):
-        lines += [f"\n### {TITLES[group]}\n"]
-        lines += ["| case | against | ratio | middle half | goal | final | kseg | |"]
-        lines += ["|---|---|---:|---:|---:|---:|---:|---|"]
-        lines += [line(row) for row in rows]
-    return "\n".join(lines) + "\n"
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One row of the page: ratios of one case, None where there is no such peer.
+
+    Attributes:
+        title: what is done.
+        rate: of kseg, for an idea.
+        limit: against what the machine allows, and what that is.
+        java, aiokafka: against these.
+    """
+
+    title: str
+    rate: str
+    limit: Row | None
+    java: Row | None
+    aiokafka: Row | None
+
+
+def headlines(runs: list[dict[str, Any]]) -> list[Headline]:
+    """The rows of the page, of those cases that were run."""
+    by_case: dict[str, dict[str, Row]] = {}
+    for run in runs:
+        for row in run["rows"]:
+            by_case.setdefault(row["case"], {})[row["peer"]] = row
+    found = []
+    for case, title in HEADLINES.items():
+        peers = by_case.get(case)
+        if peers is None:
+            continue
+        limit = next((row for peer, row in peers.items() if peer in LIMITS), None)
+        other = next((peers[peer] for peer in AIOKAFKA if peer in peers), None)
+        rate = _rate(next(iter(peers.values())))
+        found.append(Headline(title, rate, limit, peers.get(JAVA), other))
+    return found
+
+
+def table(found: list[Headline]) -> list[str]:
+    """The headlines as Markdown."""
+    lines = [
+        "| what | kseg | speed of the limit | of Kafka's Java | of aiokafka |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for each in found:
+        limit = _cell(each.limit) + (f" of {each.limit['peer']}" if each.limit else "")
+        cells = (each.title, each.rate, limit, _cell(each.java), _cell(each.aiokafka))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def draw(found: list[Headline], target: Path) -> None:
+    """Bars of the ratios against Kafka's Java."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "kseg"
+    from matplotlib import pyplot as plt
+
+    shown = [(each.title, each.java) for each in found if each.java is not None][::-1]
+    figure, axes = plt.subplots(figsize=(8, 0.38 * len(shown) + 1))
+    ratios = [row["median"] for _, row in shown]
+    spread = [
+        [row["median"] - row["quartiles"][0] for _, row in shown],
+        [row["quartiles"][1] - row["median"] for _, row in shown],
+    ]
+    axes.barh([title for title, _ in shown], ratios, xerr=spread, color="#4878a8", ecolor="#777777")
+    axes.axvline(1, color="#333333", linewidth=1)
+    axes.set_xlabel("times as fast as Kafka's own Java, on one core")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(target, metadata={"Date": None})
 
 
 def facts(document: dict[str, Any]) -> str:
@@ -68,36 +162,53 @@ def facts(document: dict[str, Any]) -> str:
         f"{document['when'][:10]}, {machine['cpu']}, {machine['system']}, Python"
         f" {machine['python']}; one core, {document['rounds']} pairs a ratio, {document['clock']}"
         f" time, logs of {document['mib']} MiB before compression; load average {load[0][0]:.1f}"
-        f" before, {load[1][0]:.1f} after.\n{', '.join(packages)}.\n\n"
+        f" before, {load[1][0]:.1f} after; codecs: {machine['codecs']}.\n"
+        f"{', '.join(packages)}; Kafka's Java: 4.2.0.\n\n"
         f"{sum(goals)} of {len(goals)} goals met."
     )
 
 
-def line(row: dict[str, Any]) -> str:
+def every(document: dict[str, Any]) -> str:
+    """Where and when, then a table per group."""
+    lines = [facts(document)]
+    for group, rows in groupby(document["rows"], key=lambda row: str(row["group"])):
+        lines += [f"\n## {TITLES[group]}\n"]
+        lines += ["| case | | against | ratio | middle half | goal | kseg | |"]
+        lines += ["|---|---|---|---:|---:|---:|---:|---|"]
+        lines += [line(row) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def line(row: Row) -> str:
     """One row: what moves from run to run is rounded to what it is worth."""
     low, high = row["quartiles"]
-    scale, unit = SCALE[row["unit"]]
-    rate = scale / sorted(row["subject_ns"])[len(row["subject_ns"]) // 2]
-    wanted = Goal(row["goal"], row["final"])
     cells = [
         row["case"],
+        row["kind"],
         row["peer"],
         f"**{_ratio(row['median'])}**",
         f"{_ratio(low)} - {_ratio(high)}",
-        _number(wanted.now),
-        _number(wanted.final),
-        f"{rate:.3g} {unit}",
-        verdict(wanted, row["median"]),
+        "" if row["goal"] is None else f"{row['goal']:g}x",
+        _rate(row),
+        verdict(row["goal"], row["median"]),
     ]
     return f"| {' | '.join(cells)} |"
 
 
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    missed = f" (goal {row['goal']:g}x)" if row["met"] is False else ""
+    return f"{_ratio(row['median'])}{missed}"
+
+
+def _rate(row: Row) -> str:
+    scale, unit = SCALE[row["unit"]]
+    return f"{scale / sorted(row['subject_ns'])[len(row['subject_ns']) // 2]:.3g} {unit}"
+
+
 def _ratio(value: float) -> str:
     return f"{value:.0f}x" if value >= 100 else f"{value:.3g}x"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:g}x"
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ open it anew in every call.
 from __future__ import annotations
 
 import zlib
+from contextlib import contextmanager
 from struct import pack_into
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 from unittest import mock
 
+from kseg._kernels import inflate
 from kseg.files.offset_index import OffsetIndex
 from kseg.format import codec
 from kseg.format.header import scan
@@ -23,8 +25,8 @@ from kseg.log.recovery.sweep import sweep_segment, write_indexes
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager, ExitStack
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import ExitStack
     from pathlib import Path
 
     import numpy as np
@@ -66,9 +68,16 @@ def columns_fresh(path: Path, fields: tuple[str, ...]) -> Callable[[], int]:
     return read
 
 
-def without_isal() -> AbstractContextManager[object]:
-    """As on a machine without the `[speed]` extra: gzip goes through zlib."""
-    return mock.patch.object(codec, "_gzip_library", return_value=zlib)
+@contextmanager
+def without_isal() -> Iterator[None]:
+    """As on a machine without libdeflate and the `[speed]` extra: gzip goes through zlib."""
+    before = bool(inflate.USABLE)
+    inflate.use_libraries(False)
+    try:
+        with mock.patch.object(codec, "_gzip_library", return_value=zlib):
+            yield
+    finally:
+        inflate.use_libraries(before)
 
 
 def verify(path: Path, stack: ExitStack, mapping: Mapping = "always") -> Callable[[], int]:

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.goals import Goal, goal
+from bench.goals import LIMITS, goal, verdict
 
 if TYPE_CHECKING:
     from bench.cases import Case
@@ -18,7 +18,7 @@ PACKAGES = (
     *("pyarrow", "lz4", "zstandard", "cramjam", "isal"),
 )
 HEADER = (
-    f"{'case':37} {'against':19} {'median':>8} {'middle half':>17} {'goal':>5} {'final':>5}"
+    f"{'case':37} {'':5} {'against':20} {'median':>8} {'middle half':>17} {'goal':>5}"
     f" {'kseg':>11}  verdict"
 )
 #: Units per nanosecond are shown as GB or millions a second.
@@ -32,26 +32,21 @@ SCALE = {
 
 
 def line(case: Case, result: Result) -> str:
-    """One row: the ratio, its middle half, the goals, and a rate that is only good for an idea."""
+    """One row: the ratio, its middle half, the goal, and a rate that is only good for an idea."""
     low, high = result.quartiles
     scale, unit = SCALE[case.unit]
     rate = scale / sorted(result.subject_ns)[len(result.subject_ns) // 2]
     wanted = goal(case.name, result.peer)
     return (
-        f"{case.name:37} {result.peer:19} {result.median:7.2f}x {low:7.2f} .. {high:6.2f}"
-        f" {_number(wanted.now):>5} {_number(wanted.final):>5} {rate:6.2f} {unit:4}"
+        f"{case.name:37} {kind(result.peer):5} {result.peer:20} {result.median:7.2f}x"
+        f" {low:7.2f} .. {high:6.2f} {_number(wanted):>5} {rate:6.2f} {unit:4}"
         f"  {verdict(wanted, result.median)}"
     ).rstrip()
 
 
-def verdict(wanted: Goal, median: float) -> str:
-    """What to think of a ratio: the goal of this release first, then the final one."""
-    words = []
-    if wanted.now is not None:
-        words.append("met" if median >= wanted.now else "MISSED")
-    if wanted.final is not None and median >= wanted.final:
-        words.append("final met")
-    return ", ".join(words)
+def kind(peer: str) -> str:
+    """Whether nothing can be faster, or somebody could take it instead."""
+    return "limit" if peer in LIMITS else "peer"
 
 
 def rows(case: Case, results: list[Result]) -> list[dict[str, Any]]:
@@ -59,18 +54,17 @@ def rows(case: Case, results: list[Result]) -> list[dict[str, Any]]:
     found = []
     for result in results:
         wanted = goal(case.name, result.peer)
-        met = None if wanted.now is None else result.median >= wanted.now
         found.append(
             {
                 "group": case.group,
                 "case": case.name,
                 "unit": case.unit,
                 "peer": result.peer,
+                "kind": kind(result.peer),
                 "median": result.median,
                 "quartiles": result.quartiles,
-                "goal": wanted.now,
-                "final": wanted.final,
-                "met": met,
+                "goal": wanted,
+                "met": None if wanted is None else result.median >= wanted,
                 "ratios": result.ratios,
                 "subject_ns": result.subject_ns,
                 "peer_ns": result.peer_ns,
@@ -85,6 +79,7 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "codecs": _codecs(),
         "packages": {name: _version(name) for name in PACKAGES},
     }
 
@@ -102,6 +97,16 @@ def _cpu() -> str:
     named = {key.strip(): value.strip() for key, value in pairs}
     name = named.get("model name", platform.processor())
     return f"{name} (family {named.get('cpu family')}, model {named.get('model')})"
+
+
+def _codecs() -> str:
+    """Which library inflates what."""
+    import kseg
+
+    return ", ".join(
+        f"{codec.name.lower()} by {' '.join(filter(None, (by.name, by.version)))}"
+        for codec, by in kseg.codecs().items()
+    )
 
 
 def _version(name: str) -> str | None:

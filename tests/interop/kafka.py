@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -83,15 +84,25 @@ def _run(*command: str) -> None:
 class Kafka:
     """One process with the classes of one release."""
 
-    def __init__(self, release: str = "3.9.1", driver: str | None = None) -> None:
-        """Build what is not there yet, and start; for the arguments see `prepare`.
+    def __init__(
+        self,
+        release: str = "3.9.1",
+        driver: str | None = None,
+        options: Sequence[str] = ("-Xmx512m", "-XX:+UseSerialGC"),
+    ) -> None:
+        """Build what is not there yet, and start.
+
+        Args:
+            release: see `prepare`.
+            driver: see `prepare`.
+            options: of the JVM.
 
         Raises:
             UnavailableError: see `prepare`.
         """
         self.release = release
         self._process = subprocess.Popen(
-            ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", prepare(release, driver), "Driver"],
+            ["java", *options, "-cp", prepare(release, driver), "Driver"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
