@@ -122,6 +122,8 @@ _HOMES: Final = {
     "kseg.log.recovery.reindex": ("apply_reindex", "plan_reindex"),
     "kseg.log.recovery.reindex_plan": ("ReindexPlan", "ReindexReport"),
     "kseg.log.retain": ("apply_retention", "plan_retention"),
+    "kseg.log.salvage.plan": ("SalvagePlan", "SalvageReport"),
+    "kseg.log.salvage.salvage": ("apply_salvage", "plan_salvage"),
     "kseg.log.scan": ("Scan", "scan"),
     "kseg.log.segment.reader": ("Segment",),
     "kseg.log.settings.broker_names": ("SettingValue",),

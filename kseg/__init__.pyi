@@ -119,6 +119,10 @@ from kseg.log.recovery.reindex_plan import ReindexPlan as ReindexPlan
 from kseg.log.recovery.reindex_plan import ReindexReport as ReindexReport
 from kseg.log.retain import apply_retention as apply_retention
 from kseg.log.retain import plan_retention as plan_retention
+from kseg.log.salvage.plan import SalvagePlan as SalvagePlan
+from kseg.log.salvage.plan import SalvageReport as SalvageReport
+from kseg.log.salvage.salvage import apply_salvage as apply_salvage
+from kseg.log.salvage.salvage import plan_salvage as plan_salvage
 from kseg.log.scan import Scan as Scan
 from kseg.log.scan import scan as scan
 from kseg.log.segment.reader import Segment as Segment

@@ -30,6 +30,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "explain": ("data", 0),
     "diff": ("data/clicks-0 data/clicks-1", 1),
     "merge": ("data backup -o merged", 0),
+    "salvage": ("data -o salvaged", 0),
     "recover": ("data/clicks-0", 0),
     "reindex": ("data/clicks-0", 0),
     "truncate": ("data/clicks-1 --to 5", 1),

@@ -29,6 +29,7 @@ VERBS = {
     "explain": "Why is the disk full: what keeps each byte, until when, and what would free it.",
     "diff": "Are these copies the same? Replicas, a backup: where they diverge, what each lacks.",
     "merge": "One whole copy out of damaged ones: replicas, backups.",
+    "salvage": "What can be proved behind damage, in a new directory; what is lost, exactly.",
     "recover": "What a start after a crash would do; --apply does it.",
     "reindex": "Which indexes and snapshots do not fit the log; --apply makes them anew.",
     "truncate": "Cut a log back to an offset; a plan unless --apply.",

@@ -87,6 +87,7 @@ def _lost_line(lost: Lost) -> str:
     text = f"lost: {lost.path} @ {lost.position}: {lost.extent} cannot be read"
     if lost.sound_behind:
         text += f"; {lost.sound_batches} behind: a broker's recovery would cut them, too"
+        text += ", 'kseg salvage' keeps them"
     return printable(text)
 
 

@@ -191,7 +191,10 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
         message = f"{lost.extent} go with {os.path.basename(lost.path)} @ {lost.position}"
         if lost.sound_behind:
             message += f"; {lost.sound_batches} behind the damage go, too"
-        yield Noticed(code, plan.path, message, mend=f"{recover}, which keeps what it cuts")
+        mend = f"{recover}, which backs up what it cuts"
+        if lost.sound_behind:
+            mend = f"kseg salvage {plan.path} -o OUT, which keeps these; or {mend}"
+        yield Noticed(code, plan.path, message, mend=mend)
     if plan.truncated_bytes and not plan.lost:
         message = f"{plan.truncated_bytes} bytes behind the last record go"
         yield Noticed("bytes-cut", plan.path, message)

@@ -23,6 +23,7 @@ class Code:
 
 _RECOVER = (
     "restore the partition from a replica if you can; "
+    "`kseg salvage` keeps what is sound behind it, "
     "`kseg recover --unclean --recovery-point 0` says what a cut here costs"
 )
 _REINDEX = "rebuild with `kseg reindex`, or delete the file: a broker rebuilds it after a crash"

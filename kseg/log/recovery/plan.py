@@ -214,7 +214,7 @@ class RecoveryPlan:
 def _told(lost: Lost) -> str:
     text = f"{lost.extent} go with {Path(lost.path).name} @ {lost.position}"
     if lost.sound_behind:
-        text += f"; {lost.sound_batches} behind the damage go, too"
+        text += f"; {lost.sound_batches} behind the damage go, too: kseg salvage keeps them"
     return text
 
 

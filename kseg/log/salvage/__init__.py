@@ -6,8 +6,14 @@ chains      which sound batches of a file count: chains of lengths, anchors in t
 places      batches placed by their offsets: duplicates, collisions
 misfits     single batches whose offsets or leader epoch do not fit where they lie
 tables      the headers of provable batches, read again from their files
+mends       batches of which only an unchecked field of the header is wrong
+transactions  those that lost offsets may belong to; markers that abort them
+segments    batches by offset, as the segments of a new log
 output      a new data directory of batches that lie in other files: whole, or not at all
 losses      which offsets are lost
+unproven    records of damaged batches that still parse
+plan        what a salvage comes to, as values
+salvage     `plan_salvage`, `apply_salvage`: a partition, or all of a data directory
 
 A copy is never changed. Bytes that the disk does not give are lost ones.
 
@@ -19,9 +25,11 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
+    "kseg.log.salvage.plan": ("SalvagePlan", "SalvageReport", "SalvagedPartition"),
     "kseg.log.salvage.provable": ("read_provable",),
     "kseg.log.salvage.tables": ("provable_tables",),
     "kseg.log.salvage.values": (
+        "HARMLESS",
         "REASONS",
         "LostOffsets",
         "ProvablePartition",

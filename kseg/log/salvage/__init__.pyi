@@ -1,5 +1,9 @@
+from kseg.log.salvage.plan import SalvagedPartition as SalvagedPartition
+from kseg.log.salvage.plan import SalvagePlan as SalvagePlan
+from kseg.log.salvage.plan import SalvageReport as SalvageReport
 from kseg.log.salvage.provable import read_provable as read_provable
 from kseg.log.salvage.tables import provable_tables as provable_tables
+from kseg.log.salvage.values import HARMLESS as HARMLESS
 from kseg.log.salvage.values import REASONS as REASONS
 from kseg.log.salvage.values import LostOffsets as LostOffsets
 from kseg.log.salvage.values import ProvablePartition as ProvablePartition

@@ -133,7 +133,12 @@ def _gaps(
         if other.first_offset > one.last_offset + 1:
             places = (numbers[one.path], one.end), (numbers[other.path], other.position)
             yield _Gap(one.last_offset + 1, other.first_offset, *places)
-    yield _Gap(last.last_offset + 1, None, (numbers[last.path], last.end), (len(segments), 0))
+    # A segment begins where the log ended, so all in front of its base offset was there once.
+    end, place, base = last.last_offset + 1, (numbers[last.path], last.end), segments[-1]
+    if base.base_offset > end and place[0] < len(segments) - 1:
+        yield _Gap(end, base.base_offset, place, (len(segments) - 1, 0))
+        end, place = base.base_offset, (len(segments) - 1, 0)
+    yield _Gap(end, None, place, (len(segments), 0))
 
 
 __all__ = ["lost_offsets"]

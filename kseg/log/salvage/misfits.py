@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.log.salvage.tables import provable_tables, run_between
-from kseg.log.salvage.values import ProvableRun, SegmentSeen, Unprovable
+from kseg.log.salvage.tables import last_batch, provable_tables, run_between
+from kseg.log.salvage.values import ProvableRun, SegmentSeen, Unprovable, refused
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
@@ -30,12 +30,6 @@ _EPOCHS_MAX: Final = 4_096
 #: Places where the order breaks that are looked at: each costs a walk over the runs around it.
 _LOOKS_MAX: Final = 256
 _INT64_MAX: Final = 2**63 - 1
-
-
-def refused(run: ProvableRun, reason: str) -> Unprovable:
-    """A run as bytes that are not kept."""
-    offsets = (run.first_offset, run.last_offset)
-    return Unprovable(run.path, run.position, run.size, reason, *offsets)
 
 
 # ---- single batches that do not follow the one before, in a chain that is whole ------------------
@@ -154,9 +148,7 @@ def _first_batch(run: ProvableRun) -> tuple[ProvableRun, ProvableRun | None]:
 
 def _last_batch(run: ProvableRun) -> tuple[ProvableRun, ProvableRun | None]:
     """The last batch of a run, and the rest."""
-    position = run.position
-    for _, table in provable_tables([run]):
-        position = int(table.position[-1])
+    position = last_batch(run).position
     last = run_between(run, position, run.end)
     assert last is not None
     return last, run_between(run, run.position, position)
@@ -308,4 +300,4 @@ def _with_next(
         yield *held, -1
 
 
-__all__ = ["Stray", "refused", "strays_that_fit", "with_fitting_epochs", "without_strays"]
+__all__ = ["Stray", "strays_that_fit", "with_fitting_epochs", "without_strays"]

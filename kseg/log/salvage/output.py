@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kseg.constants import LOG_OVERHEAD
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata
 from kseg.files.names import FileKind, segment_name
@@ -48,11 +49,26 @@ _COPIED_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes of a file."""
+    """Whole batches of a file.
+
+    Attributes:
+        path: the file.
+        position: byte in it where they begin.
+        size: their bytes.
+        base_offset: written into the header of one batch of magic 2; None leaves it as it is.
+        leader_epoch: likewise. No checksum covers either.
+    """
 
     path: str
     position: int
     size: int
+    base_offset: int | None = None
+    leader_epoch: int | None = None
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the bytes are those of the file."""
+        return self.base_offset is None and self.leader_epoch is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +163,7 @@ def write_output(
     *,
     sources: Iterable[io.StrPath],
     finish: Callable[[Path], None] | None = None,
+    finish_bytes: int = 0,
     progress: Progress | None = None,
 ) -> None:
     """Write a data directory: whole, or not at all.
@@ -156,6 +173,7 @@ def write_output(
         partitions: each at most once.
         sources: directories that are read; OUT lies in none of them.
         finish: writes what belongs into the directory beside it, before OUT has its name.
+        finish_bytes: how much that is, roughly.
         progress: called as bytes are copied.
 
     Raises:
@@ -167,8 +185,8 @@ def write_output(
     target, place = Path(os.path.abspath(out)), beside(out)
     io.make_directories(target.parent)
     total = sum(each.bytes for each in partitions)
-    if not io.has_room(target.parent, total):
-        why = f"no room for {total} bytes of log; nothing was written"
+    if not io.has_room(target.parent, total + finish_bytes):
+        why = f"no room for {total + finish_bytes} bytes; nothing was written"
         raise OSError(errno.ENOSPC, why, os.fspath(target.parent))
     making = _begin(place)
     copier = _Copier(total, progress)
@@ -233,6 +251,7 @@ def _write_logs(making: Path, partition: TargetPartition, copier: _Copier) -> No
             position = 0
             for extent in segment.extents:
                 copier.copy(extent, file, position)
+                _patch(file, position, extent)
                 position += extent.size
             if segment.tail:
                 file.write_at(position, segment.tail)
@@ -241,6 +260,15 @@ def _write_logs(making: Path, partition: TargetPartition, copier: _Copier) -> No
         path = directory / FileKind.PARTITION_METADATA.value
         metadata.write_partition_metadata(path, partition.topic_id)
     io.flush_directory(directory)
+
+
+def _patch(file: io.WriteFile, position: int, extent: Extent) -> None:
+    """Write what an extent says of its one batch: the fields of the header without a checksum."""
+    if extent.base_offset is not None:
+        file.write_at(position, extent.base_offset.to_bytes(8, "big", signed=True))
+    if extent.leader_epoch is not None:
+        at = position + LOG_OVERHEAD
+        file.write_at(at, extent.leader_epoch.to_bytes(4, "big", signed=True))
 
 
 def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kseg.log.salvage.values import ProvableRun, Unprovable
+from kseg.log.salvage.values import ProvableRun, Unprovable, refused
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
@@ -49,7 +49,7 @@ def place_runs(runs: Sequence[ProvableRun], tables: Tables) -> Placed:
     among = _Places()
     clear, clashing = _parted(runs)
     for run, table in tables(tuple(clashing)):
-        for batch in _batches(run, table):
+        for batch in batches_of(run, table):
             among.add(batch)
     kept = sorted([*clear, *among.kept], key=lambda run: run.first_offset)
     return Placed(tuple(_joined(kept)), tuple(among.refused))
@@ -69,14 +69,15 @@ def _parted(runs: Sequence[ProvableRun]) -> tuple[list[ProvableRun], list[Provab
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class Batch:
     """One batch as a run, and what tells it from another with its offsets."""
 
     run: ProvableRun
     checksum: tuple[int, ...]
 
 
-def _batches(run: ProvableRun, table: BatchTable) -> Iterator[_Batch]:
+def batches_of(run: ProvableRun, table: BatchTable) -> Iterator[Batch]:
+    """The batches of a table of a run, each as a run."""
     # A compressed message of magic 0 or 1 does not tell its first offset.
     known = table.base_offset >= 0
     first = table.base_offset * known + table.last_offset * ~known
@@ -85,14 +86,14 @@ def _batches(run: ProvableRun, table: BatchTable) -> Iterator[_Batch]:
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for (position, size, begins, ends, records, is_known), mark in zip(rows, marks, strict=True):
         count = records if is_known and records >= 0 else None
-        yield _Batch(ProvableRun(run.path, position, size, begins, ends, 1, count), mark)
+        yield Batch(ProvableRun(run.path, position, size, begins, ends, 1, count), mark)
 
 
 class _Places:
     """Batches by offset, one after the other."""
 
     def __init__(self) -> None:
-        self._batches: list[_Batch] = []
+        self._batches: list[Batch] = []
         self._ends: list[int] = []
         self.refused: list[Unprovable] = []
 
@@ -101,7 +102,7 @@ class _Places:
         """Those that have a place, by offset."""
         return (one.run for one in self._batches)
 
-    def add(self, batch: _Batch) -> None:
+    def add(self, batch: Batch) -> None:
         """Place a batch, or refuse it."""
         run = batch.run
         at = bisect_left(self._ends, run.first_offset)
@@ -112,8 +113,24 @@ class _Places:
             return
         same = replace(there.run, path=run.path, position=run.position) == run
         reason = "duplicate" if same and there.checksum == batch.checksum else "collision"
-        self.refused.append(
-            Unprovable(run.path, run.position, run.size, reason, run.first_offset, run.last_offset)
+        self._refuse(refused(run, reason))
+
+    def _refuse(self, one: Unprovable) -> None:
+        """Note a batch; those that follow each other in a file are one extent."""
+        before = self.refused[-1] if self.refused else None
+        if before is None or (before.path, before.end, before.reason) != (
+            one.path,
+            one.position,
+            one.reason,
+        ):
+            self.refused.append(one)
+            return
+        self.refused[-1] = replace(
+            before,
+            size=before.size + one.size,
+            first_offset=min(before.first_offset or 0, one.first_offset or 0),
+            last_offset=max(before.last_offset or 0, one.last_offset or 0),
+            batches=before.batches + one.batches,
         )
 
 
@@ -138,4 +155,4 @@ def _joined(runs: Iterable[ProvableRun]) -> Iterator[ProvableRun]:
         yield before
 
 
-__all__ = ["Placed", "place_runs"]
+__all__ = ["Batch", "Placed", "batches_of", "place_runs"]

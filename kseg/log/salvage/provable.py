@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,7 +32,7 @@ from kseg.log.salvage.losses import lost_offsets
 from kseg.log.salvage.misfits import strays_that_fit, with_fitting_epochs, without_strays
 from kseg.log.salvage.places import Placed, place_runs
 from kseg.log.salvage.tables import provable_tables
-from kseg.log.salvage.values import ProvablePartition, ProvableRun, SegmentSeen, Unprovable
+from kseg.log.salvage.values import ProvablePartition, ProvableRun, SegmentSeen, Unprovable, refused
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -208,9 +209,7 @@ class _Gaps:
             yield self._damage(start, end)
 
     def _unanchored(self, run: SoundRun) -> Unprovable:
-        return Unprovable(
-            self._path, run.position, run.bytes, "not-anchored", run.order, run.last_offset
-        )
+        return refused(_run_of(self._path, run), "not-anchored")
 
     def _damage(self, start: int, end: int) -> Unprovable:
         head = self._log.head_at(start)[: end - start]
@@ -253,8 +252,7 @@ def _without(one: Unprovable, bad: list[tuple[int, int]]) -> Iterator[Unprovable
 
 
 def _cut(one: Unprovable, start: int, end: int) -> Unprovable:
-    offsets = (one.first_offset, one.last_offset)
-    return Unprovable(one.path, start, end - start, one.reason, *offsets)
+    return replace(one, position=start, size=end - start)
 
 
 __all__ = ["RUNS_MAX", "Progress", "read_provable"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
-from kseg.format.header import BatchTable
+from kseg.format.header import BatchHeader, BatchTable
 from kseg.log.salvage.chains import offset_orders
 from kseg.log.salvage.values import ProvableRun
 
@@ -42,6 +42,19 @@ def provable_tables(
             log.close()
 
 
+def last_batch(run: ProvableRun) -> BatchHeader:
+    """The last batch of a run.
+
+    Raises:
+        CorruptRecordError, UnreadableError: the file is not as it was when it was read.
+    """
+    last: BatchHeader | None = None
+    for _, table in provable_tables([run]):
+        last = table[-1]
+    assert last is not None
+    return last
+
+
 def run_between(run: ProvableRun, start: int, end: int) -> ProvableRun | None:
     """The batches of a run from a position up to another, both where batches begin; None for none.
 
@@ -64,4 +77,4 @@ def run_between(run: ProvableRun, start: int, end: int) -> ProvableRun | None:
     return ProvableRun(run.path, start, size, first, last, batches, count)
 
 
-__all__ = ["provable_tables", "run_between"]
+__all__ = ["last_batch", "provable_tables", "run_between"]

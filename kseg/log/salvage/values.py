@@ -75,6 +75,7 @@ class Unprovable:
         reason: one of `REASONS`.
         first_offset, last_offset: what the batch there says of its offsets, or what sound batches
             there have; None where nothing can be read.
+        batches: how many, if they are sound; else 0.
     """
 
     path: str
@@ -83,6 +84,7 @@ class Unprovable:
     reason: str
     first_offset: int | None = None
     last_offset: int | None = None
+    batches: int = 0
 
     @property
     def end(self) -> int:
@@ -92,6 +94,12 @@ class Unprovable:
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
         return asdict(self)
+
+
+def refused(run: ProvableRun, reason: str) -> Unprovable:
+    """A run as bytes that are not kept."""
+    offsets = (run.first_offset, run.last_offset)
+    return Unprovable(run.path, run.position, run.size, reason, *offsets, run.batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,4 +185,5 @@ __all__ = [
     "ProvableRun",
     "SegmentSeen",
     "Unprovable",
+    "refused",
 ]

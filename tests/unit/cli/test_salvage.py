@@ -1,0 +1,91 @@
+"""`kseg salvage`: its table, its JSON and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.analysis.copied import told, write_copy
+from tests.unit.cli.conftest import Kseg
+
+BASE = told(9)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """t-0 has a damaged batch of offsets 8 and 9, u-0 is sound."""
+    for name in ("t-0", "u-0"):
+        write_copy(tmp_path / "in" / name, BASE)
+    path = tmp_path / "in" / "t-0" / f"{6:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[len(BASE[3].data) + 70] ^= 1
+    path.write_bytes(content)
+    return tmp_path / "in"
+
+
+def test_a_row_for_each_partition_and_what_is_lost(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    ran = kseg("salvage", data, "-o", out)
+    assert ran.code == 1
+    place = f"{data / 't-0'}/{6:020d}.log @ {len(BASE[3].data)}"
+    size = len(BASE[4].data)
+    assert ran.text.splitlines() == [
+        "partition  kept       records  lost  duplicates  offsets",
+        "t-0        8 batches       16  2              0  0 to 17",
+        "u-0        9 batches       18  0              0  0 to 17",
+        f"t-0: lost: offsets 8 to 9 (2 records), {place}",
+        f"t-0: batch-crc: {size} B: a batch does not match its checksum",
+        f"t-0: batch-crc: {place}, {size} bytes",
+        *ran.text.splitlines()[-3:],
+    ]
+    assert ran.text.splitlines()[-3].endswith(f"kept in {out}; something is lost")
+    assert ran.text.splitlines()[-1] == f"the report is {out}.kseg-salvage/report.json"
+    assert kseg("verify", out, "--deep").code == 0
+
+
+def test_exit_0_if_nothing_is_lost(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    assert kseg("salvage", data, "--topic", "u", "-o", tmp_path / "out").code == 0
+    assert not (tmp_path / "out" / "t-0").exists()
+
+
+def test_json_is_the_report(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    ran = kseg("salvage", data, "-o", tmp_path / "out", "--unproven", "--json", "--jobs", 2)
+    assert ran.code == 1
+    document = ran.document
+    assert document["schema"] == "kseg.salvage/1"
+    assert (document["lost_records"], document["unproven_records"]) == (2, 2)
+    assert json.loads((tmp_path / "out.kseg-salvage" / "report.json").read_text()) == document
+
+
+def test_many_ranges_are_cut_short(kseg: Kseg, tmp_path: Path) -> None:
+    base = told(20, size=1)
+    directory = write_copy(tmp_path / "in" / "t-0", base, per_segment=30)
+    path = directory / f"{0:020d}.log"
+    content, at = bytearray(path.read_bytes()), 0
+    for number, one in enumerate(base):
+        content[at + 70] ^= number % 2
+        at += len(one.data)
+    path.write_bytes(content)
+    ran = kseg("salvage", directory, "-o", tmp_path / "out")
+    assert ran.text.count("t-0: lost: offsets") == 5
+    assert "t-0: lost: 5 more; the report has all of them" in ran.text
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("in",), 2), (("in", "-o", "in/out"), 3), (("in", "in/t-0", "-o", "o"), 2),
+     (("none", "-o", "o"), 3), (("in", "-o", "o", "--topic", "x"), 3)],
+)  # fmt: skip
+def test_what_cannot_be_salvaged_is_refused(
+    kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int
+) -> None:
+    monkeypatch.chdir(data.parent)
+    assert kseg("salvage", *words).code == code
+    assert sorted(each.name for each in data.parent.iterdir()) == ["in"]
+
+
+def test_an_output_that_is_not_empty_is_refused(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    assert kseg("salvage", data, "-o", tmp_path / "out").code == 1
+    assert kseg("salvage", data, "-o", tmp_path / "out").code == 3
