@@ -12,19 +12,20 @@ The kernels release the GIL, so threads are enough: what they share costs no cop
 from __future__ import annotations
 
 import os
+import sys
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from threading import Condition, Lock, local
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from weakref import ref
 
 from kseg.errors import KsegError, LimitExceededError, at_path
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
 
 #: Takes one result.
 Put = Callable[[Any], object]
@@ -36,6 +37,9 @@ _HERE: Final = local()
 
 #: Results that a piece keeps until those in front of it are taken.
 ROOM: Final = 64
+
+#: Seconds after which a thread that waits looks whether those that it waits for are still there.
+_BEAT: Final = 0.2
 
 
 def usable_cores() -> int:
@@ -85,14 +89,19 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
     Raises:
         Exception: the first that a piece, or asking for one, raised, in the order of the pieces,
             after the results in front of it. No other piece goes on.
+        LimitExceededError: a thread ran out of memory, at the file of its piece.
     """
     if threads == 1:
         for piece in pieces:
             piece(take)
         return
-    with closing(in_order(pieces, threads=threads)) as results:
-        for result in results:
-            take(result)
+    run = _Run(pieces, threads, window_of(threads), ROOM)
+    try:
+        with closing(run.results()) as results:
+            for result in results:
+                take(result)
+    except MemoryError as error:  # of `take`
+        raise LimitExceededError("out of memory", path=run.path) from error
 
 
 def in_order(
@@ -110,57 +119,168 @@ def in_order(
         window: pieces under way at the most; None for `window_of(threads)`. More where results are
             small, so that a long piece in front keeps no thread waiting.
     """
-    from concurrent.futures import ThreadPoolExecutor  # slow to load, and only needed here
-
-    run = _Run(pieces, window or window_of(threads), room)
-    with ThreadPoolExecutor(threads, "kseg") as pool:
-        try:
-            while run.fill(pool):
-                yield from run.under_way[0].results()
-                run.under_way.popleft()
-        finally:
-            run.stop()
-            pool.shutdown(cancel_futures=True)
-    if run.failed is not None:
-        raise run.failed
+    return _Run(pieces, threads, window or window_of(threads), room).results()
 
 
 class _Run:
-    """Pieces under way, in order, and those still to come."""
+    """Pieces under way, in order, those still to come, and the threads that do them.
 
-    def __init__(self, pieces: Iterable[Work], window: int, room: int) -> None:
-        self.under_way: deque[_Piece] = deque()
-        self.failed: KsegError | OSError | None = None
+    A thread for which there is no memory may fail to start, or end at any of its lines, the first
+    included, without a word. So nothing waits for what a thread has promised without looking, once
+    in a `_BEAT`, whether the thread lives. What none has begun is done by the taker of results.
+    """
+
+    def __init__(self, pieces: Iterable[Work], threads: int, window: int, room: int) -> None:
+        self.stopped = False
+        self.bell = Condition(Lock())
+        self.todo: SimpleQueue[_Piece | None] = SimpleQueue()
+        self._under_way: deque[_Piece] = deque()
+        self._failed: KsegError | OSError | None = None
         self._left: Iterator[Work] | None = iter(pieces)
+        self._workers: list[_Worker] = []
+        self._threads = threads
         self._window = window
         self._room = room
-        self._bell = Condition()
 
-    def fill(self, pool: ThreadPoolExecutor) -> bool:
+    @property
+    def path(self) -> str | PathLike[str] | None:
+        """The file of the piece whose results are taken; None where there is none."""
+        return self._under_way[0].path if self._under_way else None
+
+    def results(self) -> Generator[Any, None, None]:
+        """All results, in order; once."""
+        try:
+            while self._fill():
+                yield from self._results_of(self._under_way[0])
+                self._under_way.popleft()
+        except MemoryError as error:
+            raise LimitExceededError("out of memory", path=self.path) from error
+        finally:
+            self._stop()
+        if self._failed is not None:
+            raise self._failed
+
+    def _fill(self) -> bool:
         """Take up as many pieces as may be under way; whether there are any."""
-        while self._left is not None and len(self.under_way) < self._window:
+        while self._left is not None and len(self._under_way) < self._window:
             work = self._next(self._left)
             if work is None:
                 self._left = None
                 break
-            piece = _Piece(self._bell, self._room)
-            piece.future = pool.submit(piece.run, work)
-            self.under_way.append(piece)
-        return bool(self.under_way)
+            piece = _Piece(self, work, self._room)
+            self._under_way.append(piece)
+            self.todo.put(piece)
+            self._hire()
+        return bool(self._under_way)
 
     def _next(self, left: Iterator[Work]) -> Work | None:
         try:
             return next(left, None)
         except (KsegError, OSError) as error:  # the results in front of it come first
-            self.failed = error
+            self._failed = error
             return None
 
-    def stop(self) -> None:
-        """Tell all pieces that no more results are taken."""
-        with self._bell:
-            for piece in self.under_way:
-                piece.stopped = True
-            self._bell.notify_all()
+    def _hire(self) -> None:
+        """Start one more thread, if all are busy and it may be had."""
+        busy = sum(not piece.ended for piece in self._under_way)
+        if len(self._workers) >= min(busy, self._threads):
+            return
+        try:
+            self._workers.append(_Worker(self))
+        except (RuntimeError, MemoryError):  # those that there are share the work
+            self._threads = len(self._workers)
+
+    def _results_of(self, piece: _Piece) -> Iterator[Any]:
+        """Take results as they come, until the work has ended."""
+        while True:
+            if self._is_left(piece):
+                taken = self.todo.get_nowait()
+                assert taken is piece
+                piece.run_here()
+            results = piece.taken()
+            if not results:
+                break
+            yield from results
+        if piece.error is not None:
+            raise piece.error
+
+    def _is_left(self, piece: _Piece) -> bool:
+        """Wait until there is something to take; whether that will never be, for lack of a thread.
+
+        Raises:
+            LimitExceededError: the thread that had the piece has died.
+        """
+        with self.bell:
+            piece.awaited = True
+            while not (piece.waiting or piece.ended):
+                if piece.worker is None:
+                    if not any(worker.lives for worker in self._workers):
+                        return True
+                elif not piece.worker.lives:
+                    raise LimitExceededError("out of memory", path=piece.path)
+                self.bell.wait(_BEAT)
+        return False
+
+    def _stop(self) -> None:
+        """Tell all threads that no more results are taken, and wait for their end."""
+        self.stopped = True
+        for _ in self._workers:
+            self.todo.put(None)
+        with self.bell:
+            self.bell.notify_all()
+            while any(worker.lives and not worker.ended for worker in self._workers):
+                self.bell.wait(_BEAT)
+
+
+class _Life:
+    """What only a thread holds: it is gone when the thread is, however that ended."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _Worker:
+    """A thread that does pieces, one after another.
+
+    `threading.Thread` waits for ever for one that ends before its first line (CPython, up to 3.14
+    at least), hence the plain one of `_thread`.
+
+    Attributes:
+        ended: it has nothing more to do.
+    """
+
+    def __init__(self, run: _Run) -> None:
+        """Start it.
+
+        Raises:
+            RuntimeError: the system has no thread to give.
+            MemoryError: there is no memory for one.
+        """
+        life = _Life()
+        self.ended = False
+        self._life = ref(life)
+        start_new_thread(self._serve, (run, life))
+
+    @property
+    def lives(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._life() is not None
+
+    def _serve(self, run: _Run, _life: _Life) -> None:
+        try:
+            while not run.stopped:
+                try:
+                    piece = run.todo.get(timeout=_BEAT)
+                except Empty:
+                    continue
+                if piece is not None:
+                    piece.worker = self
+                    piece.run()
+                    del piece
+            with run.bell:
+                self.ended = True
+                run.bell.notify_all()
+        except MemoryError:  # found out by whoever waits for the piece
+            return
 
 
 _ThingT = TypeVar("_ThingT")
@@ -241,6 +361,37 @@ def at_file(path: str | PathLike[str]) -> Iterator[None]:
         raise LimitExceededError("out of memory", path=path) from error
 
 
+class At:
+    """A piece of work on one file, which its errors name.
+
+    Attributes:
+        path: the file.
+    """
+
+    __slots__ = ("_work", "path")
+
+    def __init__(self, path: str | PathLike[str], work: Work) -> None:
+        """The same work."""
+        self.path = path
+        self._work = work
+
+    def __call__(self, put: Put) -> None:
+        """Do it.
+
+        Raises:
+            KsegError: as of `at_file`.
+        """
+        with at_file(self.path):
+            self._work(put)
+
+
+def each_at(path: str | PathLike[str], pieces: Iterable[Work]) -> Iterator[Work]:
+    """The same pieces of work, each `At` the file, which an error of asking for one names too."""
+    with at_file(path):
+        for work in pieces:
+            yield At(path, work)
+
+
 class _StoppedError(Exception):
     """No more results are taken."""
 
@@ -256,55 +407,74 @@ def check() -> None:
 
 
 class _Piece:
-    """One piece under way: what it has put and `results` has not taken yet."""
+    """One piece under way: what it has put and the taker has not taken yet.
 
-    def __init__(self, bell: Condition, room: int) -> None:
-        self.stopped = False
+    Attributes:
+        path: the file that the work is about, if it says so.
+        worker: the thread that has begun it.
+        waiting: what it has put.
+        awaited: the taker waits for this piece.
+        ended: no more comes.
+        error: what ended it.
+    """
+
+    def __init__(self, run: _Run, work: Work, room: int) -> None:
+        self.path: str | PathLike[str] | None = getattr(work, "path", None)
+        self.worker: _Worker | None = None
+        self.waiting: deque[Any] = deque()
         self.awaited = False
-        self.future: Future[None] | None = None
-        self._bell = bell
+        self.ended = False
+        self.error: BaseException | None = None
+        self._run = run
+        self._work: Work | None = work
         self._room = room
-        self._waiting: deque[Any] = deque()
-        self._ended = False
 
-    def run(self, work: Work) -> None:
-        """In a thread: do the work; an error waits in the future."""
-        _HERE.piece = self
+    @property
+    def stopped(self) -> bool:
+        """Whether no more results are taken."""
+        return self._run.stopped
+
+    def run(self) -> None:
+        """Do the work; what ends it waits for the taker."""
         try:
+            _HERE.piece = self
             check()
-            work(self._put)
+            assert self._work is not None
+            self._work(self._put)
+        except BaseException as error:
+            self.error = error
         finally:
-            _HERE.piece = None
-            with self._bell:
-                self._ended = True
-                self._bell.notify_all()
+            self._work = None
+        _HERE.piece = None
+        with self._run.bell:
+            self.ended = True
+            self._run.bell.notify_all()
+
+    def run_here(self) -> None:
+        """Do the work in the thread of the taker: all results wait for it."""
+        self._room = sys.maxsize
+        self.run()
 
     def _put(self, result: Any) -> None:
         if isinstance(result, memoryview):
             result = bytes(result)
-        with self._bell:
-            self._bell.wait_for(lambda: self.stopped or len(self._waiting) < self._room)
+        with self._run.bell:
+            while not self.stopped and len(self.waiting) >= self._room:
+                self._run.bell.wait(_BEAT)
             if self.stopped:
                 raise _StoppedError
-            self._waiting.append(result)
+            self.waiting.append(result)
             if self.awaited:  # else the taker is busy with a piece in front
-                self._bell.notify_all()
+                self._run.bell.notify_all()
 
-    def results(self) -> Iterator[Any]:
-        """Take results as they come, until the work has ended."""
-        while True:
-            with self._bell:
-                self.awaited = True
-                self._bell.wait_for(lambda: self._waiting or self._ended)
-                taken = list(self._waiting)
-                self._waiting.clear()
-                if len(taken) >= self._room:
-                    self._bell.notify_all()
-            if not taken:
-                assert self.future is not None
-                self.future.result()
-                return
-            yield from taken
+    def taken(self) -> list[Any]:
+        """Take what waits."""
+        with self._run.bell:
+            results = list(self.waiting)
+            self.waiting.clear()
+            if len(results) >= self._room:
+                self._run.bell.notify_all()
+        return results
 
 
 def putting(result: Any) -> Work:
@@ -314,12 +484,14 @@ def putting(result: Any) -> Work:
 
 __all__ = [
     "ROOM",
+    "At",
     "Kept",
     "Lent",
     "Put",
     "Work",
     "at_file",
     "check",
+    "each_at",
     "in_order",
     "putting",
     "run_in_order",

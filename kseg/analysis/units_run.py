@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from kseg.files.names import Unreadable
-from kseg.workers import at_file, in_order
+from kseg.workers import At, at_file, in_order
 
 if TYPE_CHECKING:
     from kseg.workers import Put
@@ -102,7 +102,7 @@ def _answers(
         return
     # The largest first, so that no thread is left with one at the end. Answers are small.
     ordered = sorted(units, key=lambda unit: unit.cost, reverse=True)
-    pieces = (partial(_put_answer, unit, work) for unit in ordered)
+    pieces = (At(unit.path, partial(_put_answer, unit, work)) for unit in ordered)
     threads = min(jobs, len(units))
     with closing(in_order(pieces, threads=threads, window=len(units))) as answers:
         yield from zip(ordered, answers, strict=True)

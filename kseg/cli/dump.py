@@ -39,7 +39,7 @@ from kseg.files.names import FileKind, FileName
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import crc_error, stop_error
 from kseg.format.request import INT64_MIN, NO_END, Request
-from kseg.workers import Kept, Lent, at_file, putting, run_in_order
+from kseg.workers import At, Kept, Lent, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
     from kseg.cli.decoded import Decoded
@@ -199,7 +199,8 @@ class Dump:
         several = False
         for path, found in self._found_under(paths, selection):
             if path == "-":
-                yield from self._log(found[0], stream_tiles(sys.stdin.buffer), True)
+                tiles = stream_tiles(sys.stdin.buffer)
+                yield from each_at(path, self._log(found[0], tiles, True))
                 self._finish()
                 continue
             several = several or len(found) > 1
@@ -255,14 +256,15 @@ class Dump:
             yield putting(_title(found[0].path.parent))
         for source in found:
             if not source.name.kind.holds_batches:
-                yield partial(self._entries, source)
+                yield At(source.path, partial(self._entries, source))
         logs, start = self._narrowed([one for one in found if one.name.kind.holds_batches])
         for number, source in enumerate(logs):
             if self._full:
                 return
             if titles and not last:
                 yield putting(_title(source.path))
-            yield from self._file(source, start if number == 0 else 0, number == len(logs) - 1)
+            pieces = self._file(source, start if number == 0 else 0, number == len(logs) - 1)
+            yield from each_at(source.path, pieces)
         self._finish()
 
     def _file(self, source: InputFile, start: int, last: bool) -> Iterator[Work]:
@@ -324,11 +326,10 @@ class Dump:
     def _tile(self, tile: Tile, log: _Log, put: Put) -> None:
         sink = RowSink(put) if self._chosen is None else self._chosen
         self._bad_checksums(tile.table, log.source, put)
-        with at_file(log.source.path):
-            if self.asked.batches:
-                self._batches(tile, log, sink, put)
-            else:
-                self._records(tile, log, sink, put)
+        if self.asked.batches:
+            self._batches(tile, log, sink, put)
+        else:
+            self._records(tile, log, sink, put)
         if self._chosen is None:
             put(partial(self._count_replaced, sink.replaced))
         if not self._full:

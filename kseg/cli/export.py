@@ -27,7 +27,7 @@ from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind
 from kseg.log.log import Log
 from kseg.log.reader import first_offsets
-from kseg.workers import at_file, check, in_order
+from kseg.workers import At, check, in_order
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
@@ -79,9 +79,7 @@ def export(
         "isolation": isolation,
     }
     works = [
-        partial(
-            _write, one, target, replace(look, directory=one.directory), where, on_corrupt == "skip"
-        )
+        At(one.path, partial(_write, one, target, look, where, on_corrupt == "skip"))
         for one, target in zip(found, targets, strict=True)
     ]
     faults: list[KsegError] = []
@@ -121,6 +119,11 @@ class Input:
     directory: str | None = None
     first_offset: int | None = None
     mapping: Mapping = "auto"
+
+    @property
+    def path(self) -> Path:
+        """The segment, or the directory of the partition."""
+        return self.segment or self.partition.path
 
 
 def _inputs(
@@ -180,7 +183,7 @@ def _write(
     """Write one file; puts how many records it has, and the damage that was passed over."""
     count, faults = 0, list[KsegError]()
     where = {**where, "on_error": faults.append if skip else None}
-    with at_file(one.segment or one.partition.path), open_target(target, look) as write:
+    with open_target(target, replace(look, directory=one.directory)) as write:
         for columns in _pieces(one, look, where):
             check()
             write(columns)

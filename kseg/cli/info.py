@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +13,12 @@ from kseg.cli.partition_rows import HEAD, partition_row
 from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.files.names import KnownPath, PathKind
-from kseg.workers import at_file, run_in_order
+from kseg.workers import At, run_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kseg.workers import Put, Work
+    from kseg.workers import Work
 
 
 def info(
@@ -51,14 +50,13 @@ def info(
 
 def _of_path(path: str, known: KnownPath, selection: Selection) -> list[Work]:
     if known.kind is PathKind.FILE:
-        return [partial(_look, info_of_file, Path(path))]
+        return [_look(info_of_file, Path(path))]
     found = partitions_of((path,), selection)
-    return [partial(_look, info_of_partition, each.path) for each in found]
+    return [_look(info_of_partition, each.path) for each in found]
 
 
-def _look(look: Callable[[Path], PartitionInfo], path: Path, put: Put) -> None:
-    with at_file(path):
-        put(look(path))
+def _look(look: Callable[[Path], PartitionInfo], path: Path) -> Work:
+    return At(path, lambda put: put(look(path)))
 
 
 def _print(found: list[dict[str, Any]], *, per_segment: bool) -> None:

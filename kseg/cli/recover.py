@@ -31,7 +31,7 @@ from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import log_bytes
 from kseg.log import data_directory
 from kseg.log.sub_directories import EntryKind, entry_of
-from kseg.workers import in_order
+from kseg.workers import At, in_order
 
 if TYPE_CHECKING:
     from kseg import RecoveryPlan
@@ -140,7 +140,8 @@ class _Run:
             for lease in leases:
                 stack.callback(lease.leave)
             done = Done(bar.to, sum(sizes.values()))
-            pieces = (partial(self._recover, path, done, alone=len(found) == 1) for path in found)
+            alone = len(found) == 1
+            pieces = (At(path, partial(self._recover, path, done, alone=alone)) for path in found)
             results = stack.enter_context(closing(in_order(pieces, threads=self.jobs)))
             plans, written = [], time.monotonic()
             for path, plan in zip(found, results, strict=True):

@@ -12,8 +12,8 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
@@ -38,6 +38,7 @@ from kseg.log.settings.joined import Settings, settings
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, check_entries, list_entries
 from kseg.log.topic_policy import known_topics, retention_rules
 from kseg.log.writer.retention import RetentionReport, delete_old_segments
+from kseg.workers import At, Put, in_order
 
 #: Settings of every log, or those of each, or what `kseg.settings` has found.
 Config = LogConfig | Settings | Callable[[TopicPartition], LogConfig]
@@ -369,7 +370,7 @@ class LogDirectory(Closing):
                     )
         done, total = 0, len(logs) + len(others)
 
-        def open_one(entry: DirectoryEntry) -> None:
+        def open_one(entry: DirectoryEntry, _put: Put | None = None) -> None:
             nonlocal done
             assert entry.partition is not None
             log = None
@@ -389,14 +390,10 @@ class LogDirectory(Closing):
             for entry in [*logs, *others]:
                 open_one(entry)
             return
-        with ThreadPoolExecutor(max_workers=min(jobs, total)) as pool:
-            opened = [pool.submit(open_one, entry) for entry in [*logs, *others]]
-            try:
-                for future in opened:
-                    future.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        pieces = [At(entry.path, partial(open_one, entry)) for entry in [*logs, *others]]
+        with closing(in_order(pieces, threads=min(jobs, total), window=total)) as results:
+            for _ in results:  # there are none: all waits here for the ends of pieces
+                pass
 
     def _mend(self, path: Path, key: TopicPartition) -> None:
         """Recover a copy in the making, or a log astray; it is not opened.

@@ -105,6 +105,41 @@ sys.exit(codes[1:] != [0] * {len(lines) - 1} or codes[0] > 1)
     capped(code, large, cap=cap, imports="pyarrow.csv, pyarrow.parquet")
 
 
+LITTLE = """
+import os, signal
+for words in {commands!r}:
+    for more in range(8 << 20, 38 << 20, 3 << 20):
+        child = os.fork()
+        if not child:
+            signal.alarm(60)  # ends one that waits for a thread that died
+            out = os.open(path + ".out", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            os.dup2(out, 2)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            with open("/proc/self/status") as status:
+                data = next(line for line in status if line.startswith("VmData"))
+            now = int(data.split()[1]) * 1024
+            resource.setrlimit(resource.RLIMIT_DATA, (now + more, now + more))
+            os._exit(run(words))
+        status = os.waitpid(child, 0)[1]
+        with open(path + ".out") as told:
+            last = told.read().rstrip().rpartition("\\n")[2]
+        fit = status == 0 or (os.WEXITSTATUS(status) == 4 and last.startswith("kseg: " + path))
+        if not fit:
+            print(words, more >> 20, status, last)
+"""
+
+
+def test_two_threads_for_which_there_is_little_memory_end_with_an_error_of_the_file(
+    large: Path,
+) -> None:
+    places = {"path": large, "directory": large.parent, "out": "nowhere"}
+    deep = "dump --jobs 2 --kafka --deep-iteration --print-data-log {path}"
+    lines = ["dump --jobs 2 {path}", "dump --jobs 2 --format jsonl {path}", deep]
+    commands = [line.format(**places).split() for line in lines]
+    imports = "kseg.cli.dump, kseg.cli.kafka_dump.run"
+    assert capped(LITTLE.format(commands=commands), large, cap=MIB << 10, imports=imports) == ""
+
+
 REINDEXING = """
 for mapping in ("always", "never"):
     with kseg.Segment.open(path, mapping=mapping) as segment:

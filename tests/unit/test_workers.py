@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,19 @@ import pytest
 
 from kseg import workers
 from kseg.errors import CorruptRecordError, KsegError, LimitExceededError
-from kseg.workers import ROOM, Kept, Lent, Put, Work, at_file, in_order, putting, run_in_order
+from kseg.workers import (
+    ROOM,
+    At,
+    Kept,
+    Lent,
+    Put,
+    Work,
+    at_file,
+    each_at,
+    in_order,
+    putting,
+    run_in_order,
+)
 
 THREADS = pytest.mark.parametrize("threads", [1, 2, 3, 8])
 
@@ -23,8 +37,17 @@ def taken(pieces: list[Work] | Iterator[Work], threads: int) -> list[Any]:
     return results
 
 
-def alive() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("kseg")]
+#: Those that the interpreter knew before any test, pytest's own among them.
+BEFORE = _thread._count()
+
+
+def alive() -> int:
+    """Threads that have not ended; one that has said so may still be on its last line."""
+    for _ in range(100_000):
+        if _thread._count() == BEFORE:
+            break
+        os.sched_yield()
+    return _thread._count() - BEFORE
 
 
 def endless(put: Put) -> None:
@@ -130,6 +153,76 @@ def test_no_more_pieces_are_begun_than_the_window_holds() -> None:
     assert next(results) == 0
     assert len(asked) == workers.window_of(2)
     results.close()
+
+
+def test_a_thread_that_the_system_refuses_leaves_its_pieces_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = [workers.start_new_thread]
+
+    def start(*asked: Any) -> int:
+        if not given:
+            raise RuntimeError("can't start new thread")
+        return given.pop()(*asked)
+
+    monkeypatch.setattr(workers, "start_new_thread", start)
+    pieces = [putting(number) for number in range(9)]
+    assert taken(pieces, 3) == list(range(9))
+    assert taken(pieces, 3) == list(range(9)), "none at all is left now"
+
+
+def test_threads_that_die_before_their_first_line_leave_their_pieces_to_the_taker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "start_new_thread", lambda *_: 0)
+    many = 3 * ROOM
+
+    def long(put: Put) -> None:
+        for number in range(many):
+            put(number)
+
+    assert taken([putting("a"), long, putting("b")], 2) == ["a", *range(many), "b"]
+    with pytest.raises(CorruptRecordError, match=r"00\.log"):
+        run_in_order([failing], print, threads=2)
+
+
+def test_a_thread_that_dies_with_a_piece_is_an_error_with_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = workers._Piece.run
+
+    def some(piece: workers._Piece) -> None:
+        if piece.path == "b.log":
+            raise MemoryError
+        run(piece)
+
+    monkeypatch.setattr(workers._Piece, "run", some)
+    pieces = [At(f"{name}.log", putting(name)) for name in "abc"]
+    results: list[Any] = []
+    with pytest.raises(LimitExceededError, match=r"b\.log.*out of memory"):
+        run_in_order(pieces, results.append, threads=2)
+    assert results == ["a"]
+    assert not alive()
+
+
+def refuse(*_: object) -> None:
+    raise MemoryError
+
+
+def test_a_lack_of_memory_anywhere_is_an_error_with_the_file() -> None:
+    def asking() -> Iterator[Work]:
+        yield putting(1)
+        raise MemoryError
+
+    ways = [
+        ([At("a.log", refuse)], print),
+        (each_at("a.log", asking()), print),
+        ([At("a.log", putting(1)), At("b.log", putting(2))], refuse),
+    ]
+    for pieces, take in ways:
+        with pytest.raises(LimitExceededError, match=r"a\.log.*out of memory"):
+            run_in_order(pieces, take, threads=2)
+    assert not alive()
 
 
 def test_bytes_that_were_lent_arrive_as_they_were() -> None:

@@ -26,7 +26,7 @@ from kseg.cli.output import taker
 from kseg.errors import KsegError, NotALogError
 from kseg.files.log_file import TILE_BYTES
 from kseg.format.columns import Workspace
-from kseg.workers import Kept, Put, Work, at_file, putting, run_in_order
+from kseg.workers import Kept, Put, Work, each_at, putting, run_in_order
 
 #: Of files that the tool prints.
 SUFFIXES = ("log", "checkpoint", "index", "timeindex", "snapshot", "txnindex")
@@ -72,9 +72,7 @@ class KafkaDump:
 
     def _pieces(self, paths: Iterable[str]) -> Iterator[Work]:
         for path in paths:
-            with at_file(path):
-                for work in self._file(path):
-                    yield partial(_do_at, path, work)
+            yield from each_at(path, self._file(path))
 
     def _file(self, path: str) -> Iterator[Work]:
         yield putting(self._line(f"Dumping {path}"))
@@ -147,8 +145,3 @@ class KafkaDump:
         for path, gaps in self._gaps:
             for line in gaps.lines(os.path.abspath(path), self.logs.old):
                 complain(line)
-
-
-def _do_at(path: str, work: Work, put: Put) -> None:
-    with at_file(path):
-        work(put)

@@ -16,7 +16,7 @@ import numpy as np
 
 from kseg.errors import KsegError
 from kseg.log.reader.overlaps import first_offsets
-from kseg.workers import Kept, Lent, at_file, in_order
+from kseg.workers import At, Kept, Lent, in_order
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
@@ -52,7 +52,7 @@ def log_pieces(
     """
     if isolation != "read_uncommitted" or view.version is not None:
         where |= {"start_offset": start_offset, "end_offset": end_offset, "isolation": isolation}
-        yield partial(_put_read, view.read, where)
+        yield At(view.path, partial(_put_read, view.read, where))
         return
     start = max(view.log_start_offset, start_offset or 0)
     for info, first in first_offsets(view, start):
@@ -73,7 +73,7 @@ def segment_pieces(segment: Segment, memory: Kept[Workspace], **where: Any) -> I
     with Lent(segment.close) as lent:
         for start, end in pairwise([*_cuts(segment, where), None]):
             positions = {"start_position": start, "end_position": end}
-            yield lent.to(partial(_put_piece, segment, memory, where | positions))
+            yield At(segment.path, lent.to(partial(_put_piece, segment, memory, where | positions)))
 
 
 def _cuts(segment: Segment, where: dict[str, Any]) -> list[int | None]:
@@ -97,7 +97,7 @@ def _cuts(segment: Segment, where: dict[str, Any]) -> list[int | None]:
 
 
 def _put_piece(segment: Segment, memory: Kept[Workspace], where: dict[str, Any], put: Put) -> None:
-    with at_file(segment.path), memory.one() as workspace:
+    with memory.one() as workspace:
         _put_read(segment.read, where | {"workspace": workspace}, put)
 
 
