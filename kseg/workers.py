@@ -279,7 +279,7 @@ class _Worker:
             with run.bell:
                 self.ended = True
                 run.bell.notify_all()
-        except MemoryError:  # found out by whoever waits for the piece
+        except MemoryError:  # the taker of the results of its piece sees that
             return
 
 
@@ -353,6 +353,9 @@ def at_file(path: str | PathLike[str]) -> Iterator[None]:
         KsegError: that of the block, at the path.
         LimitExceededError: the block ran out of memory.
     """
+    piece: _Piece | None = getattr(_HERE, "piece", None)
+    if piece is not None:  # should its thread die without a word
+        piece.path = path
     try:
         yield
     except KsegError as error:
