@@ -34,7 +34,7 @@ POLICY_UNKNOWN: Final = "policy-unknown"
 KRAFT: Final = "cluster-metadata"
 #: Why compaction does.
 NOT_COMPACTED: Final = "not-compacted"
-#: The directory is not that of the topic of its name, by their ids.
+#: The directory is not that of the topic of its name, by their ids, or no replica of its broker's.
 STRAY: Final = "stray"
 #: Its records are kept in a remote store too: what was uploaded is not known here.
 REMOTE: Final = "remote-storage"

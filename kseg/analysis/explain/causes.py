@@ -22,7 +22,7 @@ CAUSES: Final[dict[str, str]] = {
     "policy-unknown": "its cleanup.policy or its limits are not known here",
     "invalid-setting": "one of its settings is not understood",
     "remote-storage": "in a remote store too: whether it was uploaded is not known here",
-    "stray": "its topic was removed, or made again with another id",
+    "stray": "its topic was removed or made again, or the broker is none of its replicas any more",
     "cluster-metadata": "the log of KRaft, which its controllers clean",
     "index": "indexes of segments",
     "snapshot": "producer snapshots, and snapshots of KRaft",

@@ -1,4 +1,4 @@
-"""What the records of `__cluster_metadata` come to: topics, configurations and features.
+"""What the records of `__cluster_metadata` come to: topics, replicas, configurations and features.
 
 Records between a BeginTransactionRecord and its end are applied with an EndTransactionRecord; those
 of a transaction that was aborted, or has no end, are not.
@@ -6,7 +6,8 @@ of a transaction that was aborted, or has no end, are not.
 What cannot be understood makes a finding. If it may bear on a topic or a configuration, the image
 is no longer `trusted`, and nothing is to be decided on it.
 
-Source: Kafka `MetadataBatchLoader`, `TopicsDelta`, `ConfigurationsDelta`.
+Source: Kafka `MetadataBatchLoader`, `TopicsDelta`, `PartitionRegistration.merge`,
+`ConfigurationsDelta`.
 """
 
 from __future__ import annotations
@@ -81,20 +82,24 @@ class Cluster:
         topics: names by id.
         ids: ids by name.
         configs: settings by the kind and the name of what they are for; "" for all brokers.
+        replicas: nodes by topic id and partition. A topic without any says nothing of them.
         features: levels by name.
         changes: towards deletion, in records behind `snapshot_end`.
         findings: what could not be understood.
         trusted: whether all that bears on topics and configurations was.
+        knows_replicas: whether all that bears on replicas was, too.
         snapshot_end: the offset at which the snapshot ends that the records began with.
     """
 
     topics: dict[UUID, str] = field(default_factory=dict)
     ids: dict[str, UUID] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    replicas: dict[UUID, dict[int, tuple[int, ...]]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     findings: list[KsegError] = field(default_factory=list)
     trusted: bool = True
+    knows_replicas: bool = True
     snapshot_end: int = 0
     #: The batch in which a topic was made, by its name: its first settings are no change.
     _made: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -124,7 +129,10 @@ class Cluster:
             self._apply(record, place)
 
     def _note_unknown(self, record: InternalRecord, place: Place) -> None:
-        """A type or version that is not known; other known types bear on nothing here."""
+        """A type or version that is not known; other known types bear on nothing here.
+
+        Records of partitions say where replicas are, and nothing of what is deleted by settings.
+        """
         error = UnsupportedFormatError(
             str(record.reason), path=place.path, position=place.position, offset=place.offset
         )
@@ -132,6 +140,7 @@ class Cluster:
             self.doubt(error)
         else:
             self.findings.append(error)
+            self.knows_replicas &= record.name not in _OF_PARTITIONS
 
     def _turn(self, record: InternalRecord, place: Place) -> None:
         """Begin or end a transaction."""
@@ -146,7 +155,8 @@ class Cluster:
                 self._apply(each, its_place)
 
     def _apply(self, record: InternalRecord, place: Place) -> None:
-        applied = _APPLIED.get(record.name or "")
+        name = record.name or ""
+        applied = _APPLIED.get(name) or _OF_PARTITIONS.get(name)
         if applied is not None:
             assert isinstance(record.value, dict)
             applied(self, record.value, place)
@@ -169,6 +179,14 @@ class Cluster:
             self.ids.pop(name, None)
             self.configs.pop((TOPIC, name), None)
             self._made.pop(name, None)
+        if topic_id is not None:
+            self.replicas.pop(topic_id, None)
+
+    def _assign(self, value: dict[str, Any], place: Place) -> None:
+        """A partition, or a change of one; None leaves its replicas where they are."""
+        if value["replicas"] is not None:
+            of_topic = self.replicas.setdefault(value["topicId"], {})
+            of_topic[value["partitionId"]] = tuple(value["replicas"])
 
     def _configure(self, value: dict[str, Any], place: Place) -> None:
         resource = (value["resourceType"], value["resourceName"])
@@ -198,6 +216,10 @@ _APPLIED: Final[dict[str, Callable[[Cluster, dict[str, Any], Place], None]]] = {
     "REMOVE_TOPIC_RECORD": Cluster._remove_topic,
     "CONFIG_RECORD": Cluster._configure,
     "FEATURE_LEVEL_RECORD": Cluster._set_feature,
+}
+_OF_PARTITIONS: Final[dict[str, Callable[[Cluster, dict[str, Any], Place], None]]] = {
+    "PARTITION_RECORD": Cluster._assign,
+    "PARTITION_CHANGE_RECORD": Cluster._assign,
 }
 
 

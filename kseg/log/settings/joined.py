@@ -362,7 +362,11 @@ class _Joined:
             self._do_not_know("its partition.metadata is malformed")
             return
         if cluster.topics.get(self.topic_id) == self.topic:
-            self.is_joined = True
+            elsewhere = _elsewhere(cluster, self.topic_id, self.path, self.home.node_id)
+            if elsewhere:
+                self.skipped, self.why = STRAY, f"stray: {elsewhere}"
+            else:
+                self.is_joined = True
             return
         is_other = self.topic in cluster.ids
         how = "now has another id" if is_other else "is none of the cluster's any more"
@@ -473,6 +477,22 @@ def _refusal(name: str, text: str) -> str:
     except ValueError as error:
         return str(error)
     return ""
+
+
+def _elsewhere(cluster: Cluster, topic_id: UUID, path: Path, node_id: int | None) -> str:
+    """Where the replicas of a partition are instead of on this node; nothing if that is not known.
+
+    Source: Kafka `LogManager.isStrayKraftReplica`.
+    """
+    known = cluster.replicas.get(topic_id)
+    if not known or node_id is None or not cluster.knows_replicas:
+        return ""
+    replicas = known.get(parse_partition_dir(path.resolve().name).partition)
+    if replicas is None:
+        return "its topic has no such partition"
+    if node_id in replicas:
+        return ""
+    return f"its replicas are on {', '.join(map(str, replicas))} and not on {node_id} any more"
 
 
 def _topic_of(path: Path) -> str | None:

@@ -199,6 +199,9 @@ HARMS = {
 }
 
 
+STRAYS = "a start renames it to -stray, keeps it and does not serve it"
+
+
 def only(found: Doctored, code: str) -> Noticed:
     return next(one for one in found.all_noticed() if one.code == code)
 
@@ -477,6 +480,42 @@ def test_a_partition_of_another_topic_goes_astray(
     strays = [one.message for one in found.all_noticed() if one.code == "stray"]
     assert len(strays) == (why is not None)
     assert all(why is not None and why in message for message in strays)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ([made.partition(made.FIRST, 0, [7, 8])], None),
+        ([made.partition(made.FIRST, 0, [8])], "its replicas are on 8 and not on 7 any more"),
+        ([made.partition(made.FIRST, 1, [7])], "its topic has no such partition"),
+        (
+            [made.partition(made.FIRST, 0, [7]), made.moved(made.FIRST, 0, [8, 9])],
+            "its replicas are on 8, 9 and not on 7 any more",
+        ),
+        ([made.partition(made.FIRST, 0, [8]), made.moved(made.FIRST, 0, [8, 7])], None),
+        ([made.partition(made.FIRST, 0, [7]), made.moved(made.FIRST, 0, None)], None),
+        ([made.partition(made.FIRST, 0, [8]), made.NEWER_PARTITION], None),
+    ],
+    ids=["here", "elsewhere", "no such one", "moved away", "moved here", "changed", "newer"],
+)
+def test_a_partition_whose_replicas_are_elsewhere_goes_astray(
+    tmp_path: Path, told: list[made.Said | bytes], why: str | None
+) -> None:
+    broker = made.Broker(tmp_path / "data")
+    broker.says([made.topic("orders")], told)
+    broker.has()
+    strays = [one.message for one in doctor(broker.path).all_noticed() if one.code == "stray"]
+    assert strays == ([] if why is None else [f"stray: {why}; {STRAYS}"])
+
+
+def test_a_topic_that_is_made_again_forgets_its_replicas(tmp_path: Path) -> None:
+    broker = made.Broker(tmp_path / "data")
+    broker.says(
+        [made.topic("orders"), made.partition(made.FIRST, 0, [8])],
+        [made.removed(made.FIRST), made.topic("orders"), made.partition(made.FIRST, 0, [7])],
+    )
+    broker.has()
+    assert "stray" not in {one.code for one in doctor(broker.path).all_noticed()}
 
 
 def test_a_partition_without_an_id_goes_astray_in_kraft(tmp_path: Path) -> None:

@@ -23,6 +23,43 @@ def topic(name: str, topic_id: UUID = FIRST) -> Said:
     return "TOPIC_RECORD", {"name": name, "topicId": topic_id}
 
 
+def partition(of: UUID, number: int, replicas: Sequence[int]) -> Said:
+    """A partition with its replicas, each by its node's id."""
+    fields = {
+        "partitionId": number,
+        "topicId": of,
+        "replicas": list(replicas),
+        "isr": list(replicas),
+        "removingReplicas": [],
+        "addingReplicas": [],
+        "leader": replicas[0],
+        "leaderEpoch": 0,
+        "partitionEpoch": 0,
+        "leaderRecoveryState": 0,
+        "directories": [UUID(int=9)] * len(replicas),
+        "eligibleLeaderReplicas": None,
+        "lastKnownElr": None,
+    }
+    return "PARTITION_RECORD", fields
+
+
+def moved(of: UUID, number: int, replicas: Sequence[int] | None) -> Said:
+    """A change of a partition: its replicas, or None for another change."""
+    return "PARTITION_CHANGE_RECORD", {
+        "partitionId": number,
+        "topicId": of,
+        "replicas": None if replicas is None else list(replicas),
+        "isr": None,
+        "leader": -2,
+        "removingReplicas": None,
+        "addingReplicas": None,
+        "leaderRecoveryState": -1,
+        "directories": None,
+        "eligibleLeaderReplicas": None,
+        "lastKnownElr": None,
+    }
+
+
 def removed(topic_id: UUID) -> Said:
     return "REMOVE_TOPIC_RECORD", {"topicId": topic_id}
 
@@ -41,6 +78,8 @@ NO_OP: Said = ("NO_OP_RECORD", {})
 
 
 #: A record of a known type that bears on no topic, in a version that is not known.
+#: A PartitionRecord in a version that is not known.
+NEWER_PARTITION = bytes.fromhex("01037f00")
 NEWER_BROKER = bytes.fromhex("01007f00")
 
 
