@@ -14,6 +14,7 @@ from kseg.cli.failures import Exit
 from kseg.cli.options import (
     Setting,
     by_topic,
+    check_settings,
     clock_of,
 )
 
@@ -71,12 +72,67 @@ def doctor(
             )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
+    return write_report(found, directories, settings, as_json=as_json)
+
+
+def write_report(
+    found: Doctored,
+    directories: Sequence[str],
+    settings: Sequence[Setting],
+    *,
+    as_json: bool,
+) -> Exit:
+    """Print what becomes of a broker; returns the exit code.
+
+    Raises:
+        UsageError: a setting was given for a topic that is not here.
+    """
+    _check(settings, (found,))
     if as_json:
         output.write_document("doctor/1", {"path": list(directories), **found.to_json()})
     else:
         for line in _page(found):
             output.write_line(printable(line))
     return Exit.OK if found.ok else Exit.FOUND
+
+
+def write_reports(
+    found: Sequence[Doctored],
+    directories: Sequence[str],
+    settings: Sequence[Setting],
+    *,
+    as_json: bool,
+) -> Exit:
+    """As `write_report`, for the brokers of a fleet."""
+    _check(settings, found)
+    if as_json:
+        brokers = [
+            {
+                "cluster_id": one.cluster_id,
+                "node_id": one.node_id,
+                "path": [each.path for each in one.directories],
+                **one.to_json(),
+            }
+            for one in found
+        ]
+        document = {"path": list(directories), "ok": all(one.ok for one in found)}
+        output.write_document("doctor-fleet/1", {**document, "brokers": brokers})
+    else:
+        for number, one in enumerate(found):
+            who = "broker" if one.node_id is None else f"broker {one.node_id} of {one.cluster_id}"
+            for line in (*([""] if number else ()), f"{who}:", *_page(one)):
+                output.write_line(printable(line))
+    return Exit.OK if all(one.ok for one in found) else Exit.FOUND
+
+
+def _check(settings: Sequence[Setting], found: Sequence[Doctored]) -> None:
+    here = {
+        partition.topic
+        for one in found
+        for directory in one.directories
+        for partition in directory.partitions
+    }
+    check_settings(settings, here)
 
 
 def _list_codes(*, as_json: bool) -> None:

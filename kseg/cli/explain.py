@@ -58,7 +58,25 @@ def explain(
             )
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    check_settings((*settings, *supposed), {one.topic for one in found.partitions})
+    return write_report(
+        found, directories, (*settings, *supposed), segments=segments, as_json=as_json
+    )
+
+
+def write_report(
+    found: Explained,
+    directories: Sequence[str],
+    settings: Sequence[Setting],
+    *,
+    segments: bool,
+    as_json: bool,
+) -> Exit:
+    """Print what keeps each byte; returns the exit code.
+
+    Raises:
+        UsageError: a setting was given for a topic that is not here.
+    """
+    check_settings(settings, {one.topic for one in found.partitions})
     if as_json:
         output.write_document("explain/1", {"path": list(directories), **found.to_json()})
     else:
@@ -152,4 +170,4 @@ def _proposal(found: Proposal) -> Iterator[str]:
         yield f"              {step.command}"
 
 
-__all__ = ["explain"]
+__all__ = ["explain", "write_report"]

@@ -26,6 +26,7 @@ else:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _INT64_MAX = 2**63 - 1
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([KMGTP]?)(?:iB|B)?", re.ASCII | re.IGNORECASE)
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 #: Where a context keeps the value of `--now`.
@@ -122,6 +123,18 @@ def parse_key(text: str) -> bytes:
     except ValueError:
         raise ValueError(f"{digits!r} is not {scheme}") from None
     return text.encode("utf-8", "surrogateescape")
+
+
+def parse_size(text: str) -> int:
+    """Bytes, in units of 1024.
+
+    >>> parse_size("100G"), parse_size("1.5 KiB")
+    (107374182400, 1536)
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("a size is a number with K, M, G or T, such as 100G")
+    return int(float(match[1]) * 1024 ** " KMGTP".index(match[2].upper() or " "))
 
 
 class Setting(NamedTuple):
@@ -484,6 +497,41 @@ def config_options(function: _F) -> _F:
     )(function)
 
 
+def explain_options(function: _F) -> _F:
+    """`--what-if` as `supposed`, `--free` as `free_bytes`, and `--segments`."""
+    for option in (
+        click.option("--segments", is_flag=True, help="A line for each segment and file."),
+        click.option(
+            "--free",
+            "free_bytes",
+            type=Parsed("SIZE", parse_size),
+            help="Propose how so much room could become free, such as 100G. Exits 1 if it is out of"
+            " reach.",
+        ),
+        click.option(
+            "--what-if",
+            "supposed",
+            type=SETTING,
+            multiple=True,
+            help="Say what would go, and when, by this setting. Repeatable.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def release_option(function: _F) -> _F:
+    """`--for` of `doctor`, as `release`."""
+    return click.option(
+        "--for",
+        "release",
+        default="4.2",
+        show_default=True,
+        metavar="RELEASE",
+        help="The release of Kafka that is to start; what is not known of others is said so.",
+    )(function)
+
+
 def broker_options(function: _F) -> _F:
     """`--broker-config` and `--metadata-dir`, for `kseg.settings`."""
     function = click.option(
@@ -511,6 +559,17 @@ def paths_argument(function: _F) -> _F:
     return click.argument(
         "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=str)
     )(function)
+
+
+def directories_argument(*, required: bool) -> Callable[[_F], _F]:
+    """The data directories DIR... of a broker."""
+    return click.argument(
+        "directories",
+        nargs=-1,
+        required=required,
+        metavar="DIR...",
+        type=click.Path(path_type=str),
+    )
 
 
 def check_ranges(*, last: int | None, limit: int | None) -> None:

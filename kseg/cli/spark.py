@@ -19,38 +19,59 @@ from kseg.cli.options import (
     Selection,
     Setting,
     by_topic,
-    config_of,
 )
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import given_settings, say_of_findings
 from kseg.errors import KsegError, NotALogError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from kseg.spark.jobs import CompactionResult, CompactResult, ExportResult, ReindexResult
 
-    Progress = Callable[[int, int], None]
+#: Runs a job with what it is given besides the session.
+Run = Callable[..., Any]
+#: What an earlier run of a job may have finished.
+_FILES, _PIECES = "files and directories", "pieces of logs"
 
 
 @contextmanager
-def _session(cores: int, verb: str) -> Iterator[tuple[SparkSession, Progress | None]]:
-    """A Spark session, and a progress bar if standard error is a terminal."""
-    from kseg.spark.demo import quiet_spark
-    from kseg.spark.jobs import error_of
+def _session(
+    cores: int, verb: str, job: str | None, noun: str = "partitions"
+) -> Iterator[tuple[Any, Run]]:
+    """The jobs, and what runs one in a session, with a progress bar on a terminal.
 
+    Args:
+        cores: of this machine.
+        verb: as the bar has it.
+        job: of `--job`.
+        noun: what an earlier run may have finished; said when the session has ended.
+    """
+    from kseg.spark.demo import quiet_spark
+
+    skipped = 0
     with quiet_spark(cores) as session, output.progress(f"spark {verb}", 0) as bar:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
+        from kseg.spark import jobs
+        from kseg.spark.jobs import error_of
+
+        def run(work: Callable[..., Any], *given: Any, **how: Any) -> Any:
+            nonlocal skipped
+            progress = bar.to if output.wants_progress() else None
+            found = work(session, *given, job=job, progress=progress, **how)
+            skipped = found.skipped
+            return found
+
         try:
-            yield session, bar.to if output.wants_progress() else None
+            yield jobs, run
         except (PySparkException, Py4JError) as error:
             raise error_of(str(error)) from error
         except ValueError as error:
             if isinstance(error, KsegError) or not str(error).startswith("kseg: "):
                 raise
             raise click.UsageError(f"{error}.".removeprefix("kseg: ")) from None
+    if skipped:
+        complain(f"kseg: {skipped} {noun} were finished by an earlier run")
 
 
 def chosen_paths(
@@ -99,11 +120,6 @@ def _refuse_stores(paths: tuple[str, ...]) -> None:
             raise click.UsageError(f"{error}.".removeprefix("kseg: ")) from None
 
 
-def _say_skipped(skipped: int, noun: str) -> None:
-    if skipped:
-        complain(f"kseg: {skipped} {noun} were finished by an earlier run")
-
-
 def verify(
     paths: tuple[str, ...],
     deep: bool,
@@ -118,12 +134,8 @@ def verify(
     from kseg.cli.verify import write_report
 
     chosen = chosen_paths(paths, Selection(topics, partitions))
-    with _session(cores, "verify") as (session, progress):
-        from kseg.spark import jobs
-
-        options = VerifyOptions(deep=deep)
-        found = jobs.verify(session, chosen, options=options, job=job, progress=progress)
-    _say_skipped(found.skipped, "files and directories")
+    with _session(cores, "verify", job, _FILES) as (jobs, run):
+        found = run(jobs.verify, chosen, options=VerifyOptions(deep=deep))
     return write_report(found.report, as_json=as_json)
 
 
@@ -142,17 +154,79 @@ def diff(
     _refuse_stores(copies)
     chosen = Selection(topics, partitions)
     takes = chosen.takes if chosen else None
-    with _session(cores, "diff") as (session, progress):
-        from kseg.spark import jobs
-
-        try:
-            found = jobs.diff(
-                session, copies, records=records, chosen=takes, job=job, progress=progress
-            )
-        except ValueError as error:
-            raise click.UsageError(f"{error}.") from None
-    _say_skipped(found.skipped, "partitions")
+    with _session(cores, "diff", job) as (jobs, run):
+        found = run(jobs.diff, copies, records=records, chosen=takes)
     return write_report(found.report, copies, as_json=as_json)
+
+
+def doctor(
+    directories: tuple[str, ...],
+    fleet: bool,
+    release: str,
+    settings: tuple[Setting, ...],
+    now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
+    cores: int,
+    job: str | None,
+    as_json: bool,
+) -> int:
+    """Do what the verb says; returns the exit code."""
+    from kseg.cli.doctor import write_report, write_reports
+
+    _refuse_stores(directories)
+    plain, own = by_topic(settings)
+    with _session(cores, "doctor", job) as (jobs, run):
+        found = run(
+            jobs.doctor,
+            directories,
+            fleet=fleet,
+            release=release,
+            metadata_directory=metadata_dir,
+            broker_config=broker_config,
+            config=plain,
+            topic_config=own,
+            now_ms=now_ms,
+        )
+    if fleet:
+        return write_reports(found.reports, directories, settings, as_json=as_json)
+    return write_report(found.report, directories, settings, as_json=as_json)
+
+
+def explain(
+    directories: tuple[str, ...],
+    supposed: tuple[Setting, ...],
+    free_bytes: int | None,
+    segments: bool,
+    settings: tuple[Setting, ...],
+    now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
+    cores: int,
+    job: str | None,
+    as_json: bool,
+) -> int:
+    """Do what the verb says; returns the exit code."""
+    from kseg.cli.explain import write_report
+
+    _refuse_stores(directories)
+    plain, own = by_topic(settings)
+    what_if, topic_what_if = by_topic(supposed)
+    with _session(cores, "explain", job) as (jobs, run):
+        found = run(
+            jobs.explain,
+            directories,
+            metadata_directory=metadata_dir,
+            broker_config=broker_config,
+            config=plain,
+            topic_config=own,
+            what_if=what_if,
+            topic_what_if=topic_what_if,
+            free_bytes=free_bytes,
+            now_ms=now_ms,
+        )
+    given = (*settings, *supposed)
+    return write_report(found.report, directories, given, segments=segments, as_json=as_json)
 
 
 def stats(
@@ -172,11 +246,8 @@ def stats(
 
     chosen = chosen_paths(paths, Selection(topics, partitions))
     options = StatsOptions(records=not headers, top=top)
-    with _session(cores, "stats") as (session, progress):
-        from kseg.spark import jobs
-
-        found = jobs.stats(session, chosen, options=options, job=job, progress=progress)
-    _say_skipped(found.skipped, "files and directories")
+    with _session(cores, "stats", job, _FILES) as (jobs, run):
+        found = run(jobs.stats, chosen, options=options)
     return write_report(found.report, paths, encoding, as_json=as_json)
 
 
@@ -201,26 +272,18 @@ def export(
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     source = _range_options(offsets, times)
     source |= {"isolation": isolation, "onCorrupt": "skip" if on_corrupt == "skip" else "fail"}
-    with _session(cores, "export") as (session, progress):
-        from kseg.spark import jobs
-        from kseg.spark.jobs import EXPORT_FIELDS
-
-        names = (
-            EXPORT_FIELDS if fields is None else tuple(name.strip() for name in fields.split(","))
-        )
-        written = jobs.export(
-            session,
+    with _session(cores, "export", job, _PIECES) as (jobs, run):
+        names = tuple(name.strip() for name in fields.split(",")) if fields is not None else None
+        written = run(
+            jobs.export,
             chosen,
             out,
             by=by,
-            fields=names,
+            fields=jobs.EXPORT_FIELDS if names is None else names,
             compression=codec,
             options=source,
             overwrite=overwrite,
-            job=job,
-            progress=progress,
         )
-    _say_skipped(written.skipped, "pieces of logs")
     return _write_export(written, as_json=as_json)
 
 
@@ -262,22 +325,15 @@ def compaction(
     """Do what the verb says; returns the exit code."""
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     plain, own = by_topic(settings)
-    with _session(cores, "compaction") as (session, progress):
-        from kseg.spark import jobs
-        from kseg.spark.jobs import CompactOptions
-
-        plan = CompactOptions(
+    with _session(cores, "compaction", job, _PIECES) as (jobs, run):
+        plan = jobs.CompactOptions(
             config=plain,
             topic_config=own,
             broker_config=broker_config,
             metadata_directory=metadata_dir,
             now_ms=now_ms,
         )
-        options = {"isolation": isolation}
-        found = jobs.compaction(
-            session, chosen, options=options, plan=plan, job=job, progress=progress
-        )
-    _say_skipped(found.skipped, "pieces of logs")
+        found = run(jobs.compaction, chosen, options={"isolation": isolation}, plan=plan)
     return _write_compaction(found, paths, as_json=as_json)
 
 
@@ -329,11 +385,8 @@ def compact(
 
     wanted = _directories(paths, Selection(topics, partitions))
     plain, own = given_settings([partition_at(Path(path)) for path in wanted], settings)
-    with _session(cores, "compact") as (session, progress):
-        from kseg.spark import jobs
-        from kseg.spark.jobs import CompactOptions
-
-        options = CompactOptions(
+    with _session(cores, "compact", job) as (jobs, run):
+        options = jobs.CompactOptions(
             how=CompactionOptions(**how),
             config=plain,
             topic_config=own,
@@ -343,10 +396,7 @@ def compact(
             now_ms=now_ms,
             backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
         )
-        found = jobs.compact(
-            session, wanted, apply=apply, options=options, job=job, progress=progress
-        )
-    _say_skipped(found.skipped, "partitions")
+        found = run(jobs.compact, wanted, apply=apply, options=options)
     return _write_compact(found, paths, as_json=as_json)
 
 
@@ -378,6 +428,8 @@ def reindex(
     partitions: tuple[tuple[int, int], ...],
     settings: tuple[Setting, ...],
     now_ms: int | None,
+    broker_config: str | None,
+    metadata_dir: str | None,
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
@@ -386,25 +438,20 @@ def reindex(
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")
     wanted = _directories(paths, Selection(topics, partitions))
-    if any(each.topic is not None for each in settings):
-        raise click.UsageError("--config: a fleet has settings for all topics alone here.")
-    config = config_of(settings)
-    with _session(cores, "reindex") as (session, progress):
-        from kseg.spark import jobs
-        from kseg.spark.jobs import ReindexOptions
-
-        options = ReindexOptions(
+    plain, own = given_settings([partition_at(Path(path)) for path in wanted], settings)
+    with _session(cores, "reindex", job) as (jobs, run):
+        options = jobs.ReindexOptions(
             kinds=tuple(kind for kind in KINDS if not kinds or kind.value in kinds),
             exact=exact,
-            config=config,
+            config=plain,
+            topic_config=own,
+            broker_config=broker_config,
+            metadata_directory=metadata_dir,
             now_ms=now_ms,
             keep=not no_backup,
             backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
         )
-        found = jobs.reindex(
-            session, wanted, apply=apply, options=options, job=job, progress=progress
-        )
-    _say_skipped(found.skipped, "partitions")
+        found = run(jobs.reindex, wanted, apply=apply, options=options)
     return _write_reindex(found, paths, as_json=as_json)
 
 
@@ -417,6 +464,7 @@ def _directories(paths: tuple[str, ...], selection: Selection) -> list[str]:
 def _write_reindex(found: ReindexResult, paths: tuple[str, ...], *, as_json: bool) -> Exit:
     from kseg.cli.reindex import document, say_left_alone
 
+    say_of_findings(found.settings_findings)
     places = [partition_at(plan.path) for plan in found.plans]
     code = changing.say(
         "reindex",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kseg import diff, plan_compaction
+from kseg import diff, doctor, explain, plan_compaction
 from kseg.analysis.stats import StatsOptions
 from kseg.analysis.stats import stats as stats_here
 from kseg.analysis.units import Unit, UnitKind
@@ -35,6 +35,8 @@ from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.reindex import ReindexOptions
 from kseg.spark.options import parse_options
 from tests.builders import batch, record, write_segment
+from tests.unit.log.settings.made import FIRST, Broker, setting, topic
+from tests.unit.log.settings.made import partition as placed
 
 pytestmark = pytest.mark.spark
 
@@ -112,6 +114,97 @@ def test_a_diff_of_two_directories_is_that_of_one_process(
     found = jobs.diff(spark, [data, other])
     assert found.report == diff(data, other)
     assert found.report.totals == {"prefix": 1, "unknown": 1}
+
+
+@pytest.fixture
+def two_brokers(tmp_path: Path) -> tuple[Path, ...]:
+    """Two brokers of one cluster; the second, which has two data directories, keeps for longer."""
+    places = [("one", 1), ("two", 2), ("three", 2)]
+    brokers = [Broker(tmp_path / name, node_id=node_id) for name, node_id in places]
+    told = [placed(FIRST, number, [1, 2]) for number in range(3)]
+    for one, kept_ms in zip(brokers, (1_000, 10**13), strict=False):
+        kept = [setting("retention.ms", str(kept_ms)), setting("cleanup.policy", "delete")]
+        spacing = setting("index.interval.bytes", "0" if kept_ms == 1_000 else "100000")
+        one.says([topic("orders"), *kept, spacing, *told])
+    for number, one in enumerate(brokers):
+        path = one.has(f"orders-{number}")
+        for base in range(3):
+            write_segment(
+                path, base, batch([record(b"v", timestamp=10**12 + base)], base_offset=base)
+            )
+    return tuple(one.path for one in brokers)
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_a_doctor_of_a_fleet_is_that_of_each_broker(
+    spark: SparkSession, two_brokers: tuple[Path, ...], tmp_path: Path
+) -> None:
+    first, *second = two_brokers
+    found = jobs.doctor(spark, two_brokers, fleet=True, job=tmp_path / "job")
+    assert [one.node_id for one in found.reports] == [1, 2]
+    for one, homes in zip(found.reports, ([first], second), strict=True):
+        alone = doctor(homes)
+        assert list(one.noticed_by_directory()) == list(alone.noticed_by_directory())
+        assert [each.outcome for each in one.directories] == [
+            each.outcome for each in alone.directories
+        ]
+    rows = found.frame(spark).toArrow().to_pylist()
+    assert {(row["node_id"], row["code"]) for row in rows} >= {(1, "unclean"), (2, "unclean")}
+    again = jobs.doctor(spark, two_brokers, fleet=True, job=tmp_path / "job")
+    assert (found.skipped, again.tasks, again.skipped) == (0, 0, 5)
+    with pytest.raises(ValueError, match=r"kseg: a server.properties is of one broker"):
+        jobs.doctor(spark, two_brokers, fleet=True, broker_config=tmp_path / "none")
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_an_explanation_of_a_fleet_goes_by_each_brokers_own_settings(
+    spark: SparkSession, two_brokers: tuple[Path, ...], tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"now_ms": 2 * 10**12, "what_if": {"retention.ms": "2000"}}
+    first, *second = two_brokers
+    found = jobs.explain(spark, two_brokers, job=tmp_path / "job", **how)
+    parts = [*explain(first, **how).partitions, *explain(second, **how).partitions]
+    assert found.report.partitions == tuple(sorted(parts, key=lambda one: one.path))
+    causes = {
+        one.topic and (one.partition, {row.cause for row in one.rows if row.base_offset == 0}.pop())
+        for one in found.report.partitions
+        if one.topic == "orders"
+    }
+    assert causes == {
+        (0, "high-watermark"),
+        (1, "younger-than-retention"),
+        (2, "younger-than-retention"),
+    }
+    assert found.report.what_if == explain(two_brokers, **how).what_if
+    again = jobs.explain(spark, two_brokers, job=tmp_path / "job", **how)
+    assert (again.tasks, again.skipped) == (0, 5)
+    assert (again.report.partitions, again.report.what_if) == (
+        found.report.partitions,
+        found.report.what_if,
+    )
+    rows = found.frame(spark).toArrow().to_pylist()
+    assert [row["cause"] for row in rows] == [row.cause for row in found.report.rows()]
+
+
+@pytest.mark.usefixtures("many_tasks")
+def test_indexes_of_a_fleet_have_each_topics_own_spacing(
+    spark: SparkSession, two_brokers: tuple[Path, ...]
+) -> None:
+    for home in two_brokers:
+        logs = sorted((home / f"orders-{two_brokers.index(home)}").glob("*.log"))
+        data = b"".join(batch([record(b"v")], base_offset=at) for at in range(4))
+        logs[0].write_bytes(data)
+        for log in logs[1:]:
+            log.unlink()
+    found = jobs.reindex(spark, two_brokers)
+    counts = [segment.index_entries for plan in found.plans for segment in plan.segments]
+    assert counts == [3, 0, 0]
+    given = ReindexOptions(topic_config={"orders": {"index.interval.bytes": "0"}})
+    found = jobs.reindex(spark, two_brokers, options=given)
+    counts = [segment.index_entries for plan in found.plans for segment in plan.segments]
+    assert counts == [3, 3, 3]
+    given = ReindexOptions(config=LogConfig(index_interval_bytes=0))
+    assert jobs.reindex(spark, two_brokers, options=given).settings_findings == ()
 
 
 def test_relative_paths_count_from_the_drivers_directory(

@@ -20,7 +20,8 @@ from kseg._door import door
 
 _HOMES = {
     "kseg.analysis.doctor.codes": ("CODES",),
-    "kseg.analysis.doctor.answer": ("RELEASES", "doctor"),
+    "kseg.analysis.doctor.answer": ("RELEASES", "doctor", "plan", "report"),
+    "kseg.analysis.doctor.partitions": ("PartitionUnit", "examine"),
     "kseg.analysis.doctor.values": (
         "DirectoryOutlook",
         "Doctored",

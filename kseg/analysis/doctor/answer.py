@@ -9,7 +9,6 @@ from os import PathLike, fspath, statvfs
 from pathlib import Path
 from typing import Final
 
-from kseg import PartitionSettings, Settings, settings
 from kseg.analysis.doctor import ensemble
 from kseg.analysis.doctor.broker import BrokerFile, read_broker_file
 from kseg.analysis.doctor.homes import Home, look_at_home
@@ -21,12 +20,13 @@ from kseg.analysis.doctor.values import (
     Outcome,
     PartitionOutlook,
 )
+from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units_run import Progress, run_units
-from kseg.errors import KsegError
 from kseg.files.names import FileKind
 from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
+from kseg.log.settings import SettingSources
 from kseg.log.sub_directories import DirectoryEntry, EntryKind
 from kseg.log.topic_policy import STRAY
 
@@ -43,16 +43,24 @@ _StrPath = str | PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Owned:
-    """What the broker says of partitions.
+class Asked:
+    """What is asked about one broker, as `plan` has found it.
 
     Attributes:
-        settings: of each, by the path of its directory.
-        has_cluster: whether a metadata log says which topics there are.
+        release: of Kafka.
+        known: the one of `RELEASES` that it belongs to; None for another.
+        homes: the data directories.
+        told: what `server.properties` says.
+        settings: of the partitions.
+        units: partitions to load, each once.
     """
 
-    settings: Mapping[str, PartitionSettings]
-    has_cluster: bool
+    release: str
+    known: str | None
+    homes: tuple[Home, ...]
+    told: BrokerFile
+    settings: KnownSettings
+    units: tuple[PartitionUnit, ...]
 
 
 def doctor(
@@ -92,25 +100,45 @@ def doctor(
         >>> doctor("/var/lib/kafka").outcome  # doctest: +SKIP
         <Outcome.STARTS: 'starts'>
     """
-    known = _release_of(release)
+    sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
     given = [data_directories] if isinstance(data_directories, str | PathLike) else data_directories
-    if not given:
+    asked = plan(given, release=release, sources=sources, now_ms=now_ms)
+    return report(asked, run_units(asked.units, examine, jobs=jobs, progress=progress))
+
+
+def plan(
+    data_directories: Sequence[_StrPath],
+    *,
+    release: str,
+    sources: SettingSources,
+    now_ms: Time | None = None,
+) -> Asked:
+    """Look at all but the logs; for the arguments and errors see `doctor`."""
+    known = _release_of(release)
+    if not data_directories:
         raise ValueError("doctor wants one data directory or more")
-    told = read_broker_file(broker_config)
-    homes = [look_at_home(Path(each)) for each in given]
-    found, findings = _settings(homes, metadata_directory, broker_config, config, topic_config)
-    owned = _owned(homes, found)
+    told = read_broker_file(sources.broker_config)
+    homes = tuple(look_at_home(Path(each)) for each in data_directories)
+    found = KnownSettings(sources, [home.path for home in homes if home.exists])
     now = now_of(now_ms)
-    answers = _load_all(homes, owned, now, jobs, progress)
-    rate = _rate(answers.values())
-    directories = tuple(_directory(home, answers, owned, told, rate) for home in homes)
-    noticed = [*findings, *ensemble.across(homes, told)]
+    units = (unit for home in homes for unit in _units(home, found, now))
+    once = {unit.path: unit for unit in units}
+    return Asked(release, known, homes, told, found, tuple(once.values()))
+
+
+def report(asked: Asked, answers: Iterable[PartitionOutlook]) -> Doctored:
+    """The answer, out of those for all units in any order."""
+    homes, told = asked.homes, asked.told
+    loaded = {one.path: one for one in answers}
+    rate = _rate(loaded.values())
+    directories = tuple(_directory(home, loaded, asked, rate) for home in homes)
+    noticed = [*_of_settings(asked.settings), *ensemble.across(homes, told)]
     outcomes = {home.path: each.outcome for home, each in zip(homes, directories, strict=True)}
     noticed.extend(ensemble.of_outcomes(homes, outcomes, told))
     every = [each.outcome for each in directories]
     every.extend(one.outcome for one in noticed)
-    outcome = Outcome.worst(every)
-    return _for_release(Doctored(release, outcome, rate, directories, tuple(noticed)), known=known)
+    found = Doctored(asked.release, Outcome.worst(every), rate, directories, tuple(noticed))
+    return _for_release(found, known=asked.known)
 
 
 def _release_of(release: str) -> str | None:
@@ -120,67 +148,24 @@ def _release_of(release: str) -> str | None:
     return next((one for one in RELEASES if f"{release}.".startswith(f"{one}.")), None)
 
 
-def _settings(
-    homes: Sequence[Home],
-    metadata_directory: _StrPath | None,
-    broker_config: _StrPath | None,
-    config: Mapping[str, str] | None,
-    topic_config: Mapping[str, Mapping[str, str]] | None,
-) -> tuple[Settings | None, list[Noticed]]:
-    """The settings of the partitions, and what could not be understood of them."""
-    places = [home.path for home in homes if home.exists]
-    try:
-        found = settings(
-            list(dict.fromkeys(each.resolve() for each in places)),
-            metadata_directory=metadata_directory,
-            broker_config=broker_config,
-            config=config,
-            topic_config=topic_config,
-        )
-    except (KsegError, OSError) as error:
-        return None, [Noticed("unreadable", str(places[0]), str(error), Outcome.UNKNOWN)]
-    except ValueError:
-        if any(len(home.entries) for home in homes) and metadata_directory is None:
-            return None, []  # two metadata logs: `ensemble` says so
-        raise
-    return found, []
+def _of_settings(found: KnownSettings) -> Iterator[Noticed]:
+    for home, reason in found.errors.items():
+        yield Noticed("unreadable", str(home), reason, Outcome.UNKNOWN)
 
 
-def _owned(homes: Sequence[Home], found: Settings | None) -> _Owned:
-    """Ask for the settings of each partition, once; of one that has none there are none."""
-    owned: dict[str, PartitionSettings] = {}
-    for entry in (entry for home in homes for entry in home.entries):
-        with suppress(KsegError, OSError, ValueError):
-            if found is not None:
-                owned[fspath(entry.path)] = found.of(entry.path)
-    return _Owned(owned, has_cluster=found is not None and found.cluster is not None)
-
-
-def _load_all(
-    homes: Sequence[Home],
-    owned: _Owned,
-    now_ms: int,
-    jobs: int,
-    progress: Progress | None,
-) -> dict[str, PartitionOutlook]:
-    units = [unit for home in homes for unit in _units(home, owned, now_ms)]
-    once = list({unit.path: unit for unit in units}.values())
-    return {one.path: one for one in run_units(once, examine, jobs=jobs, progress=progress)}
-
-
-def _units(home: Home, owned: _Owned, now_ms: int) -> Iterator[PartitionUnit]:
+def _units(home: Home, known: KnownSettings, now_ms: int) -> Iterator[PartitionUnit]:
     for entry in home.entries:
         if entry.kind in (EntryKind.UNKNOWN, EntryKind.CACHE):
             continue
         offsets = home.told_of(entry.partition)
-        own = owned.settings.get(fspath(entry.path))
+        own = known.of(entry.path)
         kraft = entry.kind is EntryKind.CLUSTER_METADATA  # it is read again at each start
         yield PartitionUnit(
             str(entry.path),
             offsets.clean and not kraft,
             0 if kraft else offsets.recovery_point,
             0 if kraft else offsets.log_start_offset,
-            LogConfig() if own is None else own.config,
+            LogConfig() if isinstance(own, str) else own.config,
             now_ms,
             home.sizes.get(entry.path.name, 0),
         )
@@ -195,18 +180,17 @@ def _rate(answers: Iterable[PartitionOutlook]) -> float | None:
 def _directory(
     home: Home,
     answers: Mapping[str, PartitionOutlook],
-    owned: _Owned,
-    told: BrokerFile,
+    asked: Asked,
     rate: float | None,
 ) -> DirectoryOutlook:
     partitions = [
-        _with_stray(answers[fspath(entry.path)], entry, owned)
+        _with_stray(answers[fspath(entry.path)], entry, asked.settings)
         for entry in home.entries
         if fspath(entry.path) in answers
     ]
     noticed = [*home.noticed, *_of_room(home, partitions)]
     sizes = [one.swept_bytes for one in partitions]
-    meta = home.meta
+    meta, threads = home.meta, asked.told.threads
     return DirectoryOutlook(
         str(home.path),
         Outcome.worst([each.outcome for each in partitions] + [one.outcome for one in noticed]),
@@ -214,9 +198,9 @@ def _directory(
         meta.cluster_id if meta else None,
         meta.node_id if meta else None,
         meta.directory_id if meta else None,
-        told.threads,
+        threads,
         sum(sizes),
-        _seconds(sizes, told.threads, rate),
+        _seconds(sizes, threads, rate),
         tuple(partitions),
         tuple(noticed),
     )
@@ -229,18 +213,20 @@ def _seconds(sizes: Sequence[int], threads: int, rate: float | None) -> float | 
     return None if rate is None else max(max(sizes), sum(sizes) / threads) / rate
 
 
-def _with_stray(one: PartitionOutlook, entry: DirectoryEntry, owned: _Owned) -> PartitionOutlook:
+def _with_stray(
+    one: PartitionOutlook, entry: DirectoryEntry, known: KnownSettings
+) -> PartitionOutlook:
     """Whether a start puts the partition aside.
 
     Source: Kafka `LogManager.isStrayKraftReplica`.
     """
-    if entry.kind is not EntryKind.LOG or not owned.has_cluster:
+    if entry.kind is not EntryKind.LOG or not known.has_cluster(entry.path.parent):
         return one
     why = ""
     if not (entry.path / FileKind.PARTITION_METADATA.value).exists():
         why = "there is no partition.metadata, so nobody knows its topic's id"
-    own = owned.settings.get(fspath(entry.path))
-    if own is not None and own.skipped == STRAY:
+    own = known.of(entry.path)
+    if not isinstance(own, str) and own.skipped == STRAY:
         why = own.why
     if not why:
         return one
@@ -275,4 +261,4 @@ def _not_known(outcome: Outcome, *, known: str | None) -> Outcome:
     return outcome if known is not None and outcome is Outcome.STARTS else Outcome.UNKNOWN
 
 
-__all__ = ["RELEASES", "doctor"]
+__all__ = ["RELEASES", "Asked", "doctor", "plan", "report"]

@@ -197,11 +197,25 @@ class Doctored:
 
     def all_noticed(self) -> Iterator[Noticed]:
         """What was noticed anywhere."""
-        yield from self.noticed
-        for directory in self.directories:
-            yield from directory.noticed
-            for partition in directory.partitions:
-                yield from partition.noticed
+        return (one for _, one in self.noticed_by_directory())
+
+    def noticed_by_directory(self) -> Iterator[tuple[str | None, Noticed]]:
+        """What was noticed anywhere, each with its data directory; None for the broker or more."""
+        yield from ((None, one) for one in self.noticed)
+        for each in self.directories:
+            inside = (one for partition in each.partitions for one in partition.noticed)
+            yield from ((each.path, one) for one in (*each.noticed, *inside))
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Of the first directory that has one."""
+        return next((each.cluster_id for each in self.directories if each.cluster_id), None)
+
+    @property
+    def node_id(self) -> int | None:
+        """Of the first directory that has one."""
+        known = (each.node_id for each in self.directories if each.node_id is not None)
+        return next(known, None)
 
     @property
     def ok(self) -> bool:

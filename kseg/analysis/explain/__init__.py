@@ -17,7 +17,8 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
-    "kseg.analysis.explain.answer": ("explain",),
+    "kseg.analysis.explain.answer": ("explain", "plan", "report"),
+    "kseg.analysis.explain.partitions": ("KeepUnit", "examine"),
     "kseg.analysis.explain.causes": ("CAUSES",),
     "kseg.analysis.explain.values": (
         "Explained",

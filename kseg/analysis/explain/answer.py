@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
-from kseg import Settings, settings
 from kseg.analysis.explain.causes import COMPACTION_DUE, DUE, UNKNOWN
 from kseg.analysis.explain.freeing import Given, propose
 from kseg.analysis.explain.partitions import KeepUnit, examine
 from kseg.analysis.explain.spaces import beside, open_deleted, spaces_of
 from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Supposed
+from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units_run import Progress, run_units
 from kseg.errors import KsegError, os_reason
 from kseg.files.names import PathKind, classify_path, list_data_directory, log_bytes
 from kseg.format.times import Time
 from kseg.log.clock import now_of
-from kseg.log.config import LogConfig
+from kseg.log.settings import SettingSources
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, entry_of, list_entries
 
 _StrPath = str | PathLike[str]
 _TopicConfig = Mapping[str, Mapping[str, str]]
+#: Has partitions looked at, in any order, by `examine`.
+Run = Callable[[Sequence[KeepUnit]], Iterable[PartitionKeeps]]
 
 
 @dataclass(slots=True)
@@ -38,55 +40,63 @@ class _Home:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What decides the settings."""
+class Asked:
+    """What is asked, as `plan` has found it.
+
+    Attributes:
+        homes: data directories, or partitions of them.
+        sources: where the settings are looked for.
+        now_ms: the clock.
+        is_now_given: whether a caller named it.
+        what_if, topic_what_if: settings to suppose.
+        free_bytes: how many bytes are wanted; None proposes nothing.
+    """
 
     homes: Sequence[_Home]
-    metadata_directory: _StrPath | None
-    broker_config: _StrPath | None
-    config: Mapping[str, str] | None
-    topic_config: _TopicConfig
+    sources: SettingSources
     now_ms: int
-    jobs: int
-    progress: Progress | None
+    is_now_given: bool
+    what_if: Mapping[str, str]
+    topic_what_if: _TopicConfig
+    free_bytes: int | None
 
-    def partitions(self) -> tuple[PartitionKeeps, ...]:
-        """What each partition keeps."""
-        units = list({unit.path: unit for unit in self._units()}.values())
-        found = run_units(units, examine, jobs=self.jobs, progress=self.progress)
-        return tuple(sorted(found, key=lambda one: one.path))
+    def units(self) -> tuple[KeepUnit, ...]:
+        """The partitions to look at, each once."""
+        known = KnownSettings(self.sources, [home.path for home in self.homes])
+        units = (self._unit(entry, home, known) for home in self.homes for entry in home.entries)
+        return tuple({unit.path: unit for unit in units}.values())
 
-    def _units(self) -> Iterator[KeepUnit]:
-        known, why = self._settings()
-        for home in self.homes:
-            for entry in home.entries:
-                yield self._unit(entry, home, known, why)
-
-    def _settings(self) -> tuple[Settings | None, str]:
-        places = dict.fromkeys(home.path.resolve() for home in self.homes)
-        try:
-            return settings(
-                list(places),
-                metadata_directory=self.metadata_directory,
-                broker_config=self.broker_config,
-                config=self.config,
-                topic_config=self.topic_config,
-            ), ""
-        except (KsegError, OSError) as error:
-            return None, f"the settings cannot be read: {error}"
-
-    def _unit(
-        self, entry: DirectoryEntry, home: _Home, known: Settings | None, why: str
-    ) -> KeepUnit:
+    def _unit(self, entry: DirectoryEntry, home: _Home, known: KnownSettings) -> KeepUnit:
         path, cost = str(entry.path), _cost(entry.path)
-        if known is None:
-            return KeepUnit(path, None, None, self.now_ms, cost, why)
-        try:
-            own = known.of(entry.path)
-        except (KsegError, OSError) as error:
-            return KeepUnit(path, None, None, self.now_ms, cost, f"its settings: {error}")
+        own = known.of(entry.path)
+        if isinstance(own, str):
+            return KeepUnit(path, None, None, self.now_ms, cost, own)
         retention = own.retention_rules(of_one_log=home.of_one_log)
         return KeepUnit(path, retention, own.compaction_rules(), self.now_ms, cost)
+
+    def supposed(self, found: Sequence[PartitionKeeps]) -> Asked | None:
+        """The same with the settings to suppose; None where there are none."""
+        if not (self.what_if or self.topic_what_if):
+            return None
+        given = self.sources.topic_config
+        joined = {topic: dict(each) for topic, each in given.items()}
+        for one in found:
+            if one.topic is not None and not one.is_internal and _is_known(one):
+                joined[one.topic] = {**given.get(one.topic, {}), **self.what_if}
+        for topic, each in self.topic_what_if.items():
+            joined[topic] = {**joined.get(topic, {}), **each}
+        return replace(self, sources=replace(self.sources, topic_config=joined))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The settings to suppose, as a command line has them."""
+        plain = [f"{name}={text}" for name, text in self.what_if.items()]
+        own = [
+            f"{topic}:{name}={text}"
+            for topic, each in self.topic_what_if.items()
+            for name, text in each.items()
+        ]
+        return (*plain, *own)
 
 
 def explain(
@@ -128,41 +138,65 @@ def explain(
         >>> explain("/var/lib/kafka").totals[0].cause  # doctest: +SKIP
         'younger-than-retention'
     """
+    sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
     given = [data_directories] if isinstance(data_directories, str | PathLike) else data_directories
-    if not given:
+    asked = plan(
+        given,
+        sources=sources,
+        what_if=what_if or {},
+        topic_what_if=topic_what_if or {},
+        free_bytes=free_bytes,
+        now_ms=now_ms,
+    )
+
+    def run(units: Sequence[KeepUnit]) -> Iterator[PartitionKeeps]:
+        return run_units(units, examine, jobs=jobs, progress=progress)
+
+    return report(asked, run)
+
+
+def plan(
+    data_directories: Sequence[_StrPath],
+    *,
+    sources: SettingSources,
+    what_if: Mapping[str, str],
+    topic_what_if: _TopicConfig,
+    free_bytes: int | None,
+    now_ms: Time | None = None,
+) -> Asked:
+    """Look at all but the logs; for the arguments and errors see `explain`."""
+    if not data_directories:
         raise ValueError("explain wants one data directory or more")
-    if broker_config is not None:
-        os.stat(broker_config)
-    _check(config, topic_config)
-    _check(what_if, topic_what_if)
-    homes = [_home_at(Path(each)) for each in given]
+    if sources.broker_config is not None:
+        os.stat(sources.broker_config)
+    sources.check()
+    SettingSources(config=what_if, topic_config=topic_what_if).check()
+    homes = [_home_at(Path(each)) for each in data_directories]
     now = now_of(now_ms)
-    own = topic_config or {}
-    asked = _Asked(homes, metadata_directory, broker_config, config, own, now, jobs, progress)
-    partitions = asked.partitions()
-    places = [home.path for home in homes]
+    return Asked(homes, sources, now, now_ms is not None, what_if, topic_what_if, free_bytes)
+
+
+def report(asked: Asked, run: Run) -> Explained:
+    """Have the partitions looked at, once more by supposed settings, and say what was found."""
+    partitions = _run(asked, run)
+    places = [home.path for home in asked.homes]
     deleted, unknown = open_deleted(places)
-    rows = [row for home in homes for row in home.rows]
-    found = Explained(now, partitions, (*rows, *deleted), spaces_of(places), tuple(unknown))
-    if what_if or topic_what_if:
-        supposed = _suppose(asked, found, what_if or {}, topic_what_if or {})
-        found = replace(found, what_if=supposed)
-    if free_bytes is not None:
-        words = Given.of(
-            config,
-            own,
-            broker_config=broker_config,
-            metadata_directory=metadata_directory,
-            now_ms=None if now_ms is None else now,
-        )
-        found = replace(found, free=propose(found, free_bytes, words))
+    rows = [row for home in asked.homes for row in home.rows]
+    found = Explained(
+        asked.now_ms, partitions, (*rows, *deleted), spaces_of(places), tuple(unknown)
+    )
+    supposed = asked.supposed(partitions)
+    if supposed is not None:
+        then = _run(supposed, run)
+        found = replace(found, what_if=_differences(partitions, then, asked.words))
+    if asked.free_bytes is not None:
+        given = Given.of(asked.sources, now_ms=asked.now_ms if asked.is_now_given else None)
+        found = replace(found, free=propose(found, asked.free_bytes, given))
     return found
 
 
-def _check(plain: Mapping[str, str] | None, own: _TopicConfig | None) -> None:
-    """Refuse what is no setting, also where no partition would ask for it."""
-    for each in (plain or {}, *(own or {}).values()):
-        LogConfig.from_kafka(each)
+def _run(asked: Asked, run: Run) -> tuple[PartitionKeeps, ...]:
+    return tuple(sorted(run(asked.units()), key=lambda one: one.path))
 
 
 def _home_at(path: Path) -> _Home:
@@ -203,25 +237,6 @@ def _cost(path: Path) -> int:
 # ---- what if -------------------------------------------------------------------------------------
 
 
-def _suppose(
-    asked: _Asked, found: Explained, plain: Mapping[str, str], own: _TopicConfig
-) -> Supposed:
-    joined: dict[str, dict[str, str]] = {
-        topic: dict(each) for topic, each in asked.topic_config.items()
-    }
-    for one in found.partitions:
-        if one.topic is not None and not one.is_internal and _is_known(one):
-            joined[one.topic] = {**asked.topic_config.get(one.topic, {}), **plain}
-    for topic, each in own.items():
-        joined[topic] = {**joined.get(topic, {}), **each}
-    then = replace(asked, topic_config=joined, progress=None).partitions()
-    words = [f"{name}={text}" for name, text in plain.items()]
-    words += [
-        f"{topic}:{name}={text}" for topic, each in own.items() for name, text in each.items()
-    ]
-    return _differences(found.partitions, then, tuple(words))
-
-
 def _is_known(one: PartitionKeeps) -> bool:
     return all(row.cause != "policy-unknown" for row in one.rows)
 
@@ -249,4 +264,4 @@ def _is_later(one_ms: int | None, other_ms: int) -> bool:
     return one_ms is None or one_ms > other_ms
 
 
-__all__ = ["explain"]
+__all__ = ["Asked", "explain", "plan", "report"]

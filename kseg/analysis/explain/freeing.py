@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kseg.analysis.explain.causes import COMPACTION_DUE, DUE
 from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Proposal, Step
+from kseg.log.settings import SettingSources
 
 #: What `kseg recover` removes at once; it keeps other leftovers, or puts them in place.
 _REMOVED: Final = (".deleted", ".cleaned")
@@ -32,23 +33,15 @@ class Given:
     words: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        config: Mapping[str, str] | None,
-        topic_config: Mapping[str, Mapping[str, str]] | None,
-        *,
-        broker_config: object = None,
-        metadata_directory: object = None,
-        now_ms: int | None = None,
-    ) -> Given:
+    def of(cls, sources: SettingSources, *, now_ms: int | None = None) -> Given:
         """Spell what was given to `explain`."""
-        pairs = [f"{name}={text}" for name, text in (config or {}).items()]
-        for topic, own in (topic_config or {}).items():
+        pairs = [f"{name}={text}" for name, text in sources.config.items()]
+        for topic, own in sources.topic_config.items():
             pairs.extend(f"{topic}:{name}={text}" for name, text in own.items())
         words = [word for pair in pairs for word in ("--config", pair)]
         for option, value in (
-            ("--broker-config", broker_config),
-            ("--metadata-dir", metadata_directory),
+            ("--broker-config", sources.broker_config),
+            ("--metadata-dir", sources.metadata_directory),
             ("--now", now_ms),
         ):
             if value is not None:

@@ -223,9 +223,13 @@ class Explained:
 
     def rows(self) -> Iterator[Kept]:
         """All of them."""
+        return (row for _, row in self.rows_by_partition())
+
+    def rows_by_partition(self) -> Iterator[tuple[PartitionKeeps | None, Kept]]:
+        """All of them, each with its partition; None for what lies beside."""
         for partition in self.partitions:
-            yield from partition.rows
-        yield from self.elsewhere
+            yield from ((partition, row) for row in partition.rows)
+        yield from ((None, row) for row in self.elsewhere)
 
     @property
     def bytes(self) -> int:

@@ -9,21 +9,16 @@ import click
 from kseg.cli.options import (
     broker_options,
     config_options,
+    directories_argument,
     jobs_option,
     json_option,
+    release_option,
 )
 
 
 @click.command()
-@click.argument("directories", nargs=-1, metavar="DIR...", type=click.Path(path_type=str))
-@click.option(
-    "--for",
-    "release",
-    default="4.2",
-    show_default=True,
-    metavar="RELEASE",
-    help="The release of Kafka that is to start; what is not known of others is said so.",
-)
+@directories_argument(required=False)
+@release_option
 @click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
 @jobs_option
 @config_options

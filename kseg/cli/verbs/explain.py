@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
 
 from kseg.cli.options import (
-    SETTING,
-    Parsed,
     broker_options,
     config_options,
+    directories_argument,
+    explain_options,
     jobs_option,
     json_option,
 )
 
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([KMGTP]?)(?:iB|B)?", re.ASCII | re.IGNORECASE)
-
-
-def parse_size(text: str) -> int:
-    """Bytes, in units of 1024.
-
-    >>> parse_size("100G"), parse_size("1.5 KiB")
-    (107374182400, 1536)
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("a size is a number with K, M, G or T, such as 100G")
-    return int(float(match[1]) * 1024 ** " KMGTP".index(match[2].upper() or " "))
-
 
 @click.command()
-@click.argument(
-    "directories", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=str)
-)
-@click.option(
-    "--what-if",
-    "supposed",
-    type=SETTING,
-    multiple=True,
-    help="Say what would go, and when, by this setting. Repeatable.",
-)
-@click.option(
-    "--free",
-    "free_bytes",
-    type=Parsed("SIZE", parse_size),
-    help="Propose how so much room could become free, such as 100G. Exits 1 if it is out of reach.",
-)
-@click.option("--segments", is_flag=True, help="A line for each segment and file.")
+@directories_argument(required=True)
+@explain_options
 @jobs_option
 @config_options
 @broker_options

@@ -14,6 +14,8 @@ from kseg.cli.options import (
     broker_options,
     config_options,
     deep_option,
+    directories_argument,
+    explain_options,
     isolation_option,
     json_option,
     offset_and_time_options,
@@ -21,6 +23,7 @@ from kseg.cli.options import (
     paths_argument,
     records_option,
     reindex_options,
+    release_option,
     selection_options,
     stats_options,
 )
@@ -125,6 +128,45 @@ def stats(**given: Any) -> int:
     return run(**given)
 
 
+@spark.command("doctor")
+@directories_argument(required=True)
+@click.option(
+    "--fleet",
+    is_flag=True,
+    help="DIR... are of several brokers, told apart by cluster.id and node.id: an answer each.",
+)
+@release_option
+@config_options
+@broker_options
+@job_options
+@json_option
+def doctor(**given: Any) -> int:
+    """Say whether a broker starts on DIR..., as 'kseg doctor' does, with the same answer.
+
+    Give all data directories of the broker; with --fleet those of several.
+    """
+    from kseg.cli.spark import doctor as run
+
+    return run(**given)
+
+
+@spark.command("explain")
+@directories_argument(required=True)
+@explain_options
+@config_options
+@broker_options
+@job_options
+@json_option
+def explain(**given: Any) -> int:
+    """Say what keeps each byte of DIR..., as 'kseg explain' does, with the same answer.
+
+    DIR... may be those of several brokers: each has the settings of its own metadata log.
+    """
+    from kseg.cli.spark import explain as run
+
+    return run(**given)
+
+
 @spark.command("export")
 @paths_argument
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="A directory to make.")
@@ -209,6 +251,7 @@ def compact(**given: Any) -> int:
 @job_options
 @selection_options
 @config_options
+@broker_options
 @json_option
 def reindex(**given: Any) -> int:
     """Show which indexes and snapshots do not fit their logs, and make them anew.

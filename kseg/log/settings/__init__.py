@@ -4,6 +4,7 @@ cluster        what the records of `__cluster_metadata` come to: topics, configu
 metadata_log   the newest sound snapshot of that log, and the records behind it
 broker_names   a broker's names for topic settings, as `server.properties` has them
 joined         `settings`: each partition's settings, each with its source; what is left alone
+sources        what a caller names beside; data directories of several brokers
 
 A setting comes from the first of these that has it:
 
@@ -29,5 +30,6 @@ from kseg._door import door
 _HOMES = {
     "kseg.log.settings.broker_names": ("SettingValue",),
     "kseg.log.settings.joined": ("PartitionSettings", "Settings", "settings"),
+    "kseg.log.settings.sources": ("SettingSources", "group_by_broker"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

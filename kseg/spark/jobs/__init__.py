@@ -17,6 +17,8 @@ from __future__ import annotations
 from kseg.spark.jobs.compact import CompactOptions, CompactResult, compact
 from kseg.spark.jobs.compaction import CompactionResult, compaction
 from kseg.spark.jobs.diff import DiffResult, diff
+from kseg.spark.jobs.doctor import DoctorResult, doctor
+from kseg.spark.jobs.explain import ExplainResult, explain
 from kseg.spark.jobs.export import FIELDS as EXPORT_FIELDS
 from kseg.spark.jobs.export import ExportResult, export
 from kseg.spark.jobs.reindex import ReindexOptions, ReindexResult, reindex
@@ -30,6 +32,8 @@ __all__ = [
     "CompactResult",
     "CompactionResult",
     "DiffResult",
+    "DoctorResult",
+    "ExplainResult",
     "ExportResult",
     "ReindexOptions",
     "ReindexResult",
@@ -38,7 +42,9 @@ __all__ = [
     "compact",
     "compaction",
     "diff",
+    "doctor",
     "error_of",
+    "explain",
     "export",
     "reindex",
     "stats",

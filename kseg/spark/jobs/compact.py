@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import kseg
 from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.names import FileKind
@@ -28,17 +27,16 @@ from kseg.log.compact_closed import (
     CompactionOptions,
     has_segments,
 )
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.recovery import Backup, kept_bytes, look_at
+from kseg.log.settings import SettingSources
 from kseg.spark.jobs.job_directory import Item, open_job
-from kseg.spark.jobs.reindex import partitions_in
-from kseg.spark.jobs.running import run, state_of
+from kseg.spark.jobs.partitions import partitions_in, settings_of
+from kseg.spark.jobs.running import mark_of, run, state_of
 from kseg.spark.listing import local_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kseg.log.topic_policy import RetentionRules
     from kseg.spark.jobs.running import Progress
 
 _NAMES: Final = (
@@ -145,7 +143,8 @@ def compact(
     Args:
         spark: the session.
         paths: partition directories and data directories, as every worker sees them. Where several
-            of these hold a metadata log, each data directory has the settings of its own alone.
+            of these hold a metadata log, those of a broker share its own, by the ids of
+            `meta.properties`.
         apply: change what can be compacted, each data directory under its lock.
         options: what to compact, and how.
         job: a directory to note in what was planned, and to go on from.
@@ -187,9 +186,16 @@ def compact(
 def _partitions(
     places: Iterable[str], options: CompactOptions
 ) -> tuple[list[ClosedPartition], tuple[KsegError, ...]]:
-    """The partitions with segments, with what compaction goes by in each; findings beside them."""
+    """The partitions with segments, with what compaction goes by in each; findings beside them.
+
+    Raises:
+        ValueError: as `settings_of` raises it.
+    """
     paths = list(dict.fromkeys(path for place in places for path in partitions_in(place)))
-    settings = _settings([path.resolve().parent for path in paths], options)
+    sources = SettingSources(
+        options.metadata_directory, options.broker_config, options.config, options.topic_config
+    )
+    settings = settings_of(paths, sources)
     found = [
         ClosedPartition.of(path, settings[path.resolve().parent].of(path))
         for path in paths
@@ -199,31 +205,6 @@ def _partitions(
     return found, tuple(finding for each in different for finding in each.findings)
 
 
-def _settings(homes: Iterable[Path], options: CompactOptions) -> dict[Path, kseg.Settings]:
-    """The settings of the partitions of each data directory.
-
-    Directories of one broker share its metadata log; of several brokers each has its own.
-    """
-    different = sorted(set(homes))
-    logs = [home for home in different if (home / f"{CLUSTER_METADATA}-0").is_dir()]
-    shared = options.metadata_directory is not None or len(logs) <= 1
-    groups = [different] if shared else [[home] for home in different]
-    found: dict[Path, kseg.Settings] = {}
-    for group in groups:
-        try:
-            known = kseg.settings(
-                group,
-                metadata_directory=options.metadata_directory,
-                broker_config=options.broker_config,
-                config=options.config,
-                topic_config=options.topic_config,
-            )
-        except ValueError as error:
-            raise ValueError(f"kseg: {error}") from None
-        found |= dict.fromkeys(group, known)
-    return found
-
-
 def _item(one: ClosedPartition, *, marked: bool) -> Item:
     seen = look_at(one.path)
     cost = sum(file.size for file in seen if file.name.endswith(".log"))
@@ -231,17 +212,8 @@ def _item(one: ClosedPartition, *, marked: bool) -> Item:
         return Item(one, cost)
     home = one.path.resolve().parent
     beside = [state_of(os.fspath(home / kind.value)) for kind in _READ]
-    rules = [_told(rules) for rules in (one.rules, one.old)]
-    return Item(one, cost, repr((str(one.path), str(one.path.resolve()), rules, seen, beside)))
-
-
-def _told(rules: RetentionRules | None) -> object:
-    """The same in each run, as the order of a set is not."""
-    if rules is None:
-        return None
-    config = asdict(rules.config).items()
-    told = [(name, sorted(it) if isinstance(it, frozenset) else it) for name, it in config]
-    return (rules.skipped, rules.why, told)
+    state = (os.fspath(one.path), os.fspath(one.path.resolve()), one.rules, one.old, seen, beside)
+    return Item(one, cost, mark_of(state))
 
 
 def _by_home(ones: Iterable[ClosedPartition]) -> list[Item]:

@@ -12,7 +12,7 @@ from kseg.analysis.diff import DiffUnit, PartitionDiff, examine, plan
 from kseg.analysis.diff import report as report_of
 from kseg.log.recovery import look_at
 from kseg.spark.jobs.job_directory import Item, open_job
-from kseg.spark.jobs.running import PACE_OF_HEADERS, run
+from kseg.spark.jobs.running import PACE_OF_HEADERS, refusals_named, run
 from kseg.spark.listing import local_paths
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def diff(
         OSError: something is missing or cannot be read, here or by a worker.
         KsegError: `job` is of another job.
     """
-    units = plan(local_paths(copies), records=records, chosen=chosen)
+    with refusals_named():
+        units = plan(local_paths(copies), records=records, chosen=chosen)
     directory = None if job is None else open_job(job, "diff", records)
     items = [_item(unit, marked=directory is not None) for unit in units]
     ran = run(spark, items, _examine, job=directory, pace=PACE_OF_HEADERS, progress=progress)

@@ -6,7 +6,7 @@ one process at a time can hold its lock.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -15,20 +15,16 @@ from time import time_ns
 from typing import TYPE_CHECKING, Final
 
 from kseg import ReindexPlan, apply_reindex, plan_reindex
-from kseg.errors import NotALogError
+from kseg.errors import KsegError
 from kseg.files import io
-from kseg.files.names import (
-    FileKind,
-    PathKind,
-    classify_path,
-    list_data_directory,
-)
+from kseg.files.names import FileKind
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.recovery import KINDS, Action, Backup, Finding, look_at
-from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
+from kseg.log.settings import SettingSources
 from kseg.spark.jobs.job_directory import Item, open_job
-from kseg.spark.jobs.running import run
+from kseg.spark.jobs.partitions import partitions_in, settings_of
+from kseg.spark.jobs.running import mark_of, run
 from kseg.spark.listing import local_paths
 
 if TYPE_CHECKING:
@@ -46,7 +42,11 @@ class ReindexOptions:
     Attributes:
         kinds: of files, out of `kseg.log.recovery.reindex.KINDS`.
         exact: leave alone only what has the very bytes that Kafka 4.2 would write.
-        config: of the logs.
+        config: settings for every topic, weaker than what the broker has; or a `LogConfig`, which
+            counts as it is.
+        topic_config: settings by topic, stronger than that.
+        broker_config: the broker's `server.properties`.
+        metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
         now_ms: the time to go by; the clock's if None.
         keep: whether to keep what is replaced.
         backup_directory: where; beside each data directory if None.
@@ -54,7 +54,10 @@ class ReindexOptions:
 
     kinds: Collection[FileKind] = KINDS
     exact: bool = False
-    config: LogConfig = field(default_factory=LogConfig)
+    config: LogConfig | Mapping[str, str] = field(default_factory=dict)
+    topic_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    broker_config: str | None = None
+    metadata_directory: str | None = None
     now_ms: int | None = None
     keep: bool = True
     backup_directory: str | None = None
@@ -70,6 +73,7 @@ class ReindexResult:
         backups: where replaced files were kept.
         tasks: how many Spark ran.
         skipped: partitions that an earlier run had looked at.
+        settings_findings: what could not be understood of the settings.
     """
 
     plans: tuple[ReindexPlan, ...]
@@ -77,6 +81,7 @@ class ReindexResult:
     backups: tuple[str, ...]
     tasks: int
     skipped: int
+    settings_findings: tuple[KsegError, ...] = ()
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -111,14 +116,15 @@ def reindex(
 
     Args:
         spark: the session.
-        paths: partition directories and data directories, as every worker sees them.
+        paths: partition directories and data directories, as every worker sees them; settings are
+            looked for as by `compact`.
         apply: change what differs, each data directory under its lock.
         options: what to make anew.
         job: a directory to note in what was looked at, and to go on from.
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
-        ValueError: a path is in a store.
+        ValueError: a path is in a store, or a setting is none.
         NotALogError: a path is no directory of Kafka's, or is the log of KRaft, which is left alone
             in a data directory.
         LogLockedError: a broker, or another process, holds a data directory; others were done.
@@ -128,8 +134,9 @@ def reindex(
     chosen = options or ReindexOptions()
     places = local_paths(paths)
     partitions = list(dict.fromkeys(path for place in places for path in partitions_in(place)))
+    configs, findings = _configs(partitions, chosen)
     directory = None if job is None else open_job(job, "reindex", chosen)
-    items = [_item(path, marked=directory is not None) for path in partitions]
+    items = [_item(path, configs[path], marked=directory is not None) for path in partitions]
     ran = run(spark, items, partial(_plan, options=chosen), job=directory, progress=progress)
     found = {plan.path: plan for plans in ran.answers for plan in plans}
     plans = tuple(found[path] for path in partitions)
@@ -139,32 +146,31 @@ def reindex(
         done = run(spark, list(_by_home(plans)), partial(_apply, options=chosen), progress=progress)
         backups = {backup for each in done.answers for backup in each}
         tasks += done.tasks
-    return ReindexResult(plans, apply, tuple(sorted(backups)), tasks, ran.skipped)
+    kept = tuple(sorted(backups))
+    return ReindexResult(plans, apply, kept, tasks, ran.skipped, findings)
 
 
-def partitions_in(path: str | PathLike[str]) -> Iterator[Path]:
-    """A partition directory itself, or those of a data directory but for the log of KRaft.
-
-    Raises:
-        NotALogError: it is neither, or the log of KRaft.
-        OSError: it is missing, or cannot be listed.
-    """
-    known = classify_path(path)
-    if known.kind is PathKind.FILE:
-        raise NotALogError("a file; this job wants a directory", path=path)
-    if known.kind is PathKind.PARTITION:
-        refuse_cluster_metadata(known.path)
-        yield known.path
-    else:
-        for entry in list_data_directory(known.path).partitions:
-            if entry_of(entry.path).kind is not EntryKind.CLUSTER_METADATA:
-                yield entry.path
+def _configs(
+    partitions: Sequence[Path], options: ReindexOptions
+) -> tuple[dict[Path, LogConfig], tuple[KsegError, ...]]:
+    """What each log is opened with, and what could not be understood of the settings."""
+    if isinstance(options.config, LogConfig):
+        return dict.fromkeys(partitions, options.config), ()
+    sources = SettingSources(
+        options.metadata_directory, options.broker_config, options.config, options.topic_config
+    )
+    known = settings_of(partitions, sources)
+    found = {path: known[path.resolve().parent].of(path) for path in partitions}
+    findings = [one for each in dict.fromkeys(known.values()) for one in each.findings]
+    findings += [one for each in found.values() for one in each.findings]
+    return {path: each.config for path, each in found.items()}, tuple(findings)
 
 
-def _item(path: Path, *, marked: bool) -> Item:
+def _item(path: Path, config: LogConfig, *, marked: bool) -> Item:
     seen = look_at(path)
     cost = sum(file.size for file in seen if file.name.endswith(".log"))
-    return Item(path, cost, repr((str(path), str(path.resolve()), seen)) if marked else "")
+    mark = mark_of((str(path), str(path.resolve()), config, seen)) if marked else ""
+    return Item((path, config), cost, mark)
 
 
 def _by_home(plans: Iterable[ReindexPlan]) -> Iterator[Item]:
@@ -177,16 +183,18 @@ def _by_home(plans: Iterable[ReindexPlan]) -> Iterator[Item]:
         yield Item((home, tuple(differing)), sum(seg.size for p in differing for seg in p.segments))
 
 
-def _plan(paths: Sequence[Path], *, options: ReindexOptions) -> tuple[ReindexPlan, ...]:
+def _plan(
+    logs: Sequence[tuple[Path, LogConfig]], *, options: ReindexOptions
+) -> tuple[ReindexPlan, ...]:
     return tuple(
         plan_reindex(
             path,
-            config=options.config,
+            config=config,
             kinds=options.kinds,
             exact=options.exact,
             now_ms=options.now_ms,
         )
-        for path in paths
+        for path, config in logs
     )
 
 
@@ -211,4 +219,4 @@ def _apply(
     return tuple(kept)
 
 
-__all__ = ["ReindexOptions", "ReindexResult", "partitions_in", "reindex"]
+__all__ = ["ReindexOptions", "ReindexResult", "reindex"]

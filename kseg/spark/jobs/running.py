@@ -19,19 +19,20 @@ import pickle
 import threading
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import pyarrow as pa
 
 from kseg import errors
 from kseg.analysis.units import Unit, UnitKind
 from kseg.errors import KsegError
+from kseg.files.names import FileKind
 from kseg.log.recovery import look_at
 from kseg.spark.jobs.job_directory import (
     Item,
@@ -66,6 +67,8 @@ _ITEM_BYTES: Final = 1 << 20
 #: Where Spark does not say how many cores there are, as through Spark Connect.
 _CORES_UNKNOWN: Final = 8
 _POLL_SECONDS: Final = 0.25
+#: What is said of partitions beside them, but for recovery points.
+_CHECKPOINTS: Final = (FileKind.CLEANER, FileKind.LOG_START, FileKind.REPLICATION)
 _GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
@@ -371,6 +374,40 @@ def items_of(units: Iterable[Unit], *, marked: bool) -> list[Item]:
     return [Item(unit, unit.cost, _mark(unit) if marked else "") for unit in units]
 
 
+class _PartitionUnit(Protocol):
+    """A partition that is looked at by a clock."""
+
+    @property
+    def path(self) -> str:
+        """Its directory."""
+
+    @property
+    def cost(self) -> int:
+        """Bytes of log, roughly."""
+
+
+def partition_items(units: Iterable[_PartitionUnit], *, marked: bool) -> list[Item]:
+    """Partitions as items, where a unit is a dataclass with `now_ms`, which is no part of a mark.
+
+    Args:
+        units: of partitions.
+        marked: as for `items_of`; the checkpoints beside count, too.
+    """
+    return [Item(unit, unit.cost, _mark_of_partition(unit) if marked else "") for unit in units]
+
+
+def _mark_of_partition(unit: _PartitionUnit) -> str:
+    place = os.path.realpath(unit.path)
+    home = os.path.dirname(place)
+    beside = [state_of(os.path.join(home, kind.value)) for kind in _CHECKPOINTS]
+    try:
+        seen = look_at(place)
+    except OSError:  # the answer says so
+        seen = ()
+    timeless = replace(cast("Any", unit), now_ms=0)
+    return mark_of((timeless, place, beside, seen))
+
+
 def _mark(unit: Unit) -> str:
     """Which unit, and names, sizes and times of all files that its examination reads."""
     if unit.kind in (UnitKind.PARTITION, UnitKind.DATA_DIRECTORY):
@@ -379,6 +416,27 @@ def _mark(unit: Unit) -> str:
         files = (unit.path, unit.index, unit.time_index, unit.txn_index)
         seen = [state_of(path) for path in files if path is not None]
     return repr((unit, os.path.realpath(unit.path), seen))
+
+
+def mark_of(state: object) -> str:
+    """What an item depends on as text: the same in each run, as the order of a set is not.
+
+    Dataclasses, sets, mappings and tuples are taken apart; of all else the `repr` counts.
+    """
+    return repr(_in_order(state))
+
+
+def _in_order(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        named = [(each.name, _in_order(getattr(value, each.name))) for each in fields(value)]
+        return (type(value).__name__, *named)
+    if isinstance(value, frozenset | set):
+        return sorted(value)
+    if isinstance(value, Mapping):
+        return [(name, _in_order(value[name])) for name in sorted(value)]
+    if isinstance(value, tuple | list):
+        return [_in_order(each) for each in value]
+    return value
 
 
 def state_of(path: str) -> tuple[int, int, int] | None:
@@ -410,6 +468,17 @@ def splits_of(options: SourceOptions, *, marked: bool) -> tuple[tuple[LogEntry, 
     return logs, items
 
 
+@contextmanager
+def refusals_named() -> Iterator[None]:
+    """Say in the message of a ValueError that kseg refuses something, as Spark's users see it."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, KsegError):
+            raise
+        raise ValueError(f"kseg: {str(error).removeprefix('kseg: ')}") from None
+
+
 def error_of(lines: str) -> KsegError:
     """The error of a worker, out of the many lines that Spark makes of it.
 
@@ -437,7 +506,10 @@ __all__ = [
     "error_of",
     "examine",
     "items_of",
+    "mark_of",
     "pack",
+    "partition_items",
+    "refusals_named",
     "rows_of",
     "run",
     "splits_of",

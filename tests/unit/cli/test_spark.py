@@ -69,15 +69,28 @@ def data(tmp_path: Path) -> Path:
         ["stats", "--json", "--headers", "--partition", "0"],
         ["reindex"],
         ["reindex", "--json", "--only", "index", "--exact"],
+        ["reindex", "--json", "--config", "orders:index.interval.bytes=100"],
+        ["doctor"],
+        ["doctor", "--json", "--for", "3.9"],
+        ["explain", "--segments", "--what-if", "retention.ms=1"],
+        ["explain", "--json", "--now", "2025-10-09", "--config", "retention.ms=5", "--free", "1G"],
     ],
 )
 def test_the_answer_is_that_of_the_verb(
-    kseg: Kseg, started: list[int], data: Path, words: list[str]
+    kseg: Kseg,
+    started: list[int],
+    data: Path,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Other processes change what these say from one call to the next.
+    monkeypatch.setattr("kseg.analysis.explain.answer.spaces_of", lambda _homes: ())
+    monkeypatch.setattr("kseg.analysis.explain.answer.open_deleted", lambda _homes: ([], []))
     here = kseg(*words, data)
     there = kseg("spark", *words, "--master", "local[3]", data)
     assert (there.code, there.out) == (here.code, here.out)
-    assert here.code == (0 if "--headers" in words else 1)
+    is_fine = {"--headers", "--segments", "doctor"} & set(words)
+    assert here.code == (0 if is_fine else 1)
     assert started == [3]
 
 
@@ -104,6 +117,47 @@ def test_compact_plans_as_the_verb_does_and_does_it(
     again = kseg("spark", "compact", "--json", tmp_path / "data")
     assert again.document["actions"] == []
     assert kseg("verify", tmp_path / "data").code == 0
+
+
+@pytest.mark.spark
+def test_a_fleet_has_an_answer_for_each_broker(
+    kseg: Kseg, started: list[int], data: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(DEMO, tmp_path / "other")
+    told = (tmp_path / "other" / "meta.properties").read_text().replace("node.id=1", "node.id=2")
+    (tmp_path / "other" / "meta.properties").write_text(told)
+    (data / ".kafka_cleanshutdown").unlink()
+    homes = (data, tmp_path / "other")
+    assert "node.id is 2, and 1 elsewhere" in kseg("spark", "doctor", *homes).text
+    ran = kseg("spark", "doctor", "--fleet", "--json", *homes)
+    document = ran.document
+    assert (ran.code, document["schema"], document["ok"]) == (1, "kseg.doctor-fleet/1", False)
+    assert [one["node_id"] for one in document["brokers"]] == [1, 2]
+    assert [one["path"] for one in document["brokers"]] == [[str(home)] for home in homes]
+    for one, home in zip(document["brokers"], homes, strict=True):
+        alone = kseg("doctor", "--json", home).document
+        assert one["directories"] == alone["directories"]
+    text = kseg("spark", "doctor", "--fleet", *homes).text
+    assert [line for line in text.splitlines() if line.startswith("broker ")] == [
+        f"broker {number} of {document['brokers'][0]['cluster_id']}:" for number in (1, 2)
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("verb", ["doctor", "explain", "reindex", "compact"])
+def test_a_misspelt_topic_is_refused(kseg: Kseg, started: list[int], data: Path, verb: str) -> None:
+    words = ["--config", "odrers:retention.ms=5", data]
+    for ran in (kseg(verb, *words), kseg("spark", verb, *words)):
+        assert (ran.code, ran.out) == (2, b"")
+        assert "no topic 'odrers' here" in ran.err
+
+
+@pytest.mark.spark
+def test_a_setting_that_is_none_is_refused(kseg: Kseg, started: list[int], data: Path) -> None:
+    for verb in ("doctor", "explain"):
+        for words in (["--config", "retention.ms=soon"], ["--config", "orders:colour=red"]):
+            for ran in (kseg(verb, *words, data), kseg("spark", verb, *words, data)):
+                assert (ran.code, ran.err.count("\n")) == (2, 1)
 
 
 @pytest.mark.spark

@@ -1,0 +1,59 @@
+"""The settings of partitions for an analysis: what cannot be read is told, and is no error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+
+from kseg import PartitionSettings, Settings
+from kseg.errors import KsegError
+from kseg.log.settings import SettingSources
+
+
+class KnownSettings:
+    """The settings of the partitions of some data directories, each read once."""
+
+    def __init__(self, sources: SettingSources, homes: Iterable[Path]) -> None:
+        """Read what the metadata logs say.
+
+        Raises:
+            ValueError: what was given is no setting, or `broker_config` is malformed.
+        """
+        sources.check()
+        self._by_home: dict[Path, Settings | str] = {}
+        for group in sources.groups(home.resolve() for home in homes):
+            self._by_home |= dict.fromkeys(group, _read(sources, group))
+
+    def of(self, path: str | PathLike[str]) -> PartitionSettings | str:
+        """Those of a partition; else why they cannot be read, in words."""
+        known = self._of_home(Path(path).resolve().parent)
+        if isinstance(known, str):
+            return f"the settings cannot be read: {known}"
+        try:
+            return known.of(path)
+        except (KsegError, OSError) as error:
+            return f"its settings: {error}"
+
+    def has_cluster(self, home: Path) -> bool:
+        """Whether a metadata log says which topics there are in a data directory."""
+        known = self._of_home(home.resolve())
+        return not isinstance(known, str) and known.cluster is not None
+
+    @property
+    def errors(self) -> dict[Path, str]:
+        """Why they cannot be read, by data directory."""
+        return {home: found for home, found in self._by_home.items() if isinstance(found, str)}
+
+    def _of_home(self, home: Path) -> Settings | str:
+        return self._by_home.get(home, "it is in none of the data directories")
+
+
+def _read(sources: SettingSources, group: list[Path]) -> Settings | str:
+    try:
+        return sources.read(group)
+    except (KsegError, OSError) as error:
+        return str(error)
+
+
+__all__ = ["KnownSettings"]
