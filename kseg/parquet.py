@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kseg.arrow import TYPES, schema, to_record_batch
+from kseg.arrow import schema, to_record_batch
 from kseg.extras import require
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
 
 #: Rows and bytes of a row group: it is complete when it has as many of either. The pieces that wait
@@ -24,32 +25,43 @@ if TYPE_CHECKING:
 GROUP_ROWS: Final = 256 << 10
 GROUP_BYTES: Final = 4 << 20
 #: Columns of few different values.
-_WORDS: Final = ("topic", "timestamp_type", "codec", "control_type")
+_WORDS: Final = (
+    *("topic", "timestamp_type", "codec", "control_type"),
+    *("key_error", "value_error"),
+)
 #: Rows in which keys have to come again for a dictionary of them to be made.
 _KEYS_LOOKED_AT: Final = 32 << 10
 
 
 def parquet_writer(
-    sink: Any, fields: tuple[str, ...], first: pa.Table | None, *, compression: str
+    sink: Any,
+    fields: tuple[str, ...],
+    first: pa.Table | None,
+    *,
+    compression: str,
+    kinds: Kinds | None = None,
 ) -> Any:
     """A `pyarrow.parquet.ParquetWriter` for record columns.
 
     Args:
         sink: a path, or a file to write to.
         fields: names of `kseg.arrow`, in order.
+        kinds: those of decoded fields.
         first: the first row group, which tells whether keys repeat; None for no rows.
         compression: as pyarrow names it.
     """
     pyarrow: Any = require("pyarrow", extra="arrow")
     parquet: Any = require("pyarrow.parquet", extra="arrow")
-    kinds = pyarrow.types
+    columns, is_a = schema(fields, kinds), pyarrow.types
     numbers = [
-        name for name in fields if kinds.is_integer(TYPES[name]) or kinds.is_timestamp(TYPES[name])
+        one.name
+        for one in columns
+        if (is_a.is_integer(one.type) or is_a.is_timestamp(one.type)) and one.name != "key"
     ]
     words = [name for name in fields if name in _WORDS]
     return parquet.ParquetWriter(
         sink,
-        schema(fields),
+        columns,
         compression=compression,
         use_dictionary=[*words, *(["key"] if _repeats(first) else [])],
         column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
@@ -70,10 +82,11 @@ def _repeats(table: pa.Table | None) -> bool:
 class ParquetFile:
     """One file of record columns, written row group by row group."""
 
-    def __init__(self, sink: Any, fields: tuple[str, ...]) -> None:
-        """Begin it; nothing is written yet."""
+    def __init__(self, sink: Any, fields: tuple[str, ...], kinds: Kinds | None = None) -> None:
+        """Begin it; nothing is written yet. `kinds` are those of decoded fields."""
         self._sink = sink
         self._fields = fields
+        self._kinds = kinds
         self._writer: Any = None
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
@@ -105,9 +118,11 @@ class ParquetFile:
 
     def _write_group(self) -> None:
         pyarrow: Any = require("pyarrow", extra="arrow")
-        group = pyarrow.Table.from_batches(self._waiting, schema(self._fields))
+        group = pyarrow.Table.from_batches(self._waiting, schema(self._fields, self._kinds))
         if self._writer is None:
-            self._writer = parquet_writer(self._sink, self._fields, group, compression="zstd")
+            self._writer = parquet_writer(
+                self._sink, self._fields, group, compression="zstd", kinds=self._kinds
+            )
         if group.num_rows:
             self._writer.write_table(group, row_group_size=group.num_rows)
         self._waiting.clear()

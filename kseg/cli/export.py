@@ -14,6 +14,7 @@ import click
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.export_files import Look, open_target
+from kseg.cli.export_partitions import PartitionedFiles
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.options import (
     EXTENSIONS,
@@ -23,14 +24,17 @@ from kseg.cli.options import (
 from kseg.cli.paths import Partition, known_paths, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS
+from kseg.cli.typed import kinds_from
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind
+from kseg.format.typed import ERRORS, read_fields
 from kseg.log.log import Log
 from kseg.log.reader import first_offsets
 from kseg.workers import At, check, in_order
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
+    from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
     from kseg.workers import Put
 
@@ -40,7 +44,7 @@ _PLACE_FIELDS = ("topic", "partition")
 def parse_fields(text: str) -> tuple[str, ...]:
     """The names in `NAME,...`; raises ValueError for one that is no field."""
     names = tuple(name.strip() for name in text.split(","))
-    known = (*_PLACE_FIELDS, *(field.name for field in RECORD_FIELDS))
+    known = (*_PLACE_FIELDS, *(field.name for field in RECORD_FIELDS), *ERRORS.values())
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(known)}")
@@ -52,6 +56,9 @@ def export(
     out: str,
     form: str | None,
     per: str,
+    by: tuple[str, ...],
+    decode_key: str | None,
+    decode_value: str | None,
     fields: tuple[str, ...] | None,
     encoding: str,
     on_corrupt: str,
@@ -67,10 +74,10 @@ def export(
     if out == "-":
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
     form = form or _form_of(out)
+    look = _look(form, fields, encoding, kinds_from(decode_key, decode_value), by)
     chosen = Selection(topics, partitions)
     found = list(_inputs(paths, chosen, per, offsets[0], mapping))
-    targets = _targets(found, Path(out), form)
-    look = Look(form, fields, encoding)
+    targets = _targets(found, Path(out), form, by)
     where = {
         "start_offset": offsets[0],
         "end_offset": offsets[1],
@@ -89,13 +96,31 @@ def export(
         output.progress("export", total) as bar,
         closing(in_order(works, threads=threads, window=len(works))) as written,
     ):
-        for one, target, (count, damage) in zip(found, targets, written, strict=True):
+        for one, target, (count, files, damage) in zip(found, targets, written, strict=True):
             faults += damage
             bar.by(one.size)
-            complain(f"{target}: {output.counted(count, 'record')}")
+            inside = f" in {output.counted(files, 'file')}" if by else ""
+            complain(f"{target}: {output.counted(count, 'record')}{inside}")
     for fault in faults:
         complain(f"kseg: {one_line(fault)}")
     return Exit.FOUND if faults else Exit.OK
+
+
+def _look(
+    form: str,
+    fields: tuple[str, ...] | None,
+    encoding: str,
+    kinds: Kinds,
+    by: tuple[str, ...],
+) -> Look:
+    look = Look(form, fields, encoding, kinds=kinds, by=by)
+    try:
+        empty = not look.fields
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    if empty:
+        raise click.UsageError("--fields names only what --partition-by leaves out.")
+    return look
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +188,21 @@ def _form_of(out: str) -> str:
     return extension if extension in EXTENSIONS else "parquet"
 
 
-def _targets(found: list[Input], out: Path, form: str) -> list[Path]:
-    """Where each input goes."""
-    if out.suffix[1:] in EXTENSIONS and not out.is_dir():
+def _targets(found: list[Input], out: Path, form: str, by: tuple[str, ...]) -> list[Path]:
+    """Where each input goes; with `by`, in place of each name of a directory `day=*`, say."""
+    if by:
+        if out.suffix[1:] in EXTENSIONS and not out.is_dir():
+            raise click.UsageError(f"With --partition-by -o must be a directory, not {out}.")
+        layout = out.joinpath(*(f"{key}=*" for key in by))
+        targets = [layout / f"part-{'-'.join(one.name.parts)}.{form}" for one in found]
+    elif out.suffix[1:] in EXTENSIONS and not out.is_dir():
         if len(found) != 1:
             raise click.UsageError(
                 f"{len(found)} files would be written, so -o must be a directory, not {out}."
             )
         return [out]
-    targets = [out / one.name.with_name(f"{one.name.name}.{form}") for one in found]
+    else:
+        targets = [out / one.name.with_name(f"{one.name.name}.{form}") for one in found]
     if len(set(targets)) < len(targets):
         raise click.UsageError("Two of the paths have the same name; export them one by one.")
     return targets
@@ -180,20 +211,25 @@ def _targets(found: list[Input], out: Path, form: str) -> list[Path]:
 def _write(
     one: Input, target: Path, look: Look, where: dict[str, Any], skip: bool, put: Put
 ) -> None:
-    """Write one file; puts how many records it has, and the damage that was passed over."""
+    """Write the files of one input; puts how many records and files, and the damage passed over."""
     count, faults = 0, list[KsegError]()
     where = {**where, "on_error": faults.append if skip else None}
-    with open_target(target, replace(look, directory=one.directory)) as write:
+    look = replace(look, directory=one.directory)
+    files = PartitionedFiles(target, look) if look.by else None
+    opened = open_target(target, look) if files is None else files
+    with opened as write:
         for columns in _pieces(one, look, where):
             check()
             write(columns)
             count += len(columns)
-    put((count, faults))
+    put((count, 1 if files is None else files.count, faults))
 
 
 def _pieces(one: Input, look: Look, where: dict[str, Any]) -> Iterator[RecordColumns]:
     """The records of an input, each piece saying where it belongs."""
-    fields = tuple(name for name in look.fields if name not in _PLACE_FIELDS) or ("offset",)
+    extra = ("timestamp",) if "day" in look.by else ()
+    wanted = (name for name in (*look.fields, *extra) if name not in _PLACE_FIELDS)
+    fields = read_fields(wanted) or ("offset",)
     if one.segment is None:
         with Log.open(one.partition.path, mapping=one.mapping) as log:
             for columns in log.read(fields=fields, **where):

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.cli.failures import tell_replaced
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
+from kseg.cli.typed import typed_fields, typed_rows
 from kseg.extras import require
 from kseg.files.whole_file import FileSink, whole_file
+from kseg.format.typed import decode_columns, decoded_fields
 
 if TYPE_CHECKING:
+    from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
 
     Write = Callable[[RecordColumns], None]
 
-_FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")
+_FIELDS = tuple(one.name for one in RECORD_FIELDS if one.name != "next_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +38,32 @@ class Look:
         chosen: the fields, None for all; then lines of text say `dir` and `file` too.
         encoding: of bytes in lines of text.
         directory: name of the partition directory, if one was asked for.
+        kinds: what keys and values are decoded as.
+        by: what the names of directories say, which files leave out.
     """
 
     form: str
     chosen: tuple[str, ...] | None
     encoding: str
     directory: str | None = None
+    kinds: Kinds = field(default_factory=dict)
+    by: tuple[str, ...] = ()
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields in order. Arrow and Parquet files say topic and partition too."""
-        if self.chosen is not None:
-            return self.chosen
-        return ("topic", "partition", *_FIELDS) if self.is_arrow else _FIELDS
+        """The fields in order. Arrow and Parquet files say topic and partition too.
+
+        Raises:
+            ValueError: the chosen ones do not go with what is decoded.
+        """
+        named = self.chosen
+        if named is None:
+            named = ("topic", "partition", *_FIELDS) if self.is_arrow else _FIELDS
+        return decoded_fields((name for name in named if name not in self.by), self.kinds)
+
+    def decoded(self, columns: RecordColumns) -> RecordColumns:
+        """A piece for a file that pyarrow writes."""
+        return decode_columns(columns, self.kinds) if self.kinds else columns
 
     @property
     def is_arrow(self) -> bool:
@@ -65,16 +81,19 @@ def open_target(target: Path, look: Look) -> Iterator[Write]:
 @contextmanager
 def _parquet(sink: FileSink, look: Look) -> Iterator[Write]:
     parquet: Any = require("kseg.parquet", extra="arrow")
-    with parquet.ParquetFile(sink, look.fields) as file:
-        yield file.write
+    with parquet.ParquetFile(sink, look.fields, look.kinds) as file:
+        yield lambda columns: file.write(look.decoded(columns))
 
 
 @contextmanager
 def _arrow(sink: FileSink, look: Look) -> Iterator[Write]:
     arrow: Any = require("kseg.arrow", extra="arrow")
     pyarrow: Any = require("pyarrow", extra="arrow")
-    with pyarrow.ipc.new_file(sink, arrow.schema(look.fields)) as writer:
-        yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=look.fields))
+    fields = look.fields
+    with pyarrow.ipc.new_file(sink, arrow.schema(fields, look.kinds)) as writer:
+        yield lambda columns: writer.write_batch(
+            arrow.to_record_batch(look.decoded(columns), fields=fields)
+        )
 
 
 @contextmanager
@@ -93,7 +112,12 @@ def _csv(sink: FileSink, look: Look) -> Iterator[Write]:
 
 def _write_rows(writer: RowWriter, columns: RecordColumns, look: Look) -> None:
     style = _style(look, Path(columns.source or "").name)
-    writer.rows(record_rows(columns, style, _row_fields(look)), len(columns))
+    fields = _row_fields(look)
+    if look.kinds:
+        template = typed_rows(columns, style, look.kinds, fields)
+    else:
+        template = record_rows(columns, style, fields)
+    writer.rows(template, len(columns))
 
 
 def _style(look: Look, file: str) -> Style:
@@ -105,7 +129,7 @@ def _style(look: Look, file: str) -> Style:
 
 
 def _row_fields(look: Look) -> tuple[Field, ...]:
-    by_name = {field.name: field for field in RECORD_FIELDS}
+    by_name = {one.name: one for one in typed_fields(look.kinds)}
     return tuple(by_name[name] for name in look.fields if name in by_name)
 
 

@@ -37,6 +37,13 @@ Clock = Callable[[], int]
 CODECS = [codec.label for codec in Compression]
 #: What `--decode` takes.
 DECODED = ("offsets", "transactions", "metadata", "share", "remote")
+#: What `--decode-key` and `--decode-value` take: the names of `kseg.format.typed`.
+KINDS = (
+    *("text", "json", "int16", "int32", "int64", "float", "double", "uuid"),
+    *("string", "short", "integer", "long"),
+)
+#: What `kseg export --partition-by` takes.
+PARTITION_KEYS = ("day", "topic", "partition")
 #: The files that `kseg export` writes, by their extensions.
 EXTENSIONS = ("parquet", "arrow", "jsonl", "csv")
 
@@ -335,6 +342,32 @@ def decode_options(function: _F) -> _F:
     ):
         function = option(function)
     return function
+
+
+def typed_options(function: _F) -> _F:
+    """`--decode-key` and `--decode-value`, by the names in `kseg.format.typed`."""
+    for name in ("value", "key"):
+        function = click.option(
+            f"--decode-{name}",
+            type=click.Choice(KINDS, case_sensitive=False),
+            help=f"What each {name} is. Where one is not, it is null, and {name}_error says why.",
+        )(function)
+    return function
+
+
+def partition_keys(text: str) -> tuple[str, ...]:
+    """`day,topic` as names out of `PARTITION_KEYS`.
+
+    >>> partition_keys("day, topic")
+    ('day', 'topic')
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    unknown = [name for name in names if name not in PARTITION_KEYS]
+    if unknown:
+        raise ValueError(f"no {', '.join(unknown)}; there are: {', '.join(PARTITION_KEYS)}")
+    if len(set(names)) < len(names):
+        raise ValueError("a name is there twice")
+    return names
 
 
 def range_options(function: _F) -> _F:

@@ -28,6 +28,7 @@ from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.standard_streams import ReaderGone
+from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import KsegError, NotALogError, at_path
 from kseg.files.names import PathKind
 from kseg.format.columns import Workspace
@@ -36,7 +37,9 @@ from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
 from kseg.workers import Kept, at_file, run_in_order
 
 if TYPE_CHECKING:
+    from kseg.cli.rows import Template
     from kseg.cli.selected import Mask
+    from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
     from kseg.internal import InternalTopic
     from kseg.log.reader import SegmentInfo
@@ -57,15 +60,21 @@ def read(
     last: int | None,
     decode_as: str | None,
     raw: bool,
+    decode_key: str | None,
+    decode_value: str | None,
     follow: bool,
     jobs: int,
 ) -> int:
     """Do what the verb says; returns the exit code."""
     check_ranges(last=last, limit=limit)
+    kinds = kinds_from(decode_key, decode_value)
+    if kinds and decode_as is not None:
+        raise click.UsageError("--decode and --decode-key or --decode-value exclude each other.")
     asked = Asked(offsets, times, isolation, key, limit, last)
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
     selection = Selection(topics, partitions)
-    run = Reader(asked, style, output.binary_stdout(), decoding(decode_as, raw), jobs)
+    by_topic = decoding(decode_as, raw=raw or bool(kinds))
+    run = Reader(asked, style, output.binary_stdout(), by_topic, kinds, jobs)
     if follow:
         run.follow(_one_partition(paths, selection))
     else:
@@ -145,12 +154,15 @@ class Reader:
         style: Style,
         out: IO[bytes],
         decoding: Decoding | None = None,
+        kinds: Kinds | None = None,
         jobs: int = 1,
     ) -> None:
         """Start with nothing written and nothing found."""
         self.findings = 0
         self.replaced = 0
         self._decoding = decoding or Decoding()
+        self._kinds = kinds or {}
+        self._fields = typed_fields(self._kinds)
         self._asked = asked
         self._style = style
         self._out = out
@@ -309,17 +321,22 @@ class Reader:
             same = equal_to(columns["key"], key)
             mask = same if mask is None else mask & same
         if source.topic is None:
-            sink.take(record_rows(columns, style), len(columns), mask)
+            sink.take(self._records(columns, style), len(columns), mask)
             return
         for part in decoded_rows(columns, source.topic, style, mask, sink.left):
             sink.take(part.template, part.count)
             for error in part.faults:
                 put(partial(self._found, error, columns.source))
 
+    def _records(self, columns: RecordColumns, style: Style) -> Template:
+        if not self._kinds:
+            return record_rows(columns, style)
+        return typed_rows(columns, style, self._kinds, self._fields)
+
     def _head(self, topic: InternalTopic | None, style: Style) -> None:
         """Write the first line of CSV, unless it is there."""
         if not self._headed:
-            self._out.write(csv_head(RECORD_FIELDS if topic is None else DECODED_FIELDS, style))
+            self._out.write(csv_head(self._fields if topic is None else DECODED_FIELDS, style))
             self._headed = True
 
     def _count_chosen(self) -> None:

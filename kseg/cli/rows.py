@@ -153,7 +153,7 @@ _TEXT_QUIET = {
 }
 _TEXT_ORDER = (
     *("offset", "timestamp", "type", "type_id", "version", "tombstone"),
-    *("key", "value", "reason", "headers"),
+    *("key", "key_error", "value", "value_error", "reason", "headers"),
 )
 
 
@@ -253,7 +253,7 @@ def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
         quiet = _TEXT_QUIET.get(field.name)
         silent = field.optional or field.kind in ("headers", "text")
         null = None if quiet is not None or silent else b"-"
-        if field.kind in ("bytes", "json"):
+        if field.kind in ("bytes", "json") or field.name in ("key", "value"):
             null = b"null"
         shown = replace(field, none=quiet) if quiet is not None else field
         name_lead = lead + field.name.encode() + b"="
@@ -292,7 +292,8 @@ def _bytes_piece(column: BinaryColumn, lead: bytes, null: bytes | None, style: i
 def _text_style(kind: str, style: Style) -> int:
     """The kernel's number for text: JSON as it is, which is ASCII; words as a string."""
     if kind == "text":
-        return _text.UTF8 | (_text.CSV if style.form == "csv" else 0)
+        encoding = _text.RAW if style.encoding == "raw" else _text.UTF8
+        return encoding | (_text.CSV if style.form == "csv" else 0)
     return _text.RAW | (_text.CSV if style.form == "csv" else _text.BARE)
 
 

@@ -14,8 +14,10 @@ from kseg.cli.options import (
     mapping_option,
     offset_and_time_options,
     on_corrupt_option,
+    partition_keys,
     paths_argument,
     selection_options,
+    typed_options,
 )
 
 
@@ -41,6 +43,15 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     show_default=True,
     help="One file for each.",
 )
+@click.option(
+    "--partition-by",
+    "by",
+    type=Parsed("day,topic,...", partition_keys),
+    default=(),
+    help="Directories as Hive has them, such as OUT/day=2026-11-23/topic=orders: by day, topic, "
+    "partition, which the files leave out then. Days are UTC.",
+)
+@typed_options
 @click.option("--fields", type=Parsed("NAME,...", _parse_fields), help="Only these, in this order.")
 @click.option(
     "--bytes",
@@ -63,6 +74,9 @@ def export(**given: Any) -> int:
     directory, made if it is missing: OUT/orders-0.parquet, or with --per segment
     OUT/orders-0/00000000000000000000.parquet, which has the records that a read of the log gives
     from that segment. A file gets its name, and replaces an older one, when it is complete.
+
+    With --partition-by OUT is a directory of directories, and files have names such as
+    part-orders-0.parquet; a day that comes again behind eight others has another file.
     """
     from kseg.cli.export import export as run
 

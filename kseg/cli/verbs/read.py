@@ -15,6 +15,7 @@ from kseg.cli.options import (
     paths_argument,
     range_options,
     selection_options,
+    typed_options,
 )
 
 
@@ -26,6 +27,7 @@ from kseg.cli.options import (
 @selection_options
 @range_options
 @decode_options
+@typed_options
 @jobs_option
 @click.option(
     "--follow", is_flag=True, help="Go on with new records, until interrupted or at --limit."
@@ -35,7 +37,8 @@ def read(**given: Any) -> int:
 
     A PATH is a partition directory, a data directory or a log file. Shows no transaction markers
     and nothing before the log's start offset. Stops at damage with exit code 1. Records of Kafka's
-    internal topics are decoded: key and value are objects.
+    internal topics are decoded: key and value are objects; those of others with --decode-key and
+    --decode-value.
     """
     from kseg.cli.read import read as run
 

@@ -1,0 +1,113 @@
+"""Decoded keys and values as fields of rows, for `read` and `export`.
+
+JSON stands in a row as it is, on one line and in ASCII; a number as JSON has it. The reasons for
+what does not decode are words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
+from kseg.format.typed import ERRORS, decode_columns, kind_of
+from kseg.format.values import BinaryColumn, Kind, TypedColumn, binary_column
+
+if TYPE_CHECKING:
+    from kseg.cli.rows import Template
+    from kseg.format.typed import Kinds
+    from kseg.format.values import RecordColumns
+
+_WORDS: Final = (Kind.TEXT, Kind.UUID)
+_SPACES: Final = (0x09, 0x0A, 0x0D)
+_ASCII_MAX: Final = 0x7E
+_NOT_ASCII: Final = re.compile(r"[^ -~]")
+#: A float as text: sign, 17 digits, point and exponent.
+_NUMBER_BYTES_MAX: Final = 32
+
+
+def kinds_from(key: str | None, value: str | None) -> dict[str, Kind]:
+    """What `--decode-key` and `--decode-value` ask for."""
+    given = {"key": key, "value": value}
+    return {name: kind_of(kind) for name, kind in given.items() if kind is not None}
+
+
+def typed_fields(kinds: Kinds) -> tuple[Field, ...]:
+    """The fields of a record's line, those that are decoded with their reasons behind them."""
+    return tuple(_fields(kinds))
+
+
+def _fields(kinds: Kinds) -> Iterator[Field]:
+    for field in RECORD_FIELDS:
+        if field.name not in kinds:
+            yield field
+            continue
+        yield Field(field.name, "text" if kinds[field.name] in _WORDS else "json")
+        yield Field(ERRORS[field.name], "text")
+
+
+def typed_rows(
+    columns: RecordColumns, style: Style, kinds: Kinds, fields: tuple[Field, ...]
+) -> Template:
+    """The template for a piece of records, decoded."""
+    decoded = decode_columns(columns, kinds)
+    held = held_columns(decoded)
+    for name, column in decoded.arrays.items():
+        if isinstance(column, TypedColumn):
+            held[name] = _shown(column)
+    return rows_of(held, style, fields)
+
+
+def _shown(column: TypedColumn) -> BinaryColumn:
+    if not isinstance(column.values, BinaryColumn):
+        return _numbers(column)
+    return _plain_json(column.values) if column.kind is Kind.JSON else column.values
+
+
+def _plain_json(column: BinaryColumn) -> BinaryColumn:
+    """JSON on one line, in ASCII: nothing in it ends a row or steers a terminal.
+
+    Line ends and tabs stand between its parts only, since in strings they are escaped; what is not
+    ASCII stands in strings only.
+    """
+    if not len(column.data):
+        return column
+    if int(column.data.max()) > _ASCII_MAX:
+        return binary_column([None if one is None else _ascii(one) for one in column])
+    data = np.where(np.isin(column.data, _SPACES), np.uint8(0x20), column.data)
+    return BinaryColumn(column.offsets, data, column.validity, column.null_count)
+
+
+def _ascii(value: bytes) -> bytes:
+    return _NOT_ASCII.sub(_escaped, value.decode()).encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    letter = found[0]
+    if letter in "\t\n\r":
+        return " "
+    units = letter.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _numbers(column: TypedColumn) -> BinaryColumn:
+    """Numbers as JSON has them; those of floats that it has not as words, as Kafka prints them."""
+    values: Any = column.values
+    texts = values.astype(f"S{_NUMBER_BYTES_MAX}")
+    if values.dtype.kind == "f":
+        for chosen, word in (
+            (np.isnan(values), b'"NaN"'),
+            (np.isposinf(values), b'"Infinity"'),
+            (np.isneginf(values), b'"-Infinity"'),
+        ):
+            texts[chosen] = word
+    valid = np.ones(len(values), np.bool_) if column.valid is None else column.valid
+    shown = texts.view(np.uint8).reshape(len(values), _NUMBER_BYTES_MAX)
+    wanted = (shown != 0) & valid[:, None]
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(np.count_nonzero(wanted, axis=1), out=ends[1:])
+    bits = np.packbits(valid, bitorder="little")
+    return BinaryColumn(ends, shown[wanted], bits, column.null_count)

@@ -1,0 +1,253 @@
+"""`--decode-key`, `--decode-value`, `--partition-by`: rows and files of decoded records."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import struct
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kseg.cli import export_partitions
+from kseg.cli.options import KINDS
+from kseg.format.typed import KIND_NAMES
+from tests.builders import batch, record, write_segment
+from tests.unit.cli.conftest import Kseg
+
+DAY_MS = 24 * 60 * 60 * 1000
+FIRST_MS = 20_000 * DAY_MS  # 2024-10-04
+HARD = '{"a": "\\u0085 \u0085 \u202e ä\x7f",\r\n\t"b": [1.50, 1e400]}'
+#: Keys are Kafka's integers, values JSON; the last two are neither.
+ROWS: list[tuple[bytes | None, bytes | None]] = [
+    (b"\0\0\0\x07", b'{"n": 1}'),
+    (b"\xff\xff\xff\xff", HARD.encode()),
+    (None, None),
+    (b"seven", b"{'n': 1}"),
+]
+
+
+def written(tmp_path: Path, rows: list[tuple[bytes | None, bytes | None]]) -> Path:
+    given = [record(value, key=key, timestamp=FIRST_MS) for key, value in rows]
+    return write_segment(tmp_path / "data" / "typed-0", 0, batch(given)).parent
+
+
+AS = ("--decode-key", "integer", "--decode-value", "json")
+
+
+def test_the_names_of_kinds_are_told_once() -> None:
+    assert KINDS == KIND_NAMES
+
+
+def test_lines_of_json_have_values_and_reasons(kseg: Kseg, tmp_path: Path) -> None:
+    log = written(tmp_path, ROWS)
+    ran = kseg("read", log, "--format", "jsonl", *AS)
+    assert ran.code == 0
+    assert ran.text.isascii()
+    assert len(ran.rows) == len(ROWS)
+    assert [row["key"] for row in ran.rows] == [7, -1, None, None]
+    assert [row["value"] for row in ran.rows] == [{"n": 1}, json.loads(HARD), None, None]
+    assert ran.rows[3]["key_error"] == "int32 is 4 bytes, not 5"
+    assert ran.rows[3]["value_error"].startswith("not JSON at character 1")
+    assert [row["value_error"] for row in ran.rows[:3]] == [None] * 3
+    assert b"1e400" in ran.out  # as it was stored, which a float is not
+
+
+def test_text_and_csv_have_the_same(kseg: Kseg, tmp_path: Path) -> None:
+    log = written(tmp_path, ROWS)
+    lines = kseg("read", log, *AS).text.splitlines()
+    assert len(lines) == len(ROWS)
+    assert ' key=7 value={"n": 1} ' in lines[0]
+    assert " key=null value=null " in lines[2]
+    assert ' key_error="int32 is 4 bytes, not 5" value=null value_error="not JSON' in lines[3]
+    found = list(csv.DictReader(io.StringIO(kseg("read", log, "--format", "csv", *AS).text)))
+    assert [row["key"] for row in found] == ["7", "-1", "", ""]
+    assert json.loads(found[1]["value"]) == json.loads(HARD)
+    assert found[3]["key_error"] == "int32 is 4 bytes, not 5"
+
+
+NUMBERS: list[tuple[str, bytes, Any]] = [
+    ("long", struct.pack(">q", -(2**63)), -(2**63)),
+    ("short", struct.pack(">h", -2), -2),
+    ("double", struct.pack(">d", 0.1), 0.1),
+    ("double", struct.pack(">d", float("nan")), "NaN"),
+    ("float", struct.pack(">f", 0.1), 0.1),
+    ("float", struct.pack(">f", float("-inf")), "-Infinity"),
+    ("uuid", b"0123ABCD-89ef-4567-89ab-cdef01234567", "0123abcd-89ef-4567-89ab-cdef01234567"),
+    ("text", 'a"\\\nä'.encode(), 'a"\\\nä'),
+]
+
+
+@pytest.mark.parametrize(("kind", "stored", "meant"), NUMBERS)
+def test_each_kind_is_what_json_has_for_it(
+    kseg: Kseg, tmp_path: Path, kind: str, stored: bytes, meant: Any
+) -> None:
+    log = written(tmp_path, [(None, None), (None, stored)])
+    rows = kseg("read", log, "--format", "jsonl", "--decode-value", kind).rows
+    assert [row["value"] for row in rows] == [None, meant]
+
+
+def test_keys_are_chosen_by_their_bytes(kseg: Kseg, tmp_path: Path) -> None:
+    log = written(tmp_path, ROWS)
+    rows = kseg("read", log, "--format", "jsonl", "--key", "hex:00000007", *AS).rows
+    assert [row["key"] for row in rows] == [7]
+    rows = kseg("read", log, "--format", "jsonl", "--last", "1", *AS).rows
+    assert [row["offset"] for row in rows] == [3]
+
+
+def test_two_ways_to_decode_exclude_each_other(kseg: Kseg, tmp_path: Path) -> None:
+    log = written(tmp_path, ROWS)
+    ran = kseg("read", log, "--decode", "offsets", "--decode-key", "text")
+    assert (ran.code, "exclude each other" in ran.err) == (2, True)
+    ran = kseg("export", log, "-o", tmp_path / "o.csv", "--fields", "key", "--decode-value", "json")
+    assert (ran.code, "not among the fields" in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
+def test_every_file_has_decoded_columns(kseg: Kseg, tmp_path: Path, form: str) -> None:
+    out = tmp_path / f"out.{form}"
+    assert kseg("export", written(tmp_path, ROWS), "-o", out, *AS).code == 0
+    if form in ("jsonl", "csv"):
+        lines = out.read_text().splitlines()
+        assert "int32 is 4 bytes, not 5" in lines[-1]
+        return
+    table = pq.read_table(out) if form == "parquet" else pa.ipc.open_file(out).read_all()
+    assert table["key"].to_pylist() == [7, -1, None, None]
+    assert table["value"].to_pylist() == [ROWS[0][1].decode(), HARD, None, None]  # type: ignore[union-attr]
+    assert table["key_error"].to_pylist()[2:] == [None, "int32 is 4 bytes, not 5"]
+
+
+def test_reasons_alone_are_a_field_to_ask_for(kseg: Kseg, tmp_path: Path) -> None:
+    out, log = tmp_path / "out.csv", written(tmp_path, ROWS)
+    kseg("export", log, "-o", out, "--fields", "offset,key_error", "--decode-key", "integer")
+    assert out.read_text().splitlines() == [
+        *("offset,key_error", "0,", "1,", "2,"),
+        '3,"int32 is 4 bytes, not 5"',
+    ]
+
+
+# ---- --partition-by ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Path:
+    """Two topics, records of three days not in order, and one without a time."""
+    times = [FIRST_MS, FIRST_MS + DAY_MS, FIRST_MS + 5, FIRST_MS + 2 * DAY_MS, -1]
+    for name in ("orders-0", "users-3"):
+        given = [record(b"%d" % n, timestamp=time) for n, time in enumerate(times)]
+        write_segment(tmp_path / "data" / name, 0, batch(given))
+    return tmp_path / "data"
+
+
+def files_under(out: Path) -> list[str]:
+    return sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+
+
+NO_DAY = "day=__HIVE_DEFAULT_PARTITION__"
+
+
+def test_directories_say_day_and_topic_as_hive_has_them(
+    kseg: Kseg, days: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "lake"
+    ran = kseg("export", days, "-o", out, "--partition-by", "day,topic")
+    assert ran.code == 0
+    assert ran.err.splitlines()[0].endswith("part-orders-0.parquet: 5 records in 4 files")
+    known = ["day=2024-10-04", "day=2024-10-05", "day=2024-10-06", NO_DAY]
+    assert files_under(out) == sorted(
+        f"{day}/topic={topic}/part-{topic}-{number}.parquet"
+        for day in known
+        for topic, number in (("orders", 0), ("users", 3))
+    )
+    table = pq.ParquetFile(out / known[0] / "topic=orders" / "part-orders-0.parquet").read()
+    assert table["value"].to_pylist() == [b"0", b"2"]
+    assert "topic" not in table.column_names
+    every = out / "day=2024-10-0*" / "**" / "*.parquet"
+    frame = polars.read_parquet(every, hive_partitioning=True)
+    assert set(frame["topic"]) == {"orders", "users"}
+    assert frame["day"].dt.to_string().unique().sort().to_list() == [day[4:] for day in known[:3]]
+
+
+@pytest.mark.parametrize("form", ["arrow", "jsonl", "csv"])
+def test_other_files_lie_in_the_same_layout(
+    kseg: Kseg, days: Path, tmp_path: Path, form: str
+) -> None:
+    out = tmp_path / "lake"
+    words = ("--partition-by", "topic,partition", "--per", "segment", "--format", form)
+    assert kseg("export", days, "-o", out, *words).code == 0
+    segment = f"{0:020d}"
+    assert files_under(out) == [
+        f"topic=orders/partition=0/part-orders-0-{segment}.{form}",
+        f"topic=users/partition=3/part-users-3-{segment}.{form}",
+    ]
+
+
+def test_few_files_are_open_and_a_day_that_comes_again_has_another(
+    kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_partitions, "_OPEN_MAX", 2)
+    for base, days in ((0, [0, 1, 2]), (3, [0, 0, 2])):
+        given = [record(b"%d" % day, timestamp=FIRST_MS + day * DAY_MS) for day in days]
+        log = write_segment(tmp_path / "t-0", base, batch(given, base_offset=base)).parent
+    out = tmp_path / "lake"
+    assert kseg("export", log, "-o", out, "--partition-by", "day", "--format", "csv").code == 0
+    rows = {name: (out / name).read_text().count("\n") - 1 for name in files_under(out)}
+    assert rows == {
+        "day=2024-10-04/part-t-0.csv": 1,
+        "day=2024-10-04/part-t-0.2.csv": 2,
+        "day=2024-10-05/part-t-0.csv": 1,
+        "day=2024-10-06/part-t-0.csv": 2,
+    }
+
+
+def test_times_that_mean_nothing_do_not_fill_the_disk_with_files(
+    kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_partitions, "_FILES_MAX", 3)
+    given = [record(b"", timestamp=number * DAY_MS) for number in range(9)]
+    log = write_segment(tmp_path / "t-0", 0, batch(given)).parent
+    out = tmp_path / "lake"
+    ran = kseg("export", log, "-o", out, "--partition-by", "day")
+    assert (ran.code, "more than 3 files; --time" in ran.err) == (4, True)
+    assert files_under(out) == []
+    assert kseg("export", log, "-o", out, "--partition-by", "topic").code == 0
+
+
+def test_times_at_the_ends_of_64_bits_have_a_day(kseg: Kseg, tmp_path: Path) -> None:
+    given = [record(b"", timestamp=time) for time in (2**62, -2, 0)]
+    log = write_segment(tmp_path / "t-0", 0, batch(given)).parent
+    out = tmp_path / "lake"
+    assert kseg("export", log, "-o", out, "--partition-by", "day").code == 0
+    far = str(datetime.fromtimestamp(0, UTC).date())
+    assert {name.split("/")[0] for name in files_under(out)} >= {f"day={far}", "day=1969-12-31"}
+
+
+def test_damage_leaves_no_file_of_a_layout(kseg: Kseg, days: Path, tmp_path: Path) -> None:
+    path = next((days / "orders-0").glob("*.log"))
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    out = tmp_path / "lake"
+    assert kseg("export", days / "orders-0", "-o", out, "--partition-by", "day").code == 1
+    assert files_under(out) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--partition-by", "week"), "no week; there are: day, topic, partition"),
+        (("--partition-by", "day,day"), "twice"),
+        (("--partition-by", "topic", "--fields", "topic"), "names only what"),
+    ],
+)
+def test_what_is_no_layout_is_refused(
+    kseg: Kseg, days: Path, tmp_path: Path, words: tuple[str, ...], text: str
+) -> None:
+    ran = kseg("export", days, "-o", tmp_path / "lake", *words)
+    assert (ran.code, text in ran.err) == (2, True)
+    ran = kseg("export", days, "-o", tmp_path / "lake.csv", "--partition-by", "day")
+    assert (ran.code, "must be a directory" in ran.err) == (2, True)
