@@ -17,6 +17,8 @@ a file.
     endingTimestamp     records before this time; records need not be in order of time
     columns             names out of `schema.COLUMNS`, where the query brings no schema of its own
     includeHeaders      false; true adds the column headers
+    decodeKey, decodeValue  what keys and values are: text, json, int16, int32, int64, float,
+                        double, uuid, or Kafka's name; adds keyError, valueError: why one is null
     includeControl      false; true gives transaction markers and other control records too
     isolation           read_uncommitted, or read_committed up to the last stable offset
     verifyCrc           true; false reads what is left of damaged batches
@@ -47,6 +49,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kseg.format.times import time_ms
+from kseg.format.typed import kind_of
+from kseg.format.values import Kind
 from kseg.spark.remote import is_remote
 from kseg.spark.topics import (
     EVERY_TOPIC,
@@ -115,6 +119,8 @@ class SourceOptions:
     ending_timestamp: int | None = None
     columns: tuple[str, ...] = ()
     include_headers: bool = False
+    decode_key: Kind | None = None
+    decode_value: Kind | None = None
     include_control: bool = False
     isolation: str = "read_uncommitted"
     verify_crc: bool = True
@@ -128,6 +134,12 @@ class SourceOptions:
     max_bytes_per_trigger: int | None = None
     max_segments_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """What keys and values are decoded as."""
+        given = {"key": self.decode_key, "value": self.decode_value}
+        return {name: kind for name, kind in given.items() if kind is not None}
 
     @property
     def permissive(self) -> bool:
@@ -195,6 +207,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         raise ValueError("kseg: option reportPath needs onCorrupt=skip; 'fail' reports by failing")
     if result.permissive and result.mode != "records":
         raise ValueError(f"kseg: onCorrupt=permissive is for records; mode={result.mode} shows all")
+    if result.kinds and result.mode != "records":
+        raise ValueError(f"kseg: mode={result.mode} has no keys and values to decode")
     return result
 
 
@@ -380,6 +394,8 @@ _OPTIONS: Final[dict[str, _Option]] = {
         _Option("endingTimestamp", "ending_timestamp", _time),
         _Option("columns", "columns", _names),
         _Option("includeHeaders", "include_headers", _flag),
+        _Option("decodeKey", "decode_key", kind_of),
+        _Option("decodeValue", "decode_value", kind_of),
         _Option("includeControl", "include_control", _flag),
         _Option("isolation", "isolation", parse_word("read_uncommitted", "read_committed")),
         _Option("verifyCrc", "verify_crc", _flag),

@@ -15,6 +15,7 @@ import pyarrow as pa
 from kseg import Segment
 from kseg.errors import CorruptIndexError, KsegError
 from kseg.format.header import BatchTable
+from kseg.format.typed import decode_columns
 from kseg.spark.damage import Damage, check_size, fault, named, passing_over, report
 from kseg.spark.modes import batch_rows, segment_rows
 from kseg.spark.options import SourceOptions
@@ -52,12 +53,13 @@ def _record_rows(
     task: tuple[Split, ...], projection: Projection, options: SourceOptions, damages: list[Damage]
 ) -> Iterator[pa.RecordBatch]:
     builder = RowBuilder(projection)
+    kinds = {name: kind for name, kind in options.kinds.items() if name in projection.fields}
     for split in task:
         told = len(damages)
         on_error = passing_over(options, split, damages)
         if split.unreadable is None:
             for columns in read_split(split, projection.fields, options, on_error):
-                yield builder.build(columns, split)
+                yield builder.build(decode_columns(columns, kinds), split)
         else:
             damages.append(Damage("unreadable", split.path, None, None, split.unreadable))
         if options.permissive and len(damages) > told:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kseg.arrow import binary_array, headers_array
+from kseg.arrow import binary_array, headers_array, typed_array
 from kseg.constants import NO_TIMESTAMP, Compression, ControlType
+from kseg.format.values import TypedColumn
 from kseg.spark.schema import Projection, arrow_schema
 
 if TYPE_CHECKING:
@@ -87,7 +88,19 @@ def _integers(field: str) -> _Builder:
 
 def _bytes(field: str) -> _Builder:
     def build(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-        return binary_array(columns[field], kind)
+        column = columns[field]
+        if isinstance(column, TypedColumn):
+            return typed_array(column, kind)
+        return binary_array(column, kind)
+
+    return build
+
+
+def _reasons(field: str) -> _Builder:
+    def build(columns: RecordColumns, split: Split, kind: pa.DataType) -> pa.Array:
+        if field not in columns.arrays:
+            return _nothing(columns, split, kind)
+        return typed_array(columns[field], kind)
 
     return build
 
@@ -174,5 +187,7 @@ _BUILDERS: Final[dict[str, Any]] = {
     "controlType": _control_type,
     "deleteHorizonMs": _delete_horizon,
     "path": of_split("path"),
+    "keyError": _reasons("key_error"),
+    "valueError": _reasons("value_error"),
     "corrupt": _nothing,
 }

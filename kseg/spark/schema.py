@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from kseg.format.values import Kind
 from kseg.spark.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -102,6 +103,11 @@ _KSEG_COLUMNS: Final = (
     Column("deleteHorizonMs", "BIGINT", ("delete_horizon_ms",), nullable=True),
     Column("path", "STRING", ()),
 )
+#: Why a key or value is null that was to be decoded; null where it was, or nothing was asked for.
+_ERRORS: Final = {
+    "key": Column("keyError", "STRING", ("key",), nullable=True),
+    "value": Column("valueError", "STRING", ("value",), nullable=True),
+}
 #: What is wrong with a place in the log, in the rows that `onCorrupt=permissive` adds.
 _CORRUPT: Final = Column("corrupt", "STRING", (), nullable=True)
 
@@ -157,7 +163,9 @@ def _by_name(*columns: Column) -> dict[str, Column]:
 
 
 #: Every column of records by its lower-case name, in the order in which documentation lists them.
-COLUMNS: Final[dict[str, Column]] = _by_name(*_KAFKA_COLUMNS, _HEADERS, *_KSEG_COLUMNS, _CORRUPT)
+COLUMNS: Final[dict[str, Column]] = _by_name(
+    *_KAFKA_COLUMNS, _HEADERS, *_KSEG_COLUMNS, *_ERRORS.values(), _CORRUPT
+)
 #: The columns of each mode, likewise.
 MODES: Final[dict[str, dict[str, Column]]] = {
     "records": COLUMNS,
@@ -165,11 +173,25 @@ MODES: Final[dict[str, dict[str, Column]]] = {
     "segments": _by_name(*_SEGMENT_COLUMNS),
 }
 
+#: Spark's types of decoded keys and values.
+_KIND_DDL: Final = {
+    Kind.TEXT: "STRING",
+    Kind.JSON: "STRING",
+    Kind.INT16: "SMALLINT",
+    Kind.INT32: "INT",
+    Kind.INT64: "BIGINT",
+    Kind.FLOAT: "FLOAT",
+    Kind.DOUBLE: "DOUBLE",
+    Kind.UUID: "STRING",
+}
 _SIMPLE_NAMES: Final = {
     "BINARY": ("binary",),
     "STRING": ("string",),
+    "SMALLINT": ("smallint",),
     "INT": ("int",),
     "BIGINT": ("bigint",),
+    "FLOAT": ("float",),
+    "DOUBLE": ("double",),
     "BOOLEAN": ("boolean",),
     _TIMESTAMP_DDL: ("timestamp", "timestamp_ntz"),
     _HEADERS_DDL: ("array<struct<key:string,value:binary>>",),
@@ -188,13 +210,26 @@ def ddl(options: SourceOptions) -> str:
 
 
 def _offered(options: SourceOptions) -> Iterable[Column]:
-    known = MODES[options.mode]
+    known = _known(options)
     if options.columns:
         return [_column(name, known) for name in options.columns]
     if options.mode != "records":
         return known.values()
-    columns = (*_KAFKA_COLUMNS, _HEADERS) if options.include_headers else _KAFKA_COLUMNS
-    return (*columns, _CORRUPT) if options.permissive else columns
+    headers = (_HEADERS,) if options.include_headers else ()
+    reasons = [_ERRORS[name] for name in options.kinds]
+    corrupt = (_CORRUPT,) if options.permissive else ()
+    return [known[one.name.lower()] for one in (*_KAFKA_COLUMNS, *headers, *reasons, *corrupt)]
+
+
+def _known(options: SourceOptions | None) -> dict[str, Column]:
+    """The columns of a mode, decoded ones with types of their own."""
+    if options is None:
+        return COLUMNS
+    known = MODES[options.mode]
+    typed = {
+        name: replace(known[name], ddl=_KIND_DDL[kind]) for name, kind in options.kinds.items()
+    }
+    return {**known, **typed}
 
 
 def project(schema: StructType, options: SourceOptions | None = None) -> Projection:
@@ -208,7 +243,7 @@ def project(schema: StructType, options: SourceOptions | None = None) -> Project
         ValueError: a column that does not exist, another type than it has, or NOT NULL where nulls
             occur.
     """
-    known = MODES["records" if options is None else options.mode]
+    known = _known(options)
     permissive = options is not None and options.permissive
     return Projection(tuple(_projected(field, known, permissive) for field in schema.fields))
 
@@ -220,8 +255,11 @@ def arrow_schema(projection: Projection) -> pa.Schema:
     types = {
         "binary": pa.binary(),
         "string": pa.string(),
+        "smallint": pa.int16(),
         "int": pa.int32(),
         "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
         "boolean": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "timestamp_ntz": pa.timestamp("us"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from kseg.format.values import Kind
 from kseg.spark.options import OffsetBound, parse_options
 from kseg.spark.topics import TopicChoice
 
@@ -47,6 +48,8 @@ def test_without_options_everything_is_read() -> None:
         ("endingTimestamp", "1970-01-01T00:00:00.000001", "ending_timestamp", 1),
         ("columns", "offset, value", "columns", ("offset", "value")),
         ("includeHeaders", "TRUE", "include_headers", True),
+        ("decodeKey", "Integer", "decode_key", Kind.INT32),
+        ("decodeValue", "json", "decode_value", Kind.JSON),
         ("verifyCrc", "false", "verify_crc", False),
         ("onCorrupt", "skip", "on_corrupt", "skip"),
         ("index", "ignore", "index", "ignore"),
@@ -83,6 +86,7 @@ def test_each_option_is_parsed(name: str, text: str, field: str, value: object) 
         ("columns", "key,,value"),
         ("columns", "key,Key"),
         ("includeHeaders", "yes"),
+        ("decodeValue", "avro"),
         ("onCorrupt", "ignore"),
         ("mode", "rows"),
         ("subscribe", "a,,b"),

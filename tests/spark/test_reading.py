@@ -121,6 +121,8 @@ def test_every_column_of_a_record_arrives(tmp_path: Path) -> None:
         "controlType": None,
         "deleteHorizonMs": None,
         "path": str(path),
+        "keyError": None,
+        "valueError": None,
         "corrupt": None,
     }
     nothing = {"key": None, "value": None, "headers": None, "timestamp": None, "timestampMs": -1}
@@ -507,3 +509,35 @@ def test_what_cannot_be_read_fails_a_query_or_is_a_row_of_damage(tmp_path: Path)
     ]
     said = f"unreadable: {tmp_path}/orders-1: No such file or directory"
     assert rows == [(0, 0, None), (1, None, said)]
+
+
+def test_keys_and_values_are_decoded_with_their_reasons_beside_them(tmp_path: Path) -> None:
+    given = [record(b'{"n":1}', key=b"\0\0\0\7"), record(b"{", key=b"x"), record(None)]
+    write_segment(tmp_path / "t-0", 0, batch(given))
+    chosen = options(tmp_path / "t-0", decodeKey="Integer", decodeValue="json")
+    assert schema.ddl(chosen) == (
+        "`key` INT, `value` STRING, `topic` STRING, `partition` INT, `offset` BIGINT, "
+        "`timestamp` TIMESTAMP_LTZ, `timestampType` INT, `keyError` STRING, `valueError` STRING"
+    )
+    fields = [("value", StringType()), ("keyError", StringType()), ("key", IntegerType())]
+    wanted = schema.project(StructType([StructField(*field) for field in fields]), chosen)
+    (task,) = make_plan(list_logs(chosen), chosen).tasks
+    (rows,) = read_task(task, wanted, chosen)
+    assert rows.schema == schema.arrow_schema(wanted)
+    assert rows.to_pylist() == [
+        {"value": '{"n":1}', "keyError": None, "key": 7},
+        {"value": None, "keyError": "int32 is 4 bytes, not 1", "key": None},
+        {"value": None, "keyError": None, "key": None},
+    ]
+
+
+def test_a_decoded_column_has_the_one_type_that_it_is_decoded_to(tmp_path: Path) -> None:
+    chosen = options(tmp_path, decodeKey="long")
+    wanted = StructType([StructField("key", IntegerType())])
+    with pytest.raises(ValueError, match="column 'key' is BIGINT, not int"):
+        schema.project(wanted, chosen)
+
+
+def test_batches_have_nothing_to_decode(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="mode=batches has no keys"):
+        options(tmp_path, decodeKey="long", mode="batches")

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import kseg
 import kseg.spark
 from kseg.arrow import to_record_batch
 from kseg.log.scan import scan
@@ -283,3 +284,16 @@ def test_modes_and_damage_arrive_as_rows(
     rows = load(spark, str(log), onCorrupt="permissive", assign='{"orders": [3]}')
     assert rows.where("corrupt LIKE 'batch-crc: %'").count() == 1
     assert rows.where("offset >= 1 AND corrupt IS NULL").count() == 1
+
+
+def test_values_decoded_as_json_are_what_spark_parses(spark: SparkSession, tmp_path: Path) -> None:
+    values = [b'{"n": 1, "ok": true}', b"{", b'{"n": 2}']
+    with kseg.Log.open(tmp_path / "typed-0", mode="append", create=True) as log:
+        log.append({"value": values, "key": [b"a", None, b"\xff"]})
+    frame = load(spark, str(tmp_path / "typed-0"), decodeValue="json", decodeKey="text")
+    (total,) = frame.selectExpr("sum(from_json(value, 'n INT').n) AS n").collect()
+    assert total["n"] == 3
+    rows = frame.sort("offset").select("key", "keyError", "valueError").collect()
+    assert [row["key"] for row in rows] == ["a", None, None]
+    assert [row["keyError"] for row in rows] == [None, None, "not UTF-8 at byte 0"]
+    assert [row["valueError"] is None for row in rows] == [True, False, True]
