@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +18,17 @@ from kseg.cli.failures import Exit, complain
 from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
+from kseg.files.names import log_bytes
 from kseg.log import data_directory
 from kseg.log.copy import copy_partition
 from kseg.log.recovery import Backup, Kept, kept_bytes
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
+from kseg.workers import At, in_order
 
 if TYPE_CHECKING:
     from kseg.cli.paths import Partition
     from kseg.log.recovery import Action
+    from kseg.workers import Put
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,43 @@ class Done:
         self.walked.pop(path, None)
         self.finished += size
         self.tell(min(self.finished, self.total), self.total)
+
+
+#: Does a partition, says how far it is, and puts what came of it.
+PartitionWork = Callable[[Callable[[int, int], None], "Put"], None]
+
+
+def share(
+    verb: str, paths: Sequence[Path], works: Iterable[PartitionWork], *, jobs: int
+) -> Iterator[Any]:
+    """Work on partitions, shared by threads under one bar; what came of each, in order.
+
+    Args:
+        verb: names the bar.
+        paths: the partitions.
+        works: the work on each; the next is asked for in this thread.
+        jobs: how many threads.
+
+    Raises:
+        LimitExceededError: a partition ran out of memory; it names the partition.
+        KsegError, OSError: those of the work.
+    """
+    sizes = {path: log_bytes(path) for path in paths}
+    total = sum(sizes.values())
+    with ExitStack() as stack:
+        done = Done(stack.enter_context(output.progress(verb, total)).to, total)
+        pieces = (
+            At(path, partial(work, partial(_walked, done, path)))
+            for path, work in zip(paths, works, strict=True)
+        )
+        results = stack.enter_context(closing(in_order(pieces, threads=jobs)))
+        for path, result in zip(paths, results, strict=True):
+            done.finish(path, sizes[path])
+            yield result
+
+
+def _walked(done: Done, path: Path, walked: int, _all: int) -> None:
+    done.walk(path, walked)
 
 
 def change_of(

@@ -31,7 +31,7 @@ from kseg.files.whole_file import whole_file
 from kseg.format.convert import Converter, Tally, Target
 from kseg.format.header import stop_error
 from kseg.format.losses import Losses
-from kseg.workers import Kept, at_file, run_in_order
+from kseg.workers import At, Kept, run_in_order
 
 if TYPE_CHECKING:
     from kseg.files.log_file import Tile
@@ -111,7 +111,8 @@ class _Run:
             nonlocal table
             for tile in tiles:
                 table = tile.table
-                yield partial(self._tile, tile, partial(bar.to, table.end_position, size))
+                done = partial(bar.to, table.end_position, size)
+                yield At(self.path, partial(self._tile, tile, done))
 
         with output.progress("convert", size) as bar:
             run_in_order(pieces(), output.taker(partial(self._write, write)), threads=self.jobs)
@@ -132,7 +133,7 @@ class _Run:
 
     def _tile(self, tile: Tile, done: Callable[[], object], put: Put) -> None:
         """Put the batches of a tile after conversion, and its faults, each in its turn."""
-        with at_file(self.path), self._converters.one() as converter:
+        with self._converters.one() as converter:
             converter.losses, converter.tally = Losses(), Tally()
             converter.on_error = partial(self._put_fault, put) if self.skip else None
             for part in converter.convert(tile.data, tile.table, tile.base):

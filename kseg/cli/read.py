@@ -34,7 +34,7 @@ from kseg.files.names import PathKind
 from kseg.format.columns import Workspace
 from kseg.log.log import Log
 from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
-from kseg.workers import Kept, at_file, run_in_order
+from kseg.workers import At, Kept, run_in_order
 
 if TYPE_CHECKING:
     from kseg.cli.rows import Template
@@ -212,7 +212,7 @@ class Reader:
                 yield partial(self._all, segment.read(**where), source)
         else:
             for work in segment_pieces(segment, self._memory, **where):
-                yield partial(self._piece, work, source)
+                yield At(source.path, partial(self._piece, work, source))
 
     def _partition(self, log: LogView) -> Iterator[Work]:
         if self._jobs == 1:
@@ -220,7 +220,7 @@ class Reader:
             return
         source = self._source_of(log)
         for work in log_pieces(log, self._memory, **self._where_in(log)):
-            yield partial(self._piece, work, source)
+            yield At(source.path, partial(self._piece, work, source))
 
     def _whole(self, log: LogView) -> Work:
         """A partition as one piece of work."""
@@ -297,8 +297,7 @@ class Reader:
     def _piece(self, work: Work, source: _Source, put: Put) -> None:
         """Put the rows of a piece of work that puts columns."""
         sink = RowSink(put)
-        with at_file(source.path):
-            work(lambda columns: self._rows(columns, source, sink, put))
+        work(lambda columns: self._rows(columns, source, sink, put))
         put(partial(self._count_replaced, sink.replaced))
 
     def _rows(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import click
 from kseg import KsegError, RecoveryReport, apply_recovery, plan_recovery
 from kseg import recover as recover_partition
 from kseg.cli import changing, output
-from kseg.cli.changing import Change, Done
+from kseg.cli.changing import Change, PartitionWork
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
@@ -28,15 +28,15 @@ from kseg.cli.settings import known_configs
 from kseg.errors import UnreadableError
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
-from kseg.files.names import log_bytes
 from kseg.log import data_directory
 from kseg.log.sub_directories import EntryKind, entry_of
-from kseg.workers import At, in_order
 
 if TYPE_CHECKING:
     from kseg import RecoveryPlan
     from kseg.log.config import LogConfig
     from kseg.workers import Put
+
+    Progress = Callable[[int, int], None]
 
 #: What every document of a changing verb says by itself.
 _SAID: Sequence[str] = ("path", "applied", "actions")
@@ -111,7 +111,7 @@ class _Run:
             unclean = {home for home in homes if self._is_swept(home)}
             at_once = [path for path in found if path.resolve().parent in unclean]
             others = [path for path in found if path.resolve().parent not in unclean]
-            plans = [self._plan(path) for path in others]
+            plans = list(self._shared(others, (partial(self._plan, path) for path in others)))
             if not self.change.is_plan:
                 _raise_first(plans)
                 self._check_room(plans)
@@ -130,30 +130,25 @@ class _Run:
 
     def _recover_all(self, found: list[Path]) -> list[RecoveryPlan]:
         """Recover partitions, several at a time; an interruption leaves what is done."""
-        if not found:
-            return []
-        sizes = {path: log_bytes(path) for path in found}
         with ExitStack() as stack:
-            bar = stack.enter_context(output.progress("recover", sum(sizes.values())))
             homes = sorted({path.resolve().parent for path in found})
             leases = [data_directory.enter(home) for home in homes]
             for lease in leases:
                 stack.callback(lease.leave)
-            done = Done(bar.to, sum(sizes.values()))
-            alone = len(found) == 1
-            pieces = (At(path, partial(self._recover, path, done, alone=alone)) for path in found)
-            results = stack.enter_context(closing(in_order(pieces, threads=self.jobs)))
+            works = (partial(self._recover, path, alone=len(found) == 1) for path in found)
             plans, written = [], time.monotonic()
-            for path, plan in zip(found, results, strict=True):
+            for plan in self._shared(found, works):
                 plans.append(plan)
-                done.finish(path, sizes[path])
                 if time.monotonic() - written > _NOTED_SECONDS:
                     for lease in leases:
                         lease.write_checkpoints()
                     written = time.monotonic()
         return plans
 
-    def _recover(self, path: Path, done: Done, put: Put, *, alone: bool) -> None:
+    def _shared(self, found: list[Path], works: Iterable[PartitionWork]) -> Iterator[RecoveryPlan]:
+        return changing.share("recover", found, works, jobs=self.jobs)
+
+    def _recover(self, path: Path, progress: Progress, put: Put, *, alone: bool) -> None:
         """Recover one partition; puts its plan, which says why, if it cannot be loaded."""
         try:
             report = recover_partition(
@@ -161,7 +156,7 @@ class _Run:
                 config=self._config(path),
                 backup_directory=self.change.backup_directory,
                 keep_cut=self.change.keeps,
-                progress=lambda walked, _all: done.walk(path, walked),
+                progress=progress,
                 **self.asked,
             )
         except KsegError:
@@ -175,9 +170,8 @@ class _Run:
         self.reports.append(report)
         put(report.plan)
 
-    def _plan(self, path: Path) -> RecoveryPlan:
-        with output.progress("recover", 0) as bar:
-            return plan_recovery(path, progress=bar.to, config=self._config(path), **self.asked)
+    def _plan(self, path: Path, progress: Progress, put: Put) -> None:
+        put(plan_recovery(path, progress=progress, config=self._config(path), **self.asked))
 
     def _config(self, path: Path) -> LogConfig:
         return self.configs[path.resolve().name]

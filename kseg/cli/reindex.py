@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg import ReindexPlan, apply_reindex, plan_reindex
-from kseg.cli import changing, output
-from kseg.cli.changing import Change, Done
+from kseg.cli import changing
+from kseg.cli.changing import Change, PartitionWork
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.options import (
@@ -21,16 +20,13 @@ from kseg.cli.options import (
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
-from kseg.files.names import log_bytes
 from kseg.log.recovery import KINDS
-from kseg.workers import at_file, in_order
 
 if TYPE_CHECKING:
     from kseg.log.recovery import Kept
     from kseg.workers import Put
 
-    #: Does a partition, and puts what came of it.
-    _Piece = Callable[[Done, Put], None]
+    Progress = Callable[[int, int], None]
 
 _KINDS = {kind.value: kind for kind in KINDS}
 
@@ -82,55 +78,44 @@ class _Run:
         Args:
             asked: of each partition, what `plan_reindex` takes.
         """
-        pieces = (partial(self._plan, each.path, asked[each]) for each in asked)
-        self.plans = dict(zip(asked, self._shared(list(asked), pieces), strict=True))
+        paths = [each.path for each in asked]
+        works = (partial(self._plan, each.path, asked[each]) for each in asked)
+        plans = changing.share("reindex", paths, works, jobs=self.jobs)
+        self.plans = dict(zip(asked, plans, strict=True))
 
     def change_all(self, asked: dict[Partition, dict[str, Any]]) -> None:
         """Change partitions that differ, under the lock of the data directory."""
         differing = [partition for partition, plan in self.plans.items() if not plan.is_noop]
-        with self.change.holding(partition.path for partition in differing):
-            pieces = (self._changing(partition, asked[partition]) for partition in differing)
-            results = self._shared(differing, pieces)
+        paths = [partition.path for partition in differing]
+        with self.change.holding(paths):
+            works = (self._changing(partition, asked[partition]) for partition in differing)
+            results = changing.share("reindex", paths, works, jobs=self.jobs)
             for partition, (plan, kept) in zip(differing, results, strict=True):
                 self.plans[partition] = plan
                 self.kept += kept
 
-    def _shared(self, partitions: list[Partition], pieces: Iterator[_Piece]) -> Iterator[Any]:
-        """The results of pieces of work, one a partition, under one bar."""
-        sizes = {each.path: log_bytes(each.path) for each in partitions}
-        with ExitStack() as stack:
-            bar = stack.enter_context(output.progress("reindex", sum(sizes.values())))
-            done = Done(bar.to, sum(sizes.values()))
-            works = (partial(piece, done) for piece in pieces)
-            results = stack.enter_context(closing(in_order(works, threads=self.jobs)))
-            for each, result in zip(partitions, results, strict=True):
-                done.finish(each.path, sizes[each.path])
-                yield result
+    def _plan(self, path: Path, asked: dict[str, Any], progress: Progress, put: Put) -> None:
+        put(plan_reindex(path, **asked, progress=progress))
 
-    def _plan(self, path: Path, asked: dict[str, Any], done: Done, put: Put) -> None:
-        with at_file(path):
-            put(plan_reindex(path, **asked, progress=lambda walked, _: done.walk(path, walked)))
-
-    def _changing(self, partition: Partition, asked: dict[str, Any]) -> _Piece:
+    def _changing(self, partition: Partition, asked: dict[str, Any]) -> PartitionWork:
         """The change of a partition, or of the copy of it that this makes now."""
         place = self.change.place_of(partition.path, unclean=True)
         return partial(self._change, partition, place, asked)
 
     def _change(
-        self, partition: Partition, place: Path, asked: dict[str, Any], done: Done, put: Put
+        self,
+        partition: Partition,
+        place: Path,
+        asked: dict[str, Any],
+        progress: Progress,
+        put: Put,
     ) -> None:
-        with at_file(place):
-            plan = self.plans[partition]
-            if place != partition.path:
-                plan = plan_reindex(place, **asked)
-            backup = self.change.backup_of(place.resolve().parent, self.now_ms)
-            apply_reindex(
-                plan,
-                keep=False,
-                backup=backup,
-                progress=lambda walked, _: done.walk(partition.path, walked),
-            )
-            put((plan, [] if backup is None else backup.kept))
+        plan = self.plans[partition]
+        if place != partition.path:
+            plan = plan_reindex(place, **asked)
+        backup = self.change.backup_of(place.resolve().parent, self.now_ms)
+        apply_reindex(plan, keep=False, backup=backup, progress=progress)
+        put((plan, [] if backup is None else backup.kept))
 
     def report(self, directory: str, *, as_json: bool) -> int:
         """Print the results; returns the exit code."""

@@ -23,9 +23,6 @@ with full_disk.full():
 '"""
 
 
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
 @dataclass(frozen=True)
 class Terminal:
     """A shell in a directory."""
@@ -73,8 +70,6 @@ class Terminal:
                 "PYTHONPATH": os.pathsep.join(sys.path),
                 "COLUMNS": "200",
                 "NO_COLOR": "1",
-                # A JVM that ends so soon spends most of its time on compiling what runs once.
-                **dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), QUICK_JAVA),
             },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

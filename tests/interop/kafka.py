@@ -21,8 +21,6 @@ from typing import Any
 
 JAVA = Path(__file__).parent / "java"
 BUILT = Path(__file__).parents[2] / "build" / "interop"
-#: Code that is compiled once, and soon: no process here runs for long.
-SHORT_LIVED = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 RELEASES = ("3.9.1", "4.2.0", "0.10.1.1")
 _BUILD_SECONDS_MAX = 200
 
@@ -90,7 +88,7 @@ class Kafka:
         self,
         release: str = "3.9.1",
         driver: str | None = None,
-        options: Sequence[str] = SHORT_LIVED,
+        options: Sequence[str] = ("-Xmx512m", "-XX:+UseSerialGC"),
     ) -> None:
         """Build what is not there yet, and start.
 

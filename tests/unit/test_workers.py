@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import itertools
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +115,20 @@ def test_an_interrupt_and_a_closed_pipe_end_all_threads(error: type[BaseExceptio
     with pytest.raises(error):
         run_in_order([endless] * 5, take, threads=3)
     assert not alive()
+
+
+def test_an_interrupt_while_a_thread_is_started_ends_that_thread_too() -> None:
+    def interrupting(_put: Put) -> None:
+        ident = threading.main_thread().ident
+        assert ident is not None
+        signal.pthread_kill(ident, signal.SIGINT)
+        while True:
+            workers.check()
+
+    for threads in (2, 3, 8):
+        with pytest.raises(KeyboardInterrupt):
+            taken([interrupting] * 5, threads)
+        assert not alive()
 
 
 def test_closing_the_iterator_ends_all_threads() -> None:

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from tests.interop.kafka import SHORT_LIVED, Kafka, prepare, unbase64
+from tests.interop.kafka import Kafka, prepare, unbase64
 
 RELEASE = "4.2.0"
 _START_SECONDS_MAX = 120
@@ -145,8 +145,7 @@ class Broker:
 
     def _java(self, heap: str) -> list[str]:
         shown = "org.slf4j.simpleLogger.showThreadName=false"
-        options = (*SHORT_LIVED, f"-Xmx{heap}", f"-D{shown}")  # the last size wins
-        return ["java", *options, "-cp", self._class_path]
+        return ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", f"-D{shown}", "-cp", self._class_path]
 
     # ---- life --------------------------------------------------------------------------------
 

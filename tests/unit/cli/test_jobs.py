@@ -1,16 +1,28 @@
-"""`--jobs N`: the same bytes for every N, and nothing half-written after an error."""
+"""`--jobs N`: the same bytes for every N; an error or an interrupt ends all workers."""
 
 from __future__ import annotations
 
+import _thread
+import os
+import re
 import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kseg.cli import main
+from kseg import workers
+from kseg.cli import dump, main
 from kseg.cli.failures import Exit
+from kseg.cli.kafka_dump import logs as kafka_logs
 from kseg.files import log_file
+from kseg.format.convert import Converter
 from kseg.log.reader import pieces
+from kseg.log.segment import reader as segment_reader
 from tests.unit.cli.conftest import Kseg, Ran
 
 DEMO = Path(main.__file__).parents[1] / "demo_data"
@@ -143,3 +155,108 @@ def test_an_export_that_fails_leaves_no_half_written_file(
         assert str(log) in ran.err
         assert not (out / "orders-0.jsonl").exists()
         assert {path.suffix for path in out.iterdir()} <= {".jsonl"}
+
+
+# ---- workers that end before their work does -----------------------------------------------------
+
+#: What a worker calls for every piece of a verb; most walk over batches.
+INNER = {
+    "dump": (dump, "decode"),
+    "dump --kafka": (kafka_logs, "decode"),
+    "convert": (Converter, "convert"),
+}
+LINES = {
+    **{verb: (*words, "{data}") for verb, words in VERBS.items() if "," not in verb},
+    "recover --apply": ("recover", "--apply", "{unclean}"),
+    "dump --kafka": ("dump", "--kafka", "--deep-iteration", "{log}"),
+    "reindex --apply": ("reindex", "--exact", "--apply", "{data}"),
+    "explain": ("explain", "{data}"),
+    "diff": ("diff", "{data}", "{copy}"),
+    "export": ("export", "{data}", "-o", "{out}"),
+    "convert": ("convert", "{log}", "-o", "{out}.log", "--codec", "gzip"),
+}
+
+
+@pytest.fixture
+def line(request: pytest.FixtureRequest, data: Path, tmp_path: Path) -> list[str]:
+    """The words of a verb, with partitions to work on, and places for what it writes."""
+    for copy in ("copy", "unclean"):
+        shutil.copytree(data, tmp_path / copy)
+    (tmp_path / "unclean" / ".kafka_cleanshutdown").unlink()
+    log = max((data / "orders-0").glob("*.log"))
+    places = {name: tmp_path / name for name in ("data", "copy", "unclean", "out")}
+    return [word.format(log=log, **places) for word in LINES[request.param]]
+
+
+def in_workers(monkeypatch: pytest.MonkeyPatch, verb: str, end: Callable[[], object]) -> None:
+    """Have the workers of a verb call `end` in the middle of their work."""
+
+    def ending(*given: Any, **named: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            end()
+        return real(*given, **named)
+
+    if verb in INNER:
+        home, name = INNER[verb]
+        real = getattr(home, name)
+        monkeypatch.setattr(home, name, ending)
+        return
+    real = workers.check
+    for walk in (log_file, segment_reader):
+        monkeypatch.setattr(walk, "workers", SimpleNamespace(check=ending))
+
+
+@pytest.fixture
+def no_threads_left() -> Iterator[None]:
+    """No more threads than before, once those that have said so are past their last line."""
+    before = _thread._count()
+    yield
+    for _ in range(100_000):
+        if _thread._count() <= before:
+            return
+        os.sched_yield()
+    pytest.fail("a thread goes on")
+
+
+def left(tmp_path: Path) -> dict[str, bytes]:
+    """All files but logs' locks."""
+    return {name: text for name, text in files_in(tmp_path).items() if not name.endswith(".lock")}
+
+
+@pytest.mark.parametrize(("verb", "line"), [(verb, verb) for verb in LINES], indirect=["line"])
+@pytest.mark.usefixtures("small_pieces", "no_threads_left")
+def test_a_lack_of_memory_is_one_error_with_the_file_and_ends_the_others(
+    kseg: Kseg, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str, line: list[str]
+) -> None:
+    def end() -> None:
+        raise MemoryError
+
+    before = left(tmp_path)
+    in_workers(monkeypatch, verb, end)
+    ran = kseg(*line, "--jobs", 3)
+    assert ran.code == Exit.LIMIT
+    assert ran.err.count("out of memory") == 1
+    assert re.search(r"(data|unclean|copy)/\w+-\d\S*: out of memory", ran.err)
+    assert left(tmp_path) == before
+
+
+@pytest.mark.parametrize(("verb", "line"), [(verb, verb) for verb in LINES], indirect=["line"])
+@pytest.mark.usefixtures("small_pieces", "no_threads_left")
+def test_an_interrupt_ends_all_workers_at_once(
+    kseg: Kseg, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str, line: list[str]
+) -> None:
+    told = threading.Event()
+
+    def end() -> None:
+        if not told.is_set():
+            told.set()
+            ident = threading.main_thread().ident
+            assert ident is not None
+            signal.pthread_kill(ident, signal.SIGINT)
+        while True:  # what goes on for long looks whether it is wanted
+            workers.check()
+
+    before = left(tmp_path)
+    in_workers(monkeypatch, verb, end)
+    assert kseg(*line, "--jobs", 3).code == Exit.INTERRUPTED
+    assert left(tmp_path) == before
