@@ -42,7 +42,7 @@ class Layout:
         sizes = (segment.size for copy in copies for segment in copy.provable.segments)
         self._bytes_max: Final = max([_SEGMENT_BYTES, *sizes])
         self._segments: list[tuple[int, list[ProvableRun]]] = []
-        self._bytes = 0
+        self._bytes = self._end = 0
 
     def add(self, rows: Rows, owners: Offsets, behind: Offsets) -> None:
         """Place batches behind those before.
@@ -56,7 +56,7 @@ class Layout:
         begins = np.flatnonzero(bases >= 0)
         for at, end in pairwise(dict.fromkeys((0, *begins.tolist(), len(rows)))):
             if bases[at] >= 0 or not self._segments:
-                self.begin(int(bases[at]) if bases[at] >= 0 else int(rows[at, FIRST]))
+                self.begin(int(bases[at] if bases[at] >= 0 else behind[at]))
             self._place(rows[at:end])
 
     def begin(self, base_offset: int) -> None:
@@ -89,10 +89,11 @@ class Layout:
             room = np.searchsorted(np.cumsum(rows[:, SIZE]), self._bytes_max - self._bytes, "right")
             fits = int(min(room, np.searchsorted(rows[:, LAST], base + _INT32_MAX, "right")))
             if not fits and self._bytes:
-                self.begin(int(rows[0, FIRST]))
+                self.begin(self._end)
                 continue
             taken, rows = rows[: max(fits, 1)], rows[max(fits, 1) :]
             self._bytes += int(taken[:, SIZE].sum())
+            self._end = int(taken[-1, LAST]) + 1
             for run in self._runs(taken):
                 _append(self._segments[-1][1], run)
 

@@ -262,7 +262,7 @@ def _is_within(path: str, prefer: str | None) -> bool:
 
 def _start_of(copies: Sequence[Copy]) -> int:
     """Where the merged log begins: with the first batch of all, or where records were deleted."""
-    first = min(copy.first_offset for copy in copies)
+    first = min((copy.first_offset for copy in copies if copy.files), default=0)
     deleted = [copy.start_offset for copy in copies if copy.start_offset > copy.first_offset]
     return max([first, *deleted])
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from kseg.files.mapping import Mapping
     from kseg.files.names import PartitionFiles
+    from kseg.format.header import BatchTable
     from kseg.log.copies.table import Rows
     from kseg.log.salvage.values import LostOffsets, ProvablePartition
 
@@ -119,14 +120,29 @@ class Copy:
             KsegError, OSError: a file has changed, or is gone.
         """
         numbers = {path: number for number, path in enumerate(self.files)}
-        bases = [segment.base_offset for segment in self.provable.segments]
-        expected = 0
+        expected, known = 0, None
         for run, table in provable_tables(self.provable.runs, self._mapping):
-            number = numbers[run.path]
-            # Only compressed messages ask for it; one may lie in a file that others belong to.
-            least = min(max(expected, bases[number]), int(table.last_offset[0]))
-            yield rows_of(table, number, least)
-            expected = int(table.last_offset[-1]) + 1
+            if run is not known and table.is_wrapper[0]:
+                expected = self._first_offset_of(numbers[run.path], table)
+            yield rows_of(table, numbers[run.path], expected)
+            expected, known = int(table.last_offset[-1]) + 1, run
+
+    def _first_offset_of(self, number: int, table: BatchTable) -> int:
+        """The offset of the first record of a table; the last of its batch if none can be read.
+
+        Only inflating tells it of a compressed message of magic 0 or 1: what lies in front of it
+        may be damaged.
+        """
+        start, last = int(table.position[0]), int(table.last_offset[0])
+        with suppress(KsegError), self.open_segment(number) as segment:
+            for columns in segment.read(
+                start_position=start,
+                end_position=start + int(table.size[0]),
+                fields=("offset",),
+                verify_crc=False,
+            ):
+                return min(int(columns.offset[0]), last) if len(columns) else last
+        return last
 
 
 def topic_id_of(listing: PartitionFiles) -> UUID | None:

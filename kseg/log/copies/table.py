@@ -3,7 +3,7 @@
 A row is that of `BatchTable.rows` with two numbers behind it:
 
     FIRST   the first offset: the stored one; of a compressed message of magic 0 or 1, which does
-            not say, the least one that it can have
+            not say, the least one that it can have behind the batch in front of it
     FILE    the number of the log file in `Copy.files`
 
 Two batches are the same if all fields of their headers agree but for the leader epoch, which no
