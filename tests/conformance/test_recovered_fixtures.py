@@ -146,6 +146,7 @@ def producers(directory: Path) -> dict[int, ProducerSnapshotEntry]:
 
 
 @MODES
+@pytest.mark.one_case_in(2)
 def test_the_log_is_cut_where_the_broker_cut_it(
     fixture_case: Path, tmp_path: Path, as_broker: bool
 ) -> None:
@@ -157,6 +158,7 @@ def test_the_log_is_cut_where_the_broker_cut_it(
 
 
 @MODES
+@pytest.mark.one_case_in(2)
 def test_the_indexes_answer_as_the_brokers_do(
     fixture_case: Path, tmp_path: Path, as_broker: bool
 ) -> None:
@@ -169,6 +171,7 @@ def test_the_indexes_answer_as_the_brokers_do(
 
 
 @MODES
+@pytest.mark.one_case_in(2)
 def test_the_producers_are_those_the_broker_knew(
     fixture_case: Path, tmp_path: Path, as_broker: bool
 ) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from kseg.analysis.verify import verify
 from kseg.files.names import list_partition
 from kseg.log.recovery.reindex import apply_reindex, plan_reindex
@@ -39,6 +41,7 @@ def test_what_brokers_wrote_stays(fixture_case: Path) -> None:
         assert {file.why for file in plan.files if file.action == "create"} <= {"missing"}
 
 
+@pytest.mark.one_case_in(2)
 def test_what_was_damaged_is_right_again(fixture_case: Path, tmp_path: Path) -> None:
     if "damage" not in described(fixture_case):
         return

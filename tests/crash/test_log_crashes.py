@@ -48,7 +48,7 @@ from tests.crash.stories import (
 )
 from tests.shares import share
 
-SEEDS = share((f"ci.{number}" for number in range(12)), 6, "seeds")
+SEEDS = share((f"ci.{number}" for number in range(12)), 4, "seeds")
 
 
 def story_of(seed: str) -> Story:

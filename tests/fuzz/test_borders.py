@@ -10,7 +10,7 @@ from kseg.errors import KsegError
 from tests.fuzz import borders
 from tests.fuzz.fuzz_borders import search
 
-CASES = 2_000
+CASES = 1_000
 STEP = 500
 
 
