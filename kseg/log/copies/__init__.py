@@ -6,7 +6,7 @@ table           batches of a copy as rows of numbers; which are the same, which 
 side_by_side    several copies in step: windows of offsets with what each copy has there
 lineage         which leaders wrote a copy, and where it leaves the history of another one
 choosing        which batches of several copies a merged log takes
-layout          its segments, and the bytes that each takes of a copy
+runs            what it takes of each copy, and where its segments begin
 gaps            which offsets that no copy has are missing
 merge           `plan_merge` decides what a merged log takes, `apply_merge` writes it
 values          batches, a merge and what it leaves out, as values

@@ -16,7 +16,7 @@ import numpy as np
 
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.log.copies.gaps import Gaps
-from kseg.log.copies.layout import Layout
+from kseg.log.copies.runs import Runs
 from kseg.log.copies.side_by_side import windows
 from kseg.log.copies.table import (
     EPOCH,
@@ -63,7 +63,8 @@ class Choosing:
     """A choice under way.
 
     Attributes:
-        layout: what the merged log takes.
+        start: where the merged log begins.
+        runs: what the merged log takes.
         gaps: the offsets that no copy has.
         conflicts: the first `CONFLICTS_MAX`.
         undecided: how many conflicts nothing decides.
@@ -79,12 +80,12 @@ class Choosing:
             start: where the merged log begins.
         """
         self._ranked: Final = ranked
-        self._start: Final = start
+        self.start: Final = start
         self._files: Final = tuple(path for one in ranked for path in one.copy.files)
         self._bounds: Final = np.cumsum([0, *(len(one.copy.files) for one in ranked)])
         self._preferred: Final = next((n for n, one in enumerate(ranked) if one.is_preferred), -1)
         self._left: dict[tuple[str, str], LeftOut] = {}
-        self.layout: Final = Layout([one.copy for one in ranked], self._files)
+        self.runs: Final = Runs([one.copy for one in ranked])
         self.gaps: Final = Gaps([(one.copy, one.cut) for one in ranked])
         self.conflicts: list[Conflict] = []
         self.undecided = 0
@@ -115,7 +116,7 @@ class Choosing:
         """The batches of a copy that it may give; their files are numbered through all copies."""
         rows = rows.copy()
         rows[:, FILE] += self._bounds[at]
-        rows = self._leave(at, rows, rows[:, LAST] < self._start, "deleted")
+        rows = self._leave(at, rows, rows[:, LAST] < self.start, "deleted")
         rows = self._leave(at, rows, rows[:, LAST] >= self._ranked[at].cut, "diverged")
         # A window that has no common end is cut, so a batch taken before may reach into this one.
         reached = self.expected if self.taken.any() else 0
@@ -183,7 +184,7 @@ class Choosing:
         np.add.at(self.taken[:, 1], owners, rows[:, SIZE])
         behind = np.concatenate(([self.expected], rows[:-1, LAST] + 1))
         self.gaps.add(rows, behind)
-        self.layout.add(rows, owners, behind)
+        self.runs.add(rows)
         self.expected = int(rows[-1, LAST]) + 1
 
     def _owners(self, rows: Rows) -> Offsets:

@@ -35,17 +35,16 @@ from kseg.log.copies.joining import Chosen, CopyPath, JoinedCopies, join_copies
 from kseg.log.copies.lineage import Lineage, divergence, lineage_of
 from kseg.log.copies.source import Copy
 from kseg.log.copies.table import OFFSETS_END
-from kseg.log.copies.values import MergedCopy, MergedSegment, MergePlan, PartitionMerge
+from kseg.log.copies.values import MergedCopy, MergePlan, PartitionMerge
 from kseg.log.salvage.output import (
     REPORT,
-    Extent,
     Progress,
     TargetPartition,
-    TargetSegment,
     beside,
     check_output,
     write_output,
 )
+from kseg.log.salvage.segments import target_segments
 from kseg.workers import at_file, in_order
 
 if TYPE_CHECKING:
@@ -144,17 +143,12 @@ def apply_merge(plan: MergePlan, *, progress: Progress | None = None) -> Path:
 def _target(plan: PartitionMerge) -> TargetPartition:
     return TargetPartition(
         plan.partition,
-        tuple(map(_target_segment, plan.segments)),
+        plan.segments,
         plan.log_end_offset,
         plan.topic_id,
         plan.log_start_offset,
         plan.high_watermark,
     )
-
-
-def _target_segment(segment: MergedSegment) -> TargetSegment:
-    extents = (Extent(run.path, run.position, run.size) for run in segment.runs)
-    return TargetSegment(segment.base_offset, tuple(extents))
 
 
 # ---- deciding ------------------------------------------------------------------------------------
@@ -208,7 +202,13 @@ def _plan(joined: JoinedCopies, prefer: str | None) -> PartitionMerge:
     ranked = _ranked(read, prefer)
     choosing = Choosing(ranked, _start_of([one.copy for one in read]))
     choosing.run()
-    start, end = _bounds(ranked, choosing)
+    begins = _last_begins(ranked)
+    end = max([choosing.expected, *begins])
+    if end > choosing.expected:
+        choosing.gaps.note(np.array([choosing.expected]), np.array([end - 1]))
+    bases = choosing.runs.bases(begins, choosing.expected)
+    segments = target_segments(choosing.runs.taken, bases)
+    start = max(choosing.start, segments[0].base_offset)
     return PartitionMerge(
         TopicPartition(joined.topic, joined.partition),
         joined.topic_id,
@@ -216,7 +216,8 @@ def _plan(joined: JoinedCopies, prefer: str | None) -> PartitionMerge:
         start,
         end,
         _high_watermark(read, end),
-        choosing.layout.value(),
+        tuple(choosing.runs.taken),
+        segments,
         choosing.gaps.missing(end),
         choosing.left_out,
         tuple(choosing.conflicts),
@@ -267,21 +268,14 @@ def _start_of(copies: Sequence[Copy]) -> int:
     return max([first, *deleted])
 
 
-def _bounds(ranked: Sequence[Ranked], choosing: Choosing) -> tuple[int, int]:
-    """Start and end of the merged log, which may end with a segment that has no batch yet."""
-    begins = [
-        int(one.copy.base_offsets[-1])
+def _last_begins(ranked: Sequence[Ranked]) -> list[int]:
+    """Where the last segment of each copy begins that is not cut: it may have no batch yet."""
+    return [
+        segment.base_offset
         for one in ranked
-        if one.cut == OFFSETS_END and len(one.copy.base_offsets)
+        if one.cut == OFFSETS_END
+        for segment in one.copy.provable.segments[-1:]
     ]
-    end = max([choosing.expected, *begins])
-    layout = choosing.layout
-    if end > choosing.expected:
-        choosing.gaps.note(np.array([choosing.expected]), np.array([end - 1]))
-    if end in begins or layout.log_start_offset is None:
-        layout.begin(end)
-    assert layout.log_start_offset is not None
-    return max(layout.log_start_offset, _start_of([one.copy for one in ranked])), end
 
 
 def _high_watermark(read: Sequence[_Read], end: int) -> int | None:

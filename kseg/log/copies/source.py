@@ -69,11 +69,6 @@ class Copy:
         return max(self.first_offset, self.provable.log_start_offset)
 
     @property
-    def base_offsets(self) -> Rows:
-        """Where its segments begin, int64[n], ascending."""
-        return np.array([segment.base_offset for segment in self.provable.segments], np.int64)
-
-    @property
     def end_offset(self) -> int:
         """The offset behind its last sound batch."""
         return self.provable.end_offset

@@ -10,11 +10,11 @@ from kseg.constants import codec_label
 from kseg.internal.ids import id_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from uuid import UUID
 
     from kseg.files.checkpoints import TopicPartition
     from kseg.format.header import BatchHeader
+    from kseg.log.salvage.output import TargetSegment
     from kseg.log.salvage.values import ProvableRun
 
 
@@ -52,19 +52,6 @@ class BatchSeen:
             "control": header.is_control,
             "crc": header.crc,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class MergedSegment:
-    """A segment of a merged log.
-
-    Attributes:
-        base_offset: of it.
-        runs: what it takes, by offset: batches that follow each other in a file of a copy.
-    """
-
-    base_offset: int
-    runs: tuple[ProvableRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +175,8 @@ class PartitionMerge:
             cannot be read.
         log_start_offset, log_end_offset: of the merged log.
         high_watermark: the highest that a copy has noted; None where none has.
-        segments: of the merged log, by base offset.
+        runs: what it takes, by offset: batches that follow each other in a file of a copy.
+        segments: the same as segments, by base offset.
         missing: offsets that no copy has.
         left_out: sound batches that it does not take.
         conflicts: batches that contradict each other, the first of them.
@@ -201,7 +189,8 @@ class PartitionMerge:
     log_start_offset: int
     log_end_offset: int
     high_watermark: int | None
-    segments: tuple[MergedSegment, ...]
+    runs: tuple[ProvableRun, ...]
+    segments: tuple[TargetSegment, ...]
     missing: tuple[Missing, ...]
     left_out: tuple[LeftOut, ...]
     conflicts: tuple[Conflict, ...]
@@ -211,12 +200,6 @@ class PartitionMerge:
     def name(self) -> str:
         """Of its directory."""
         return f"{self.partition.topic}-{self.partition.partition}"
-
-    @property
-    def runs(self) -> Iterator[ProvableRun]:
-        """What it takes, by offset."""
-        for segment in self.segments:
-            yield from segment.runs
 
     @property
     def ok(self) -> bool:
@@ -301,7 +284,6 @@ __all__ = [
     "LeftOut",
     "MergePlan",
     "MergedCopy",
-    "MergedSegment",
     "Missing",
     "PartitionMerge",
 ]

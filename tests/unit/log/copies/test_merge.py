@@ -202,7 +202,7 @@ def test_a_segment_is_cut_where_the_first_copy_cuts_it(tmp_path: Path) -> None:
     damage(a, BASE[4], 0)
     plan = planned(tmp_path, a, b)
     assert [each.base_offset for each in plan.segments] == [0, 8, 16]
-    assert [Path(run.path).parent for run in plan.segments[1].runs] == [b, a]
+    assert [Path(run.path).parent for run in plan.segments[1].extents] == [b, a]
 
 
 def test_a_log_that_ends_with_an_empty_segment_ends_so_again(tmp_path: Path) -> None:
