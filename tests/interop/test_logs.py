@@ -6,8 +6,6 @@ set.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ import pytest
 from tests.builders import GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, record
 from tests.interop import lives, logs
 from tests.interop.damages import DAMAGES
-from tests.interop.kafka import Kafka, UnavailableError
+from tests.interop.kafka import Kafka
 from tests.interop.made import NOW
 from tests.interop.stories import Story, story
 
@@ -65,16 +63,8 @@ PINNED = {
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[Kafka]:
-    """One process for all."""
-    try:
-        process = Kafka(logs.RELEASE, "logs")
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's classes are not to be had: {error}")
-    with process:
-        yield process
+def kafka(kafka_logs: Kafka) -> Kafka:
+    return kafka_logs
 
 
 @pytest.mark.parametrize("kind", ["both", "kafka-first", "kseg-first"])

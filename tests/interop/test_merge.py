@@ -7,35 +7,19 @@ Source: Kafka `AbstractFetcherThread.getOffsetTruncationState`.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kseg.log.copies.merge import plan_merge
-from tests.interop import logs
-from tests.interop.kafka import Kafka, UnavailableError
+from tests.interop.kafka import Kafka
 from tests.replicas import Written, a_pair, write_replica
 from tests.shares import share
 
-PAIRS = share(range(500), 40, "pairs")
+PAIRS = share(range(500), 30, "pairs")
 Steps = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Kafka]:
-    try:
-        process = Kafka(logs.RELEASE, "logs")
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's classes are not to be had: {error}")
-    with process:
-        yield process
 
 
 def diverging() -> Iterator[tuple[int, list[Written], list[Written]]]:
@@ -88,7 +72,7 @@ def truncated(kafka: Kafka, pairs: list[Truncation]) -> None:
 
 
 def test_copies_that_diverge_end_where_kafka_truncates_a_follower(
-    kafka: Kafka, tmp_path: Path
+    kafka_logs: Kafka, tmp_path: Path
 ) -> None:
     wanted = list(islice(diverging(), 500))
     merged, pairs = [], []
@@ -104,7 +88,7 @@ def test_copies_that_diverge_end_where_kafka_truncates_a_follower(
         merged.append((number, merge, leader))
         end = follower[-1].first + follower[-1].count
         pairs.append(Truncation(*paths, follower[-1].epoch, end))
-    truncated(kafka, pairs)
+    truncated(kafka_logs, pairs)
     for pair, (number, merge, leader) in zip(pairs, merged, strict=True):
         first, other = merge.copies
         assert first.path == str(pair.leader), number

@@ -42,7 +42,8 @@ class _Hidden:
 
     def give(self, rows: Rows) -> None:
         """Note batches that are taken."""
-        at = np.searchsorted(self.ranges[:, 1], rows[:, FIRST])
+        # By the last offset: the first one of a compressed message may be a guess.
+        at = np.searchsorted(self.ranges[:, 1], rows[:, LAST])
         inside = np.flatnonzero(at < len(self.ranges))
         inside = inside[self.ranges[at[inside], 0] <= rows[inside, LAST]]
         np.add.at(self.given, at[inside], rows[inside, SIZE])

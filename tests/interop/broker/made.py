@@ -217,6 +217,32 @@ def sunk(directory: Path) -> Held:
     return held
 
 
+def merged(directory: Path) -> Held:
+    """One log out of two damaged copies."""
+    with TemporaryDirectory() as home:
+        copies = [Path(home) / name / directory.name for name in "ab"]
+        copies[0].mkdir(parents=True)
+        held = appended(copies[0], Compression.NONE)
+        shutil.copytree(copies[0], copies[1])
+        for at, copy in enumerate(copies):
+            damage(copy, at)
+        out = Path(home) / "out"
+        plan = kseg.plan_merge(*copies, out=out)
+        assert plan.ok
+        assert len(plan.partitions[0].runs) > 4
+        kseg.apply_merge(plan)
+        put_in_place(out / directory.name, directory)
+    return held
+
+
+def damage(directory: Path, which: int) -> None:
+    """Change a byte in each other segment."""
+    for path in sorted(directory.glob("*.log"))[which::2]:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+
+
 def read_by_kseg(directory: Path) -> list[Row]:
     """Every record of producers, also while a broker has the directory."""
     rows = []
@@ -264,6 +290,7 @@ MAKERS: dict[str, Maker] = {
     "recovered": recovered,
     "compacted": lambda path: compacted(path, Compression.NONE),
     "compacted-lz4": lambda path: compacted(path, Compression.LZ4),
+    "merged": merged,
     "sunk": sunk,
     "magic-0": lambda path: old_format(path, 0),
     "magic-1": lambda path: old_format(path, 1),
