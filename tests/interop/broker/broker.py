@@ -14,6 +14,7 @@ Its jars, and the JVM that the clients run in, are those of `tests.interop.kafka
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -185,6 +186,12 @@ class Broker:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def processor_seconds(self) -> float:
+        """What its process has taken of the processors until now."""
+        assert self._process is not None
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
     def __enter__(self) -> Broker:
         return self
