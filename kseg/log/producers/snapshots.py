@@ -74,7 +74,7 @@ class SnapshotFiles:
         directory: the partition.
     """
 
-    __slots__ = ("_careful", "_disk", "_offsets", "_paths", "directory")
+    __slots__ = ("_careful", "_disk", "_paths", "_sorted", "directory")
 
     def __init__(
         self,
@@ -96,7 +96,8 @@ class SnapshotFiles:
         self._disk: Final[SnapshotDisk] = _Disk() if disk is None else disk
         self.directory = Path(directory)
         self._paths = dict(paths)
-        self._offsets = sorted(self._paths)
+        #: All offsets, rising, and perhaps some that were forgotten since.
+        self._sorted = sorted(self._paths)
 
     @classmethod
     def scan(cls, directory: io.StrPath) -> SnapshotFiles:
@@ -120,6 +121,13 @@ class SnapshotFiles:
         return cls(files.path, found.items())
 
     @property
+    def _offsets(self) -> list[int]:
+        """The offsets of all snapshots, rising; many that go in a row are taken out at once."""
+        if len(self._sorted) != len(self._paths):
+            self._sorted = [offset for offset in self._sorted if offset in self._paths]
+        return self._sorted
+
+    @property
     def offsets(self) -> tuple[int, ...]:
         """The offsets of all snapshots, rising."""
         return tuple(self._offsets)
@@ -127,7 +135,7 @@ class SnapshotFiles:
     @property
     def newest_offset(self) -> int | None:
         """The largest; None without any."""
-        return self._offsets[-1] if self._offsets else None
+        return next(reversed(self._offsets), None)
 
     def path(self, offset: int) -> Path | None:
         """The file of that very offset, if it is known."""
@@ -144,8 +152,9 @@ class SnapshotFiles:
             at_most: pass over those of larger offsets.
             delete_corrupt: delete what cannot be read on the way, as Kafka does.
         """
-        end = len(self._offsets) if at_most is None else bisect_left(self._offsets, at_most + 1)
-        for offset in reversed(self._offsets[:end]):
+        offsets = self._offsets
+        end = len(offsets) if at_most is None else bisect_left(offsets, at_most + 1)
+        for offset in reversed(offsets[:end]):
             path = self._paths[offset]
             try:
                 return SoundSnapshot(offset, path, self._read(offset, path))
@@ -227,9 +236,10 @@ class SnapshotFiles:
 
     def delete_outside(self, log_start_offset: int, log_end_offset: int) -> tuple[int, ...]:
         """Delete those at the log's start, before it, and past its end; answers which."""
-        first = bisect_right(self._offsets, log_start_offset)
-        end = max(bisect_right(self._offsets, log_end_offset), first)
-        return self._delete_all_of([*self._offsets[:first], *self._offsets[end:]])
+        offsets = self._offsets
+        first = bisect_right(offsets, log_start_offset)
+        end = max(bisect_right(offsets, log_end_offset), first)
+        return self._delete_all_of([*offsets[:first], *offsets[end:]])
 
     def delete_all(self) -> None:
         """Delete every one."""
@@ -248,10 +258,7 @@ class SnapshotFiles:
         self._forget(offset)
 
     def _forget(self, offset: int) -> Path | None:
-        path = self._paths.pop(offset, None)
-        if path is not None:
-            del self._offsets[bisect_left(self._offsets, offset)]
-        return path
+        return self._paths.pop(offset, None)
 
     # ---- state that comes from them --------------------------------------------------------------
 

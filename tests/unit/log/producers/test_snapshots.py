@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,46 @@ def test_a_scan_finds_snapshots_and_nothing_else(tmp_path: Path) -> None:
     assert found.path(6) is None
     empty = SnapshotFiles(tmp_path)
     assert (empty.offsets, empty.newest_offset) == ((), None)
+
+
+class Nowhere:
+    """A disk on which nothing lies."""
+
+    def read(self, path: Path) -> Any:
+        raise FileNotFoundError(path)
+
+    def write(self, path: Path, entries: object, *, sync: bool) -> None:
+        """Take no note."""
+
+    def unlink(self, path: Path) -> None:
+        """Take no note."""
+
+
+def test_many_go_in_time_that_grows_with_their_number(tmp_path: Path) -> None:
+    count = 200_000
+    path = tmp_path / name(0)
+
+    def seconds(offsets: Iterable[int]) -> float:
+        files = SnapshotFiles(tmp_path, ((each, path) for each in range(count)), disk=Nowhere())
+        begin = time.process_time()
+        for offset in offsets:
+            files.delete(offset)
+        assert files.offsets == ()
+        return time.process_time() - begin
+
+    # The last one first has nothing behind it to move.
+    assert seconds(range(count)) < 3 * seconds(reversed(range(count)))
+
+
+def test_one_that_comes_back_is_known_once(tmp_path: Path) -> None:
+    files = put(tmp_path, 3, 5, 7)
+    files.delete(5)
+    files.delete(7)
+    state = ProducerState()
+    state.load((), 5)
+    state.last_snapshot_offset = -1
+    files.take(state)
+    assert (files.offsets, files.newest_offset) == ((3, 5), 5)
 
 
 def test_of_two_names_for_an_offset_that_in_20_digits_counts(tmp_path: Path) -> None:
