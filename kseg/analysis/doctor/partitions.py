@@ -197,7 +197,7 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
         yield Noticed(code, plan.path, message, mend=mend)
     if plan.truncated_bytes and not plan.lost:
         message = f"{plan.truncated_bytes} bytes behind the last record go"
-        yield Noticed("bytes-cut", plan.path, message)
+        yield Noticed("bytes-cut", plan.path, message, mend=recover)
     if plan.truncated_at is not None and _may_inflate(
         plan.truncated_at.path, plan.truncated_at.position
     ):

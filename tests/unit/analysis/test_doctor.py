@@ -13,6 +13,7 @@ import pytest
 
 from kseg.analysis.doctor import CODES, Doctored, Noticed, Outcome, answer, doctor, ensemble, homes
 from kseg.analysis.doctor.values import PartitionOutlook
+from kseg.cli.main import run
 from kseg.files.metadata import write_clean_shutdown
 from tests.unit.analysis import healthy
 from tests.unit.analysis.breaks import grow, patch
@@ -256,6 +257,17 @@ def test_a_cut_says_offsets_and_numbers_of_records(data: Data) -> None:
     mend = only(found, "records-cut").mend
     assert mend is not None
     assert f"kseg recover {data.partition} --apply" in mend
+
+
+def test_a_cut_of_zeros_alone_is_what_recover_does_beforehand(data: Data) -> None:
+    zeros_unclean(data)
+    mend = only(doctor(data.root), "bytes-cut").mend
+    assert mend == f"kseg recover {data.partition} --apply"
+    assert run(mend.split()[1:]) == 0
+    found = doctor(data.root)
+    assert {"bytes-cut", "records-cut", "load-fails"}.isdisjoint(
+        one.code for one in found.all_noticed()
+    )
 
 
 def test_what_kseg_can_load_and_kafka_cannot_is_mended_by_recover(data: Data) -> None:
