@@ -50,6 +50,10 @@ PINNED = {
     "a snapshot of another offset": ("damaged", "s20261123", 1072),
     "a log of a negative base offset that lies over others": ("damaged", "s20261123", 1075),
     "a transaction in front of the log's start, ended behind it": ("damaged", "s20261123", 1375),
+    "one entry of zeros beside a log that is empty": ("damaged", "n1123", 48),
+    "two splits that come to one name": ("kseg-damaged", "e21b", 5),
+    "a split of a segment that lacks its index": ("damaged", "e21b", 278),
+    "zeros behind a batch that lies far behind": ("damaged", "s20261126", 189),
     "an aborted transaction that ended in front of the log's start": (
         "compacted",
         "s20261124",

@@ -265,12 +265,17 @@ class LoadContext:
         )
 
     def has(self, name: str, data: bytes, *, room: int) -> bool:
-        """Whether a file has these bytes; zeros may follow for further entries of `room` bytes."""
+        """Whether a file has these bytes; zeros may follow for further entries of `room` bytes.
+
+        Zeros for one entry alone are one to a reader: for the base offset.
+        """
         if name not in self.overlay.files:
             return False
         size = self.overlay.size(name)
         most = max(len(data), self.inputs.config.segment_index_bytes) if room else len(data)
         if not len(data) <= size <= most or (room and size % room):
+            return False
+        if room and not data and size == room:
             return False
         found = self.overlay.read(name)
         if found[: len(data)] != data or found[len(data) :].strip(b"\0"):
@@ -293,6 +298,15 @@ class LoadContext:
         self.overlay.cut(name, size, why)
         self.cut_bytes += gone
         self.cut = self.cut or CutPlace(self.overlay.path(name), size, next_offset)
+
+    def replace_log(self, base_offset: int, source: str, start: int) -> None:
+        """Note that a part of a log takes the name of a segment's, whose bytes all go.
+
+        Source: Kafka `LocalLog.splitOverflowedSegment`, where two splits come to one name.
+        """
+        file = self.overlay.files.get(file_of(base_offset, LOG))
+        if file is not None and (file.source, file.start) != (source, start):
+            self._count_cost(base_offset, 0, base_offset)
 
     def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
         """Find out what goes behind the first `size` bytes of a segment."""

@@ -448,6 +448,8 @@ class Overlay:
         others: dict[str, bool],
         why: str,
         change: Callable[[Path], object],
+        *,
+        stays: bool = False,
     ) -> None:
         """Split a log in the overlay.
 
@@ -457,8 +459,11 @@ class Overlay:
             others: files that change with that: whether each is made, or goes.
             why: it is split.
             change: does it to the directory on the disk.
+            stays: whether the log stays beside its parts.
         """
-        source = self.files.pop(name).source
+        source = self.files[name].source
+        if not stays:
+            del self.files[name]
         for part, (start, end) in parts.items():
             self.files[part] = OverlayFile(source, end - start, None, why, start, part=True)
         for other, made in others.items():

@@ -232,7 +232,11 @@ def _has_bytes(other: Path, path: Path, piece: SplitPiece) -> bool:
 
 
 def apply_split(
-    plan: SplitPlan, *, config: LogConfig, producers: ProducerState | None = None
+    plan: SplitPlan,
+    *,
+    config: LogConfig,
+    producers: ProducerState | None = None,
+    stays: bool = False,
 ) -> tuple[Swept, ...]:
     """Put the new segments in the place of the old one; all lasting when this returns.
 
@@ -244,6 +248,7 @@ def apply_split(
         config: of the log.
         producers: what is known at the old base offset; taken further in place. Without it the old
             transaction index is lost, as in Kafka, and the new segments are to be recovered.
+        stays: leave the old segment beside the new ones.
 
     Returns:
         What each new segment says, rising.
@@ -270,7 +275,8 @@ def apply_split(
         io.flush_directory(directory)
     _rename(directory, first, CLEANED, SWAP)
     io.flush_directory(directory)
-    _delete_old(plan)
+    if not stays:
+        _delete_old(plan)
     io.flush_directory(directory)
     for piece in plan.pieces:
         _rename(directory, piece, SWAP, "")
@@ -392,36 +398,57 @@ def _split(context: LoadContext, error: OffsetOverflowError) -> None:
     known = base in context.bases
     context.bases = [kept for kept in context.bases if kept != base]
     context.outcomes.pop(base, None)
-    _replace(context, plan, base, bases, plan_it)
+    # Kafka deletes a segment that it has split only if it has found all segments already.
+    stays = not context.careful and not known and base not in bases
+    _replace(context, plan, base, bases, plan_it, stays=stays)
     for piece in bases if known else ():
         context.add(piece)
 
 
 def _replace(
-    context: LoadContext, plan: SplitPlan, base: int, bases: list[int], plan_it: _Planner
+    context: LoadContext,
+    plan: SplitPlan,
+    base: int,
+    bases: list[int],
+    plan_it: _Planner,
+    *,
+    stays: bool,
 ) -> None:
-    """Put the pieces into the segment's place; nothing else makes or removes their files."""
+    """Put the pieces into the segment's place; nothing else makes or removes their files.
+
+    If `stays`, they come beside the segment, whose offset index is empty from then on.
+    """
     context.known_snapshots = None
+    name = file_of(base, LOG)
+    for piece in plan.pieces:
+        if piece.base_offset != base:
+            context.replace_log(piece.base_offset, context.overlay.files[name].source, piece.start)
     gone = [INDEX, TIMEINDEX, TXNINDEX, *([] if base in bases else [SNAPSHOT])]
-    others = dict.fromkeys((file_of(base, kind) for kind in gone), False)
+    others = dict.fromkeys((file_of(base, kind) for kind in gone if not stays), False)
     others |= dict.fromkeys((file_of(p, kind) for p in bases for kind in (INDEX, TIMEINDEX)), True)
     context.overlay.split(
-        file_of(base, LOG),
+        name,
         {file_of(p.base_offset, LOG): (p.start, p.end) for p in plan.pieces},
         others,
         "offsets overflow",
         partial(
             _split_on_disk,
-            name=file_of(base, LOG),
+            name=name,
             config=context.inputs.config,
             plan_it=plan_it,
+            stays=stays,
         ),
+        stays=stays,
     )
+    if stays:
+        context.overlay.put(file_of(base, INDEX), b"", "emptied before the split")
 
 
-def _split_on_disk(directory: Path, *, name: str, config: LogConfig, plan_it: _Planner) -> None:
+def _split_on_disk(
+    directory: Path, *, name: str, config: LogConfig, plan_it: _Planner, stays: bool
+) -> None:
     """Apply the plan to the log, which may have another name since, and may have been cut."""
-    apply_split(plan_it(directory / name, config), config=config)
+    apply_split(plan_it(directory / name, config), config=config, stays=stays)
 
 
 def _plan_careful(path: Path, config: LogConfig, size: int | None = None) -> SplitPlan:

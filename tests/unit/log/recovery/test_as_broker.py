@@ -51,6 +51,30 @@ def test_a_split_begins_a_segment_wherever_an_offset_does_not_fit(partition: Pat
     assert log_files(partition) == expected
 
 
+def test_of_two_parts_with_one_name_the_second_replaces_the_first(partition: Path) -> None:
+    write_segment(partition, 0, one(0), one(2**40, 3))
+    write_segment(partition, 1, one(1), one(2**40, 2))
+    made = plan(partition)
+    assert made.error is None
+    apply_recovery(made, keep_cut=False)
+    kept = log_files(partition)
+    assert kept == {0: one(0), 1: one(1), 2**40: one(2**40, 2)}
+    assert [(lost.records, lost.bytes) for lost in made.lost] == [(3, len(one(2**40, 3)))]
+
+
+def test_a_segment_that_is_split_while_segments_are_found_stays(partition: Path) -> None:
+    far = one(2**62)
+    write_segment(partition, 0, far)
+    for path in partition.glob("*.*index"):
+        path.unlink()
+    write_segment(partition, 2**31, one(2**31))
+    made = plan(partition, clean=True)
+    assert (made.error, made.log_start_offset, made.log_end_offset) == (None, 0, 2**62 + 1)
+    apply_recovery(made, keep_cut=False)
+    assert log_files(partition) == {0: far, 2**31: one(2**31), 2**62: far}
+    assert made.lost == ()
+
+
 @pytest.mark.parametrize(
     ("parts", "exception"),
     [

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from kseg import verify
 from kseg.errors import LogLockedError, OffsetsOutOfOrderError, StalePlanError
 from kseg.files import io
 from kseg.log.recovery.plan import RecoveryPlan
 from kseg.log.recovery.recover import RecoveryReport, apply_recovery, plan_recovery, recover
+from tests.builders import batch, record, write_segment
 from tests.stopping import Stopped, stopping_at
 from tests.unit.files.foreign import holding
 from tests.unit.log import damaged
@@ -100,6 +102,17 @@ def test_what_a_broker_would_do_is_done_just_so(partition: Path, harm: Harm) -> 
         assert segment.goes or path.stat().st_size == segment.keep_bytes
     found = sorted(int(path.stem) for path in partition.glob("*.snapshot"))
     assert tuple(found) == made.snapshots
+
+
+def test_one_entry_of_zeros_does_not_stay_beside_an_empty_log(tmp_path: Path) -> None:
+    log = write_segment(tmp_path / "data" / "t-0", 0, batch([record(b"v")]))
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    log.with_suffix(".index").write_bytes(bytes(8))
+    log.with_suffix(".timeindex").write_bytes(bytes(12))
+    mend(log.parent)
+    assert log.stat().st_size == 0
+    assert verify(log.parent, deep=True).findings == ()
+    assert plan(log.parent).is_noop
 
 
 def test_a_second_application_does_nothing(partition: Path) -> None:
