@@ -9,12 +9,16 @@ _Int64 = npt.NDArray[np.int64]
 def bisect_entries(
     data: Buffer, entry_bytes: int, key_at: int, key_bytes: int, count: int, target: int
 ) -> int: ...
-def bisect_entries_many(
+def lookup_entries(
     data: Buffer,
     entry_bytes: int,
     key_at: int,
     key_bytes: int,
+    value_at: int,
     count: int,
     targets: _Int64,
+    least: int,
+    base: int,
+    starts: npt.NDArray[np.uint32],
     out: _Int64,
 ) -> None: ...

@@ -22,6 +22,7 @@ from typing import ClassVar, Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from kseg._kernels.index import lookup_entries
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files.closing import Closing
 from kseg.files.mapping import MappedFile, Mapping
@@ -220,6 +221,34 @@ class IndexFile:
         if file.mapped:
             return self.data[position : position + self._entry.itemsize]
         return file.read(position, self._entry.itemsize)
+
+
+def values_of(
+    data: memoryview,
+    layout: tuple[int, int, int, int],
+    count: int,
+    targets: npt.NDArray[np.int64],
+    *,
+    least: int,
+    base: int,
+) -> npt.NDArray[np.int64]:
+    """The values of the last entries at or below many targets, int64[n]; 0 where there is none.
+
+    Args:
+        data: the entries.
+        layout: bytes of an entry; where its key lies, and its bytes; where its value lies.
+        count: how many entries.
+        targets: int64[n], contiguous.
+        least: nothing is found for those below it.
+        base: what keys are less by than targets.
+    """
+    if not count:
+        return np.zeros(len(targets), np.int64)
+    found = np.empty(len(targets), np.int64)
+    # Room for buckets of two keys each, used only where there are many targets, in no order.
+    starts = np.empty(count // 2 + 2 if len(targets) >= count // 4 else 0, np.uint32)
+    lookup_entries(data, *layout, count, targets, least, base, starts, found)
+    return found
 
 
 class EntryFile(Closing):

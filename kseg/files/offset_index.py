@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kseg._kernels.index import bisect_entries, bisect_entries_many
-from kseg.files.index_file import EntryFile
+from kseg._kernels.index import bisect_entries
+from kseg.files.index_file import EntryFile, values_of
 
 ENTRY_BYTES: Final = 8
 
@@ -107,19 +107,13 @@ class OffsetIndex(EntryFile):
         data, count = self._entries
         if count < 0:
             self._file.check_open()
-        wanted = np.ascontiguousarray(offsets, dtype=np.int64)
-        # The greater of the two first: the difference then fits, whatever the offset.
-        targets = np.maximum(wanted, self.base_offset) - self.base_offset
-        if not count:
-            return np.zeros(len(targets), dtype=np.int64)
-        slots = np.empty(len(targets), dtype=np.int64)
-        bisect_entries_many(data, 8, 0, 4, count, targets, slots)
-        entries = np.frombuffer(data, dtype=LAYOUT, count=count)
-        found = entries["position"][np.maximum(slots, 0)].astype(np.int64)
-        found[(slots < 0) | (wanted < self.base_offset)] = 0
+        targets = np.ascontiguousarray(offsets, dtype=np.int64)
+        base = self.base_offset
+        found = values_of(data, (8, 0, 4, 4), count, targets, least=base, base=base)
         if len(found) and found.min() < 0:
             at = int(found.argmin())
-            raise self._file.error(int(slots[at]), f"position {found[at]} is negative")
+            slot = bisect_entries(data, 8, 0, 4, count, int(targets[at]) - base)
+            raise self._file.error(slot, f"position {found[at]} is negative")
         return found
 
     def fetch_upper_bound(self, position: int, size: int) -> IndexEntry | None:

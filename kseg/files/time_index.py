@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kseg._kernels.index import bisect_entries, bisect_entries_many
+from kseg._kernels.index import bisect_entries
 from kseg.constants import NO_TIMESTAMP
-from kseg.files.index_file import EntryFile
+from kseg.files.index_file import EntryFile, values_of
 from kseg.files.names import OFFSET_MAX
 
 ENTRY_BYTES: Final = 12
@@ -103,21 +103,24 @@ class TimeIndex(EntryFile):
         if count < 0:
             self._file.check_open()
         targets = np.ascontiguousarray(timestamps, dtype=np.int64)
-        if not count:
-            return np.full(len(targets), self.base_offset, dtype=np.int64)
-        slots = np.empty(len(targets), dtype=np.int64)
-        bisect_entries_many(data, 12, 0, 8, count, targets, slots)
-        entries = np.frombuffer(data, dtype=LAYOUT, count=count)
-        found = entries["relative"][np.maximum(slots, 0)].astype(np.int64)
-        found[slots < 0] = 0
-        if len(found) and found.min() < 0:
+        found = values_of(data, (12, 0, 8, 8), count, targets, least=~_ALL, base=0)
+        if len(found):
+            self._check_found(found, targets)
+        return found + self.base_offset
+
+    def _check_found(self, found: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> None:
+        """Refuse relative offsets of entries that targets have led to, if any is none."""
+        if found.min() < 0:
             at = int(found.argmin())
-            raise self._file.error(int(slots[at]), f"relative offset {found[at]} is negative")
-        if len(found) and self.base_offset + int(found.max()) > OFFSET_MAX:
+            reason = f"relative offset {found[at]} is negative"
+        elif self.base_offset + int(found.max()) > OFFSET_MAX:
             at = int(found.argmax())
             reason = f"offset {self.base_offset} + {found[at]} overflows"
-            raise self._file.error(int(slots[at]), reason)
-        return found + self.base_offset
+        else:
+            return
+        data, count = self._entries
+        slot = bisect_entries(data, 12, 0, 8, count, int(targets[at]))
+        raise self._file.error(slot, reason)
 
     def entries(self, *, all_slots: bool = False) -> TimeEntries:
         """The entries in use as columns, or every slot of the file, unused ones as (0, base).

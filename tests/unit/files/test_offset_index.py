@@ -233,6 +233,54 @@ def test_lookups_equal_a_plain_floor_search(
         index.check()
 
 
+def _as_asked(order: str, targets: Any, random: Any) -> Any:
+    if order == "sorted":
+        return np.sort(targets)
+    if order == "sorted in runs":
+        return np.concatenate([np.sort(part) for part in np.array_split(targets, 3)])
+    return random.permutation(targets)
+
+
+@pytest.mark.parametrize("order", ["sorted", "sorted in runs", "random"])
+@pytest.mark.parametrize("spread", ["even", "crowded", "one"])
+@pytest.mark.parametrize("count", [10_000, 100])
+def test_many_lookups_equal_a_plain_floor_search(
+    tmp_path: Path, order: str, spread: str, count: int
+) -> None:
+    random = np.random.default_rng(count)
+    steps = {
+        "even": random.integers(1, 200_000, 9_999),
+        "crowded": np.where(random.random(9_999) < 0.001, 200_000_000, 1),
+        "one": np.array([7]),
+    }[spread]
+    keys = np.cumsum(steps)
+    keys = keys[keys < 2**31]
+    positions = np.arange(1, len(keys) + 1)
+    wide = random.integers(-1_000, int(keys[-1]) + 1_000, count)
+    asked = np.concatenate([wide, random.choice(keys, count), [-(2**63) + BASE]])
+    targets = _as_asked(order, asked, random) + BASE
+    expected = np.append(positions, 0)[np.searchsorted(keys, targets - BASE, "right") - 1]
+    with open_index(
+        tmp_path / "x", list(zip(keys.tolist(), positions.tolist(), strict=True))
+    ) as index:
+        assert (index.lookup_many(targets) == expected).all()
+        assert index.lookup(int(targets[7])).position == expected[7]
+        assert index.lookup_many(np.array([2**63 - 1])).tolist() == [len(keys)]
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_many_lookups_in_keys_that_do_not_ascend_find_what_one_finds(
+    tmp_path: Path, order: str
+) -> None:
+    random = np.random.default_rng(5)
+    keys = random.integers(1, 2**31 - 1, 5_000).tolist()
+    entries = [(key, slot) for slot, key in enumerate(keys)]
+    targets = _as_asked(order, random.integers(0, 2**31, 5_000), random) + BASE
+    with open_index(tmp_path / "x", entries) as index:
+        expected = [index.lookup(target).position for target in targets.tolist()]
+        assert index.lookup_many(targets).tolist() == expected
+
+
 @given(st.binary(max_size=200), st.integers(-(2**62), 2**62))
 def test_any_bytes_give_an_answer_or_a_typed_error(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, target: int
