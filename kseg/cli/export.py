@@ -39,15 +39,16 @@ if TYPE_CHECKING:
     from kseg.workers import Put
 
 _PLACE_FIELDS = ("topic", "partition")
+#: What `--fields` takes.
+FIELD_NAMES = (*_PLACE_FIELDS, *(field.name for field in RECORD_FIELDS), *ERRORS.values())
 
 
 def parse_fields(text: str) -> tuple[str, ...]:
     """The names in `NAME,...`; raises ValueError for one that is no field."""
     names = tuple(name.strip() for name in text.split(","))
-    known = (*_PLACE_FIELDS, *(field.name for field in RECORD_FIELDS), *ERRORS.values())
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in FIELD_NAMES]
     if unknown:
-        raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(known)}")
+        raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(FIELD_NAMES)}")
     return names
 
 

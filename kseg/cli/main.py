@@ -42,6 +42,19 @@ VERBS = {
     "completion": "Shell completion for bash, zsh or fish.",
 }
 
+#: What `kseg` by itself says: the verbs that people need first, and how to see the others.
+FIRST = f"""\
+Apache Kafka log segments, with no broker and no JVM. First of all:
+
+  kseg info PATH              what is there: partitions, segments, offsets, times, sizes
+  kseg verify PATH            is every byte right?
+  kseg read PATH              records from an offset or a time, such as --time yesterday..
+  kseg export PATH -o OUT     records as .parquet, .arrow, .jsonl or .csv files
+  kseg recover DIR            what a start after a crash would do; --apply does it
+
+A PATH is a log file, a partition directory such as orders-0/, or a data directory that holds many.
+All {len(VERBS)} verbs: kseg --help. One of them: kseg VERB --help. A tour: kseg demo."""
+
 
 class Verbs(click.Group):
     """A group that imports the module of a verb only when that verb is used."""
@@ -133,7 +146,8 @@ def run(arguments: list[str] | None = None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        for line in error.format_message().splitlines():
+        told = FIRST if error.ctx is None or error.ctx.parent is None else error.format_message()
+        for line in told.splitlines():
             failures.complain(line)
         return Exit.USAGE
     except click.UsageError as error:
@@ -179,5 +193,7 @@ def _take_debug(words: list[str]) -> tuple[list[str], bool]:
 def _explain_usage(error: click.UsageError) -> None:
     path = error.ctx.command_path if error.ctx is not None else "kseg"
     message = printable(" ".join(error.format_message().split()))
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
+        message = "No option '--json' here, where rows are the answer: --format jsonl."
     stop = "" if message.endswith((".", "?", "!")) else "."
     failures.complain(f"kseg: {message}{stop} Try '{path} --help'.")

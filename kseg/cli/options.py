@@ -270,6 +270,18 @@ PARTITIONS = Parsed("N,N-M", parse_partitions)
 SETTING = Parsed("[TOPIC:]NAME=VALUE", parse_setting)
 
 
+def completed(name: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """What a shell completes, by the name of a function of `kseg.cli.completing`."""
+
+    def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        from kseg.cli import completing  # it is loaded for a shell only
+
+        found: list[str] = getattr(completing, name)(ctx, parameter, incomplete)
+        return found
+
+    return complete
+
+
 def selection_options(function: _F) -> _F:
     """`--topic` and `--partition`."""
     function = click.option(
@@ -277,6 +289,7 @@ def selection_options(function: _F) -> _F:
         "partitions",
         type=PARTITIONS,
         default=(),
+        shell_complete=completed("partitions"),
         help="Only these partitions, such as 0,3-5.",
     )(function)
     return click.option(
@@ -284,6 +297,7 @@ def selection_options(function: _F) -> _F:
         "topics",
         multiple=True,
         metavar="GLOB",
+        shell_complete=completed("topics"),
         help="Only topics that match; may be repeated.",
     )(function)
 

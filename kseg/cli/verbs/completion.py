@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-_HELP = """Print the completion script for SHELL.
+_HELP = """Print the completion script for SHELL, which knows topics, partitions and fields, too.
 
 \b
 bash: kseg completion bash > ~/.local/share/bash-completion/completions/kseg

@@ -9,6 +9,7 @@ import click
 from kseg.cli.options import (
     EXTENSIONS,
     Parsed,
+    completed,
     isolation_option,
     jobs_option,
     mapping_option,
@@ -48,11 +49,17 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     "by",
     type=Parsed("day,topic,...", partition_keys),
     default=(),
+    shell_complete=completed("partition_keys"),
     help="Directories as Hive has them, such as OUT/day=2026-11-23/topic=orders: by day, topic, "
     "partition, which the files leave out then. Days are UTC.",
 )
 @typed_options
-@click.option("--fields", type=Parsed("NAME,...", _parse_fields), help="Only these, in this order.")
+@click.option(
+    "--fields",
+    type=Parsed("NAME,...", _parse_fields),
+    shell_complete=completed("fields"),
+    help="Only these, in this order.",
+)
 @click.option(
     "--bytes",
     "encoding",

@@ -12,6 +12,7 @@ from kseg.cli import change_options
 from kseg.cli.options import (
     Parsed,
     broker_options,
+    completed,
     config_options,
     deep_option,
     directories_argument,
@@ -177,7 +178,12 @@ def explain(**given: Any) -> int:
     show_default=True,
     help="What the directories in OUT are for; dates are in UTC.",
 )
-@click.option("--fields", metavar="NAME,...", help="Only these, in this order.")
+@click.option(
+    "--fields",
+    metavar="NAME,...",
+    shell_complete=completed("fields"),
+    help="Only these, in this order.",
+)
 @click.option(
     "--codec",
     type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import BashComplete
 
 from kseg.cli import main
 from kseg.cli.failures import Exit, exit_code, one_line
@@ -172,6 +175,44 @@ def test_completion_completes_verbs() -> None:
         KSEG, env={**os.environ, **variables}, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.splitlines() == ["plain,verify"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("kseg read DATA --topic cl", ["clicks"]),
+        ("kseg read DATA --topic ''", ["clicks", "orders", "payments"]),
+        ("kseg dump DATA/orders-1 --topic ''", ["orders"]),
+        ("kseg retain DATA --topic o", ["orders"]),
+        ("kseg info DATA --topic clicks --partition ''", ["0", "1"]),
+        ("kseg info DATA --topic payments --partition ''", ["0"]),
+        ("kseg info DATA --partition 0,", ["0,1"]),
+        ("kseg info /nowhere --topic ''", []),
+        ("kseg export DATA --fields off", ["offset"]),
+        (
+            "kseg export DATA --fields offset,va",
+            ["offset,value", "offset,valid", "offset,value_error"],
+        ),
+        ("kseg export DATA --partition-by day,", ["day,topic", "day,partition"]),
+        ("kseg export DATA --decode-value j", ["json"]),
+        ("kseg convert DATA --codec z", ["zstd"]),
+        ("kseg append DATA/orders-0 --codec s", ["snappy"]),
+        ("kseg compl", ["completion"]),
+    ],
+)
+def test_completion_knows_topics_partitions_fields_and_codecs(words: str, found: list[str]) -> None:
+    given = shlex.split(words.replace("DATA", str(DEMO)))
+    completer = BashComplete(main.cli, {}, "kseg", "_KSEG_COMPLETE")
+    shown = [one.value for one in completer.get_completions(given[1:-1], given[-1])]
+    assert shown == found
+
+
+def test_without_a_word_there_are_the_five_verbs_that_are_needed_first(kseg: Kseg) -> None:
+    ran = kseg()
+    shown = re.findall(r"^  kseg (\w+) ", ran.err, re.MULTILINE)
+    assert (ran.code, shown) == (2, ["info", "verify", "read", "export", "recover"])
+    assert set(shown) <= set(main.VERBS)
+    assert f"All {len(main.VERBS)} verbs: kseg --help" in ran.err
 
 
 def long_log(tmp_path: Path) -> Path:
