@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kseg.analysis.findings import PER_CODE_MAX, Findings
-from kseg.constants import BATCH_HEADER_BYTES, Compression, StopReason
+from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    INT64_MAX,
+    NO_TIMESTAMP,
+    Compression,
+    StopReason,
+)
 from kseg.errors import (
     CorruptRecordError,
     DecompressionError,
@@ -21,6 +27,7 @@ from kseg.errors import (
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import CODEC_MASK, CONTROL, stop_code, stop_error
 from kseg.format.request import Request
+from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,13 +39,35 @@ if TYPE_CHECKING:
     Int64Array = npt.NDArray[np.int64]
 
 _INT32_MAX = 2**31 - 1
-_OFFSET_MIN = -(2**63)
+_INT64_MIN = _OFFSET_MIN = -(2**63)
+_AHEAD_MS = 24 * 60 * 60 * 1000
 _RECORD_BYTES_MIN = 7
 #: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
 EPOCH_CHANGES_MAX = 10_000
 
 #: Ends of a walk that a crash leaves at the end of a partition.
 _BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+
+
+@dataclass(slots=True)
+class _Odd:
+    """Batches with odd times: how many, and the one with the largest time."""
+
+    count: int = 0
+    time: int = 0
+    position: int = 0
+    offset: int = 0
+
+    def note(self, table: BatchTable, times: Int64Array, mask: Mask) -> None:
+        """Add the batches of a mask."""
+        if not mask.any():
+            return
+        times = np.where(mask, times, _INT64_MIN)
+        row = int(times.argmax())
+        if not self.count or int(times[row]) > self.time:
+            self.time, self.position = int(times[row]), int(table.position[row])
+            self.offset = int(table.last_offset[row])
+        self.count += int(np.count_nonzero(mask))
 
 
 @dataclass(slots=True)
@@ -59,6 +88,7 @@ class LogChecks:
         reached: where the last batch so far ends.
         damaged_at: the position of the first damage; None for none.
         damaged_from: the offset behind what is sound in front of it; None if nothing is.
+        now_ms: times more than a day behind it are ahead.
     """
 
     path: str
@@ -77,6 +107,9 @@ class LogChecks:
     reached: int = 0
     damaged_at: int | None = None
     damaged_from: int | None = None
+    now_ms: int = INT64_MAX
+    _ahead: _Odd = field(default_factory=lambda: _Odd())
+    _negative: _Odd = field(default_factory=lambda: _Odd())
     _workspace: Workspace = field(default_factory=Workspace)
 
     def feed(self, table: BatchTable) -> None:
@@ -94,13 +127,15 @@ class LogChecks:
             self._check_headers(good)
             self._check_offsets(good)
             self._check_epochs(good)
+            self._check_times(good)
         if not self.deep:
             self.records += int(np.maximum(good.record_count, 0).sum())
         if len(table):
             self.reached = int(table.position[-1] + table.size[-1])
 
     def finish(self, table: BatchTable, size: int) -> None:
-        """Judge why the walk ended, in front of which byte."""
+        """Judge why the walk ended, in front of which byte; and the times of all of it."""
+        self._report_times()
         if table.stop in (StopReason.END, StopReason.LIMIT):
             return
         self.note_damage(table.end_position)
@@ -115,6 +150,25 @@ class LogChecks:
             offset=None if self.last_offset is None else self.last_offset + 1,
             severity="warning" if benign else "error",
         )
+
+    def _check_times(self, table: BatchTable) -> None:
+        """Note the largest times of batches that no broker would write."""
+        times = table.max_timestamp
+        self._ahead.note(table, times, times > self.now_ms + _AHEAD_MS)
+        first = np.minimum(times, table.base_timestamp)
+        # The inverted bits of the least number are the largest; a minus would overflow.
+        self._negative.note(table, ~first, first < NO_TIMESTAMP)
+
+    def _report_times(self) -> None:
+        """One finding a file: such times come from a producer's clock, and then in numbers."""
+        for code, odd, time, word in (
+            ("time-ahead", self._ahead, self._ahead.time, "latest"),
+            ("time-negative", self._negative, ~self._negative.time, "earliest"),
+        ):
+            if odd.count:
+                many = "1 batch has" if odd.count == 1 else f"{odd.count} batches have"
+                text = f"{many} such a time, the {word} {iso_text(time)}"
+                self.found.add(code, self.path, text, position=odd.position, offset=odd.offset)
 
     def _note_bad_crc(self, table: BatchTable, bad: Mask) -> None:
         if self.damaged_at is None:

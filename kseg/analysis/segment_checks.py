@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 _ROWS_JOINED = 8192
 
 
-def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mapping) -> Examined:
+def examine_segment(
+    unit: Unit, *, deep: bool, inflated_max: int, mapping: Mapping, now_ms: int
+) -> Examined:
     """Walk a log file once, with its checksums, and compare its indexes with the batches.
 
     Raises:
@@ -50,7 +52,9 @@ def examine_segment(unit: Unit, *, deep: bool, inflated_max: int, mapping: Mappi
         mapping = "never" if live else "unheld"
     with LogFile.open(unit.path, mapping) as log:
         size = log.size
-        checks = LogChecks(unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found)
+        checks = LogChecks(
+            unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found, now_ms=now_ms
+        )
         indexes = _Indexes(unit, size, mapping, found, live=live)
         stop, kafka07 = StopReason.LIMIT, log.kafka07
         unreadable: list[UnreadableError] = []

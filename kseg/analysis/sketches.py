@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _STEPS: Final = 16
 _BUCKETS: Final = _STEPS * 60
 _REGISTERS: Final = 4096
+#: By how much estimates may be wrong: quantiles are too large by this share at most; two in three
+#: counts of different values are off by less than this share.
+QUANTILE_ERROR: Final = 1 / _STEPS
+DISTINCT_ERROR: Final = round(1.04 / _REGISTERS**0.5, 3)
 #: Keys that a counter adds up before it lets the smaller half go.
 COUNTED_KEYS_MAX: Final = 1 << 19
 #: Keys that the answer for one file keeps, and that a joined answer does.
@@ -93,6 +97,7 @@ class SizeHistogram:
             "p50": self.quantile(0.50),
             "p90": self.quantile(0.90),
             "p99": self.quantile(0.99),
+            "quantile_error": QUANTILE_ERROR,
         }
 
 

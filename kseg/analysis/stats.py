@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg import Segment
-from kseg.analysis.sketches import DistinctCount, KeyCounter, KeyTotals, SizeHistogram, TopKey
+from kseg.analysis.sketches import (
+    DISTINCT_ERROR,
+    DistinctCount,
+    KeyCounter,
+    KeyTotals,
+    SizeHistogram,
+    TopKey,
+)
 from kseg.analysis.summary import Summary
 from kseg.analysis.units import Unit, UnitKind, plan
 from kseg.analysis.units_run import run_units, skipped_of
@@ -173,6 +180,7 @@ class PartitionReport:
             found["null_keys"] = records.null_keys
             found["null_values"] = records.null_values
             found["distinct_keys"] = records.distinct.estimate()
+            found["distinct_keys_error"] = DISTINCT_ERROR
             found["top_keys"] = [
                 {
                     "key": one.key,

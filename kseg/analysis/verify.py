@@ -30,7 +30,14 @@ from kseg.analysis.segment_checks import examine_segment
 from kseg.analysis.units import Listings, Unit, UnitKind, plan
 from kseg.analysis.units_run import Progress, run_units, skipped_of
 from kseg.analysis.values import Examined, Report
-from kseg.files.names import DataDirectory, PartitionFiles, list_data_directory, list_partition
+from kseg.files.names import (
+    DataDirectory,
+    PartitionFiles,
+    list_data_directory,
+    list_partition,
+    path_order,
+)
+from kseg.log.clock import now_of
 
 if TYPE_CHECKING:
     from kseg.analysis.units_run import OnError
@@ -47,11 +54,13 @@ class VerifyOptions:
         deep: decode every record too.
         inflated_max: with `deep`, no batch may inflate to more bytes.
         mapping: see `kseg.files.mapping`.
+        now_ms: the time that others are ahead of; the clock's if None.
     """
 
     deep: bool = False
     inflated_max: int = INFLATED_BYTES_MAX
     mapping: Mapping = "auto"
+    now_ms: int | None = None
 
 
 def verify(
@@ -88,7 +97,7 @@ def verify(
         True
     """
     chosen = options or VerifyOptions()
-    chosen = VerifyOptions(deep or chosen.deep, chosen.inflated_max, chosen.mapping)
+    chosen = replace(chosen, deep=deep or chosen.deep, now_ms=now_of(chosen.now_ms))
     listings: Listings | None = {} if jobs == 1 else None
     work = partial(examine, options=chosen, listings=listings)
     skipped = skipped_of(on_error)
@@ -124,7 +133,11 @@ def _examine(unit: Unit, options: VerifyOptions, found: Findings, listings: List
         return examine_file(unit.path, unit.file, unit.base_offset)
     try:
         return examine_segment(
-            unit, deep=options.deep, inflated_max=options.inflated_max, mapping=options.mapping
+            unit,
+            deep=options.deep,
+            inflated_max=options.inflated_max,
+            mapping=options.mapping,
+            now_ms=now_of(options.now_ms),
         )
     except FileNotFoundError:
         if unit.partition is None:
@@ -176,7 +189,7 @@ def report(examined: Examined) -> Report:
     check_across(examined, found)
     findings = sorted(
         (*examined.findings, *found.taken()),
-        key=lambda finding: (finding.path, finding.position or 0, finding.code, finding.message),
+        key=lambda one: (path_order(one.path), one.position or 0, one.code, one.message),
     )
     return Report(
         ok=all(finding.severity == "warning" for finding in findings),
@@ -185,7 +198,7 @@ def report(examined: Examined) -> Report:
         batches=examined.batches,
         records=examined.records,
         findings=tuple(findings),
-        lost=tuple(sorted(examined.lost, key=lambda lost: (lost.path, lost.position))),
+        lost=tuple(sorted(examined.lost, key=lambda lost: (path_order(lost.path), lost.position))),
     )
 
 

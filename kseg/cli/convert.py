@@ -1,4 +1,4 @@
-"""`kseg convert`: the records of one file in another format or codec, in a file beside it."""
+"""`kseg convert`: the records of files in another format or codec, in files elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import click
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.options import CODECS
-from kseg.cli.paths import known_path
+from kseg.cli.options import CODECS, Selection
+from kseg.cli.paths import known_path, sources
 from kseg.cli.streams import stream_tiles
 from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
 from kseg.errors import (
@@ -26,7 +26,7 @@ from kseg.errors import (
     UnsupportedFormatError,
     at_path,
 )
-from kseg.files.names import PathKind, parse_name
+from kseg.files.names import FileKind, PathKind, parse_name
 from kseg.files.whole_file import whole_file
 from kseg.format.convert import Converter, Tally, Target
 from kseg.format.header import stop_error
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kseg.workers import Put, Work
 
 _STDIN = "-"
+_SEGMENTS = (FileKind.LOG, FileKind.KAFKA07)
 _WAYS_OUT = "--drop leaves out what has no room there, --codec names another codec"
 #: A preallocated or torn end; what lies in front of it is whole.
 _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
@@ -46,22 +47,61 @@ _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked: Any) -> int:
     """Do what the verb says; returns the exit code."""
-    target_path = _target_path(path, out, force=force)
-    if as_json and target_path is None:
+    known = None if path == _STDIN else known_path(path)
+    whole = known is not None and known.kind is not PathKind.FILE
+    pairs = (_of_directory if whole else _of_file)(path, out, force=force)
+    if as_json and pairs[0][1] is None:
         raise click.UsageError("--json and -o - would both write to standard output.")
     codec = None if asked["codec"] is None else Compression(CODECS.index(asked["codec"]))
     try:
         target = Target(asked["magic"], codec, asked["level"], asked["drop"], asked["batch_bytes"])
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
-    run = _Run(path, target, jobs, skip=asked["on_corrupt"] == "skip")
-    try:
-        run.go(target_path, asked["first_offset"])
-    except UnsupportedFormatError as error:
-        complain(f"kseg: {one_line(error)} ({_WAYS_OUT})")
-        return Exit.FOUND
-    run.say(target_path, as_json=as_json)
-    return Exit.FOUND if run.faults else Exit.OK
+    runs = []
+    for one, place in pairs:
+        run = _Run(one, target, jobs, skip=asked["on_corrupt"] == "skip")
+        try:
+            run.go(place, asked["first_offset"])
+        except UnsupportedFormatError as error:
+            complain(f"kseg: {one_line(error)} ({_WAYS_OUT})")
+            return Exit.FOUND
+        run.say(place, quiet=as_json)
+        runs.append((run, place))
+    if as_json:
+        documents = [run.document(place) for run, place in runs]
+        document = {"path": path, "output": out, "files": documents} if whole else documents[0]
+        output.write_document("convert/1", document)
+    elif whole:
+        complain(f"kseg: {out} has logs alone; 'kseg reindex {out} --apply' makes their indexes")
+    return Exit.FOUND if any(run.faults for run, _ in runs) else Exit.OK
+
+
+def _of_file(path: str, out: str, *, force: bool) -> list[tuple[str, Path | None]]:
+    return [(path, _target_path(path, out, force=force))]
+
+
+def _of_directory(path: str, out: str, *, force: bool) -> list[tuple[str, Path | None]]:
+    """The segments of a partition or a data directory, each with its place under OUT.
+
+    Raises:
+        UsageError: OUT is no directory, or a name of a file.
+        NotALogError: there are none.
+        FileExistsError: a place is taken, and `--force` was not given; nothing was written.
+    """
+    if out == "-" or Path(out).suffix == ".log":
+        raise click.UsageError(f"-o has to be a directory where {path} is one.")
+    found = [one for one in sources((path,), Selection()) if one.name.kind in _SEGMENTS]
+    if not found:
+        raise NotALogError("no segments", path=path)
+    pairs: list[tuple[str, Path | None]] = []
+    for one in found:
+        place = Path(out, one.directory or "", one.path.with_suffix(".log").name)
+        if place.exists() and place.samefile(one.path):
+            raise click.UsageError("OUT is PATH itself.")
+        if place.exists() and not force:
+            raise _taken(place)
+        pairs.append((str(one.path), place))
+    return pairs
 
 
 class _Run:
@@ -89,8 +129,6 @@ class _Run:
                 self._tiles(stream_tiles(sys.stdin.buffer), write, stdin_fault, 0)
             return
         known = known_path(self.path)
-        if known.kind is not PathKind.FILE:
-            raise NotALogError("a directory; this verb wants one file", path=self.path)
         if known.file is None or not known.file.kind.holds_batches:
             raise NotALogError("a file without records", path=self.path)
         with Segment.open(known.path) as segment, _opened(target) as write:
@@ -163,25 +201,24 @@ class _Run:
     def _found(self, error: KsegError) -> None:
         self.faults.append(at_path(error, self.path))
 
-    def say(self, target: Path | None, *, as_json: bool) -> None:
-        """Print what was done, dropped and damaged."""
-        tally, losses = self.tally, self.losses
+    def say(self, target: Path | None, *, quiet: bool) -> None:
+        """Report what was dropped and damaged, and unless `quiet` what was done."""
+        tally = self.tally
         for fault in self.faults:
             complain(f"kseg: {one_line(fault)}")
         if self.left_out:
             complain(f"kseg: warning: {self.left_out}; left out")
-        for sentence in losses.sentences():
+        for sentence in self.losses.sentences():
             complain(f"kseg: warning: {sentence}")
-        if as_json:
-            output.write_document("convert/1", self._document(target))
-            return
-        complain(
-            f"{target or 'standard output'}: {self.bytes_out} bytes from {self.bytes_in}; "
-            f"batches: {tally.copied_batches} copied, {tally.recoded_batches} recompressed, "
-            f"{tally.converted_batches} converted with {tally.records_converted} records"
-        )
+        if not quiet:
+            complain(
+                f"{target or 'standard output'}: {self.bytes_out} bytes from {self.bytes_in}; "
+                f"batches: {tally.copied_batches} copied, {tally.recoded_batches} recompressed, "
+                f"{tally.converted_batches} converted with {tally.records_converted} records"
+            )
 
-    def _document(self, target: Path | None) -> dict[str, Any]:
+    def document(self, target: Path | None) -> dict[str, Any]:
+        """What was done, for `--json`."""
         tally, wanted = self.tally, self.target
         return {
             "path": self.path,
@@ -218,15 +255,19 @@ def _target_path(path: str, out: str, *, force: bool) -> Path | None:
     target = Path(out)
     if target.is_dir():
         if path == _STDIN:
-            raise click.UsageError("-o has to be a file where FILE is standard input.")
+            raise click.UsageError("-o has to be a file where PATH is standard input.")
         target /= Path(path).with_suffix(".log").name
     if not target.exists():
         return target
     if path != _STDIN and Path(path).exists() and target.samefile(path):
-        raise click.UsageError("OUT is FILE itself.")
+        raise click.UsageError("OUT is PATH itself.")
     if not force:
-        raise FileExistsError(errno.EEXIST, "exists already; --force replaces it", str(target))
+        raise _taken(target)
     return target
+
+
+def _taken(target: Path) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "exists already; --force replaces it", str(target))
 
 
 @contextmanager

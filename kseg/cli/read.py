@@ -16,6 +16,7 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.batches import tail_of
 from kseg.cli.decoded import DECODED_FIELDS, Decoding, decoded_rows, decoding
+from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.options import (
     ALL,
@@ -120,6 +121,13 @@ class Asked:
         ]
         return np.logical_and.reduce(masks) if masks else None
 
+    def lies_outside(self, log: LogView) -> bool:
+        """Whether a log has none of the offsets, since it ends before them or begins behind."""
+        first, end = self.offsets
+        return (first is not None and first >= log.log_end_offset) or (
+            end is not None and end <= log.log_start_offset
+        )
+
     @property
     def plain_tail(self) -> bool:
         """Whether headers are enough to find the last N."""
@@ -215,6 +223,8 @@ class Reader:
                 yield At(source.path, partial(self._piece, work, source))
 
     def _partition(self, log: LogView) -> Iterator[Work]:
+        if self._asked.lies_outside(log):
+            complain(f"kseg: {printable(str(log.path))}: nothing is there: {log.extent}")
         if self._jobs == 1:
             yield self._whole(log)
             return

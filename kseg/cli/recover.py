@@ -285,5 +285,8 @@ def _raise_first(plans: list[RecoveryPlan]) -> None:
 
 def _print(plan: RecoveryPlan) -> None:
     """Print the findings and the offsets; the files follow in one table."""
-    for row in replace(plan, actions=()).rows():
-        output.write_line(f"{plan.path}: {row}")
+    if plan.error is None:
+        for finding in plan.findings:
+            output.write_line(str(finding))  # it names the file
+    for row in replace(plan, actions=(), findings=()).rows():
+        output.write_line(row if plan.path in row else f"{plan.path}: {row}")

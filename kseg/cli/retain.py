@@ -213,10 +213,18 @@ class _Run:
         if self.change.is_plan:
             for line in _stay_lines(self.stays):
                 output.write_line(line)
+            output.write_line(self._totals())
         for partition, plan in self.plans.items():
             if plan.held_bytes:
                 how = "--high-watermark end says that this is the only copy"
                 output.write_line(f"{partition.path}: {plan.why_held}; {how}")
+
+    def _totals(self) -> str:
+        plans = self.plans.values()
+        segments = output.counted(sum(len(plan.segments) for plan in plans), "segment")
+        goes = output.human_bytes(sum(plan.deleted_bytes for plan in plans))
+        stays = output.human_bytes(sum(plan.kept_bytes for plan in plans))
+        return f"in all: {segments}, {goes} go; {stays} stay"
 
 
 def _stays(log: Log, plan: RetentionPlan, rules: RetentionRules) -> tuple[StayingSegment, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -157,6 +157,19 @@ def _print(report: StatsReport) -> None:
     if keys:
         output.write_line()
         output.write_table(("partition", "key", "records", "bytes", "error"), keys)
+    if any(one.stats.records is not None for one in report.partitions):
+        output.write_line()
+        for line in _estimates(with_errors=any(key[-1] for key in keys)):
+            output.write_line(line)
+
+
+def _estimates(*, with_errors: bool) -> Iterator[str]:
+    from kseg.analysis.sketches import DISTINCT_ERROR, QUANTILE_ERROR
+
+    yield f"p50 and p99 are estimates, at most {QUANTILE_ERROR:.2%} too large; max is exact"
+    yield f"keys, the different ones, are estimated with a standard error of {DISTINCT_ERROR:.1%}"
+    if with_errors:
+        yield "a key has its records and bytes at least; its bytes are more by its error at most"
 
 
 def _print_compaction(planned: Sequence[ClosedPartition]) -> None:

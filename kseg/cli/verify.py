@@ -30,6 +30,7 @@ def verify(
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     mapping: Mapping,
+    now_ms: int | None,
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
@@ -41,7 +42,7 @@ def verify(
     from kseg.analysis.verify import VerifyOptions
     from kseg.analysis.verify import verify as run
 
-    options = VerifyOptions(mapping=mapping)
+    options = VerifyOptions(mapping=mapping, now_ms=now_ms)
     places = list(places_of(paths, Selection(topics, partitions)))
     with output.progress("verify", 0) as bar:
         report = run(

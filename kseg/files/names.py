@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -53,10 +54,14 @@ __all__ = [
     "offset_from_file_name",
     "parse_name",
     "parse_partition_dir",
+    "path_order",
     "readable_partitions",
     "segment_name",
     "sort_partition",
 ]
+
+
+_DIGITS = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +278,16 @@ def list_data_directory(path: str | PathLike[str], *, whole: bool = False) -> Da
     return _sort_data_directory(directory, *_list_files(directory), whole=whole)
 
 
+def path_order(path: str | PathLike[str]) -> list[str | int]:
+    """A key by which to sort paths as people count: numbers in them by their value.
+
+    >>> sorted(["t-10/1.log", "t-2/2.log"], key=path_order)
+    ['t-2/2.log', 't-10/1.log']
+    """
+    parts = _DIGITS.split(os.fspath(path))
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)]
+
+
 def log_bytes(path: str | PathLike[str]) -> int:
     """Bytes of the `.log` files in a directory, told by their names alone.
 
@@ -299,9 +314,18 @@ def _sort_data_directory(
         name = _partition_name(other)
         if name is not None and _leads_nowhere(other):
             lost.append(PartitionDirectory(other, name))
+    partitions.sort(key=_by_number)
     return DataDirectory(
         directory, tuple(partitions), tuple(files), tuple(sorted(foreign)), tuple(lost)
     )
+
+
+def _by_number(partition: PartitionDirectory) -> tuple[str, int, str]:
+    """By topic and number: 2 before 10; those of other names by these."""
+    name = partition.name
+    if name is None:
+        return partition.path.name, -1, ""
+    return name.topic, name.partition, partition.path.name
 
 
 def _leads_nowhere(path: Path) -> bool:

@@ -272,15 +272,20 @@ class Log(LogReading):
         from kseg.log.reader import follow
 
         if self._state is not None:
-            return follow.OwnLog(self._state)
+            return follow.OwnLog(self._open_state(self._state))
         return follow.WatchedLog(self.path, committed=isolation == "read_committed")
+
+    def _open_state(self, state: LogState) -> LogState:
+        if state.closed:
+            raise KsegError("the log is closed", path=self.path)
+        return state
 
     def source(self, isolation: str) -> ReadableLog:
         """The log as fetches need it: its version, or the files as they were."""
         from kseg.log.reader import tail
 
         if self._state is not None:
-            return self._state
+            return self._open_state(self._state)
         if self._seen is None:
             self._seen = tail.seen_log(self._view)
         return tail.for_isolation(self._seen, isolation)

@@ -39,7 +39,8 @@ def test_the_first_hour_of_an_operator(terminal: Terminal, fixtures_dir: Path) -
     terminal.types("kseg verify copy/orders-0", "torn-tail")
     terminal.types("kseg recover copy/orders-0", "cut", code=1)
     terminal.types("kseg recover copy/orders-0 --apply")
-    terminal.types("kseg verify copy/orders-0", ": 0 errors, 0 warnings")
+    held = ("time-ahead", "time-negative")
+    terminal.types("kseg verify copy/orders-0", *held, ": 0 errors, 3 warnings")
 
     # The last records are wrong: back to offset 24.
     terminal.types("kseg truncate copy/orders-0 --to 24", "--apply", code=1)

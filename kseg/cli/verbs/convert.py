@@ -11,7 +11,7 @@ from kseg.constants import BATCH_BYTES
 
 
 @click.command()
-@click.argument("path", metavar="FILE", type=click.Path(path_type=str))
+@click.argument("path", metavar="PATH", type=click.Path(path_type=str))
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="A file or directory.")
 @click.option(
     "--magic",
@@ -45,11 +45,13 @@ from kseg.constants import BATCH_BYTES
 @jobs_option
 @json_option
 def convert(**given: Any) -> int:
-    """Write the records of FILE in another format or codec to OUT, at the same offsets.
+    """Write the records of PATH in another format or codec to OUT, at the same offsets.
 
-    FILE is a .log, a .kafka of Kafka 0.7, or - for batches on standard input. Batches that need no
-    change are copied byte for byte. If the format cannot hold something, the verb fails, or drops
-    it with a message (--drop). OUT gets its name when it is complete; - is standard output.
+    PATH is a .log, a .kafka of Kafka 0.7, or - for batches on standard input; or a partition or
+    data directory, of which each segment becomes OUT/orders-0/00000000000000000000.log. Batches
+    that need no change are copied byte for byte. If the format cannot hold something, the verb
+    fails, or drops it with a message (--drop). OUT gets its name when it is complete; - is standard
+    output.
     """
     from kseg.cli.convert import convert as run
 

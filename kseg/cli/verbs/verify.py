@@ -11,6 +11,7 @@ from kseg.cli.options import (
     jobs_option,
     json_option,
     mapping_option,
+    now_option,
     selection_options,
 )
 
@@ -22,6 +23,7 @@ from kseg.cli.options import (
 @jobs_option
 @selection_options
 @mapping_option
+@now_option()
 @json_option
 def verify(**given: Any) -> int:
     """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.

@@ -208,6 +208,13 @@ class LogView:
         """Open one segment of the snapshot, no further than the snapshot goes."""
         return Segment.open(info.path, mapping=self._mapping, size=info.size, is_last=info.is_last)
 
+    @property
+    def extent(self) -> str:
+        """Which offsets there are, in words."""
+        if self.log_end_offset <= self.log_start_offset:
+            return f"the log has no records; it goes on at offset {self.log_end_offset}"
+        return f"the log holds offsets {self.log_start_offset} to {self.log_end_offset - 1}"
+
     def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
         """The segment that can hold `offset`, and those after it."""
         return aborted.infos_from(self.segments, offset)
@@ -226,11 +233,7 @@ class LogView:
                     found = segment.lookup(offset)
                 if found is not None:
                     return found
-        raise OffsetOutOfRangeError(
-            f"the log holds offsets {self.log_start_offset} to {self.log_end_offset - 1}",
-            path=self.path,
-            offset=offset,
-        )
+        raise OffsetOutOfRangeError(self.extent, path=self.path, offset=offset)
 
     def lookup_time(self, timestamp: Time) -> RecordLocation | None:
         """The first record at or after a time; None if there is none.

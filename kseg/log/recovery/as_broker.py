@@ -40,6 +40,7 @@ from kseg.log.recovery.load_context import (
     LoadedLog,
     file_of,
 )
+from kseg.log.recovery.overlay import NOT_SAID
 from kseg.log.recovery.sweep import Swept, check_followed
 from kseg.log.recovery.temporary_files import clear
 from kseg.log.segment.index_entries import Latest
@@ -127,7 +128,7 @@ class AsBroker(Loading):
             context.overlay.settle()
         self._cut_off(swept, why)
         if context.epochs.dirty:
-            context.put_epochs(context.epochs.entries, "not what the log says")
+            context.put_epochs(context.epochs.entries, NOT_SAID)
         snapshots.take(state)
         context.overlay.settle()
         context.install(swept, why)
@@ -283,7 +284,7 @@ class AsBroker(Loading):
         changed = changed or (earliest is not None and earliest.start_offset <= start)
         epochs.truncate_from_start(start)
         if changed:
-            self.context.put_epochs(epochs.entries, "not what the log says")
+            self.context.put_epochs(epochs.entries, NOT_SAID)
         epochs.dirty = False
 
 

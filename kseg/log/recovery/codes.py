@@ -34,6 +34,14 @@ _RESTART = "a broker mends it when it starts after a crash; `kseg recover` does 
 _SNAPSHOT = "rebuild with `kseg reindex`; a broker that starts after a crash does so itself"
 _EPOCHS = "take it from a replica; after a crash, brokers mend what they recover"
 _DISK = "look at it; from a bad disk copy what can be read, and restore it from a replica"
+_AHEAD = (
+    "retention.ms keeps the segment, and those behind it, until that time has passed: "
+    "`kseg explain` says how long; message.timestamp.after.max.ms refuses such times"
+)
+_NEGATIVE = (
+    "retention.ms goes by the file's own time for a segment that has no others; find out who wrote "
+    "the batch"
+)
 _WRITER = "find out who wrote the batch; consumers may refuse it"
 
 CODES: dict[str, Code] = {
@@ -59,6 +67,8 @@ CODES: dict[str, Code] = {
     "record-offset": Code("error", "record offsets contradict their batch (--deep: all)", _WRITER),
     "record-codec": Code("error", "a batch does not decompress (--deep: all)", _REPLICA),
     "record-limit": Code("error", "a batch inflates beyond the limit (--deep: all)", _WRITER),
+    "time-ahead": Code("warning", "times more than a day ahead of the clock", _AHEAD),
+    "time-negative": Code("warning", "times before 1970, which are none to a broker", _NEGATIVE),
     "max-timestamp": Code("warning", "the header's timestamp is not its records'", _WRITER),
     # Indexes.
     "index-missing": Code("error", "a segment has lost its offset index", _REINDEX),

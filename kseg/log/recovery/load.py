@@ -83,7 +83,7 @@ from kseg.log.recovery.load_context import (
     LoadedLog,
     file_of,
 )
-from kseg.log.recovery.overlay import Applier, Overlay
+from kseg.log.recovery.overlay import NOT_SAID, Applier, Overlay
 from kseg.log.recovery.plan import CutPlace, RecoveryInputs
 from kseg.log.recovery.sweep import Swept, check_followed, sweep_segment, unfollowed
 from kseg.log.recovery.temporary_files import clear
@@ -533,7 +533,7 @@ class Loading:
         stored = () if self._stored is None else self._stored.entries
         malformed = self._stored is None and leader_epochs.FILE_NAME in context.overlay.files
         if malformed or epochs.entries != stored:
-            context.put_epochs(epochs.entries, "not what the log says")
+            context.put_epochs(epochs.entries, NOT_SAID)
         epochs.dirty = False
         return epochs
 

@@ -32,7 +32,7 @@ from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import lost
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.lost import Lost
-from kseg.log.recovery.overlay import Overlay, OverlaySnapshots
+from kseg.log.recovery.overlay import NOT_SAID, Overlay, OverlaySnapshots
 from kseg.log.recovery.plan import (
     CutPlace,
     RecoveryInputs,
@@ -64,9 +64,6 @@ DELETE_SUFFIX: Final = "-delete"
 
 #: Bytes of an entry of the indexes that are made with room for more.
 _ENTRY_BYTES: Final = {INDEX: OFFSET_ENTRY_BYTES, TIMEINDEX: TIME_ENTRY_BYTES}
-
-#: Why a derived file is replaced.
-NOT_SAID: Final = "not what the log says"
 
 
 def file_of(base_offset: int, kind: str) -> str:

@@ -42,6 +42,9 @@ _SMALL_BYTES_MAX: Final = 2**31 - 1
 #: Steps hold at most so many bytes to be written; further files are worked out again in their turn.
 _HELD_BYTES_MAX: Final = 2**26
 
+#: Why a derived file is replaced; one that is not there yet is missing.
+NOT_SAID: Final = "not what the log says"
+
 
 class FileSeen(NamedTuple):
     """A file as a look found it. A tuple, since each file of a log has one.
@@ -508,8 +511,10 @@ class Overlay:
         if file is None:
             return
         if file.data is not None or file.part:
-            kind = "create" if before is None else "replace"
-            yield Action(kind, path, file.size, file.why)
+            if before is None:
+                yield Action("create", path, file.size, _why_created(file))
+            else:
+                yield Action("replace", path, file.size, file.why)
         elif file.source == path and before is not None and file.size < before:
             yield Action("truncate", path, before - file.size, file.why)
         elif file.source != path:
@@ -547,7 +552,7 @@ class OverlaySnapshots:
         # One that is not sound is gone before there is another one to begin with.
         self.overlay.spare(path.name)
         self.overlay.settle()
-        self.overlay.put(path.name, producer_snapshot.to_bytes(entries), "not what the log says")
+        self.overlay.put(path.name, producer_snapshot.to_bytes(entries), NOT_SAID)
 
     def unlink(self, path: Path) -> None:
         """Let a snapshot go."""
@@ -705,6 +710,12 @@ class EmptySegment(Segment):
         """Nothing is open."""
 
 
+def _why_created(file: OverlayFile) -> str:
+    if file.why != NOT_SAID:
+        return file.why
+    return "missing" if file.size else "missing; empty, since the log has nothing for it yet"
+
+
 def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
     """The regular files of a directory, by name.
 
@@ -723,4 +734,13 @@ def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
     return tuple(sorted(seen))
 
 
-__all__ = ["Action", "Applier", "FileSeen", "Overlay", "OverlaySnapshots", "Step", "look_at"]
+__all__ = [
+    "NOT_SAID",
+    "Action",
+    "Applier",
+    "FileSeen",
+    "Overlay",
+    "OverlaySnapshots",
+    "Step",
+    "look_at",
+]

@@ -43,7 +43,12 @@ def data(tmp_path: Path) -> Data:
 
 
 #: Codes that no lone break of this directory can bring about, and where they are tested.
-ELSEWHERE = {"record-crc": "test_inner_messages_are_checked_too", "changed": "test_a_file_gone"}
+ELSEWHERE = {
+    "record-crc": "test_inner_messages_are_checked_too",
+    "changed": "test_a_file_gone",
+    "time-ahead": "tests/unit/cli/test_words.py",
+    "time-negative": "tests/unit/cli/test_words.py",
+}
 OPTIONS = VerifyOptions(inflated_max=1 << 19)
 
 
