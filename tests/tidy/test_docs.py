@@ -55,16 +55,6 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
-def test_the_code_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (tree.ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
-    shutil.copytree(tree.ROOT / "kseg" / "demo_data", tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
-
-
 def modules() -> list[str]:
     """Every Python module of the package by its dotted name."""
     paths = tree.files(".py", folders=("kseg",))

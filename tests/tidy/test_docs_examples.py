@@ -1,0 +1,126 @@
+"""What pages and notebooks show is what happens: their code and their command lines are run."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg.cli.main import VERBS, run
+from tests.tidy import tree
+
+PAGES = [tree.ROOT / "README.md", *tree.files(".md", folders=("docs",))]
+#: Where the pages say that data lies, and what lies there in the tests.
+DATA = ("/var/kafka/data", "/disk1/kafka")
+#: Verbs whose answer is 1 where there is something to do or found, as there is here.
+FINDING = ("recover", "reindex", "truncate", "retain", "compact", "diff", "doctor", "salvage")
+#: Not for a test: they take their time, need Spark, or what stands in a page in place of a name.
+LEFT_OUT = ("bench", "demo", "spark")
+
+
+def blocks(language: str) -> Iterator[object]:
+    """Every block of code in a language, with its page."""
+    for page in PAGES:
+        for block in re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            yield pytest.param(page.name, block, id=f"{page.stem}-{block.split()[0]}")
+
+
+def lines() -> Iterator[object]:
+    """Every command line of kseg in a block of shell."""
+    for page in PAGES:
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            for line in block.splitlines():
+                if line.startswith("kseg ") and line.split()[1] not in LEFT_OUT:
+                    yield pytest.param(line, id=line.partition("#")[0].strip())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """A directory with all that the pages name: logs, internal topics, lines, copies."""
+    demo = tree.ROOT / "kseg" / "demo_data"
+    for target in (tmp_path, *(tmp_path / name for name in ("data", "a", "b", "c"))):
+        shutil.copytree(demo, target, dirs_exist_ok=True)
+    shutil.copy(demo / "orders-0" / f"{0:020d}.log", tmp_path / "old.log")
+    (tmp_path / "records.jsonl").write_text('{"value": "cGFpZA=="}\n')
+    (tmp_path / "server.properties").write_text("log.retention.ms=-1\n")
+    shutil.copytree(demo / "orders-0", tmp_path / "users-0")
+    internal = request.getfixturevalue("fixtures_dir") / "new" / "4.2.0-internal"
+    for name, wanted in (
+        ("__consumer_offsets-0", "__consumer_offsets-7"),
+        ("__transaction_state-0", "__transaction_state-12"),
+        ("__cluster_metadata-0", "__cluster_metadata-0"),
+        ("__cluster_metadata-0", "copy-of-a-log-0"),
+    ):
+        shutil.copytree(internal / name, tmp_path / wanted)
+    shutil.copy(internal / "__consumer_offsets-0" / f"{0:020d}.log", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def here(text: str, place: Path) -> str:
+    """The same with paths of the test in place of absolute ones."""
+    for path in DATA:
+        text = text.replace(path, f"{place}/data")
+    return text.replace("/disk2/", f"{place}/")
+
+
+@pytest.mark.parametrize(("page", "block"), list(blocks("python")))
+def test_the_python_of_every_page_runs(page: str, block: str, place: Path) -> None:
+    (place / "kafka").mkdir()
+    exec(compile(here(block, place), page, "exec"), {"kseg": kseg})
+
+
+@pytest.mark.parametrize("line", list(lines()))
+def test_the_command_lines_of_every_page_run(
+    line: str,
+    place: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = shlex.split(here(line, place), comments=True)[1:]
+    stdin = b""
+    if "<" in words:
+        at = words.index("<")
+        stdin = (place / words[at + 1]).read_bytes()
+        del words[at : at + 2]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    code = run(words)
+    said = capsysbinary.readouterr().err.decode()
+    assert words[0] in VERBS
+    assert code in ((0, 1) if words[0] in FINDING else (0,)), said
+
+
+@pytest.mark.parametrize("path", sorted((tree.ROOT / "examples").glob("*.ipynb")), ids=tree.name)
+def test_a_notebook_runs_from_its_first_cell_to_its_last(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Jupyter does: in one namespace, the last value of a cell shown."""
+    for name in ("duckdb", "polars"):
+        pytest.importorskip(name)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cells = [
+        "".join(cell["source"])
+        for cell in json.loads(path.read_text("utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
+    assert len(cells) == 10
+    names: dict[str, object] = {}
+    for number, text in enumerate(cells, 1):
+        assert text.startswith(f"# {number}. ")
+        code = ast.parse(text, f"{path.name}, cell {number}")
+        shown = code.body.pop() if isinstance(code.body[-1], ast.Expr) else None
+        exec(compile(code, path.name, "exec"), names)
+        if isinstance(shown, ast.Expr):
+            value = eval(compile(ast.Expression(shown.value), path.name, "eval"), names)
+            assert repr(value)
+            getattr(value, "_repr_html_", str)()
