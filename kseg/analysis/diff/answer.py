@@ -31,7 +31,8 @@ def diff(
 
     Args:
         copies: partition directories, copies of one partition whatever their names; or data
-            directories, whose partitions are joined by topic, number and topic id.
+            directories, whose partitions are joined by topic, number and topic id. The data
+            directories of one broker are one copy, with commas between them as in `log.dirs`.
         records: where batches differ, compare their records, as for copies that were compacted
             apart or hold other codecs.
         chosen: leaves out partitions of data directories, by topic and number.

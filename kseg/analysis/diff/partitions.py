@@ -78,14 +78,16 @@ def _cost(copies: Sequence[CopyPath]) -> int:
 def examine(unit: DiffUnit) -> PartitionDiff:
     """Compare the copies of a partition; what cannot be read is told in the answer.
 
-    A copy whose files change on the way, as by retention, is read once more.
+    Copies are taken for sound, and read once. If one may not be, what can be proved of each is
+    found first. A copy whose files change on the way, as by retention, is read once more.
     """
+    if sum(each.is_readable for each in unit.copies) > 1:
+        with suppress(KsegError, OSError):
+            return _compared(unit, [_assume(each, unit.mapping) for each in unit.copies])
+    with suppress(KsegError, OSError):
+        return _compared(unit, [_look(each, unit.mapping) for each in unit.copies])
     try:
-        return _compared(unit)
-    except (KsegError, OSError):
-        pass
-    try:
-        return _compared(unit)
+        return _compared(unit, [_look(each, unit.mapping) for each in unit.copies])
     except (KsegError, OSError) as error:
         why = f"it changed while it was read: {_reason_of(error)}"
         failed = [CopySeen(each.path, each.topic_id, error=why) for each in unit.copies]
@@ -100,20 +102,37 @@ def _reason_of(error: KsegError | OSError) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Looked:
-    """A copy that was read, or why it was not."""
+    """A copy, or why it cannot be read."""
 
     asked: CopyPath
-    seen: CopySeen
     copy: Copy | None = None
+    error: str | None = None
+
+    @property
+    def seen(self) -> CopySeen:
+        """What is told of it, once it was compared."""
+        copy = self.copy
+        if copy is None:
+            return CopySeen(self.asked.path, self.asked.topic_id, error=self.error)
+        segments = copy.provable.segments
+        return CopySeen(
+            self.asked.path,
+            self.asked.topic_id,
+            copy.start_offset,
+            copy.end_offset,
+            len(segments),
+            sum(segment.size for segment in segments),
+            copy.batches,
+            copy.unknown,
+        )
 
 
-def _compared(unit: DiffUnit) -> PartitionDiff:
-    """Read the copies, and compare those that can be read with the first of them.
+def _compared(unit: DiffUnit, looked: Sequence[_Looked]) -> PartitionDiff:
+    """Compare the copies that can be read with the first of them.
 
     Raises:
-        KsegError, OSError: a copy has changed since it was read.
+        KsegError, OSError: a copy has changed since it was read, or may not be sound.
     """
-    looked = [_look(each, unit.mapping) for each in unit.copies]
     readable = [each for each in looked if each.copy is not None]
     first = (readable or looked)[0]
     others = [each for each in looked if each is not first]
@@ -127,26 +146,25 @@ def _compared(unit: DiffUnit) -> PartitionDiff:
     return PartitionDiff(unit.topic, unit.partition, first.seen, tuple(compared))
 
 
+def _assume(asked: CopyPath, mapping: Mapping) -> _Looked:
+    """Take one copy for sound.
+
+    Raises:
+        KsegError, OSError: it may not be, or cannot be read.
+    """
+    if not asked.is_readable:
+        return _Looked(asked, error=asked.error)
+    return _Looked(asked, Copy.assumed(asked.path, mapping))
+
+
 def _look(asked: CopyPath, mapping: Mapping) -> _Looked:
     """Read one copy with its checksums."""
     if not asked.is_readable:
-        return _Looked(asked, CopySeen(asked.path, asked.topic_id, error=asked.error))
+        return _Looked(asked, error=asked.error)
     try:
-        copy = Copy.read(asked.path, mapping)
+        return _Looked(asked, Copy.read(asked.path, mapping))
     except (KsegError, OSError) as error:
-        return _Looked(asked, CopySeen(asked.path, asked.topic_id, error=_reason_of(error)))
-    found = copy.provable
-    seen = CopySeen(
-        asked.path,
-        asked.topic_id,
-        copy.start_offset,
-        copy.end_offset,
-        len(found.segments),
-        sum(segment.size for segment in found.segments),
-        sum(run.batches for run in found.runs),
-        copy.unknown,
-    )
-    return _Looked(asked, seen, copy)
+        return _Looked(asked, error=_reason_of(error))
 
 
 def _pairs(unit: DiffUnit, copies: list[Copy]) -> list[Pair]:

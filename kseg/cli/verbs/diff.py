@@ -31,6 +31,9 @@ def diff(**given: Any) -> int:
     in damaged bytes is unknown. Where segments are cut, where a log starts and what its indexes say
     is no difference.
 
+    The data directories of one broker are one copy, with commas between them as in log.dirs:
+    /disk1/data,/disk2/data.
+
     Exits 0 if all copies are the same, 1 if anything differs or is unknown. Changes nothing.
     """
     from kseg.cli.diff import diff as run

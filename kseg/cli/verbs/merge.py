@@ -38,6 +38,9 @@ def merge(**given: Any) -> int:
     history of the last leader is left out, as Kafka cuts a follower. Different batches of one
     leader epoch are a conflict: both are shown and nothing is written, unless --prefer decides.
 
+    The data directories of one broker are one copy, with commas between them as in log.dirs:
+    /disk1/data,/disk2/data.
+
     Exits 0 if OUT is whole, and no copy differs from it but by damage. Exits 1 if offsets are
     missing, copies contradict each other, or one cannot be read, also where OUT was written.
     """

@@ -1,7 +1,8 @@
 """Copies of one partition side by side: replicas, backups; and one whole log out of several.
 
 joining         which copies belong together, by topic, partition and topic id
-source          a copy, read once: its sound batches by offset, and what of it is not known
+source          a copy: its sound batches by offset, and what of it is not known
+sound           a copy that is taken for sound until its one walk finds otherwise
 table           batches of a copy as rows of numbers; which are the same, which overlap
 side_by_side    several copies in step: windows of offsets with what each copy has there
 lineage         which leaders wrote a copy, and where it leaves the history of another one
@@ -22,6 +23,7 @@ from kseg._door import door
 _HOMES = {
     "kseg.log.copies.joining": ("Chosen", "CopyPath", "JoinedCopies", "join_copies"),
     "kseg.log.copies.side_by_side": ("Window", "windows"),
+    "kseg.log.copies.sound": ("DoubtError",),
     "kseg.log.copies.source": ("Copy",),
     "kseg.log.copies.table": (
         "EPOCH",

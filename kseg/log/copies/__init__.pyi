@@ -4,6 +4,7 @@ from kseg.log.copies.joining import JoinedCopies as JoinedCopies
 from kseg.log.copies.joining import join_copies as join_copies
 from kseg.log.copies.side_by_side import Window as Window
 from kseg.log.copies.side_by_side import windows as windows
+from kseg.log.copies.sound import DoubtError as DoubtError
 from kseg.log.copies.source import Copy as Copy
 from kseg.log.copies.table import EPOCH as EPOCH
 from kseg.log.copies.table import FILE as FILE

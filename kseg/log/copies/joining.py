@@ -65,11 +65,33 @@ class JoinedCopies:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A path that was given, and the partitions in it."""
+    """A copy that was given, and the partitions in it."""
 
-    path: Path
+    places: tuple[Path, ...]
     is_partition: bool
     partitions: dict[_Key, Path]
+
+    @property
+    def path(self) -> str:
+        """As it was given, or could have been."""
+        return ",".join(map(str, self.places))
+
+
+def places_of(copy: str | PathLike[str]) -> tuple[Path, ...]:
+    """The directories of a copy: one, or several of one broker, with commas as in `log.dirs`.
+
+    What there is under the whole name is one directory, commas or not.
+
+    Raises:
+        OSError: a directory is missing.
+    """
+    text = os.fspath(copy)
+    if "," not in text or os.path.lexists(text):
+        return (Path(text),)
+    places = tuple(Path(part) for part in text.split(",") if part)
+    for place in places:
+        os.stat(place)
+    return places
 
 
 def join_copies(
@@ -79,7 +101,8 @@ def join_copies(
 
     Args:
         paths: partition directories, copies of one partition whatever their names; or data
-            directories, and partition directories among them by their names. Two or more.
+            directories, and partition directories among them by their names. Two or more. The data
+            directories of one broker are one copy, with commas between them as in `log.dirs`.
         chosen: leaves out partitions of data directories.
 
     Raises:
@@ -87,11 +110,11 @@ def join_copies(
         NotALogError: a path is nothing of Kafka's, or a file; or nothing is chosen.
         OSError: a path is missing or cannot be listed.
     """
-    given = [_given(Path(path)) for path in paths]
+    given = [_given(places_of(path)) for path in paths]
     _check(given)
     if all(each.is_partition for each in given):
         name = _name_of(given)
-        given = [replace(each, partitions={_NO_KEY: each.path}) for each in given]
+        given = [replace(each, partitions={_NO_KEY: each.places[0]}) for each in given]
         return list(_joined(name, given, _NO_KEY))
     keys = sorted({key for each in given for key in each.partitions}, key=str)
     wanted = [key for key in keys if chosen is None or chosen(*key)]
@@ -100,17 +123,35 @@ def join_copies(
     return [one for key in wanted for one in _joined(key, given, key)]
 
 
-def _given(path: Path) -> _Given:
+def _given(places: tuple[Path, ...]) -> _Given:
+    if len(places) > 1:
+        return _one_broker(places)
+    (path,) = places
     known = classify_path(path)
     if known.kind is PathKind.FILE:
         raise NotALogError(
             "a file; copies are partition directories or data directories", path=path
         )
     if known.kind is PathKind.PARTITION:
-        return _Given(path, True, _by_name([PartitionDirectory(path, known.partition)]))
+        return _Given(places, True, _by_name([PartitionDirectory(path, known.partition)]))
     listing = known.data_directory
     assert listing is not None
-    return _Given(path, False, _by_name([*listing.partitions, *listing.lost]))
+    return _Given(places, False, _by_name([*listing.partitions, *listing.lost]))
+
+
+def _one_broker(places: tuple[Path, ...]) -> _Given:
+    """Several data directories as one copy: none of its partitions lies in two of them."""
+    partitions: dict[_Key, Path] = {}
+    for each in map(_given, ((place,) for place in places)):
+        if each.is_partition:
+            raise NotALogError(
+                "a partition directory among the data directories of a broker", path=each.path
+            )
+        for key, path in each.partitions.items():
+            other = partitions.setdefault(key, path)
+            if other is not path:
+                raise NotALogError(f"the partition lies in {other}, too", path=path)
+    return _Given(places, False, partitions)
 
 
 def _by_name(entries: Iterable[PartitionDirectory]) -> dict[_Key, Path]:
@@ -135,7 +176,8 @@ def _check(given: Sequence[_Given]) -> None:
         raise ValueError("give two copies or more")
     seen: dict[str, Path] = {}
     for each in given:
-        places = {os.path.realpath(path): path for path in (each.path, *each.partitions.values())}
+        found = (*each.places, *each.partitions.values())
+        places = {os.path.realpath(path): path for path in found}
         for place, path in places.items():
             if place in seen:
                 raise ValueError(f"{seen[place]} and {path} are the same directory")
@@ -156,9 +198,9 @@ def _joined(name: _Key, given: Sequence[_Given], key: _Key) -> Iterator[JoinedCo
         yield JoinedCopies(*name, tuple(copies))
 
 
-def _copy(path: Path | None, given: Path) -> CopyPath:
+def _copy(path: Path | None, given: str) -> CopyPath:
     if path is None:
-        return CopyPath(str(given), lacks="absent")
+        return CopyPath(given, lacks="absent")
     try:
         listing = list_partition(path)
     except OSError as error:
@@ -173,4 +215,4 @@ def _as_of(copy: CopyPath, topic_id: UUID | None, *, home: bool) -> CopyPath:
     return replace(copy, lacks="absent" if copy.topic_id is None else "other-topic")
 
 
-__all__ = ["Chosen", "CopyPath", "JoinedCopies", "join_copies"]
+__all__ = ["Chosen", "CopyPath", "JoinedCopies", "join_copies", "places_of"]

@@ -31,7 +31,13 @@ from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import TopicPartition
 from kseg.log import data_directory
 from kseg.log.copies.choosing import Choosing, Ranked
-from kseg.log.copies.joining import Chosen, CopyPath, JoinedCopies, join_copies
+from kseg.log.copies.joining import (
+    Chosen,
+    CopyPath,
+    JoinedCopies,
+    join_copies,
+    places_of,
+)
 from kseg.log.copies.lineage import Lineage, divergence, lineage_of
 from kseg.log.copies.source import Copy
 from kseg.log.copies.table import OFFSETS_END
@@ -66,7 +72,8 @@ def plan_merge(
 
     Args:
         copies: partition directories, copies of one partition; or data directories, whose
-            partitions are joined by topic and number. Two or more.
+            partitions are joined by topic and number. Two or more. The data directories of one
+            broker are one copy, with commas between them as in `log.dirs`.
         out: the data directory to be made, new or empty; `OUT.kseg-salvage` lies beside it.
         prefer: one of the copies, whose batches win in a conflict.
         chosen: leaves out partitions of data directories, by topic and number.
@@ -90,13 +97,14 @@ def plan_merge(
     """
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, not 1 or more")
-    first = None if prefer is None else _preferred(copies, prefer)
+    first = frozenset[str]() if prefer is None else _preferred(copies, prefer)
     joined = join_copies(copies, chosen)
     _check(joined)
-    check_output(out, copies)
+    sources = tuple(str(place) for copy in copies for place in places_of(copy))
+    check_output(out, sources)
     pieces = (partial(_put_plan, each, first) for each in joined)
     with closing(in_order(pieces, threads=jobs)) as plans:
-        return MergePlan(Path(out), tuple(os.fspath(copy) for copy in copies), tuple(plans))
+        return MergePlan(Path(out), sources, tuple(plans))
 
 
 def apply_merge(plan: MergePlan, *, progress: Progress | None = None) -> Path:
@@ -154,11 +162,20 @@ def _target(plan: PartitionMerge) -> TargetPartition:
 # ---- deciding ------------------------------------------------------------------------------------
 
 
-def _preferred(copies: Sequence[str | PathLike[str]], prefer: str | PathLike[str]) -> str:
-    wanted = os.path.realpath(prefer)
-    if wanted not in map(os.path.realpath, copies):
-        raise ValueError(f"{os.fspath(prefer)} is preferred, but none of the copies")
-    return wanted
+def _preferred(
+    copies: Sequence[str | PathLike[str]], prefer: str | PathLike[str]
+) -> frozenset[str]:
+    """The directories of the preferred copy, which may be named by one of them."""
+    wanted = _real_places(prefer)
+    for copy in copies:
+        places = _real_places(copy)
+        if wanted <= places:
+            return places
+    raise ValueError(f"{os.fspath(prefer)} is preferred, but none of the copies")
+
+
+def _real_places(copy: str | PathLike[str]) -> frozenset[str]:
+    return frozenset(map(os.path.realpath, places_of(copy)))
 
 
 def _check(joined: Sequence[JoinedCopies]) -> None:
@@ -190,12 +207,12 @@ class _Read:
         return (-self.lineage.latest, -self.lineage.end)
 
 
-def _put_plan(joined: JoinedCopies, prefer: str | None, put: Put) -> None:
+def _put_plan(joined: JoinedCopies, prefer: frozenset[str], put: Put) -> None:
     with at_file(joined.copies[0].path):
         put(_plan(joined, prefer))
 
 
-def _plan(joined: JoinedCopies, prefer: str | None) -> PartitionMerge:
+def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
     assert joined.topic is not None
     assert joined.partition is not None
     read, failed = _read([one for one in joined.copies if one.lacks is None])
@@ -243,7 +260,7 @@ def _read(paths: Sequence[CopyPath]) -> tuple[list[_Read], list[MergedCopy]]:
     return sorted(read, key=lambda one: one.order), failed
 
 
-def _ranked(read: Sequence[_Read], prefer: str | None) -> list[Ranked]:
+def _ranked(read: Sequence[_Read], prefer: frozenset[str]) -> list[Ranked]:
     """The copies, each cut where it leaves the history of those before it."""
     history = read[0].lineage
     ranked = []
@@ -256,9 +273,9 @@ def _ranked(read: Sequence[_Read], prefer: str | None) -> list[Ranked]:
     return ranked
 
 
-def _is_within(path: str, prefer: str | None) -> bool:
+def _is_within(path: str, places: frozenset[str]) -> bool:
     place = Path(os.path.realpath(path))
-    return prefer is not None and prefer in (str(place), str(place.parent))
+    return not places.isdisjoint((str(place), str(place.parent)))
 
 
 def _start_of(copies: Sequence[Copy]) -> int:

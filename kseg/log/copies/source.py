@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from kseg.errors import KsegError
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.clean_offsets import read_clean_offset
+from kseg.log.copies.sound import sound_rows, taken_for_sound
 from kseg.log.copies.table import OFFSETS_END, rows_of
 from kseg.log.salvage.provable import read_provable
 from kseg.log.salvage.tables import provable_tables
@@ -38,14 +40,24 @@ class Copy:
         path: the directory, as it was given.
         provable: what can be proved of it, and what cannot.
         files: its log files; rows name them by their numbers.
+        batches: how many are sound; of a copy that is assumed to be, those of `tables` so far.
     """
 
-    def __init__(self, path: str, provable: ProvablePartition, mapping: Mapping = "auto") -> None:
-        """Take what was found; use `read` instead."""
+    def __init__(
+        self,
+        path: str,
+        provable: ProvablePartition,
+        mapping: Mapping = "auto",
+        *,
+        is_assumed: bool = False,
+    ) -> None:
+        """Take what was found; use `read` or `assumed` instead."""
         self.path: Final = path
         self.provable: Final = provable
         self.files: Final = tuple(segment.path for segment in provable.segments)
+        self.batches = sum(run.batches for run in provable.runs)
         self._mapping: Final[Mapping] = mapping
+        self._is_assumed: Final = is_assumed
 
     @classmethod
     def read(cls, path: str, mapping: Mapping = "auto") -> Copy:
@@ -56,6 +68,16 @@ class Copy:
             OSError: it cannot be listed, or a file not be opened.
         """
         return cls(path, read_provable(path), mapping)
+
+    @classmethod
+    def assumed(cls, path: str, mapping: Mapping = "auto") -> Copy:
+        """Take a partition directory for sound until `tables` is read; see `sound`.
+
+        Raises:
+            DoubtError: it may not be.
+            KsegError, OSError: it cannot be read.
+        """
+        return cls(path, taken_for_sound(Path(path), mapping), mapping, is_assumed=True)
 
     @property
     def first_offset(self) -> int:
@@ -112,8 +134,14 @@ class Copy:
         """Its sound batches by offset, int64[n, COLUMNS], n above 0.
 
         Raises:
+            DoubtError: it was assumed to be sound, and may not be.
             KsegError, OSError: a file has changed, or is gone.
         """
+        if self._is_assumed:
+            for rows in sound_rows(self.provable, self._mapping):
+                self.batches += len(rows)
+                yield rows
+            return
         numbers = {path: number for number, path in enumerate(self.files)}
         expected, known = 0, None
         for run, table in provable_tables(self.provable.runs, self._mapping):

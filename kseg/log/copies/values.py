@@ -237,7 +237,7 @@ class MergePlan:
 
     Attributes:
         out: the data directory to be made.
-        sources: the paths that were given.
+        sources: the directories that were given.
         partitions: by name.
     """
 

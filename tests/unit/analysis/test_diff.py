@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +13,9 @@ import pytest
 from kseg import diff
 from kseg.analysis.diff import RELATIONS, Compared, Diff, examine, plan, report
 from kseg.errors import NotALogError
+from kseg.log.copies import Copy, DoubtError
 from tests.bad_sectors import bad_sectors
-from tests.builders import GZIP, ZSTD
+from tests.builders import GZIP, NONE, ZSTD, record, records_of
 from tests.unit.analysis.copied import Told, told, write_copy
 
 BASE = told(9)
@@ -363,7 +364,115 @@ def test_relations_are_those_of_a_plain_comparison(seed: int, tmp_path: Path) ->
         return
     for name, each in (("a", first), ("b", other)):
         write_copy(tmp_path / name, each, per_segment=rng.randrange(1, 5))
-    assert only(diff(tmp_path / "a", tmp_path / "b")).relation == plainly(first, other), seed
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert only(found).relation == plainly(first, other), seed
+    assert found == carefully(tmp_path / "a", tmp_path / "b"), seed
+
+
+# ---- sound copies are read once ------------------------------------------------------------------
+
+
+def carefully(*copies: Path) -> Diff:
+    """The answer where no copy is taken for sound."""
+
+    def doubted(path: str, _mapping: str) -> Copy:
+        raise DoubtError("it may not be sound", path=path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Copy, "assumed", doubted)
+        return diff(*copies)
+
+
+def unread(path: str, _mapping: str) -> Copy:
+    raise AssertionError(f"{path} is read twice")
+
+
+def test_sound_copies_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_copy(tmp_path / "a", BASE)
+    write_copy(tmp_path / "b", BASE[:7], per_segment=2)
+    monkeypatch.setattr(Copy, "read", unread)
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert (only(found).relation, only(found).same_batches, found.batches) == ("prefix", 7, 16)
+
+
+def attributes(data: bytearray) -> None:
+    data[21] |= 0x40  # a bit that no release has set
+
+
+def magic(data: bytearray) -> None:
+    data[:] = records_of([record(b"v")], magic=1, codec=NONE, base_offset=0)
+
+
+def torn(data: bytearray) -> None:
+    del data[-1]
+
+
+def checksum(data: bytearray) -> None:
+    data[70] ^= 1
+
+
+def epoch(data: bytearray) -> None:
+    data[15] = 9
+
+
+def zeros(data: bytearray) -> None:
+    data += bytes(100)
+
+
+@pytest.mark.parametrize("change", [attributes, magic, torn, checksum, epoch, zeros])
+@pytest.mark.parametrize("segment", [0, 6, 12])
+def test_a_copy_in_doubt_is_told_as_with_care(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[bytearray], None],
+    segment: int,
+) -> None:
+    for name in "ab":
+        write_copy(tmp_path / name, BASE)
+    path = tmp_path / "b" / f"{segment:020d}.log"
+    data = bytearray(path.read_bytes())
+    change(data)
+    path.write_bytes(data)
+    careful = carefully(tmp_path / "a", tmp_path / "b")
+    assert diff(tmp_path / "a", tmp_path / "b") == careful
+    monkeypatch.setattr(Copy, "read", unread)
+    with pytest.raises(AssertionError, match="read twice"):
+        diff(tmp_path / "a", tmp_path / "b")
+
+
+def test_an_index_that_lies_about_the_end_changes_no_answer(tmp_path: Path) -> None:
+    for name in "ab":
+        write_copy(tmp_path / name, BASE, per_segment=9)
+    (tmp_path / "b" / f"{0:020d}.index").write_bytes(bytes([0, 0, 0, 3, 0, 0, 0, 9]) * 2)
+    assert diff(tmp_path / "a", tmp_path / "b") == carefully(tmp_path / "a", tmp_path / "b")
+    assert only(diff(tmp_path / "a", tmp_path / "b")).relation == "same"
+
+
+# ---- several data directories --------------------------------------------------------------------
+
+
+def test_the_data_directories_of_one_broker_are_one_copy(tmp_path: Path) -> None:
+    for name in ("a1/t-0", "a2/t-1", "b1/t-1", "b2/t-0"):
+        write_copy(tmp_path / name, BASE)
+    one, other = (f"{tmp_path}/{name}1,{tmp_path}/{name}2" for name in "ab")
+    found = diff(one, other)
+    assert found.totals == {"same": 2}
+    lacking = diff(one, tmp_path / "b1")
+    assert lacking.totals == {"same": 1, "absent": 1}
+    assert diff(tmp_path / "b1", one).partitions[0].compared[0].copy.path == str(tmp_path / "b1")
+    write_copy(tmp_path / "a2" / "t-0", BASE)
+    with pytest.raises(NotALogError, match="lies in"):
+        diff(one, other)
+    with pytest.raises(NotALogError, match="a partition directory among"):
+        diff(f"{tmp_path}/a1/t-0,{tmp_path}/a2", other)
+    with pytest.raises(FileNotFoundError):
+        diff(f"{tmp_path}/a1,{tmp_path}/none", other)
+
+
+def test_a_directory_with_a_comma_in_its_name_is_one(tmp_path: Path) -> None:
+    for name in ("a,b", "c"):
+        write_copy(tmp_path / name / "t-0", BASE)
+    assert diff(tmp_path / "a,b", tmp_path / "c").ok
 
 
 def test_every_relation_has_a_meaning() -> None:

@@ -325,3 +325,18 @@ def test_partitions_of_data_directories_are_merged_each_with_its_copies(tmp_path
         for partition in range(3):
             name = f"t-{partition}"
             assert logs(out / name) == logs(tmp_path / "a" / name)
+
+
+def test_the_preferred_copy_may_be_named_by_one_of_its_data_directories(tmp_path: Path) -> None:
+    for name, text in (("a1", "v"), ("b2", "w")):
+        batches = [replace(one, text=text) if n == 4 else one for n, one in enumerate(BASE)]
+        write_copy(tmp_path / name / "t-0", batches)
+    for name in ("a2", "b1"):
+        write_copy(tmp_path / name / "t-1", BASE)
+    brokers = [f"{tmp_path}/{name}1,{tmp_path}/{name}2" for name in "ab"]
+    for prefer in (brokers[1], tmp_path / "b1", tmp_path / "b2"):
+        plan = plan_merge(*brokers, out=tmp_path / "out", prefer=prefer)
+        assert plan.undecided == 0
+        assert plan.partitions[0].conflicts[0].batches[0].path.startswith(f"{tmp_path}/b2/t-0")
+    with pytest.raises(KsegError, match="OUT must not lie"):
+        plan_merge(*brokers, out=tmp_path / "b2" / "out")
