@@ -25,7 +25,7 @@ from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
 from kseg.files.grammar import offset_from_file_name
-from kseg.files.log_file import LogFile, OnUnreadable, Tile
+from kseg.files.log_file import LogFile, Tile
 from kseg.files.offset_index import IndexEntry
 from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
 from kseg.format.header import COLUMN, BatchTable, scan
@@ -600,46 +600,21 @@ class SegmentPart(Segment):
         """Bytes of the part."""
         return self._end - self._first
 
-    def walk(
-        self,
-        *,
-        start: int = 0,
-        limit: int | None = None,
-        on_bad_crc: str = "note",
-        policy: str = "strict",
-        on_unreadable: OnUnreadable | None = None,
-        window_bytes: int | None = None,
-    ) -> Iterator[Tile]:
-        """As `Segment.walk`."""
+    def _tiles(self, start: int, limit: int | None, **how: Any) -> Iterator[Tile]:
+        """As `Segment.walk`, in the part of the file."""
         first = self._first
-        for tile in self._log.walk(
-            start=first + start,
-            limit=None if limit is None else first + limit,
-            end=self._end,
-            on_bad_crc=on_bad_crc,
-            policy=policy,
-            on_unreadable=on_unreadable,
-            window_bytes=window_bytes,
-        ):
+        for tile in self._log.walk(**self._place(start, limit), **how):
             yield Tile(tile.data, tile.base - first, self._moved(tile.table))
 
-    def headers(
-        self,
-        *,
-        start: int = 0,
-        limit: int | None = None,
-        policy: str = "strict",
-        on_unreadable: OnUnreadable | None = None,
-    ) -> Iterator[BatchTable]:
-        """As `Segment.headers`."""
-        for table in self._log.headers(
-            start=self._first + start,
-            limit=None if limit is None else self._first + limit,
-            end=self._end,
-            policy=policy,
-            on_unreadable=on_unreadable,
-        ):
-            yield self._moved(table)
+    def _headers(self, start: int, limit: int | None, **how: Any) -> Iterator[BatchTable]:
+        """As `Segment.headers`, in the part of the file."""
+        return map(self._moved, self._log.headers(**self._place(start, limit), **how))
+
+    def _place(self, start: int, limit: int | None) -> dict[str, Any]:
+        """Positions in the part as those in the file."""
+        first = self._first
+        limit = None if limit is None else first + limit
+        return {"start": first + start, "limit": limit, "end": self._end}
 
     def sound_runs(
         self, start: int, *, first_offset: int = 0, last_offset: int | None = None

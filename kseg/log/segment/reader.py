@@ -206,10 +206,9 @@ class Segment(Closing):
     ) -> Iterator[Tile]:
         """Tiles of the log with the batches in them; see `kseg.files.log_file.LogFile.walk`."""
         try:
-            yield from self._log.walk(
-                start=start,
-                limit=limit,
-                end=self.size,
+            yield from self._tiles(
+                start,
+                limit,
                 on_bad_crc=on_bad_crc,
                 policy=policy,
                 on_unreadable=on_unreadable,
@@ -217,6 +216,10 @@ class Segment(Closing):
             )
         except KsegError as error:
             raise at_path(error, self.path) from None
+
+    def _tiles(self, start: int, limit: int | None, **how: Any) -> Iterator[Tile]:
+        """As `walk`, in the file that holds the segment."""
+        return self._log.walk(start=start, limit=limit, end=self.size, **how)
 
     def headers(
         self,
@@ -228,16 +231,14 @@ class Segment(Closing):
     ) -> Iterator[BatchTable]:
         """The headers of batches alone; see `kseg.files.log_file.LogFile.headers`."""
         try:
-            yield from self._log.headers(
-                start=start,
-                limit=limit,
-                end=self.size,
-                policy=policy,
-                on_unreadable=on_unreadable,
-                entries=self._entries(start),
-            )
+            yield from self._headers(start, limit, policy=policy, on_unreadable=on_unreadable)
         except KsegError as error:
             raise at_path(error, self.path) from None
+
+    def _headers(self, start: int, limit: int | None, **how: Any) -> Iterator[BatchTable]:
+        """As `headers`, in the file that holds the segment."""
+        end, entries = self.size, self._entries(start)
+        return self._log.headers(start=start, limit=limit, end=end, entries=entries, **how)
 
     def _entries(self, start: int) -> memoryview:
         """The offset index for a walk over headers, which it only makes faster.
