@@ -494,21 +494,27 @@ def test_a_partition_of_another_topic_goes_astray(
     assert all(why is not None and why in message for message in strays)
 
 
+#: What a metadata log says of a topic's partitions, and why partition 0 is not on node 7.
+ASSIGNED: dict[str, tuple[list[made.Said | bytes], str | None]] = {
+    "here": ([made.partition(made.FIRST, 0, [7, 8])], None),
+    "elsewhere": (
+        [made.partition(made.FIRST, 0, [8])],
+        "its replicas are on 8 and not on 7 any more",
+    ),
+    "no such one": ([made.partition(made.FIRST, 1, [7])], "its topic has no such partition"),
+    "moved away": (
+        [made.partition(made.FIRST, 0, [7]), made.moved(made.FIRST, 0, [8, 9])],
+        "its replicas are on 8, 9 and not on 7 any more",
+    ),
+    "moved here": ([made.partition(made.FIRST, 0, [8]), made.moved(made.FIRST, 0, [8, 7])], None),
+    "changed": ([made.partition(made.FIRST, 0, [7]), made.moved(made.FIRST, 0, None)], None),
+}
+
+
 @pytest.mark.parametrize(
     ("told", "why"),
-    [
-        ([made.partition(made.FIRST, 0, [7, 8])], None),
-        ([made.partition(made.FIRST, 0, [8])], "its replicas are on 8 and not on 7 any more"),
-        ([made.partition(made.FIRST, 1, [7])], "its topic has no such partition"),
-        (
-            [made.partition(made.FIRST, 0, [7]), made.moved(made.FIRST, 0, [8, 9])],
-            "its replicas are on 8, 9 and not on 7 any more",
-        ),
-        ([made.partition(made.FIRST, 0, [8]), made.moved(made.FIRST, 0, [8, 7])], None),
-        ([made.partition(made.FIRST, 0, [7]), made.moved(made.FIRST, 0, None)], None),
-        ([made.partition(made.FIRST, 0, [8]), made.NEWER_PARTITION], None),
-    ],
-    ids=["here", "elsewhere", "no such one", "moved away", "moved here", "changed", "newer"],
+    [*ASSIGNED.values(), ([made.partition(made.FIRST, 0, [8]), made.NEWER_PARTITION], None)],
+    ids=[*ASSIGNED, "newer"],
 )
 def test_a_partition_whose_replicas_are_elsewhere_goes_astray(
     tmp_path: Path, told: list[made.Said | bytes], why: str | None

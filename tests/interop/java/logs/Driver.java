@@ -9,7 +9,8 @@ public final class Driver {
     private Driver() { }
 
     public static void main(String[] args) throws IOException {
-        Pipe.serve(Map.of("log", Driver::log, "beside", Beside::answer));
+        Pipe.serve(Map.of(
+            "log", Driver::log, "beside", Beside::answer, "stray", Strays::answer));
     }
 
     /**

@@ -54,7 +54,7 @@ def moved(of: UUID, number: int, replicas: Sequence[int] | None) -> Said:
         "removingReplicas": None,
         "addingReplicas": None,
         "leaderRecoveryState": -1,
-        "directories": None,
+        "directories": None if replicas is None else [UUID(int=9)] * len(replicas),
         "eligibleLeaderReplicas": None,
         "lastKnownElr": None,
     }

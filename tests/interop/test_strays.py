@@ -1,0 +1,66 @@
+"""What `kseg doctor` calls stray, and what Kafka does: `LogManager.isStrayKraftReplica`.
+
+It needs Maven and a Java compiler; without them these tests are skipped, but never where CI is set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kseg import doctor
+from tests.interop import logs
+from tests.interop.kafka import Kafka, UnavailableError
+from tests.unit.analysis.test_doctor import ASSIGNED
+from tests.unit.log.settings import made
+
+#: The records of a metadata log, and the id in the partition's directory.
+CASES: dict[str, tuple[list[made.Said | bytes], made.UUID | None]] = {
+    **{
+        name: ([made.topic("orders"), *told], made.FIRST) for name, (told, _why) in ASSIGNED.items()
+    },
+    "another topic": ([made.topic("orders", made.SECOND)], made.FIRST),
+    "removed": (
+        [
+            *(made.topic("orders"), made.partition(made.FIRST, 0, [7])),
+            made.removed(made.FIRST),
+        ],
+        made.FIRST,
+    ),
+    "made again": (
+        [
+            *(made.topic("orders"), made.partition(made.FIRST, 0, [7]), made.removed(made.FIRST)),
+            *(made.topic("orders", made.SECOND), made.partition(made.SECOND, 0, [7])),
+        ],
+        made.FIRST,
+    ),
+    "no id": ([made.topic("orders"), made.partition(made.FIRST, 0, [7])], None),
+}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    """One process for all."""
+    try:
+        process = Kafka(logs.RELEASE, "logs")
+    except UnavailableError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"Kafka's classes are not to be had: {error}")
+    with process:
+        yield process
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_stray_is_so_to_kafka(kafka: Kafka, tmp_path: Path, name: str) -> None:
+    told, topic_id = CASES[name]
+    broker = made.Broker(tmp_path / "data")
+    broker.says(told)
+    path = broker.has(topic_id=topic_id)
+    found = {one.code for one in doctor(broker.path).all_noticed()}
+    records = [each if isinstance(each, bytes) else made.encoded(each) for each in told]
+    (answer,) = kafka.ask([{"op": "stray", "dir": str(path), "node": 7, "records": records}])
+    assert answer == {"stray": "stray" in found}
