@@ -12,7 +12,6 @@ Sources: Kafka `StringSerializer`, `ShortSerializer`, `IntegerSerializer`, `Long
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -248,6 +247,8 @@ def _not_json_reason(value: bytes) -> str:
     if not value:
         return "empty, which is not JSON"
     if len(value) <= _EXPLAINED_BYTES_MAX:
+        import json  # most readers do without
+
         try:
             json.loads(value.decode(), parse_constant=_refuse)
         except json.JSONDecodeError as error:

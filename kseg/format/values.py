@@ -5,16 +5,13 @@ They own their memory, are read-only, and pickle. `kseg.format.columns` fills th
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from decimal import Decimal
 from enum import StrEnum
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
-from uuid import UUID
 
 import numpy as np
 
@@ -24,6 +21,8 @@ from kseg.extras import require
 from kseg.format.times import as_datetime
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import numpy.typing as npt
 
 
@@ -227,16 +226,26 @@ class TypedColumn:
 
 
 def _from_json(text: str) -> Any:
+    import json  # most readers do without
+
     try:
         return json.loads(text)
     except ValueError:  # an integer of more digits than `int` takes
+        from decimal import Decimal
+
         return json.loads(text, parse_int=Decimal)
+
+
+def _from_uuid(text: str) -> UUID:
+    import uuid  # slow to load, and most readers do without
+
+    return uuid.UUID(text)
 
 
 _PYTHON: dict[Kind, Callable[[str], Any]] = {
     Kind.TEXT: str,
     Kind.JSON: _from_json,
-    Kind.UUID: UUID,
+    Kind.UUID: _from_uuid,
 }
 
 

@@ -30,8 +30,7 @@ from kseg.format.times import Time, bound_ms
 from kseg.format.typed import ERRORS, Kinds, decode_columns, decoded_fields, kinds_of, read_fields
 from kseg.format.values import RecordColumns, html_table
 from kseg.format.workspace import Use, Workspace
-from kseg.log.log import ISOLATIONS, Log
-from kseg.log.reader.view import LogView
+from kseg.log.reader.view import ISOLATIONS, LogView
 from kseg.log.segment.reader import Segment
 from kseg.workers import Kept
 
@@ -128,8 +127,8 @@ class Scan:
             with Segment.open(source.path, mapping=self.mapping) as segment:
                 yield from segment.read(fields=fields, **_of_file(where))
         else:
-            with Log.open(source.path, mapping=self.mapping) as log:
-                yield from log.read(fields=fields, **where)
+            log = LogView.open(source.path, mapping=self.mapping)
+            yield from log.read(fields=fields, **where)
 
     def batches(self) -> Iterator[BatchTable]:
         """Headers alone, at most 65,536 a table; wrong checksums are noted, not refused.
@@ -142,7 +141,7 @@ class Scan:
                     for tile in segment.walk():
                         yield tile.table
             else:
-                log = Log.open(source.path, mapping=self.mapping)
+                log = LogView.open(source.path, mapping=self.mapping)
                 for info in log.segments:
                     with log.open_segment(info) as segment:
                         for tile in segment.walk():
