@@ -52,6 +52,8 @@ GOALS = {
     ("follower 64 KiB batch", "pwrite + 15 us"): 1.0,
     ("leader 64 KiB batch", "pwrite, check + 25 us"): 1.0,
     ("leader, none, idempotent", "the same without a producer"): 0.667,
+    ("follower, none, idempotent", "the same without a producer"): 0.667,
+    ("follower, zstd, idempotent", "the same without a producer"): 0.667,
     ("sweep 16 KB batches", "verify"): 0.85,
     ("sweep 1 KB values", "verify"): 0.85,
     ("sweep 1 MB batches", "verify"): 0.85,

@@ -238,6 +238,33 @@ cdef tuple _told(const uint8_t *p, int64_t last_offset, int64_t latest, int64_t 
             load_i32(p + 53) + delta, last_offset, delta, latest)
 
 
+cdef tuple _told_as_stored(const uint8_t *p, int64_t position):
+    return _told(p, load_i64(p) + load_i32(p + 23), load_i64(p + 35), position)
+
+
+# Batches of one producer in a row, all of one epoch and kind, behind the first: the last of them.
+cdef struct Row:
+    int64_t count
+    const uint8_t *batches[TOLD_MAX]
+    int64_t positions[TOLD_MAX]
+
+
+cdef int _tell_row(list told, Row *row) except -1:
+    cdef int64_t i
+    for i in range(max(row.count - TOLD_MAX, 0), row.count):
+        told.append(_told_as_stored(row.batches[i % TOLD_MAX], row.positions[i % TOLD_MAX]))
+    row.count = 0
+    return 0
+
+
+cdef inline bint _goes_on(const uint8_t *before, const uint8_t *p) noexcept nogil:
+    """Whether a batch has the producer, epoch and kind of the one before, and may be a sequence."""
+    return (load_i64(before + 43) == load_i64(p + 43) and load_i16(before + 51) == load_i16(p + 51)
+            and not (before[22] ^ p[22]) & ATTRIBUTE_TRANSACTIONAL
+            and load_i32(p + 53) >= 0
+            and <int64_t>load_i32(p + 53) + load_i32(p + 23) <= INT32_MAX)
+
+
 cdef list _told_of(dict producers, const uint8_t *p, int64_t size, int64_t position):
     """Batches with a producer, of a row of one's the first and the last ones; None for unusual.
 
@@ -247,22 +274,26 @@ cdef list _told_of(dict producers, const uint8_t *p, int64_t size, int64_t posit
     cdef const uint8_t *before = NULL
     cdef list told = []
     cdef dict seen = {}
-    cdef Py_ssize_t run = 0
+    cdef Row row
+    row.count = 0
     while p < end:
         if load_i64(p + 43) >= 0:
-            if not _follows(producers, p, False):
-                return None
-            if before == NULL or load_i64(before + 43) != load_i64(p + 43):
-                run = len(told)
-            kind = load_i16(p + 51), p[22] & ATTRIBUTE_TRANSACTIONAL
-            if seen.setdefault(load_i64(p + 43), kind) != kind:
-                return None
-            if len(told) - run > TOLD_MAX:
-                del told[run + 1]
-            told.append(_told(p, load_i64(p) + load_i32(p + 23), load_i64(p + 35), position))
+            if before != NULL and _goes_on(before, p):
+                row.batches[row.count % TOLD_MAX] = p
+                row.positions[row.count % TOLD_MAX] = position
+                row.count += 1
+            else:
+                if not _follows(producers, p, False):
+                    return None
+                kind = load_i16(p + 51), p[22] & ATTRIBUTE_TRANSACTIONAL
+                if seen.setdefault(load_i64(p + 43), kind) != kind:
+                    return None
+                _tell_row(told, &row)
+                told.append(_told_as_stored(p, position))
             before = p
         position += load_i32(p + 8) + LOG_OVERHEAD
         p += load_i32(p + 8) + LOG_OVERHEAD
+    _tell_row(told, &row)
     return told
 
 

@@ -23,7 +23,7 @@ TESTS = (
     "tests/unit/cli/test_dump_jobs.py",
 )
 #: Arrow's allocator, which is not built for the sanitizer, starts and ends with each thread.
-SUPPRESSED = "race:libarrow.so\ncalled_from_lib:libarrow.so\n"
+SUPPRESSED = "race:libarrow.so\nmutex:libarrow.so\ncalled_from_lib:libarrow.so\n"
 #: What a process exits with in which races were found.
 RACES = 66
 
