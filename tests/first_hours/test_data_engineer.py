@@ -42,6 +42,20 @@ def test_the_first_hour_of_a_data_engineer(terminal: Terminal) -> None:
         "10",
     )
 
+    # As what they mean, and where a lake looks for them.
+    decoded = "--decode-key text --decode-value text"
+    terminal.types(f"kseg read data/orders-0 {decoded} --last 1", 'key="k0" value="v9"')
+    terminal.types(f"kseg export data {decoded} --partition-by day,topic -o lake", "in 1 file")
+    terminal.runs(
+        """
+        import duckdb
+        lake = "from read_parquet('lake/**/*.parquet', hive_partitioning = true)"
+        print(duckdb.sql(f"select day, topic, max(value), count(value_error) {lake} group by all"))
+        """,
+        "1970-01-01 │ orders",
+        "v9",
+    )
+
     # And back: the tool's own lines make the same records.
     read = "kseg read data/orders-0 --format jsonl"
     terminal.types(f"{read} | kseg append data/again-0 --keep-timestamps")

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kseg import diff, doctor, explain, plan_compaction
+from kseg import diff, doctor, explain, plan_compaction, time_ms
 from kseg.analysis.stats import StatsOptions
 from kseg.analysis.stats import stats as stats_here
 from kseg.analysis.units import Unit, UnitKind
@@ -481,23 +482,25 @@ def test_logs_are_compacted_as_planned_here_and_a_run_goes_on(
 ) -> None:
     homes = [users / "one", users / "two"]
     paths = [home / f"users-{number}" for home in homes for number in (0, 1)]
-    planned = jobs.compact(spark, homes, options=COMPACT, job=users / "job")
+    options = replace(COMPACT, now_ms=date(2030, 1, 1))
+    planned = jobs.compact(spark, homes, options=options, job=users / "job")
     assert [one.path for one in planned.partitions] == paths
     assert (planned.tasks, planned.skipped, planned.applied) == (4, 0, False)
     for one in planned.partitions:
         with Log.open(one.path) as log:
             assert one.plan is not None
+            assert one.plan.now_ms == time_ms("2030-01-01")
             assert one.plan == plan_compaction(log, config=one.rules, now_ms=one.plan.now_ms)
             assert (one.plan.records, one.plan.kept_records) == (30, 2)
     rows = planned.frame(spark).toArrow().to_pylist()
     assert [row["saved_records"] for row in rows] == [28] * 4
     before = [last_values(path) for path in paths]
-    done = jobs.compact(spark, homes, apply=True, options=COMPACT, job=users / "job")
+    done = jobs.compact(spark, homes, apply=True, options=options, job=users / "job")
     assert (done.skipped, done.tasks, done.applied, done.backups) == (4, 2, True, ())
     assert done.freed_bytes > 0
     assert [one.done.kept_records for one in done.partitions if one.done is not None] == [2] * 4
     assert [last_values(path) for path in paths] == before
-    again = jobs.compact(spark, homes, apply=True, options=COMPACT, job=users / "job")
+    again = jobs.compact(spark, homes, apply=True, options=options, job=users / "job")
     assert (again.skipped, again.freed_bytes) == (0, 0)
     assert all(one.is_noop for one in again.partitions)
     assert not [one for one in verify_here(homes).findings if one.severity == "error"]

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.names import FileKind
 from kseg.log import data_directory, disk_room
+from kseg.log.clock import now_of
 from kseg.log.compact_closed import (
     ClosedPartition,
     Compacting,
@@ -37,6 +37,7 @@ from kseg.spark.listing import local_paths
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kseg.format.times import Time
     from kseg.spark.jobs.running import Progress
 
 _NAMES: Final = (
@@ -70,7 +71,7 @@ class CompactOptions:
         broker_config: the broker's `server.properties`.
         metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
         high_watermark: "end" where these are the only copies.
-        now_ms: the time to go by; the clock's if None.
+        now_ms: the time to go by, as `kseg.time_ms` takes it; the clock's if None.
         backup_directory: keeps what goes; without one nothing of it is kept.
     """
 
@@ -80,7 +81,7 @@ class CompactOptions:
     broker_config: str | None = None
     metadata_directory: str | None = None
     high_watermark: Literal["end"] | None = None
-    now_ms: int | None = None
+    now_ms: Time | None = None
     backup_directory: str | None = None
 
 
@@ -159,7 +160,7 @@ def compact(
         KsegError: `job` is of another job.
     """
     chosen = options or CompactOptions()
-    now_ms = time_ns() // 1_000_000 if chosen.now_ms is None else chosen.now_ms
+    now_ms = now_of(chosen.now_ms)
     how = Compacting(now_ms, chosen.high_watermark, chosen.how)
     found, findings = _partitions(local_paths(paths), chosen)
     directory = None if job is None else open_job(job, "compact", chosen)

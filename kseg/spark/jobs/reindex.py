@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from time import time_ns
 from typing import TYPE_CHECKING, Final
 
 from kseg import ReindexPlan, apply_reindex, plan_reindex
@@ -19,6 +18,7 @@ from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.names import FileKind
 from kseg.log import data_directory
+from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.recovery import KINDS, Action, Backup, Finding, look_at
 from kseg.log.settings import SettingSources
@@ -30,6 +30,7 @@ from kseg.spark.listing import local_paths
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kseg.format.times import Time
     from kseg.spark.jobs.running import Progress
 
 _DDL: Final = "partition STRING, action STRING, path STRING, bytes BIGINT, why STRING"
@@ -47,7 +48,7 @@ class ReindexOptions:
         topic_config: settings by topic, stronger than that.
         broker_config: the broker's `server.properties`.
         metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
-        now_ms: the time to go by; the clock's if None.
+        now_ms: the time to go by, as `kseg.time_ms` takes it; the clock's if None.
         keep: whether to keep what is replaced.
         backup_directory: where; beside each data directory if None.
     """
@@ -58,7 +59,7 @@ class ReindexOptions:
     topic_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     broker_config: str | None = None
     metadata_directory: str | None = None
-    now_ms: int | None = None
+    now_ms: Time | None = None
     keep: bool = True
     backup_directory: str | None = None
 
@@ -203,7 +204,7 @@ def _apply(
 ) -> tuple[str, ...]:
     """Do what the plans for some data directories say; answers where old files were kept."""
     kept = []
-    now_ms = time_ns() // 1_000_000 if options.now_ms is None else options.now_ms
+    now_ms = now_of(options.now_ms)
     for home, plans in homes:
         for plan in plans:
             io.check_new_files(plan.path)
