@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 
 from kseg import PartitionSettings, Settings
@@ -21,12 +21,19 @@ class KnownSettings:
             ValueError: what was given is no setting, or `broker_config` is malformed.
         """
         sources.check()
+        self._of: dict[str, PartitionSettings | str] = {}
         self._by_home: dict[Path, Settings | str] = {}
         for group in sources.groups(home.resolve() for home in homes):
-            self._by_home |= dict.fromkeys(group, _read(sources, group))
+            self._by_home |= dict.fromkeys(group, _read_log(sources, group))
 
     def of(self, path: str | PathLike[str]) -> PartitionSettings | str:
         """Those of a partition; else why they cannot be read, in words."""
+        name = fspath(path)
+        if name not in self._of:
+            self._of[name] = self._read(path)
+        return self._of[name]
+
+    def _read(self, path: str | PathLike[str]) -> PartitionSettings | str:
         known = self._of_home(Path(path).resolve().parent)
         if isinstance(known, str):
             return f"the settings cannot be read: {known}"
@@ -49,7 +56,7 @@ class KnownSettings:
         return self._by_home.get(home, "it is in none of the data directories")
 
 
-def _read(sources: SettingSources, group: list[Path]) -> Settings | str:
+def _read_log(sources: SettingSources, group: list[Path]) -> Settings | str:
     try:
         return sources.read(group)
     except (KsegError, OSError) as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +15,7 @@ import pytest
 
 from kseg import explain
 from kseg.analysis.explain import Kept
-from tests.interop import logs
-from tests.interop.kafka import Kafka, UnavailableError
+from tests.interop.kafka import Kafka
 from tests.unit.analysis.test_explain import AGES, CASES, DATED, DAY_MS, NOW_MS, WEEK, Case, made
 
 #: For its lifetime a log has these, beside what its case says.
@@ -39,20 +37,7 @@ DATES = {
 }
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Kafka]:
-    """One process for all."""
-    try:
-        process = Kafka(logs.RELEASE, "logs")
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's classes are not to be had: {error}")
-    with process:
-        yield process
-
-
-def left_by_kafka(kafka: Kafka, copy: Path, config: dict[str, str], now_ms: int) -> set[int]:
+def left_by_kafka(kafka_logs: Kafka, copy: Path, config: dict[str, str], now_ms: int) -> set[int]:
     """Base offsets that retention leaves at a time."""
     asked = {
         "op": "log",
@@ -63,7 +48,7 @@ def left_by_kafka(kafka: Kafka, copy: Path, config: dict[str, str], now_ms: int)
         "steps": [{"do": "retain"}],
         "close": "crash",
     }
-    (answer,) = kafka.ask([asked])
+    (answer,) = kafka_logs.ask([asked])
     assert "error" not in answer, answer
     assert "error" not in answer["steps"][0], answer
     return {each["base_offset"] for each in answer["left"]["segments"]}
@@ -71,7 +56,7 @@ def left_by_kafka(kafka: Kafka, copy: Path, config: dict[str, str], now_ms: int)
 
 @pytest.mark.parametrize("name", DATES)
 def test_kafka_deletes_behind_a_date_and_not_in_front(
-    kafka: Kafka, tmp_path: Path, name: str
+    kafka_logs: Kafka, tmp_path: Path, name: str
 ) -> None:
     case = DATES[name]
     path = made(tmp_path / "data", replace(case))
@@ -84,7 +69,7 @@ def test_kafka_deletes_behind_a_date_and_not_in_front(
     config = {**_BESIDE, **(case.given or WEEK)}
     for row in checked:
         for shift, goes in ((-1000, False), (-1, False), (0, True), (1000, True)):
-            left = left_by_kafka(kafka, copied(path, tmp_path), config, _date(row) + shift)
+            left = left_by_kafka(kafka_logs, copied(path, tmp_path), config, _date(row) + shift)
             assert (row.base_offset not in left) is goes, (row, shift, left)
     assert len(checked) >= 2
 
@@ -100,12 +85,12 @@ def copied(path: Path, home: Path) -> Path:
     return shutil.copytree(path, home / "copy" / path.name)
 
 
-def test_what_is_due_is_what_kafka_deletes_now(kafka: Kafka, tmp_path: Path) -> None:
+def test_what_is_due_is_what_kafka_deletes_now(kafka_logs: Kafka, tmp_path: Path) -> None:
     for number, name in enumerate(("by time", "over the size limit", "a time in the future")):
         case = CASES[name]
         path = made(tmp_path / str(number), case)
         found = explain(tmp_path / str(number), config=case.given, now_ms=NOW_MS)
         due = {row.base_offset for row in found.rows() if row.cause == "due"}
         config = {**_BESIDE, "retention.ms": "-1", **case.given}
-        left = left_by_kafka(kafka, copied(path, tmp_path), config, NOW_MS)
+        left = left_by_kafka(kafka_logs, copied(path, tmp_path), config, NOW_MS)
         assert due == set(range(len(AGES))) - left

@@ -5,15 +5,12 @@ It needs Maven and a Java compiler; without them these tests are skipped, but ne
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kseg import doctor
-from tests.interop import logs
-from tests.interop.kafka import Kafka, UnavailableError
+from tests.interop.kafka import Kafka
 from tests.unit.analysis.test_doctor import ASSIGNED
 from tests.unit.log.settings import made
 
@@ -41,26 +38,13 @@ CASES: dict[str, tuple[list[made.Said | bytes], made.UUID | None]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[Kafka]:
-    """One process for all."""
-    try:
-        process = Kafka(logs.RELEASE, "logs")
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's classes are not to be had: {error}")
-    with process:
-        yield process
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_stray_is_so_to_kafka(kafka: Kafka, tmp_path: Path, name: str) -> None:
+def test_what_is_stray_is_so_to_kafka(kafka_logs: Kafka, tmp_path: Path, name: str) -> None:
     told, topic_id = CASES[name]
     broker = made.Broker(tmp_path / "data")
     broker.says(told)
     path = broker.has(topic_id=topic_id)
     found = {one.code for one in doctor(broker.path).all_noticed()}
     records = [each if isinstance(each, bytes) else made.encoded(each) for each in told]
-    (answer,) = kafka.ask([{"op": "stray", "dir": str(path), "node": 7, "records": records}])
+    (answer,) = kafka_logs.ask([{"op": "stray", "dir": str(path), "node": 7, "records": records}])
     assert answer == {"stray": "stray" in found}
