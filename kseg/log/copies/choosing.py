@@ -84,6 +84,7 @@ class Choosing:
         self._files: Final = tuple(path for one in ranked for path in one.copy.files)
         self._bounds: Final = np.cumsum([0, *(len(one.copy.files) for one in ranked)])
         self._preferred: Final = next((n for n, one in enumerate(ranked) if one.is_preferred), -1)
+        self._epochs: Final = [_epochs_of(one.history) for one in ranked]
         self._left: dict[tuple[str, str], LeftOut] = {}
         self.runs: Final = Runs([one.copy for one in ranked])
         self.gaps: Final = Gaps([(one.copy, one.cut) for one in ranked])
@@ -150,11 +151,7 @@ class Choosing:
 
     def _is_out_of_order(self, at: int, rows: Rows) -> Mask:
         """bool[n]: which batches would let epochs fall, by the epochs of the copies before."""
-        history = self._ranked[at].history
-        if history is None:
-            return np.zeros(len(rows), np.bool_)
-        starts = np.array([one.start for one in history.begins], np.int64)
-        epochs = np.array([_NO_EPOCH, *(one.epoch for one in history.begins), _EVERY_EPOCH])
+        starts, epochs = self._epochs[at]
         place = np.searchsorted(starts, rows[:, FIRST], side="right")
         wrong: Mask = rows[:, EPOCH] < epochs[place]
         return wrong | (rows[:, EPOCH] > epochs[place + 1])
@@ -194,6 +191,14 @@ class Choosing:
     def _seen(self, row: Rows) -> BatchSeen:
         fields = row.tolist()
         return BatchSeen(self._files[fields[FILE]], BatchHeader(*fields[: len(FIELDS)]))
+
+
+def _epochs_of(history: Lineage | None) -> tuple[Offsets, Offsets]:
+    """Where epochs begin, int64[n]; and the epochs around these offsets, int64[n + 2]."""
+    begins = () if history is None else history.begins
+    starts = np.array([one.start for one in begins], np.int64)
+    epochs = np.array([_NO_EPOCH, *(one.epoch for one in begins), _EVERY_EPOCH], np.int64)
+    return starts, epochs
 
 
 __all__ = ["CONFLICTS_MAX", "Choosing", "Ranked"]

@@ -10,6 +10,7 @@ Source: Kafka `AbstractFetcherThread.getOffsetTruncationState`, `LeaderEpochFile
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,11 +66,11 @@ class Lineage:
 
     def joined(self, other: Lineage, cut: int) -> Lineage:
         """This history with what another one tells of it in front of a cut."""
-        found = self.begins
+        found = list(self.begins)
         for one in other.begins:
             if one.start < cut:
-                found = _with(found, one)
-        return Lineage(found, max(self.end, min(other.end, cut)))
+                _add(found, one)
+        return Lineage(tuple(found), max(self.end, min(other.end, cut)))
 
 
 def lineage_of(copy: Copy) -> Lineage:
@@ -87,16 +88,15 @@ def lineage_of(copy: Copy) -> Lineage:
             least = int(ends[at])
             begins.append(EpochBegin(int(epochs[at + 1]), int(rows[at, FIRST]), least))
         epoch, end = int(epochs.max()), int(ends[-1])
-    found = tuple(begins)
     for entry in _checkpoint(copy):
-        is_behind = not found or entry.epoch > found[-1].epoch
+        is_behind = not begins or entry.epoch > begins[-1].epoch
         if (
             not is_behind
             or entry.start_offset == end
             or (entry.start_offset > end and copy.hides_end)
         ):
-            found = _with(found, EpochBegin(entry.epoch, entry.start_offset, entry.start_offset))
-    return Lineage(found, end)
+            _add(begins, EpochBegin(entry.epoch, entry.start_offset, entry.start_offset))
+    return Lineage(tuple(begins), end)
 
 
 def _checkpoint(copy: Copy) -> Iterable[EpochEntry]:
@@ -105,26 +105,26 @@ def _checkpoint(copy: Copy) -> Iterable[EpochEntry]:
     return ()
 
 
-def _with(begins: tuple[EpochBegin, ...], one: EpochBegin) -> tuple[EpochBegin, ...]:
-    """The begins with another one, or with a closer one, if it fits between its neighbours."""
-    at = sum(each.epoch < one.epoch for each in begins)
+def _add(begins: list[EpochBegin], one: EpochBegin) -> None:
+    """Add a begin, or a closer one, if it fits between its neighbours."""
+    at = bisect_left(begins, one.epoch, key=lambda each: each.epoch)
     known = begins[at] if at < len(begins) and begins[at].epoch == one.epoch else None
-    behind = begins[at + (known is not None) :]
+    behind = at + (known is not None)
+    next_one = begins[behind] if behind < len(begins) else None
     if at and one.start <= begins[at - 1].start:
-        return begins
-    if behind and one.start >= behind[0].start:
-        return begins
+        return
+    if next_one is not None and one.start >= next_one.start:
+        return
     if known is not None:
         if not known.least <= one.start <= known.start:
-            return begins
+            return
         one = EpochBegin(one.epoch, one.start, max(one.least, known.least))
-    elif behind and one.start < behind[0].least:
-        return begins
-    if behind:
-        next_one = behind[0]
+    elif next_one is not None and one.start < next_one.least:
+        return
+    begins[at:behind] = [one]
+    if next_one is not None:
         least = max(next_one.least, min(one.start, next_one.start))
-        behind = (EpochBegin(next_one.epoch, next_one.start, least), *behind[1:])
-    return (*begins[:at], one, *behind)
+        begins[at + 1] = EpochBegin(next_one.epoch, next_one.start, least)
 
 
 def divergence(leader: Lineage, follower: Lineage) -> int | None:
@@ -138,15 +138,15 @@ def divergence(leader: Lineage, follower: Lineage) -> int | None:
     if common == UNDEFINED or common.start_offset >= follower.end:
         return None
     cut = common.start_offset
-    behind = next((one for one in leader.begins if one.epoch > common.epoch), None)
-    return cut if behind is None else min(cut, behind.least)
+    at = bisect_right(leader.begins, common.epoch, key=lambda each: each.epoch)
+    return min([cut, *(one.least for one in leader.begins[at : at + 1])])
 
 
 def _truncation(leader: Lineage, follower: Lineage) -> EpochEntry:
     """The last epoch that both have, and where the first of both ends it; -1 for neither."""
     epochs, own = leader.epochs, follower.epochs
     end, epoch = follower.end, follower.latest
-    while True:
+    while True:  # each turn asks for a lower epoch
         asked = epochs.end_offset_for(epoch, leader.end)
         mine = own.end_offset_for(asked.epoch, end)
         if UNDEFINED in (asked, mine):
