@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from kseg.cli.append_lines import AppendOptions, encode_lines, read_lines
 from kseg.errors import KsegError
-from kseg.format.values import RecordColumns
+from kseg.format.typed import decode_column
+from kseg.format.values import BinaryColumn, Kind, RecordColumns
 from tests.property.lines import agree
 
 #: The plain parser is slow: it is asked about some of the texts.
@@ -33,8 +37,32 @@ def outcome(made: Iterator[Any]) -> tuple[list[Any], str | None]:
     return found, None
 
 
+def decode_values(data: bytes, source: Random) -> None:
+    """Cut a text anywhere, and take the parts for each kind of value that there is."""
+    cuts = sorted(source.randrange(len(data) + 1) for _ in range(source.randrange(9)))
+    ends = np.array([0, *cuts, len(data)], np.int32)
+    column = BinaryColumn(ends, np.frombuffer(data, np.uint8).copy(), None, 0)
+    for kind in Kind:
+        values, errors = decode_column(column, kind)
+        for value, reason in zip(values, errors, strict=True):
+            assert reason is None or value is None
+        if kind is Kind.JSON and source.random() < _PLAIN_SHARE:
+            for stored, reason in zip(column, errors, strict=True):
+                assert "deep" in (reason or "") or (reason is None) == is_json(stored or b"")
+
+
+def is_json(value: bytes) -> bool:
+    """Whether Python's library takes it, but for its words for no numbers."""
+    try:
+        json.loads(value.decode(), parse_constant=int, parse_int=float)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def read_text(data: bytes, source: Random) -> list[RecordColumns]:
-    """Read a text whole, then as a trickle into batches."""
+    """Read a text whole, then as a trickle into batches; and as values of records."""
+    decode_values(data, source)
     encoding = source.choice(("base64", "utf8", "hex"))
     options = AppendOptions(
         encoding=encoding,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -101,3 +103,31 @@ def test_a_path_that_holds_no_logs_is_one_line(
     assert run.exit_code == 1
     assert run.output.splitlines() == [run.output.strip()]
     assert str(tmp_path) in run.output
+
+
+ROOT = EXAMPLES.parent
+#: What the pages call a place, and where it is here.
+PLACES = {"/var/kafka/data": "logs", "/srv/kafka/data": "srv", "/data/": "", "/shared/": "shared/"}
+
+
+def pages() -> list[str]:
+    """Every block of Python that the pages show for Spark."""
+    texts = (path.read_text("utf-8") for path in (ROOT / "README.md", ROOT / "docs" / "spark.md"))
+    return [block for text in texts for block in re.findall(r"```py\n(.*?)```", text, re.DOTALL)]
+
+
+@pytest.mark.parametrize("number", range(len(pages())))
+def test_what_the_pages_show_of_spark_runs(
+    number: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("logs", "a", "b"):
+        shutil.copytree(DEMO, tmp_path / name)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "srv").mkdir()
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    block = pages()[number]
+    for shown, place in PLACES.items():
+        block = block.replace(shown, f"{tmp_path}/{place}")
+    rows = spark.range(3).selectExpr("id", "'t' AS topic", "0 AS partition", "id AS offset")
+    names = {"spark": spark, "frame": rows, "os": os, "sys": sys}
+    exec(compile(block, "a page", "exec"), names)

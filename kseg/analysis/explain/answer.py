@@ -17,7 +17,7 @@ from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Suppos
 from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units_run import Progress, run_units
 from kseg.errors import KsegError, os_reason
-from kseg.files.names import PathKind, classify_path, list_data_directory, log_bytes
+from kseg.files.names import PathKind, classify_path, list_data_directory, log_bytes, path_order
 from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.settings import SettingSources
@@ -196,7 +196,7 @@ def report(asked: Asked, run: Run) -> Explained:
 
 
 def _run(asked: Asked, run: Run) -> tuple[PartitionKeeps, ...]:
-    return tuple(sorted(run(asked.units()), key=lambda one: one.path))
+    return tuple(sorted(run(asked.units()), key=lambda one: path_order(one.path)))
 
 
 def _home_at(path: Path) -> _Home:
