@@ -60,7 +60,7 @@ class Lines:
     def __init__(self) -> None:
         """Start at none."""
         self.count = 0
-        self._equal = np.empty(1 << 18, np.bool_)
+        self._equal = np.empty(1 << 15, np.bool_)  # stays in the cache
 
     def write(self, text: bytes | memoryview) -> int:
         """Count the lines of some text."""

@@ -70,7 +70,7 @@ cdef extern from "text.h" nogil:
     ) noexcept
     size_t kseg_ascii_run(const uint8_t* data, size_t size) noexcept
     size_t kseg_json(char** out, const uint8_t* data, size_t size, size_t readable) noexcept
-    size_t kseg_base64(char* out, const uint8_t* data, size_t size) noexcept
+    size_t kseg_base64(char* out, const uint8_t* data, size_t size, size_t readable) noexcept
     char* kseg_put_pair(char* out, uint32_t value) noexcept
     char* kseg_put_uint(char* out, uint64_t value) noexcept
     char* kseg_put_padded(char* out, const char* text, size_t size) noexcept
@@ -101,11 +101,12 @@ cdef enum:
     PIECES_MAX = 48
     NAMES_MAX = 16
     VIEWS_MAX = 160
-    DIGITS_MAX = 20           # -9223372036854775808
+    NUMBER_TEXT_MAX = 24      # 2025-10-09T08:53:20.000Z; -9223372036854775808 is shorter
     EXACT_TEXT_MAX = 18       # {""base64"":""…""}
     HEADER_TEXT_MAX = 52      # ,[""…"",""…""] and a null, with both of them as {""base64"":""…""}
     ENCODE_BYTES_MIN = 64     # so that a call always takes more than one cut character
     BLOCK_ROWS = 64           # rows planned at a time: a bit each
+    FEW_ROWS = 8              # where so many do not fit for sure
     LEAD_BYTES = 32           # leads up to this size are copied as a whole
     SELDOM = 8                # a piece that changes in one row of so many, or less, joins a group
     STATUS_OK = 0
@@ -214,8 +215,10 @@ cdef inline char* put(char* out, const char* text, Py_ssize_t count) noexcept no
     return out + count
 
 
-cdef char* put_base64(char* out, const uint8_t* data, Py_ssize_t count) noexcept nogil:
-    cdef Py_ssize_t i = <Py_ssize_t> kseg_base64(out, data, <size_t> count)
+cdef char* put_base64(
+    char* out, const uint8_t* data, Py_ssize_t count, Py_ssize_t readable
+) noexcept nogil:
+    cdef Py_ssize_t i = <Py_ssize_t> kseg_base64(out, data, <size_t> count, <size_t> readable)
     cdef uint32_t group
     out += i // 3 * 4
     while count - i >= 3:
@@ -431,7 +434,7 @@ cdef inline char* put_content(
     if count == 0:
         return out
     if encoding == E_BASE64:
-        return put_base64(out, data, count)
+        return put_base64(out, data, count, readable)
     if encoding == E_HEX:
         return put_hex(out, data, count)
     return put_utf8(out, data, count, readable, style, True, &used)
@@ -459,7 +462,7 @@ cdef char* put_value(
     out = put(out, b"{", 1)
     out = put(put_quotes(out, quote), b"base64", 6)
     out = put(put_quotes(out, quote), b":", 1)
-    out = put_base64(put_quotes(out, quote), data, count)
+    out = put_base64(put_quotes(out, quote), data, count, readable)
     return put(put_quotes(out, quote), b"}", 1)
 
 
@@ -579,6 +582,42 @@ cdef Py_ssize_t row_bound(
     return total
 
 
+cdef inline Py_ssize_t span(
+    const int32_t* offsets, Py_ssize_t first, Py_ssize_t count, Py_ssize_t end
+) noexcept nogil:
+    """How far offsets reach; -1 where they fall, or do not lie in `[0, end]`."""
+    cdef Py_ssize_t i
+    cdef bint falls = offsets[first] < 0 or offsets[first + count] > end
+    for i in range(first, first + count):
+        falls |= offsets[i + 1] < offsets[i]
+    return -1 if falls else offsets[first + count] - offsets[first]
+
+
+cdef Py_ssize_t block_bound(
+    const Piece* pieces, const int* binary, int count, Py_ssize_t first, Py_ssize_t rows
+) noexcept nogil:
+    """As `row_bound`, of some rows together; -1 also where they have headers.
+
+    So the offsets of all rows are in order: a row's lie between those of the first and the last.
+    """
+    cdef Py_ssize_t total = 0
+    cdef Py_ssize_t size
+    cdef const Piece* piece
+    cdef int i
+    for i in range(count):
+        piece = &pieces[binary[i]]
+        if piece.kind == K_HEADERS:
+            if span(piece.header_offsets, first, rows, piece.values.count) != 0:
+                return -1
+            continue
+        size = span(piece.values.offsets, first, rows, piece.values.data_bytes)
+        if size < 0:
+            return -1
+        # Each value may take a group of base64 that is not full.
+        total += content_bound(piece.style, size) + 4 * rows
+    return total
+
+
 cdef Py_ssize_t fixed_bound(const Piece* pieces, int count) noexcept nogil:
     """Most bytes of a row but for the contents of its bytes and headers."""
     cdef Py_ssize_t total = 0
@@ -586,7 +625,12 @@ cdef Py_ssize_t fixed_bound(const Piece* pieces, int count) noexcept nogil:
     cdef Py_ssize_t longest
     cdef int i
     for i in range(count):
-        longest = pieces[i].null_bytes + DIGITS_MAX + EXACT_TEXT_MAX + KSEG_TEXT_SLACK
+        longest = NUMBER_TEXT_MAX
+        if pieces[i].kind == K_TEXT:
+            longest = 0
+        elif pieces[i].kind == K_BYTES or pieces[i].kind == K_HEADERS:
+            longest = EXACT_TEXT_MAX
+        longest = max(longest, pieces[i].null_bytes)
         for name in range(pieces[i].name_count):
             longest = max(longest, pieces[i].name_bytes[name])
         total += pieces[i].lead_bytes + longest
@@ -687,11 +731,19 @@ cdef char* put_piece(char* out, const Piece* piece, Py_ssize_t row) noexcept nog
 # Blocks of rows.
 
 cdef uint64_t changes_of(const Piece* piece, Py_ssize_t row, size_t rows) noexcept nogil:
-    """Rows of a block in which a piece differs from the row before; all for bytes and headers."""
-    if piece.kind == K_TEXT:
-        return 1
-    if piece.kind == K_BYTES or piece.kind == K_HEADERS:
+    """Rows of a block in which a piece differs from the row before.
+
+    For bytes and headers all rows, or just the first where there are none at all.
+    """
+    cdef Py_ssize_t end = row + <Py_ssize_t> rows
+    if piece.kind == K_BYTES:
+        if piece.values.validity == NULL and piece.values.offsets[row] == piece.values.offsets[end]:
+            return 1
         return ~<uint64_t> 0
+    if piece.kind == K_HEADERS:
+        return 1 if piece.header_offsets[row] == piece.header_offsets[end] else ~<uint64_t> 0
+    if piece.kind == K_TEXT or piece.column.stride == 0:
+        return 1
     return kseg_changes(
         piece.column.base + row * piece.column.stride,
         piece.column.stride,
@@ -749,6 +801,16 @@ cdef char* put_row(
     return out
 
 
+cdef inline bint fit(
+    const Rows* rows, Py_ssize_t block, Py_ssize_t fixed, const char* end
+) noexcept nogil:
+    """Are the next rows sure to fit, all of them?"""
+    cdef Py_ssize_t bound = block_bound(
+        rows.pieces, rows.binary, rows.binary_count, rows.row, block
+    )
+    return bound >= 0 and fixed * block + bound <= end - rows.at
+
+
 cdef int put_rows(Rows* rows, Py_ssize_t stop) noexcept nogil:
     """Write rows until one may not fit; answers a status."""
     cdef Step[PIECES_MAX] steps
@@ -756,9 +818,16 @@ cdef int put_rows(Rows* rows, Py_ssize_t stop) noexcept nogil:
     cdef Py_ssize_t bound, first, block
     cdef uint64_t since
     cdef int count
+    cdef bint fits
+    # What is written behind the last row does not count.
+    cdef const char* end = rows.end - KSEG_TEXT_SLACK
     while rows.row < stop:
         first = rows.row
         block = min(stop - first, BLOCK_ROWS)
+        fits = fit(rows, block, fixed, end)
+        if not fits:
+            block = min(block, FEW_ROWS)
+            fits = fit(rows, block, fixed, end)
         count = plan_steps(rows.pieces, rows.count, first, <size_t> block, steps)
         since = 0
         while rows.row < first + block:
@@ -766,11 +835,12 @@ cdef int put_rows(Rows* rows, Py_ssize_t stop) noexcept nogil:
             if rows.masked and load(&rows.select, rows.row) == 0:
                 rows.row += 1
                 continue
-            bound = row_bound(rows.pieces, rows.binary, rows.binary_count, rows.row)
-            if bound < 0:
-                return STATUS_BAD_OFFSETS
-            if fixed + bound > rows.end - rows.at:
-                return STATUS_OK
+            if not fits:
+                bound = row_bound(rows.pieces, rows.binary, rows.binary_count, rows.row)
+                if bound < 0:
+                    return STATUS_BAD_OFFSETS
+                if fixed + bound > end - rows.at:
+                    return STATUS_OK
             rows.at = put_row(rows.at, rows.pieces, steps, count, rows.row, since)
             since = 0
             rows.row += 1

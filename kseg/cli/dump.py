@@ -28,7 +28,7 @@ from kseg.cli.options import (
     check_ranges,
 )
 from kseg.cli.paths import InputFile, sources
-from kseg.cli.row_writer import RowWriter
+from kseg.cli.row_writer import RowWriter, dump_workspace
 from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head, record_rows
 from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.streams import stream_tiles
@@ -36,7 +36,7 @@ from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import TILE_BYTES, LogFile, Tile
 from kseg.files.names import FileKind, FileName
-from kseg.format.columns import Workspace, decode
+from kseg.format.columns import decode
 from kseg.format.header import crc_error, stop_error
 from kseg.format.request import INT64_MIN, NO_END, Request
 from kseg.workers import At, Kept, Lent, each_at, putting, run_in_order
@@ -142,6 +142,7 @@ class Asked:
             timestamp_end=_or(self.times[1], NO_END),
             control=True,
             verify_crc=False,
+            constants_once=True,
         )
 
 
@@ -180,7 +181,7 @@ class Dump:
         self.decoding = decoding or Decoding()
         self.findings = 0
         self.replaced = 0
-        self._memory = Kept(Workspace)
+        self._memory = Kept(dump_workspace)
         self._headed = False
         # Rows are counted one after another, and where they end soon, there is little to share.
         self._chosen = None

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kseg.format import text as _text
+from kseg.format.workspace import Workspace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
 
 #: Small enough for the cache, large enough to make system calls rare.
-BUFFER_BYTES = 1 << 18
+BUFFER_BYTES = 1 << 19
+#: Bytes of bodies in a piece of records.
+_PIECE_BYTES = 2 << 20
 #: What of a style is its encoding.
 _ENCODING = 3
 _TEXTS = (_text.UTF8, _text.RAW)
@@ -41,12 +44,12 @@ class RowWriter:
         self, template: Template, count: int, start: int = 0, mask: Mask | None = None
     ) -> None:
         """Write rows `start` to `count`, those for which `mask` is false left out."""
-        row = start
+        row, inexact = start, _inexact(template)
         while row < count:
             end = _text.write_rows(template, row, count, self._buffer, mask)
             if end.written:
                 self._write(self._buffer[: end.written])
-                self._count_replaced(template, row, end.next_row, mask)
+                self._count_replaced(inexact, row, end.next_row, mask)
             elif end.next_row < count:
                 self._large_row(template, end.next_row)
                 row = end.next_row + 1
@@ -54,25 +57,23 @@ class RowWriter:
             row = end.next_row
 
     def _count_replaced(self, template: Template, start: int, stop: int, mask: Mask | None) -> None:
-        """Count the values of CSV that were written as text although they are not UTF-8."""
+        """Count the values of inexact pieces that are not UTF-8."""
         for piece in template:
-            kind = piece[0]
-            if kind in (_text.BYTES, _text.HEADERS) and _may_replace(piece[3]):
-                if kind == _text.BYTES:
-                    found = _text.count_not_utf8(piece[4], piece[5], start, stop, mask)
-                else:
-                    found = _count_in_headers(piece, start, stop, mask)
-                self.replaced += found
+            if piece[0] == _text.BYTES:
+                found = _text.count_not_utf8(piece[4], piece[5], start, stop, mask)
+            else:
+                found = _count_in_headers(piece, start, stop, mask)
+            self.replaced += found
 
     def _large_row(self, template: Template, row: int) -> None:
         for piece in template:
             end = _text.write_rows((piece,), row, row + 1, self._buffer)
             if end.next_row > row:
                 self._write(self._buffer[: end.written])
-                self._count_replaced((piece,), row, row + 1, None)
+                self._count_replaced(_inexact((piece,)), row, row + 1, None)
             elif piece[0] == _text.BYTES:
                 self._large_value(piece, row)
-                self._count_replaced((piece,), row, row + 1, None)
+                self._count_replaced(_inexact((piece,)), row, row + 1, None)
             elif piece[0] == _text.HEADERS:
                 self._large_headers(piece, row)
             else:
@@ -113,6 +114,24 @@ class RowWriter:
         for comma, start, stop in ((b"", first, min(first + 1, end)), (b",", first + 1, end)):
             self.rows(((_text.BYTES, comma, None, style, *names, None),), stop, start)
         self._write(memoryview(b"]"))
+
+
+def dump_workspace() -> Workspace:
+    """Memory for a piece whose rows are written at once.
+
+    What Python does for a piece costs more than columns of a piece this large, which the
+    second-level cache does not hold.
+    """
+    return Workspace(piece_bytes=_PIECE_BYTES)
+
+
+def _inexact(template: Template) -> Template:
+    """The pieces that are written as text of CSV, also where they are not UTF-8."""
+    return tuple(
+        piece
+        for piece in template
+        if piece[0] in (_text.BYTES, _text.HEADERS) and _may_replace(piece[3])
+    )
 
 
 def _may_replace(style: int) -> bool:

@@ -168,7 +168,7 @@ def held_columns(columns: RecordColumns) -> dict[str, Any]:
     """The columns of a piece by the names of fields; of control records only, those have a type."""
     held = {name: columns[name] for name in columns.fields}
     control = held.get("control")
-    if control is None:
+    if control is None or not control.any():
         held.pop("control_type", None)
     elif "control_type" in held:
         held["control_type"] = np.where(control, held["control_type"], np.int8(-2))

@@ -17,6 +17,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define KSEG_FOR_SSE42 __attribute__((target("sse4.2,popcnt")))
+#define KSEG_FOR_AVX2 __attribute__((target("avx2,popcnt")))
 #endif
 
 #define KSEG_TEXT_SLACK 16
@@ -100,6 +101,15 @@ KSEG_INLINE unsigned kseg_special_16(__m128i bytes, int kind) {
 KSEG_INLINE size_t kseg_copy_kind(char *out, const uint8_t *data, size_t size, size_t readable, int kind) {
     size_t i = 0;
 #if defined(__x86_64__)
+    for (; size - i >= 32; i += 32) {
+        __m128i first = _mm_loadu_si128((const __m128i *)(data + i));
+        __m128i second = _mm_loadu_si128((const __m128i *)(data + i + 16));
+        _mm_storeu_si128((__m128i *)(out + i), first);
+        _mm_storeu_si128((__m128i *)(out + i + 16), second);
+        unsigned odd = kseg_special_16(first, kind) | kseg_special_16(second, kind) << 16;
+        if (odd != 0)
+            return i + (size_t)__builtin_ctz(odd);
+    }
     for (; i < size; i += 16) {
         __m128i bytes = kseg_load(data + i, size - i, readable - i);
         unsigned odd = kseg_special_16(bytes, kind);
@@ -216,6 +226,12 @@ KSEG_FOR_SSE42 static size_t kseg_json_sse42(char **put, const uint8_t *data, si
         __m128i bytes = kseg_load(data + i, count, readable - i);
         __m128i found = _mm_cmpeq_epi8(_mm_shuffle_epi8(names, bytes), bytes);
         __m128i odd = _mm_or_si128(_mm_cmplt_epi8(bytes, space), _mm_cmpeq_epi8(bytes, del));
+        if (KSEG_LIKELY(((unsigned)_mm_movemask_epi8(_mm_or_si128(found, odd)) & within) == 0)) {
+            _mm_storeu_si128((__m128i *)out, bytes);
+            out += count;
+            i += count;
+            continue;
+        }
         unsigned escaped = (unsigned)_mm_movemask_epi8(found) & within;
         unsigned others = (unsigned)_mm_movemask_epi8(odd) & within & ~escaped;
         if (others != 0) {
@@ -243,21 +259,23 @@ KSEG_FOR_SSE42 static size_t kseg_json_sse42(char **put, const uint8_t *data, si
 
 /* ---- base64: whole groups of three bytes, as many as are quick; the caller writes the rest ---- */
 
-static size_t kseg_base64_portable(char *out, const uint8_t *data, size_t size) {
+static size_t kseg_base64_portable(char *out, const uint8_t *data, size_t size, size_t readable) {
     (void)out;
     (void)data;
     (void)size;
+    (void)readable;
     return 0;
 }
 
 #if defined(__x86_64__)
 
 /* Twelve bytes a turn: four sextets of each three bytes are moved apart, and each becomes its digit by an addition. */
-KSEG_FOR_SSE42 static size_t kseg_base64_sse42(char *out, const uint8_t *data, size_t size) {
+KSEG_FOR_SSE42 static size_t kseg_base64_sse42(char *out, const uint8_t *data, size_t size, size_t readable) {
     const __m128i spread = _mm_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10);
     const __m128i shifts = _mm_setr_epi8(71, -4, -4, -4, -4, -4, -4, -4, -4, -4, -4, -19, -16, 65, 0, 0);
-    size_t i = 0;
-    for (; size - i >= 16; i += 12, out += 16) {
+    size_t i = 0, taken;
+    for (; size - i >= 3 && readable - i >= 16; i += taken, out += taken / 3 * 4) {
+        taken = size - i >= 12 ? 12 : (size - i) / 3 * 3;
         __m128i in = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(data + i)), spread);
         __m128i odd = _mm_mulhi_epu16(_mm_and_si128(in, _mm_set1_epi32(0x0FC0FC00)), _mm_set1_epi32(0x04000040));
         __m128i even = _mm_mullo_epi16(_mm_and_si128(in, _mm_set1_epi32(0x003F03F0)), _mm_set1_epi32(0x01000010));
@@ -268,6 +286,31 @@ KSEG_FOR_SSE42 static size_t kseg_base64_sse42(char *out, const uint8_t *data, s
         _mm_storeu_si128((__m128i *)out, _mm_add_epi8(_mm_shuffle_epi8(shifts, range), sextets));
     }
     return i;
+}
+
+/* The same in two halves of a register: twelve bytes in each. */
+KSEG_FOR_AVX2 static size_t kseg_base64_avx2(char *out, const uint8_t *data, size_t size, size_t readable) {
+    const __m256i spread = _mm256_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10, 1, 0, 2, 1, 4, 3, 5, 4,
+                                            7, 6, 8, 7, 10, 9, 11, 10);
+    const __m256i shifts = _mm256_setr_epi8(71, -4, -4, -4, -4, -4, -4, -4, -4, -4, -4, -19, -16, 65, 0, 0, 71, -4, -4,
+                                            -4, -4, -4, -4, -4, -4, -4, -4, -19, -16, 65, 0, 0);
+    size_t i = 0;
+    for (; size - i >= 28; i += 24, out += 32) {
+        __m128i low = _mm_loadu_si128((const __m128i *)(data + i));
+        __m128i high = _mm_loadu_si128((const __m128i *)(data + i + 12));
+        __m256i in = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+        in = _mm256_shuffle_epi8(in, spread);
+        __m256i odd = _mm256_and_si256(in, _mm256_set1_epi32(0x0FC0FC00));
+        __m256i even = _mm256_and_si256(in, _mm256_set1_epi32(0x003F03F0));
+        odd = _mm256_mulhi_epu16(odd, _mm256_set1_epi32(0x04000040));
+        even = _mm256_mullo_epi16(even, _mm256_set1_epi32(0x01000010));
+        __m256i sextets = _mm256_or_si256(odd, even);
+        __m256i range = _mm256_subs_epu8(sextets, _mm256_set1_epi8(51));
+        __m256i capital = _mm256_cmpgt_epi8(_mm256_set1_epi8(26), sextets);
+        range = _mm256_or_si256(range, _mm256_and_si256(capital, _mm256_set1_epi8(13)));
+        _mm256_storeu_si256((__m256i *)out, _mm256_add_epi8(_mm256_shuffle_epi8(shifts, range), sextets));
+    }
+    return i + kseg_base64_sse42(out, data + i, size - i, readable - i);
 }
 
 #endif
@@ -330,17 +373,22 @@ static inline char *kseg_put_padded(char *out, const char *text, size_t size) {
 
 static inline int kseg_count(uint64_t bits) { return __builtin_popcountll(bits); }
 
+/* Whether the first of them all differ: such columns are seldom worth a closer look. */
+#define KSEG_LOOKED_AT 4
+
 KSEG_INLINE uint64_t kseg_changes_of(const char *base, ptrdiff_t stride, size_t itemsize, size_t rows) {
     uint64_t changed = 1, before = 0, value = 0;
     memcpy(&before, base, itemsize);
     for (size_t i = 1; i < rows; i++, before = value) {
+        if (i == KSEG_LOOKED_AT && changed == (1U << KSEG_LOOKED_AT) - 1)
+            return ~(uint64_t)0;
         memcpy(&value, base + (ptrdiff_t)i * stride, itemsize);
         changed |= (uint64_t)(value != before) << i;
     }
     return changed;
 }
 
-/* Of 1 to 64 elements: bits of those that differ from the one before; the first counts as different. */
+/* Of 1 to 64 elements: bits of those that differ from the one before, or of all; the first counts as different. */
 static inline uint64_t kseg_changes(const char *base, ptrdiff_t stride, size_t itemsize, size_t rows) {
     switch (itemsize) {
     case 8: return kseg_changes_of(base, stride, 8, rows);
@@ -353,7 +401,7 @@ static inline uint64_t kseg_changes(const char *base, ptrdiff_t stride, size_t i
 /* ---- the choice ---- */
 
 typedef size_t (*kseg_json_fn)(char **, const uint8_t *, size_t, size_t);
-typedef size_t (*kseg_base64_fn)(char *, const uint8_t *, size_t);
+typedef size_t (*kseg_base64_fn)(char *, const uint8_t *, size_t, size_t);
 
 static kseg_json_fn kseg_json = kseg_json_portable;
 static kseg_base64_fn kseg_base64 = kseg_base64_portable;
@@ -375,7 +423,7 @@ static int kseg_text_select(int vectors) {
 #if defined(__x86_64__)
     if (vectors) {
         kseg_json = kseg_json_sse42;
-        kseg_base64 = kseg_base64_sse42;
+        kseg_base64 = __builtin_cpu_supports("avx2") ? kseg_base64_avx2 : kseg_base64_sse42;
     }
 #endif
     return 1;

@@ -341,7 +341,8 @@ class PieceReader:
         counts, first_offsets = self._counts[:, : state[_BATCHES]]
         known = places[_OFFSETS] >= 0
         offsets = self._view(np.int64, state[_ROWS] * known, max(places[_OFFSETS], 0))
-        return Shared(table, counts, first_offsets, offsets)
+        once = self._plan.request.constants_once
+        return Shared(table, counts, first_offsets, offsets, constants_once=once)
 
 
 def _rows_in(rows: Int64Array, most: int) -> int:

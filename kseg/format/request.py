@@ -58,6 +58,8 @@ class Request:
         control: give control records too. A consumer never sees them.
         verify_crc: refuse batches, and messages inside compressed ones, whose checksum is wrong.
         inflated_max: refuse batches that inflate to more bytes.
+        constants_once: a column that comes from the batches, and is the same in all of a piece, has
+            its value in memory once, at stride 0.
     """
 
     fields: tuple[str, ...] = FIELDS_DEFAULT
@@ -70,6 +72,7 @@ class Request:
     control: bool = False
     verify_crc: bool = True
     inflated_max: int = INFLATED_BYTES_MAX
+    constants_once: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, by name."""

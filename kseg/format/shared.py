@@ -49,9 +49,16 @@ class Shared:
     """The batches of one piece, ready to be spread over their records."""
 
     def __init__(
-        self, table: BatchTable, counts: Array, first_offsets: Array, offsets: Array
+        self,
+        table: BatchTable,
+        counts: Array,
+        first_offsets: Array,
+        offsets: Array,
+        *,
+        constants_once: bool = False,
     ) -> None:
         """Keep one header, number of records and first offset a body, and the records' offsets."""
+        self.constants_once = constants_once
         self.table = table
         self.counts = counts
         self.first_offsets = first_offsets
@@ -66,6 +73,8 @@ class Shared:
             return self._spread(self.first_offsets, np.int64)
         if name == "next_offset":
             return self._spread(self._next_offsets(), np.int64)
+        if name == "sequence" and (self.table.base_sequence < 0).all():
+            return self._spread(np.full(len(self.table), -1), np.int32)
         if name == "sequence":
             bases = self._spread(self.table.base_sequence, np.int64)
             deltas = self.offsets - self._spread(self.table.base_offset, np.int64)
@@ -76,7 +85,10 @@ class Shared:
         return self._spread(types, np.int8)
 
     def _spread(self, values: Array, dtype: type) -> Array:
-        return np.repeat(values.astype(dtype, copy=False), self.counts)
+        values = values.astype(dtype, copy=False)
+        if self.constants_once and len(values) and (values == values[0]).all():
+            return np.ndarray(int(self.counts.sum()), dtype, values[:1].copy(), strides=(0,))
+        return np.repeat(values, self.counts)
 
     def _next_offsets(self) -> Array:
         """The offset after the batch; in Kafka 0.7, where the next outermost message starts."""

@@ -96,6 +96,8 @@ class BinaryColumn:
 
     def sizes(self) -> npt.NDArray[np.int32]:
         """int32[n]: bytes of each value, -1 for null."""
+        if self.validity is None:
+            return np.diff(self.offsets)
         return np.where(self.is_valid(), np.diff(self.offsets), np.int32(-1)).astype(np.int32)
 
 

@@ -120,6 +120,7 @@ class Workspace:
     __slots__ = (
         "_fresh",
         "_given",
+        "_piece_bytes",
         "_plan",
         "_recycler",
         "_use",
@@ -132,11 +133,14 @@ class Workspace:
         "spans",
     )
 
-    def __init__(self, *, use: Use = "held", fresh: Fresh | None = None) -> None:
+    def __init__(
+        self, *, use: Use = "held", fresh: Fresh | None = None, piece_bytes: int = PIECE_BYTES
+    ) -> None:
         """Start empty.
 
         Args:
             use: what becomes of the pieces.
+            piece_bytes: bytes of bodies in a piece that is held.
             fresh: gives memory for large ones; the heap if None.
         """
         self.arena = Arena()
@@ -149,6 +153,7 @@ class Workspace:
         self.data_a_byte: dict[int, float] = {}
         self._plan: Plan | None = None
         self._use: Use = use
+        self._piece_bytes = piece_bytes
         self._fresh: Fresh = fresh or (lambda total, _filled: np.empty(total, np.uint8))
         self._given: list[tuple[weakref.ref[npt.NDArray[Any]], int]] = []
 
@@ -166,7 +171,7 @@ class Workspace:
         lets go what it got gets pieces that stay in the cache.
         """
         if self._use == "held":
-            return PIECE_BYTES
+            return self._piece_bytes
         growth, most = _GROWTH[self._use]
         self._given = [given for given in self._given if given[0]() is not None]
         if self._use == "streamed" and (

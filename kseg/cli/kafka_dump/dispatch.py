@@ -23,6 +23,7 @@ from kseg.cli.kafka_dump.indexes import (
 )
 from kseg.cli.kafka_dump.logs import Gaps, LogDump, LogOptions
 from kseg.cli.output import taker
+from kseg.cli.row_writer import dump_workspace
 from kseg.errors import KsegError, NotALogError
 from kseg.files.log_file import TILE_BYTES
 from kseg.format.columns import Workspace
@@ -52,7 +53,7 @@ class KafkaDump:
     _gaps: list[tuple[str, Gaps]] = field(default_factory=list)
     _faults: list[tuple[str, Faults]] = field(default_factory=list)
     _time_faults: list[tuple[str, Faults]] = field(default_factory=list)
-    _memory: Kept[Workspace] = field(default_factory=lambda: Kept(Workspace))
+    _memory: Kept[Workspace] = field(default_factory=lambda: Kept(dump_workspace))
 
     def run(self, paths: Iterable[str]) -> Exit:
         """Print every file; at the first where Kafka's tool ends with an exception, end too.

@@ -30,7 +30,7 @@ from kseg.cli.kafka_dump.messages import MessageReader, without_lies
 from kseg.cli.kafka_dump.old_lines import OldLines, Piece
 from kseg.cli.kafka_dump.parsers import Contents, Parser
 from kseg.cli.output import taker
-from kseg.cli.row_writer import RowWriter
+from kseg.cli.row_writer import RowWriter, dump_workspace
 from kseg.constants import BATCH_HEADER_BYTES, Compression
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.files.log_file import LogFile, Tile
@@ -72,6 +72,7 @@ _REQUEST = Request(
     ),
     control=True,
     verify_crc=False,
+    constants_once=True,
 )
 
 
@@ -91,10 +92,11 @@ class Gaps:
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
         """Take the next offsets. After -1 any may follow, as in Kafka."""
-        before = np.concatenate(([np.int64(self.previous)], offsets[:-1]))
-        found = (before != -1) & (offsets != before + 1)
-        if found.any():
-            self.pairs.append(np.stack((before[found], offsets[found]), axis=1))
+        if offsets[0] != self.previous + 1 or not (np.diff(offsets) == 1).all():
+            before = np.concatenate(([np.int64(self.previous)], offsets[:-1]))
+            found = (before != -1) & (offsets != before + 1)
+            if found.any():
+                self.pairs.append(np.stack((before[found], offsets[found]), axis=1))
         self.first = int(offsets[0]) if self.first is None else self.first
         self.previous = int(offsets[-1])
 
@@ -149,7 +151,7 @@ class LogDump:
         self.found = False
         self._options = options
         self._write = write
-        self._memory = memory or Kept(Workspace)
+        self._memory = memory or Kept(dump_workspace)
 
     def print(self, path: Path) -> None:
         """Print the whole log.
@@ -378,10 +380,11 @@ def _whole_headers(file: LogFile, table: BatchTable) -> BatchTable:
 
 
 def _rows_of(table: BatchTable, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The batch of each record, by its position; records of a batch follow each other."""
-    starts = np.flatnonzero(np.concatenate(([True], positions[1:] != positions[:-1])))
-    counts = np.diff(starts, append=len(positions))
-    return np.repeat(np.searchsorted(table.position, positions[starts]), counts)
+    """The batch of each record, by its position; both rise."""
+    batches = table.position
+    first, last = np.searchsorted(batches, positions[[0, -1]]).tolist()
+    starts = np.searchsorted(positions, batches[first : last + 1])
+    return np.repeat(np.arange(first, last + 1), np.diff(starts, append=len(positions)))
 
 
 def _families(table: BatchTable) -> Iterator[BatchTable]:
