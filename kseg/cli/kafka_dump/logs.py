@@ -252,9 +252,11 @@ class _TileLines:
             self._batches(table, RowWriter(made.extend))
         lines = _BatchLines(bytes(made) if nested else b"", len(table))
 
-        def show(columns: RecordColumns) -> None:
-            rows = _rows_of(table, columns.position)
-            self._records(tile, table, columns, rows, lines.up_to(rows))
+        def show(piece: RecordColumns) -> None:
+            for start, end in _runs(piece.magic < 2):
+                columns = piece if end - start == len(piece) else piece[start:end]
+                rows = _rows_of(table, columns.position)
+                self._records(tile, table, columns, rows, lines.up_to(rows))
 
         def show_unread(error: KsegError) -> None:
             shown = False
@@ -389,9 +391,14 @@ def _rows_of(table: BatchTable, positions: npt.NDArray[np.int64]) -> npt.NDArray
 
 def _families(table: BatchTable) -> Iterator[BatchTable]:
     """Runs of batches, and of messages of magic 0 and 1."""
-    old = table.magic < 2
-    for start, end in pairwise([0, *(np.flatnonzero(old[1:] != old[:-1]) + 1).tolist(), len(old)]):
+    for start, end in _runs(table.magic < 2):
         yield table.take(slice(start, end))
+
+
+def _runs(flags: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Where runs of equal flags begin and end."""
+    changes = np.flatnonzero(flags[1:] != flags[:-1]) + 1
+    return pairwise([0, *changes.tolist(), len(flags)])
 
 
 def _title(name: FileName) -> str:

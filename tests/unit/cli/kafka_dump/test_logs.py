@@ -118,6 +118,23 @@ def test_messages_of_old_formats_have_their_own_checksums_inside_a_compressed_on
     assert len({re.search(rb"crc: (\d+)", line)[1] for line in checks}) == 3
 
 
+@pytest.mark.parametrize("first", ["messages", "batches"])
+def test_messages_and_batches_of_one_piece_have_lines_of_their_own(
+    tmp_path: Path, first: str
+) -> None:
+    parts = [
+        message(record(b"old"), magic=1, offset=at)
+        if old
+        else batch([record(b"new")], base_offset=at)
+        for at, old in enumerate([first == "messages", first != "messages"] * 2)
+    ]
+    lines = printed(write_segment(tmp_path, 0, *parts)).splitlines()
+    records = [line for line in lines if line.startswith(b"|")]
+    assert len(records) == 4
+    assert all((b" sequence: -1 " in line) == line.endswith(b"new") for line in records)
+    assert all((b" isValid: true crc: " in line) == line.endswith(b"old") for line in records)
+
+
 def test_a_control_record_shows_its_marker_and_no_contents(tmp_path: Path) -> None:
     log = write_segment(tmp_path, 0, control_batch(COMMIT), batch([record(b"v")], base_offset=1))
     lines = printed(log).splitlines()
