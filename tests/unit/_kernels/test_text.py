@@ -126,6 +126,12 @@ def test_strided_columns_are_read_in_place() -> None:
     assert rows(pieces, 4) == b"1 4 7 10 "
 
 
+def test_a_column_of_one_value_at_stride_0_has_it_in_every_row() -> None:
+    one = np.broadcast_to(np.int64(-7), 200)
+    pieces = ((_text.INT, b"", b"", one, None), (_text.TEXT, b" "))
+    assert rows(pieces, 200) == b"-7 " * 200
+
+
 def test_a_sentinel_is_null_or_takes_its_lead_with_it() -> None:
     column = np.array([5, -1], np.int64)
     shown = ((_text.INT, b"h=", b"null", column, -1), (_text.TEXT, b";"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,18 @@ def test_every_field_has_its_dtype_and_length_in_every_format(magic: int, codec:
             assert len(piece[name]) == len(piece)
             if name in DTYPES:
                 assert piece[name].dtype == DTYPES[name], name
+
+
+def test_columns_of_one_value_can_have_it_in_memory_once() -> None:
+    data = b"".join(batch([record(b"v")] * 3, base_offset=3 * at) for at in range(4))
+    asked = Request(fields=FIELDS, control=True, verify_crc=False)
+    (plain,) = decode(memoryview(data), scan(data), asked)
+    (once,) = decode(memoryview(data), scan(data), replace(asked, constants_once=True))
+    assert once.to_pylist() == plain.to_pylist()
+    assert {name for name in FIELDS if getattr(once[name], "strides", None) == (0,)} >= {
+        *("magic", "codec", "producer_id", "sequence", "control", "valid"),
+    }
+    assert once["position"].strides != (0,)
 
 
 def test_no_array_can_be_written_nor_points_into_the_file() -> None:
