@@ -64,11 +64,14 @@ def windows(copies: Sequence[Copy]) -> Iterator[Window]:
 
 def _clean_end(cursors: Sequence[_Cursor], end: int) -> int:
     """The last offset up to `end` that no batch reaches over."""
-    while True:
-        least = min(cursor.begins_before(end) for cursor in cursors)
-        if least == end:
-            return end
-        end = least
+    if not any(cursor.reaches_over(end) for cursor in cursors):
+        return end
+    # It begins the last group of batches that overlap, one and then the next.
+    rows = np.concatenate([cursor.before(end) for cursor in cursors])
+    rows = rows[np.argsort(rows[:, FIRST], kind="stable")]
+    reached = np.maximum.accumulate(rows[:, LAST])
+    begins = np.flatnonzero(rows[1:, FIRST] > reached[:-1])
+    return int(rows[begins[-1] + 1 if len(begins) else 0, FIRST])
 
 
 class _Cursor:
@@ -95,17 +98,19 @@ class _Cursor:
         self.rows = np.concatenate((self.rows, rows)) if len(self.rows) else rows
         self.known = int(rows[-1, LAST]) + 1
 
-    def begins_before(self, end: int) -> int:
-        """Where the batch begins that reaches over an offset; the offset if none does."""
+    def reaches_over(self, end: int) -> bool:
+        """Whether a batch has offsets in front of an offset, and that one, too."""
         at = int(np.searchsorted(self.rows[:, LAST], end))
-        if at < len(self.rows) and self.rows[at, FIRST] < end:
-            return int(self.rows[at, FIRST])
-        return end
+        return at < len(self.rows) and bool(self.rows[at, FIRST] < end)
+
+    def before(self, end: int) -> Rows:
+        """The batches that begin in front of an offset."""
+        return self.rows[: int(np.searchsorted(self.rows[:, FIRST], end))]
 
     def take(self, end: int) -> Rows:
         """Give what lies in front of an offset, up to which it is known."""
-        at = int(np.searchsorted(self.rows[:, FIRST], end))
-        taken, self.rows = self.rows[:at], self.rows[at:]
+        taken = self.before(end)
+        self.rows = self.rows[len(taken) :]
         return taken
 
 
