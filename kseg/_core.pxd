@@ -84,52 +84,7 @@ cdef enum:
     STOP_BAD_MAGIC
     STOP_BAD_CRC
 
-# Where the records of one batch lie; the order is that of kseg.format.bodies.FIELDS.
-cdef enum:
-    BODY_SOURCE
-    BODY_START
-    BODY_END
-    BODY_BASE_OFFSET
-    BODY_BASE_TIMESTAMP
-    BODY_MAX_TIMESTAMP
-    BODY_LOG_APPEND
-    BODY_COUNT
-    BODY_EAGER
-    BODY_MAGIC
-    BODY_CRC
-    BODY_FIELDS
-
-# State of a locate that may stop in the middle of a batch; the order is that of
-# kseg.format.bodies.STATE_FIELDS.
-cdef enum:
-    STATE_BODY
-    STATE_RECORD
-    STATE_POSITION
-    STATE_CHECKED
-    STATE_SHIFT
-    STATE_ROWS
-    STATE_STATUS
-    STATE_KEY_BYTES
-    STATE_KEY_NULLS
-    STATE_VALUE_BYTES
-    STATE_VALUE_NULLS
-    STATE_HEADERS
-    STATE_HEADER_KEY_BYTES
-    STATE_HEADER_VALUE_BYTES
-    STATE_HEADER_VALUE_NULLS
-    STATE_FIELDS
-
-# Columns of the spans that locate writes, one row a record, positions relative to the body's start.
-cdef enum:
-    SPAN_KEY
-    SPAN_KEY_SIZE
-    SPAN_VALUE
-    SPAN_VALUE_SIZE
-    SPAN_HEADERS
-    SPAN_HEADER_COUNT
-    SPAN_FIELDS
-
-# Why a record was refused; the messages stand in kseg.format.bodies.
+# Why a record was refused, as csrc/records.h has it; the messages stand in kseg.format.bodies.
 cdef enum:
     RECORD_OK
     RECORD_COUNT_NEGATIVE
@@ -154,43 +109,6 @@ cdef enum:
 cdef inline const uint8_t *pointer_to(const uint8_t[::1] data) noexcept nogil:
     # An empty view has no first byte to point at; nothing is read through the result then.
     return &data[0] if data.shape[0] else NULL
-
-
-# The bytes that bodies lie in, and the bodies, lent for the time of one call.
-cdef struct Lent:
-    const uint8_t *view
-    int64_t view_size
-    const uint8_t *arena
-    int64_t arena_size
-    const int64_t *bodies
-    int64_t body_count
-
-
-cdef inline Lent lend(const uint8_t[::1] view, const uint8_t[::1] arena,
-                      const int64_t[:, ::1] bodies) noexcept nogil:
-    """The two sources and the bodies in them, for the time of one call."""
-    cdef Lent lent
-    lent.view, lent.view_size = pointer_to(view), view.shape[0]
-    lent.arena, lent.arena_size = pointer_to(arena), arena.shape[0]
-    lent.bodies = &bodies[0, 0] if bodies.shape[0] else NULL
-    lent.body_count = bodies.shape[0]
-    return lent
-
-
-cdef inline const uint8_t *body_bytes(const Lent *lent, int64_t index,
-                                      int64_t *size) noexcept nogil:
-    """Where a body's bytes start, and how many they are; NULL where they lie outside their source.
-
-    An empty body of an empty source has no address, so any that is not NULL will do.
-    """
-    cdef const int64_t *body = lent.bodies + index * BODY_FIELDS
-    cdef int64_t source_size = lent.arena_size if body[BODY_SOURCE] else lent.view_size
-    if not 0 <= body[BODY_START] <= body[BODY_END] <= source_size:
-        return NULL
-    size[0] = body[BODY_END] - body[BODY_START]
-    if size[0] == 0:
-        return <const uint8_t *>body
-    return (lent.arena if body[BODY_SOURCE] else lent.view) + body[BODY_START]
 
 
 # How strict a walk is: by the format's own rules, or what Kafka's file reader accepts.
@@ -245,67 +163,6 @@ cdef inline void write_walk(int64_t *walk, int64_t count, int64_t end, int stop,
     walk[WALK_ATTRIBUTES] = attributes
     walk[WALK_MAGICS] = magics
     walk[WALK_BAD_CRC] = bad
-
-
-# A binary column that is filled while its records are located: bytes behind what `offsets` says.
-cdef struct Column:
-    int32_t *offsets
-    uint8_t *data
-    uint8_t *validity
-
-
-# Where located records go, and which of them: NULL where a column is not wanted.
-cdef struct Sink:
-    Column key
-    Column value
-    int64_t *offsets
-    int64_t *timestamps
-    int32_t *spans
-    uint8_t *valid
-    int64_t rows_max
-    int64_t bytes_max
-    int64_t offset_min
-    int64_t offset_max
-    int64_t timestamp_min
-    int64_t timestamp_max
-    bint filtered
-    bint check_crc
-
-
-cdef inline Sink sink_of(const int64_t[::1] within, int64_t rows_max, int64_t bytes_max,
-                         int64_t[::1] offsets, int64_t[::1] timestamps,
-                         int32_t[:, ::1] spans) noexcept:
-    cdef Sink out
-    out.key.offsets, out.key.data, out.key.validity = NULL, NULL, NULL
-    out.value = out.key
-    out.offsets = &offsets[0] if offsets.shape[0] else NULL
-    out.timestamps = &timestamps[0] if timestamps.shape[0] else NULL
-    out.spans = &spans[0, 0] if spans.shape[0] else NULL
-    out.valid = NULL
-    out.rows_max, out.bytes_max = rows_max, bytes_max
-    out.offset_min, out.offset_max = within[0], within[1]
-    out.timestamp_min, out.timestamp_max = within[2], within[3]
-    out.filtered = not (within[0] == INT64_MIN and within[1] == INT64_MAX
-                        and within[2] == INT64_MIN and within[3] == INT64_MAX)
-    out.check_crc = False
-    return out
-
-
-cdef inline int check_request(const int64_t[:, ::1] bodies, const int64_t[::1] within,
-                              int64_t rows_max, int64_t[::1] offsets, int64_t[::1] timestamps,
-                              int32_t[:, ::1] spans, int64_t[::1] first_row,
-                              int64_t[::1] state) except -1:
-    """Refuse arguments of a locating kernel that do not fit each other."""
-    if bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS or within.shape[0] != 4:
-        raise ValueError("bodies, spans or within has the wrong width")
-    if state.shape[0] != STATE_FIELDS or first_row.shape[0] != bodies.shape[0] + 1:
-        raise ValueError("state or first_row has the wrong length")
-    if not 0 <= state[STATE_BODY] <= bodies.shape[0] or rows_max < 0:
-        raise ValueError("state or rows_max out of range")
-    for wanted in (offsets.shape[0], timestamps.shape[0], spans.shape[0]):
-        if wanted and wanted < rows_max:
-            raise ValueError("an output is shorter than rows_max")
-    return 0
 
 
 cdef uint32_t crc32_of(const uint8_t *data, size_t size) noexcept nogil

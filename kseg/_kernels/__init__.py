@@ -4,15 +4,15 @@ None allocates on the word of a file.
 
 builder     `BatchBuffer`: a batch that grows record by record
 encode      the write path: columns in, one batch out
-frames      where bodies lie, and the frames of lz4, zstd and xerial snappy around compressed ones
+frames      the frames of lz4, zstd and xerial snappy around compressed bodies
 index       bisection of offset, time and transaction indexes
 inflate     compressed bodies, by libraries of the system where they are there, else by packages
 keymap      keys by their hashes: a column hashed, different ones counted, sums by key
-legacy      messages of magic 0 and 1 and of Kafka 0.7, read and written
+legacy      messages of magic 0 and 1 written, those of Kafka 0.7 walked and written
 lines       lines of JSON as columns
 offset_map  the last offset of each key, in a bounded number of slots, for compaction
 placement   appends that are judged and placed at once; which batch gets an index entry
-reader      batches of magic 2 in one pass, into columns
+reader      batches of magic 0 to 2 in one pass, into columns; an unusual one alone
 search      sound batches where no length leads: behind damage
 text        rows of columns as JSON lines, CSV or text
 validate    what a log asks of a batch and of each record of it, in one pass

@@ -1,14 +1,7 @@
-"""What Python sees of the kernels for bodies and frames; what they do is said in `frames.pyx`."""
+"""What Python sees of the kernels for frames; what they do is said in `frames.pyx`."""
 
-import numpy as np
-import numpy.typing as npt
 from typing_extensions import Buffer
 
-_Int64 = npt.NDArray[np.int64]
-
-def plain_bodies(rows: _Int64, base: int, compare: bool, bodies: _Int64) -> None: ...
-def records_bound(bodies: _Int64) -> int: ...
-def bytes_bound(bodies: _Int64) -> int: ...
 def xxh32_short(data: Buffer) -> int: ...
 def lz4_blocks(
     data: Buffer, position: int, verify: bool

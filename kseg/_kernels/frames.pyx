@@ -1,4 +1,4 @@
-"""What lies between a batch's header and its records: the body, and the frames of compressed bytes.
+"""The frames of compressed bytes, between a batch's header and its records.
 
 The contract is that of `_core`: borrowed input, nothing allocated on its word, a status instead of
 an exception. What the blocks hold is a library's job, what a status means is `kseg.format`'s.
@@ -12,76 +12,6 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.string cimport memcmp, memcpy
 
 from kseg._core cimport *
-
-cdef enum:
-    RECORD_BYTES_MIN = 7
-
-
-# ---- bodies --------------------------------------------------------------------------------------
-
-def plain_bodies(const int64_t[:, :] rows, int64_t base, bint compare, int64_t[:, ::1] bodies):
-    """Say where the bodies of batches lie, as if none were compressed.
-
-    Args:
-        rows: int64[m, ROW_FIELDS], headers of batches that are all of one family: magic 2, or 0 and
-            1, whose body is the whole entry.
-        base: file position of the bytes lent.
-        compare: put the checksum into bodies whose batch has not been held against it; else -1.
-        bodies: int64[m, BODY_FIELDS], written.
-    """
-    if rows.shape[1] != ROW_FIELDS or bodies.shape[1] != BODY_FIELDS:
-        raise ValueError("rows or bodies has the wrong width")
-    if rows.shape[0] != bodies.shape[0]:
-        raise ValueError("rows and bodies differ in length")
-    cdef int64_t i, magic, attributes
-    cdef int64_t *body
-    cdef bint legacy
-    # In bounds: i < m, and both widths are checked above.
-    with nogil:
-        for i in range(rows.shape[0]):
-            body = &bodies[i, 0]
-            magic, attributes = rows[i, MAGIC], rows[i, ATTRIBUTES]
-            legacy = magic < 2
-            body[BODY_SOURCE] = 0
-            body[BODY_START] = sub64(rows[i, POSITION], base)
-            body[BODY_END] = add64(body[BODY_START], rows[i, SIZE])
-            body[BODY_BASE_OFFSET] = rows[i, LAST_OFFSET if legacy else BASE_OFFSET]
-            body[BODY_BASE_TIMESTAMP] = rows[i, BASE_TIMESTAMP]
-            body[BODY_MAX_TIMESTAMP] = rows[i, MAX_TIMESTAMP]
-            body[BODY_LOG_APPEND] = -1 if magic == 0 else attributes >> 3 & 1
-            body[BODY_COUNT] = 1 if legacy else rows[i, RECORD_COUNT]
-            body[BODY_EAGER] = attributes & ATTRIBUTE_CODEC
-            body[BODY_MAGIC] = magic
-            body[BODY_CRC] = rows[i, CRC] if compare and rows[i, CRC_OK] < 0 else -1
-            if not legacy:
-                body[BODY_START] += HEADER_BYTES
-
-
-def records_bound(const int64_t[:, ::1] bodies):
-    """More records than this cannot lie in the bodies, whatever their headers count."""
-    if bodies.shape[1] != BODY_FIELDS:
-        raise ValueError("bodies has the wrong width")
-    cdef int64_t i, most, count, bound = 0
-    for i in range(bodies.shape[0]):
-        most = sub64(bodies[i, BODY_END], bodies[i, BODY_START])
-        if bodies[i, BODY_MAGIC] < 2:
-            most //= LOG_OVERHEAD + MESSAGE_SIZE_MIN
-        else:
-            count = bodies[i, BODY_COUNT]
-            most = min(most // RECORD_BYTES_MIN, max(count, 0))
-        bound += max(most, 0)
-    return bound
-
-
-def bytes_bound(const int64_t[:, ::1] bodies):
-    """Bytes of all bodies: more than these their keys and values cannot have."""
-    if bodies.shape[1] != BODY_FIELDS:
-        raise ValueError("bodies has the wrong width")
-    cdef int64_t i, bound = 0
-    for i in range(bodies.shape[0]):
-        bound += max(sub64(bodies[i, BODY_END], bodies[i, BODY_START]), 0)
-    return bound
-
 
 # ---- frames --------------------------------------------------------------------------------------
 

@@ -9,25 +9,7 @@ from typing_extensions import Buffer
 from kseg._kernels.encode import Rows
 
 _Int64 = npt.NDArray[np.int64]
-_Int32 = npt.NDArray[np.int32]
 
-def locate_messages(
-    view: Buffer,
-    arena: Buffer,
-    bodies: _Int64,
-    *,
-    within: _Int64,
-    rows_max: int,
-    bytes_max: int,
-    check_crc: bool,
-    offsets: _Int64,
-    timestamps: _Int64,
-    spans: _Int32,
-    valid: npt.NDArray[np.uint8],
-    first_row: _Int64,
-    first_offsets: _Int64,
-    state: _Int64,
-) -> None: ...
 def scan_messages_07(
     data: Buffer,
     *,

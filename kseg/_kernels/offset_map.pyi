@@ -15,17 +15,18 @@ class OffsetMap:
     def __new__(
         cls, slots: int, limit: int, secret: Any, first_offset: int = 0, span: int = 0
     ) -> OffsetMap: ...
-    def put(self, data: Any, ends: Any, valid: Any, offsets: Any, start_offset: int = 0) -> int: ...
-    def put_located(
+    def put(
         self,
-        view: Any,
-        arena: Any,
-        bodies: Any,
-        last_offsets: Any,
-        first_row: Any,
-        spans: Any,
+        data: Any,
+        ends: Any,
+        valid: Any,
         offsets: Any,
         start_offset: int = 0,
+        *,
+        has_value: Any = None,
+        first_row: Any = None,
+        base_offsets: Any = None,
+        last_offsets: Any = None,
     ) -> int: ...
     def latest(
         self, data: Any, ends: Any, valid: Any, offsets: Any, known_to: int, out: Any

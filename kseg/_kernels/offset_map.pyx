@@ -15,10 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kseg._core cimport (
-    BODY_BASE_OFFSET, BODY_FIELDS, SPAN_FIELDS, SPAN_KEY, SPAN_KEY_SIZE, SPAN_VALUE_SIZE, Lent,
-    body_bytes, lend, pointer_to,
-)
+from kseg._core cimport pointer_to
 
 cdef extern from *:
     """
@@ -226,7 +223,9 @@ cdef class OffsetMap:
 
     def put(self, const uint8_t[::1] data not None, const int32_t[::1] ends not None,
             const uint8_t[::1] valid not None, const int64_t[::1] offsets not None,
-            int64_t start_offset=0):
+            int64_t start_offset=0, *, const uint8_t[::1] has_value=None,
+            const int64_t[::1] first_row=None, const int64_t[::1] base_offsets=None,
+            const int64_t[::1] last_offsets=None):
         """Note the offset of each key, until one comes for which there is no room.
 
         As in Kafka a full map takes nothing, not even of a key that it has.
@@ -237,6 +236,10 @@ cdef class OffsetMap:
             valid: uint8[n], 0 for a row without a key, which is passed over.
             offsets: int64[n], of the rows, not negative.
             start_offset: rows below it are passed over.
+            has_value: uint8[n], 0 for a row without a value; None where that is not known.
+            first_row: int64[m + 1], the first row of each batch, n behind the last; None where the
+                headers of the batches are not known.
+            base_offsets, last_offsets: int64[m], what those headers say.
 
         Returns:
             The first row that was not taken, n if none is left.
@@ -244,13 +247,17 @@ cdef class OffsetMap:
         Raises:
             ValueError: the arrays do not fit each other.
         """
-        cdef Py_ssize_t row = 0, first, end, count = valid.shape[0]
+        cdef Py_ssize_t row = 0, first, end, count = valid.shape[0], batch = 0
         cdef Ahead ahead
-        cdef int64_t key
+        cdef int64_t key, next_batch = count
         cdef const uint8_t *base = pointer_to(data)
+        cdef bint told = first_row is not None, values = has_value is not None
         _check(data, ends, count)
-        if offsets.shape[0] != count:
+        if offsets.shape[0] != count or (values and has_value.shape[0] != count):
             raise ValueError("not an offset for each key")
+        if told:
+            _check_batches(first_row, base_offsets, last_offsets, count)
+            next_batch = first_row[1] if count else 0
         with nogil:
             # At least one slot is empty, so that every search ends.
             while row < count:
@@ -262,9 +269,15 @@ cdef class OffsetMap:
                 self._seek(&ahead)
                 key = 0
                 for row in range(first, end):
+                    while row >= next_batch and batch + 2 < first_row.shape[0]:
+                        batch += 1
+                        next_batch = first_row[batch + 1]
+                    if told and not base_offsets[batch] <= offsets[row] <= last_offsets[batch]:
+                        # `told` goes by what headers say of the records.
+                        self._rising = False
                     if offsets[row] >= start_offset:
-                        # Whether it has a value is not known here.
-                        self._note(offsets[row], True)
+                        # Where nothing is known of its value, it has to be looked at.
+                        self._note(offsets[row], not (valid[row] and values and has_value[row]))
                         if valid[row] and not self._place(ahead.hashes[key], offsets[row]):
                             break
                     key += valid[row] != 0
@@ -272,78 +285,6 @@ cdef class OffsetMap:
                     row = end
                     continue
                 break
-        return row
-
-    def put_located(self, const uint8_t[::1] view not None, const uint8_t[::1] arena not None,
-                    const int64_t[:, ::1] bodies not None,
-                    const int64_t[::1] last_offsets not None,
-                    const int64_t[::1] first_row not None, const int32_t[:, ::1] spans not None,
-                    const int64_t[::1] offsets not None, int64_t start_offset=0):
-        """As `put`, for records where a locating kernel found them.
-
-        Args:
-            view, arena, bodies: as for `kseg._core.locate_records`.
-            last_offsets: int64[m], what the header of each body says.
-            first_row, spans, offsets: as that kernel has filled them.
-            start_offset: rows below it are passed over.
-
-        Returns:
-            The first row that was not taken, all rows if none is left.
-
-        Raises:
-            ValueError: the arrays do not fit each other, or a key lies outside its body.
-        """
-        cdef int64_t b, row = 0, end, count = bodies.shape[0], size = 0
-        cdef const uint8_t *start
-        cdef Lent lent
-        if (bodies.shape[1] != BODY_FIELDS or spans.shape[1] != SPAN_FIELDS
-                or last_offsets.shape[0] != count or first_row.shape[0] != count + 1):
-            raise ValueError("bodies, spans, last_offsets or first_row has the wrong shape")
-        lent = lend(view, arena, bodies)
-        with nogil:
-            for b in range(count):
-                end = first_row[b + 1]
-                start = body_bytes(&lent, b, &size)
-                if start == NULL or not row <= end <= min(spans.shape[0], offsets.shape[0]):
-                    row = -1
-                    break
-                row = self._put_body(start, size, bodies[b, BODY_BASE_OFFSET], last_offsets[b],
-                                     spans, offsets, row, end, start_offset)
-                if row != end:
-                    break
-        if row < 0:
-            raise ValueError("a body or a key lies outside its source")
-        return row
-
-    cdef int64_t _put_body(self, const uint8_t *start, int64_t size, int64_t least, int64_t most,
-                           const int32_t[:, ::1] spans, const int64_t[::1] offsets, int64_t row,
-                           int64_t end, int64_t start_offset) noexcept nogil:
-        """Rows of one body; the first that was not taken, -1 where one lies outside the body."""
-        cdef Ahead ahead
-        cdef int64_t i, key, rows, at, length, offset
-        while row < end:
-            rows = min(<int64_t>AHEAD, end - row)
-            ahead.count = 0
-            for i in range(row, row + rows):
-                at, length = spans[i, SPAN_KEY], spans[i, SPAN_KEY_SIZE]
-                if length < 0:
-                    continue
-                if not 0 <= at <= size or length > size - at:
-                    return -1
-                _add(&ahead, start + at, length)
-            self._seek(&ahead)
-            key = 0
-            for i in range(row, row + rows):
-                offset, length = offsets[i], spans[i, SPAN_KEY_SIZE]
-                if offset < least or offset > most:
-                    # `told` goes by what headers say of the records.
-                    self._rising = False
-                if offset >= start_offset:
-                    self._note(offset, length < 0 or spans[i, SPAN_VALUE_SIZE] < 0)
-                    if length >= 0 and not self._place(ahead.hashes[key], offset):
-                        return i
-                key += length >= 0
-            row += rows
         return row
 
     def latest(self, const uint8_t[::1] data not None, const int32_t[::1] ends not None,
@@ -391,6 +332,23 @@ cdef class OffsetMap:
                             self._find(ahead.hashes[key]).next_offset - 1)
                         key += 1
                 row += rows
+
+
+cdef int _check_batches(const int64_t[::1] first_row, const int64_t[::1] base_offsets,
+                        const int64_t[::1] last_offsets, Py_ssize_t count) except -1:
+    """Refuse batches that do not follow each other up to the last row."""
+    cdef Py_ssize_t batch, batches = first_row.shape[0] - 1
+    cdef bint sound = (base_offsets is not None and last_offsets is not None and batches >= 0
+                       and base_offsets.shape[0] == batches and last_offsets.shape[0] == batches
+                       and first_row[0] == 0 and first_row[batches] == count)
+    if sound:
+        for batch in range(batches):
+            if first_row[batch] > first_row[batch + 1]:
+                sound = False
+                break
+    if not sound:
+        raise ValueError("batches do not follow each other up to the last row")
+    return 0
 
 
 cdef int _check(const uint8_t[::1] data, const int32_t[::1] ends, Py_ssize_t count) except -1:

@@ -28,3 +28,27 @@ def read_batches(
     counts: _Int64,
     state: _Int64,
 ) -> int: ...
+def count_records(
+    data: Buffer,
+    row: _Int64,
+    body: Buffer | None,
+    *,
+    base: int,
+    ask: _Int64,
+    rows_max: int,
+    bytes_max: int,
+    place: _Int64,
+    at: _Int64,
+    state: _Int64,
+) -> int: ...
+def copy_records(
+    data: Buffer,
+    row: _Int64,
+    body: Buffer | None,
+    *,
+    base: int,
+    ask: _Int64,
+    place: _Int64,
+    block: npt.NDArray[np.uint8],
+    state: _Int64,
+) -> None: ...

@@ -17,12 +17,13 @@ from kseg.cli.paths import sources
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Style, record_rows
 from kseg.constants import Compression
-from kseg.errors import NotALogError
-from kseg.files.log_file import LogFile
+from kseg.errors import FormatError, LimitExceededError, NotALogError
+from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import MappedFile
 from kseg.format.arena import Arena
-from kseg.format.bodies import END, START, each_bodies
+from kseg.format.bodies import body_of
 from kseg.format.columns import Workspace, decode
+from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX, Request
 
 _RUNS_MIN = 3
@@ -189,19 +190,26 @@ def _inflate(codec: Compression, logs: Sequence[Path]) -> tuple[int, int, int]:
         with LogFile.open(path) as file:
             for tile in file.walk(on_bad_crc="ignore"):
                 table = tile.table.take(tile.table.codec == codec)
-                pieces = each_bodies(
-                    tile.data,
-                    table,
-                    base=tile.base,
-                    arena=arena,
-                    inflated_max=INFLATED_BYTES_MAX,
-                    refuse_bad_crc=False,
-                )
-                for bodies in pieces:
-                    inflated += int((bodies.rows[:, END] - bodies.rows[:, START]).sum())
+                inflated += sum(_inflated(tile, table, row, arena) for row in range(len(table)))
                 batches += len(table)
                 stored += int(table.size.sum())
     return batches, stored, inflated
+
+
+def _inflated(tile: Tile, table: BatchTable, row: int, arena: Arena) -> int:
+    """Bytes that a batch inflates to; 0 for one that is damaged."""
+    try:
+        body = body_of(
+            tile.data,
+            table.take(slice(row, row + 1)),
+            base=tile.base,
+            arena=arena,
+            inflated_max=INFLATED_BYTES_MAX,
+            refuse_bad_crc=False,
+        )
+    except (FormatError, LimitExceededError):
+        return 0
+    return 0 if body is None else len(body)
 
 
 def _print(rates: Sequence[Rate], codecs: Sequence[dict[str, Any]]) -> None:

@@ -15,8 +15,17 @@
 
 #define KSEG_INLINE static inline __attribute__((always_inline))
 
-/* Fields of records that can be wanted. */
-enum { KSEG_OFFSET = 1, KSEG_TIMESTAMP = 2, KSEG_KEY = 4, KSEG_VALUE = 8, KSEG_HEADERS = 16 };
+/* Fields of records that can be wanted: the last two are bytes, 1 where a record has a value, and where a message
+ * inside another has the checksum that it says, which `careful.h` alone tells. */
+enum {
+    KSEG_OFFSET = 1,
+    KSEG_TIMESTAMP = 2,
+    KSEG_KEY = 4,
+    KSEG_VALUE = 8,
+    KSEG_HEADERS = 16,
+    KSEG_HAS_VALUE = 32,
+    KSEG_MATCHES = 64
+};
 
 /* Why a call ends; kseg.format.reader names them. */
 enum {
@@ -136,6 +145,8 @@ typedef struct {
     int32_t *lists;
     kseg_column name;
     kseg_column header;
+    uint8_t *has_value;
+    uint8_t *matches;
     int64_t rows;
     int64_t headers;
     int64_t headers_max;
@@ -197,19 +208,24 @@ enum {
     KSEG_AT_VALUE,
     KSEG_AT_NAME,
     KSEG_AT_HEADER,
+    KSEG_AT_HAS_VALUE,
+    KSEG_AT_MATCHES,
     KSEG_PLACES
 };
+
+/* Columns of bytes, where something is told of each. */
+enum { KSEG_OF_KEY, KSEG_OF_VALUE, KSEG_OF_NAME, KSEG_OF_HEADER, KSEG_OF };
 
 KSEG_INLINE int64_t kseg_place(int64_t *at, int64_t used, int wanted, int64_t size) {
     *at = wanted ? used : -1;
     return wanted ? (used + size + 63) & ~(int64_t)63 : used;
 }
 
-/* Bytes of a block for so many rows, bytes of bodies and headers; `at` becomes where each column starts, -1 for those
- * that are not wanted. All three are below 2^32, so nothing overflows. */
-static int64_t kseg_layout(int64_t fields, int64_t rows, int64_t bytes, int64_t headers, int64_t *at) {
+/* Bytes of a block for so many rows, headers and bytes of each column; `at` becomes where each column starts, -1 for
+ * those that are not wanted. All are below 2^32, so nothing overflows. */
+static int64_t kseg_layout(int64_t fields, int64_t rows, const int64_t *bytes, int64_t headers, int64_t *at) {
     int key = (fields & KSEG_KEY) != 0, value = (fields & KSEG_VALUE) != 0, lists = (fields & KSEG_HEADERS) != 0;
-    int64_t used = 0, ends = 4 * (rows + 1), bits = (rows + 7) / 8, room = bytes + KSEG_SLACK;
+    int64_t used = 0, ends = 4 * (rows + 1), bits = (rows + 7) / 8;
     used = kseg_place(at + KSEG_AT_OFFSETS, used, (fields & KSEG_OFFSET) != 0, 8 * rows);
     used = kseg_place(at + KSEG_AT_TIMESTAMPS, used, (fields & KSEG_TIMESTAMP) != 0, 8 * rows);
     used = kseg_place(at + KSEG_AT_KEY_ENDS, used, key, ends);
@@ -220,10 +236,18 @@ static int64_t kseg_layout(int64_t fields, int64_t rows, int64_t bytes, int64_t 
     used = kseg_place(at + KSEG_AT_KEY_VALID, used, key, bits);
     used = kseg_place(at + KSEG_AT_VALUE_VALID, used, value, bits);
     used = kseg_place(at + KSEG_AT_HEADER_VALID, used, lists, (headers + 7) / 8);
-    used = kseg_place(at + KSEG_AT_KEY, used, key, room);
-    used = kseg_place(at + KSEG_AT_VALUE, used, value, room);
-    used = kseg_place(at + KSEG_AT_NAME, used, lists, room);
-    return kseg_place(at + KSEG_AT_HEADER, used, lists, room);
+    used = kseg_place(at + KSEG_AT_HAS_VALUE, used, (fields & KSEG_HAS_VALUE) != 0, rows);
+    used = kseg_place(at + KSEG_AT_MATCHES, used, (fields & KSEG_MATCHES) != 0, rows);
+    used = kseg_place(at + KSEG_AT_KEY, used, key, bytes[KSEG_OF_KEY] + KSEG_SLACK);
+    used = kseg_place(at + KSEG_AT_VALUE, used, value, bytes[KSEG_OF_VALUE] + KSEG_SLACK);
+    used = kseg_place(at + KSEG_AT_NAME, used, lists, bytes[KSEG_OF_NAME] + KSEG_SLACK);
+    return kseg_place(at + KSEG_AT_HEADER, used, lists, bytes[KSEG_OF_HEADER] + KSEG_SLACK);
+}
+
+/* The same where each column has room for all bytes of all bodies. */
+static int64_t kseg_even_layout(int64_t fields, int64_t rows, int64_t bytes, int64_t headers, int64_t *at) {
+    const int64_t each[KSEG_OF] = {bytes, bytes, bytes, bytes};
+    return kseg_layout(fields, rows, each, headers, at);
 }
 
 KSEG_INLINE kseg_column kseg_column_at(uint8_t *block, int64_t ends, int64_t data, int64_t valid, int64_t used,
@@ -257,6 +281,10 @@ static kseg_piece kseg_piece_in(uint8_t *block, const int64_t *at, const int64_t
         piece.lists = (int32_t *)(void *)(block + at[KSEG_AT_LISTS]);
         piece.lists[0] = 0;
     }
+    if (at[KSEG_AT_HAS_VALUE] >= 0)
+        piece.has_value = block + at[KSEG_AT_HAS_VALUE];
+    if (at[KSEG_AT_MATCHES] >= 0)
+        piece.matches = block + at[KSEG_AT_MATCHES];
     piece.rows = state[KSEG_ROWS];
     piece.headers = state[KSEG_HEADER_COUNT];
     piece.headers_max = headers_max;
@@ -404,6 +432,8 @@ KSEG_INLINE void kseg_add_row(kseg_piece *out, int64_t fields, int64_t offset, i
         kseg_append(&out->value, out->rows, r->value, r->value_size, lent_end);
     if (fields & KSEG_HEADERS)
         out->lists[out->rows + 1] = (int32_t)out->headers;
+    if (fields & KSEG_HAS_VALUE)
+        out->has_value[out->rows] = r->value_size >= 0;
     out->rows++;
 }
 
@@ -922,13 +952,15 @@ KSEG_INLINE int kseg_read_messages(const kseg_source *source, kseg_piece *out, i
 enum {
     KSEG_TIMES = KSEG_OFFSET | KSEG_TIMESTAMP,
     KSEG_PAIRS = KSEG_TIMES | KSEG_KEY | KSEG_VALUE,
-    KSEG_ALL = KSEG_PAIRS | KSEG_HEADERS
+    KSEG_ALL = KSEG_PAIRS | KSEG_HEADERS,
+    KSEG_KEYS = KSEG_OFFSET | KSEG_KEY | KSEG_HAS_VALUE
 };
 
 KSEG_READ_ALL(offsets, KSEG_OFFSET)
 KSEG_READ_ALL(times, KSEG_TIMES)
 KSEG_READ_ALL(pairs, KSEG_PAIRS)
 KSEG_READ_ALL(all, KSEG_ALL)
+KSEG_READ_ALL(keys, KSEG_KEYS)
 KSEG_READ_BOTH(some, source->ask[KSEG_ASK_FIELDS], source->filtered)
 #undef KSEG_READ_ALL
 #undef KSEG_READ_BOTH
@@ -947,6 +979,7 @@ static const kseg_read_fn *kseg_loops(const kseg_source *source) {
         {KSEG_TIMES, KSEG_LOOPS(times)},
         {KSEG_PAIRS, KSEG_LOOPS(pairs)},
         {KSEG_ALL, KSEG_LOOPS(all)},
+        {KSEG_KEYS, KSEG_LOOPS(keys)},
     };
     static const kseg_read_fn others[2] = {kseg_batches_some, kseg_messages_some};
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)

@@ -23,13 +23,25 @@ typedef struct {
 
 /* Why a record is refused; the numbers are those of the enum in _core.pxd. */
 enum {
-    KSEG_RECORD_OK = 0,
-    KSEG_RECORD_LENGTH = 4,
-    KSEG_RECORD_VARINT = 5,
-    KSEG_RECORD_KEY = 6,
-    KSEG_RECORD_VALUE = 7,
-    KSEG_RECORD_HEADER_COUNT = 8,
-    KSEG_RECORD_SLACK = 11
+    KSEG_RECORD_OK,
+    KSEG_RECORD_COUNT_NEGATIVE,
+    KSEG_RECORD_COUNT_TOO_HIGH,
+    KSEG_RECORD_LEFTOVER,
+    KSEG_RECORD_LENGTH,
+    KSEG_RECORD_VARINT,
+    KSEG_RECORD_KEY,
+    KSEG_RECORD_VALUE,
+    KSEG_RECORD_HEADER_COUNT,
+    KSEG_RECORD_HEADER_KEY,
+    KSEG_RECORD_HEADER_VALUE,
+    KSEG_RECORD_SLACK,
+    KSEG_MESSAGE_SIZE,
+    KSEG_MESSAGE_CRC,
+    KSEG_MESSAGE_EMPTY_SET,
+    KSEG_MESSAGE_OFFSET,
+    KSEG_MESSAGE_NESTED,
+    KSEG_MESSAGE_MAGIC,
+    KSEG_BATCH_CRC
 };
 
 /* The fields in front of the headers; `[p, end)` is the record without its length. */
@@ -139,41 +151,5 @@ static inline __attribute__((always_inline)) const uint8_t *kseg_plain_record(co
 }
 
 #undef KSEG_SMALL
-
-/* What a run of plain records leaves behind. */
-typedef struct {
-    const uint8_t *p; /* the first record that is not of the plain shape, or the end */
-    int64_t count;    /* records that were read */
-    int64_t key_bytes;
-    int64_t key_nulls;
-    int64_t value_bytes;
-    int64_t value_nulls;
-} kseg_run;
-
-/* Offsets and timestamps of up to `count` plain records from `p` on, one after another, until one is of another
- * shape. A loop with nothing else to do keeps all it needs in registers. */
-static inline kseg_run kseg_plain_times(const uint8_t *p, const uint8_t *end, int64_t count, int64_t base_offset,
-                                        int64_t base_timestamp, int64_t *restrict offsets,
-                                        int64_t *restrict timestamps) {
-    kseg_run run = {p, 0, 0, 0, 0, 0};
-    kseg_record r;
-    for (; run.count < count; run.count++) {
-        const uint8_t *stop = kseg_plain_record(run.p, end, &r);
-        if (!KSEG_LIKELY(stop != NULL))
-            break;
-        if (offsets)
-            offsets[run.count] = kseg_add64(base_offset, r.offset_delta);
-        if (timestamps)
-            timestamps[run.count] = kseg_add64(base_timestamp, r.timestamp_delta);
-        run.key_bytes += r.key_size;
-        run.value_bytes += r.value_size;
-        run.key_nulls += r.key_size < 0;
-        run.value_nulls += r.value_size < 0;
-        run.p = stop;
-    }
-    run.key_bytes += run.key_nulls;
-    run.value_bytes += run.value_nulls;
-    return run;
-}
 
 #endif

@@ -1,8 +1,8 @@
-"""Where the records of each batch lie: in the bytes lent, or inflated in an arena.
+"""What lies inside batches that are not read in one pass: inflated bytes, or the error.
 
-Compressed batches join the path of plain ones here: one call then locates and gathers the records
-of a piece, whatever their codec. This module inflates, and turns what a kernel found wrong into an
-error. It knows neither fields nor files.
+A batch that is unusual is taken alone: `body_of` inflates it, or says what is wrong with it, and
+`record_error` turns what a kernel found wrong with a record into an error. Messages of Kafka 0.7
+are listed here, too. This module knows neither fields nor files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from kseg import _core
-from kseg._kernels import frames as _frames
 from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD, NESTING_MAX, Compression, StopReason
 from kseg.errors import (
     CorruptRecordError,
@@ -24,7 +23,7 @@ from kseg.errors import (
     LimitExceededError,
 )
 from kseg.format import codec
-from kseg.format.header import CODEC_MASK, BatchTable, crc_error, scan, stop_error
+from kseg.format.header import BatchTable, crc_error, scan, stop_error
 
 if TYPE_CHECKING:
     from kseg.format.arena import Arena
@@ -32,76 +31,17 @@ if TYPE_CHECKING:
 
 _ErrorT = TypeVar("_ErrorT", bound=KsegError)
 
-#: Columns of `Bodies.rows`, in order.
-FIELDS = (
-    "source",
-    "start",
-    "end",
-    "base_offset",
-    "base_timestamp",
-    "max_timestamp",
-    "log_append",
-    "count",
-    "eager",
-    "magic",
-    "crc",
-)
-(
-    SOURCE,
-    START,
-    END,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    MAX_TIMESTAMP,
-    TIMESTAMP_TYPE,
-    COUNT,
-    EAGER,
-    MAGIC,
-    CRC,
-) = range(len(FIELDS))
-#: int64[15] that a locating kernel goes on from: body, record, position, checked, shift, then what
-#: it found: rows, status, key bytes, key nulls, value bytes, value nulls, headers, header name
-#: bytes, value bytes, value nulls.
-STATE_FIELDS = 15
-STATE_KEPT = 5
-
-#: A piece inflates no further batch once its arena holds this much: little enough to be in the
-#: second-level cache still when its records are gathered.
+#: A piece inflates no further set of Kafka 0.7 once its arena holds this much: little enough to be
+#: in the second-level cache still when its messages are gathered.
 ARENA_PIECE_BYTES = 1 << 20
 #: As many messages of Kafka 0.7 are listed at a time.
 MESSAGES_PIECE = 16_384
-#: `BatchTable.magics_seen` of a table without older batches.
-_ONLY_MAGIC_2 = 1 << 2
-#: What inflating has to know of a body.
-_INFLATE_FIELDS = [START, END, EAGER, MAGIC, CRC]
-_INFLATE_AHEAD = 64
-#: The checksum of an entry or a batch, and from where on it is taken, told from the body's start.
+#: The checksum of an entry or a batch, and from where on it is taken.
 _LEGACY_CRC = (_core.crc32, 16)
-_BATCH_CRC = (_core.crc32c, 21 - BATCH_HEADER_BYTES)
+_BATCH_CRC = (_core.crc32c, 21)
 
 
-@dataclass(slots=True, eq=False)  # frozen ones take longer to make
-class Bodies:
-    """The records of a run of batches that one kernel can locate.
-
-    Attributes:
-        rows: int64[m, 11], columns as in `FIELDS`; `start` and `end` count from the beginning of
-            their source, which is the bytes lent (0) or the arena (1); `crc` is the checksum that
-            the kernel has still to compare, or -1.
-        batches: int64[m], the row of each body's batch in the table they come from.
-        batch_end: the first batch of the table that these bodies do not cover to its end.
-        legacy: the batches are of magic 0 and 1.
-        fault: the error of the batch in front of `batch_end`, which then has no body; else None.
-    """
-
-    rows: Int64Array
-    batches: Int64Array
-    batch_end: int
-    legacy: bool = False
-    fault: KsegError | None = None
-
-
-def each_bodies(
+def body_of(
     data: memoryview,
     table: BatchTable,
     *,
@@ -109,119 +49,50 @@ def each_bodies(
     arena: Arena,
     inflated_max: int,
     refuse_bad_crc: bool,
-) -> Iterator[Bodies]:
-    """The bodies of all batches of a table, as many at a time as a piece should hold.
+) -> memoryview | None:
+    """What the compressed bytes of the one batch of a table hold; None where it is read as it is.
 
     Args:
         data: the bytes lent; `data[0]` lies at file position `base`.
-        table: headers of batches inside `data`.
+        table: the header of one batch inside `data`.
         base: file position of `data[0]`.
-        arena: holds the inflated bytes of one piece, or of one batch that makes several pieces;
-            lent with it.
-        inflated_max: no batch may inflate to more bytes.
-        refuse_bad_crc: a batch with a wrong checksum is a fault; one that the walk did not look at
-            is compared here, or by the kernel that locates its records.
+        arena: holds the inflated bytes, which are lent with it.
+        inflated_max: the batch may not inflate to more bytes.
+        refuse_bad_crc: a wrong checksum is a fault. That of a plain batch is compared here only if
+            the walk has done so; else the kernel does that reads its records.
+
+    Raises:
+        FormatError, LimitExceededError: with position and offset of the batch.
     """
-    if table.kafka07:
-        arena.clear()
-        yield from _each_07(data, table, base, arena, inflated_max, refuse_bad_crc)
-        return
-    first = 0
-    while first < len(table):
-        bodies = _take(data, table, first, base, arena, inflated_max, refuse_bad_crc)
-        yield bodies
-        first = bodies.batch_end
-
-
-def _take(
-    data: memoryview,
-    table: BatchTable,
-    first: int,
-    base: int,
-    arena: Arena,
-    inflated_max: int,
-    refuse_bad_crc: bool,
-) -> Bodies:
-    """Bodies of batches `[first, ...)`: as many as a piece should hold, all of one family."""
-    arena.clear()
-    end, fault = _run_end(table, first, refuse_bad_crc, base + len(data))
-    headers = table.rows[first:end]
-    rows = np.empty((end - first, len(FIELDS)), np.int64)
-    _frames.plain_bodies(headers, base, refuse_bad_crc, rows)
-    legacy = table.magics_seen != _ONLY_MAGIC_2 and end > first and bool(headers[0, 2] < 2)
-    if table.attributes_seen & CODEC_MASK:
-        taken, refused = _inflate(data, rows, legacy, arena, inflated_max)
-        if taken < len(rows):
-            rows, end, fault = rows[:taken], first + taken, None
-        if isinstance(refused, _MismatchError):
-            fault = crc_error(table[end])
-        elif refused is not None:
-            fault = at_batch(refused, table[end])
-    batches = np.arange(first, end, dtype=np.int64)
-    return Bodies(rows, batches, end + (fault is not None), legacy, fault)
-
-
-def _run_end(
-    table: BatchTable, first: int, refuse_bad_crc: bool, data_end: int
-) -> tuple[int, KsegError | None]:
-    """The end of a run of one family, in front of the first bad batch; and that batch's error."""
-    end = len(table)
-    if table.magics_seen & 3 and table.magics_seen & ~3:
-        legacy = table.magic[first:] < 2
-        other = np.flatnonzero(legacy != legacy[0])
-        end = first + int(other[0]) if len(other) else end
-    if table.bad_crc_count:
-        # A batch too short for its own header, or too long to be lent, has no records to show.
-        bad = table.crc_ok[first:end] == 0
-        if not refuse_bad_crc:
-            size = table.size[first:end]
-            short = (table.magic[first:end] >= 2) & (size < BATCH_HEADER_BYTES)
-            bad &= short | (table.position[first:end] + size > data_end)
-        found = np.flatnonzero(bad)
-        if len(found):
-            end = first + int(found[0])
-            return end, crc_error(table[end])
-    return end, None
-
-
-def _inflate(
-    data: memoryview, rows: Int64Array, legacy: bool, arena: Arena, inflated_max: int
-) -> tuple[int, KsegError | None]:
-    """Inflate compressed bodies into the arena: how many, and the error of the next one."""
-    chosen = np.flatnonzero((rows[:, EAGER] != 0) & (rows[:, COUNT] > 0))
+    header, start = table[0], int(table.position[0]) - base
+    if header.crc_ok == 0 and _counts(header, refuse_bad_crc, base + len(data)):
+        raise crc_error(header)
+    legacy = header.magic < 2
+    if not header.codec or (not legacy and header.record_count <= 0):
+        return None
+    entry = data[start : start + header.size]
     checksum, covered_at = _LEGACY_CRC if legacy else _BATCH_CRC
-    decompress, ends = codec.decompress_into, [arena.used]
-    refused: KsegError | None = None
+    # What the walk left alone is compared before the codec sees it.
+    if refuse_bad_crc and header.crc_ok < 0 and checksum(entry[covered_at:]) != header.crc:
+        raise crc_error(header)
+    kind = int(header.codec)
+    arena.clear()
     try:
-        for start, end, kind, magic, crc in _places(rows, chosen):
-            if arena.used >= ARENA_PIECE_BYTES:
-                break
-            # What the walk left alone is compared before the codec sees it.
-            if crc >= 0 and checksum(data[start + covered_at : end]) != crc:
-                raise _MismatchError("")
-            body = wrapper_value(data[start:end], kind) if legacy else data[start:end]
-            decompress(kind, body, arena, magic=magic, limit=inflated_max)
-            ends.append(arena.used)
+        body = wrapper_value(entry, kind) if legacy else entry[BATCH_HEADER_BYTES:]
+        codec.decompress_into(kind, body, arena, magic=header.magic, limit=inflated_max)
     except (FormatError, LimitExceededError) as error:
-        refused = error
-    count = len(ends) - 1
-    done = chosen[:count]
-    rows[done, SOURCE] = 1
-    rows[done, START] = ends[:-1]
-    rows[done, END] = ends[1:]
-    rows[done, CRC] = -1
-    return int(chosen[count]) if count < len(chosen) else len(rows), refused
+        at_batch(error, header)
+        raise
+    return arena.view()
 
 
-def _places(rows: Int64Array, chosen: Int64Array) -> Iterator[list[int]]:
-    """Codec, source and place of each chosen body, a few at a time: a piece may end early."""
-    for first in range(0, len(chosen), _INFLATE_AHEAD):
-        ahead = chosen[first : first + _INFLATE_AHEAD, None]
-        yield from rows[ahead, _INFLATE_FIELDS].tolist()
+def _counts(header: BatchHeader, refuse_bad_crc: bool, data_end: int) -> bool:
+    """Whether a wrong checksum is a fault: always, or where there are no records to show.
 
-
-class _MismatchError(FormatError):
-    """A checksum that the walk did not compare is wrong; the header makes the real error."""
+    A batch may be too short for its own header, or too long to be lent.
+    """
+    short = header.magic >= 2 and header.size < BATCH_HEADER_BYTES
+    return refuse_bad_crc or short or header.position + header.size > data_end
 
 
 def wrapper_value(entry: memoryview, kind: int) -> memoryview:
@@ -249,20 +120,68 @@ def wrapper_value(entry: memoryview, kind: int) -> memoryview:
 # ---- Kafka 0.7 -----------------------------------------------------------------------------------
 
 
-def _each_07(
-    data: memoryview, table: BatchTable, base: int, arena: Arena, inflated_max: int, refuse: bool
-) -> Iterator[Bodies]:
-    """One body a message: the payload; those of a compressed set share its batch."""
+@dataclass(slots=True, eq=False)  # frozen ones take longer to make
+class Payloads:
+    """Payloads of messages of Kafka 0.7.
+
+    Attributes:
+        spans: int64[n, 3], for each the bytes lent (0) or the arena (1), its place there, its size.
+        offsets: int64[n].
+        batches: int64[n], the row of each one's outermost message in the table they come from.
+        fault: the error of the message behind them; else None.
+    """
+
+    spans: Int64Array
+    offsets: Int64Array
+    batches: Int64Array
+    fault: KsegError | None = None
+
+
+def each_payload(
+    data: memoryview,
+    table: BatchTable,
+    *,
+    base: int,
+    arena: Arena,
+    inflated_max: int,
+    refuse_bad_crc: bool,
+) -> Iterator[Payloads]:
+    """The payloads of all messages of a table, as many at a time as a piece should hold.
+
+    Args:
+        data, base: as for `body_of`.
+        table: headers of messages of Kafka 0.7 inside `data`.
+        arena: holds the inflated bytes of one piece, or of one set that makes several; lent with
+            it.
+        inflated_max: no set may inflate to more bytes.
+        refuse_bad_crc: a message with a wrong checksum is a fault.
+    """
+    arena.clear()
     first = 0
     while first < len(table):
-        end, fault = _run_end(table, first, refuse, base + len(data))
-        yield from _run_07(data, table, first, end, base, arena, inflated_max)
+        end, fault = _run_end(table, first, refuse_bad_crc, base + len(data))
+        yield from _run(data, table, first, end, base, arena, inflated_max)
         if fault is not None:
-            yield _Payloads().taken(end + 1, fault)
+            yield _Gathered().taken(fault)
         first = end + (fault is not None)
 
 
-def _run_07(
+def _run_end(
+    table: BatchTable, first: int, refuse_bad_crc: bool, data_end: int
+) -> tuple[int, KsegError | None]:
+    """The end of a run of sound messages, in front of the first bad one; and that one's error."""
+    if table.bad_crc_count:
+        bad = table.crc_ok[first:] == 0
+        if not refuse_bad_crc:  # one that is too long to be lent has no payload to show
+            bad &= table.position[first:] + table.size[first:] > data_end
+        found = np.flatnonzero(bad)
+        if len(found):
+            end = first + int(found[0])
+            return end, crc_error(table[end])
+    return len(table), None
+
+
+def _run(
     data: memoryview,
     table: BatchTable,
     first: int,
@@ -270,69 +189,70 @@ def _run_07(
     base: int,
     arena: Arena,
     inflated_max: int,
-) -> Iterator[Bodies]:
-    """Bodies of sound messages `[first, end)`; a set may take several, a piece may hold several."""
+) -> Iterator[Payloads]:
+    """Payloads of sound messages `[first, end)`; a set may take several, a piece hold several."""
     compressed = np.flatnonzero(table.attributes[first:end]) + first
-    payloads = _Payloads()
+    gathered = _Gathered()
     at = first
     for index in [*compressed.tolist(), end]:
-        payloads.add(_payload_rows(table.rows[at:index], 0, -base), np.arange(at, index))
+        rows = table.rows[at:index]
+        gathered.add(_spans(rows, 0, -base), rows[:, 3], np.arange(at, index))
         at = index + 1
-        if index == end or arena.used >= ARENA_PIECE_BYTES or payloads.count >= MESSAGES_PIECE:
-            yield payloads.taken(index)
+        if index == end or arena.used >= ARENA_PIECE_BYTES or gathered.count >= MESSAGES_PIECE:
+            yield gathered.taken()
             arena.clear()
         if index == end:
             return
         header = table[index]
         entry = data[header.position - base : header.position - base + header.size]
         try:
-            for rows in _inner_07(entry, arena, arena.used + inflated_max, depth=1):
-                rows[:, BASE_OFFSET] = header.base_offset
-                payloads.add(rows, np.full(len(rows), index, np.int64))
-                if payloads.count >= MESSAGES_PIECE:
-                    yield payloads.taken(index)
+            for spans in _inner(entry, arena, arena.used + inflated_max, depth=1):
+                offsets = np.full(len(spans), header.base_offset, np.int64)
+                gathered.add(spans, offsets, np.full(len(spans), index, np.int64))
+                if gathered.count >= MESSAGES_PIECE:
+                    yield gathered.taken()
         except (FormatError, LimitExceededError) as error:
-            yield payloads.taken(index + 1, at_batch(error, header))
+            yield gathered.taken(at_batch(error, header))
 
 
-class _Payloads:
-    """Bodies of 0.7 messages that are gathered until they make a piece."""
+class _Gathered:
+    """Payloads that are gathered until they make a piece."""
 
     def __init__(self) -> None:
-        self.rows = [_NO_ROWS]
-        self.batches = [_NO_BATCHES]
+        self.spans = [np.empty((0, 3), np.int64)]
+        self.offsets = [_NO_OFFSETS]
+        self.batches = [_NO_OFFSETS]
         self.count = 0
 
-    def add(self, rows: Int64Array, batches: Int64Array) -> None:
-        self.rows.append(rows)
+    def add(self, spans: Int64Array, offsets: Int64Array, batches: Int64Array) -> None:
+        self.spans.append(spans)
+        self.offsets.append(offsets)
         self.batches.append(batches)
-        self.count += len(rows)
+        self.count += len(spans)
 
-    def taken(self, batch_end: int, fault: KsegError | None = None) -> Bodies:
+    def taken(self, fault: KsegError | None = None) -> Payloads:
         """Hand over what was gathered, and begin anew."""
-        rows, batches = np.concatenate(self.rows), np.concatenate(self.batches)
-        _Payloads.__init__(self)
-        return Bodies(rows, batches, batch_end, fault=fault)
+        parts = self.spans, self.offsets, self.batches
+        spans, offsets, batches = (np.concatenate(part) for part in parts)
+        _Gathered.__init__(self)
+        return Payloads(spans, offsets, batches, fault)
 
 
-_NO_ROWS = np.empty((0, len(FIELDS)), np.int64)
-_NO_BATCHES = np.empty(0, np.int64)
+_NO_OFFSETS = np.empty(0, np.int64)
 
 
-def _payload_rows(messages: Int64Array, source: int, shift: int) -> Int64Array:
-    """Bodies of plain 0.7 messages."""
-    rows = np.full((len(messages), len(FIELDS)), -1, np.int64)
-    rows[:, SOURCE] = source
-    rows[:, START] = messages[:, 0] + shift + 9 + messages[:, 2]
-    rows[:, END] = messages[:, 0] + shift + messages[:, 1]
-    rows[:, BASE_OFFSET] = messages[:, 3]
-    rows[:, COUNT] = 1
-    rows[:, MAGIC] = messages[:, 2]
-    return rows
+def _spans(messages: Int64Array, source: int, shift: int) -> Int64Array:
+    """Where the payloads of plain messages lie."""
+    spans = np.empty((len(messages), 3), np.int64)
+    header = 9 + messages[:, 2]
+    spans[:, 0] = source
+    spans[:, 1] = messages[:, 0] + shift + header
+    spans[:, 2] = messages[:, 1] - header
+    return spans
 
 
-def _inner_07(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> Iterator[Int64Array]:
-    """Bodies of a compressed 0.7 message, sets within sets unpacked, some thousand at a time.
+def _inner(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> Iterator[Int64Array]:
+    """Payloads of a compressed message, sets within sets unpacked, some thousand at a time.
 
     The set is inflated whole, its messages are not listed whole: the smallest has 9 bytes.
     """
@@ -351,11 +271,11 @@ def _inner_07(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> I
         at = 0
         for index in [*np.flatnonzero(table.attributes).tolist(), len(table)]:
             if index > at:
-                yield _payload_rows(table.rows[at:index], 1, 0)
+                yield _spans(table.rows[at:index], 1, 0)
             if index < len(table):
                 start, size = table.rows[index, :2].tolist()
                 nested = memoryview(bytes(arena.view()[start : start + size]))
-                yield from _inner_07(nested, arena, ceiling, depth=depth + 1)
+                yield from _inner(nested, arena, ceiling, depth=depth + 1)
             at = index + 1
         if table.stop is not StopReason.LIMIT:
             break

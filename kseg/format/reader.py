@@ -1,24 +1,23 @@
 """Pieces of record columns, each filled by one kernel in one block of memory.
 
 `PieceReader` takes lent bytes, stretch after stretch, and gives `RecordColumns`. It reads batches
-and messages of magic 0 to 2 that are in order, and stops in front of every other one:
-`kseg.format.columns` then takes that one with care, and says what is wrong with it. Refuses to know
-files.
+and messages of magic 0 to 2 that are in order, and stops in front of every other one, which it
+reads alone when `kseg.format.columns` asks for that. Refuses to know files.
 
 The columns of a piece lie in one block: a caller that keeps one of them keeps all of the block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kseg._kernels.reader import block_layout, read_batches
+from kseg._kernels.reader import block_layout, copy_records, count_records, read_batches
 from kseg.format.header import BATCHES_MAX, COLUMN, join_tables, scan
-from kseg.format.request import BODY_BYTES_MAX, ROWS_MAX
+from kseg.format.request import BODY_BYTES_MAX, HAS_VALUE, ROWS_MAX
 from kseg.format.shared import Shared
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
 from kseg.format.workspace import PIECE_BYTES
@@ -58,7 +57,7 @@ _OFFSETS, _TIMES, _KEYS, _VALUES, _LISTS, _NAMES, _HEADERS = range(7)
 #: How much further on the validity and the data of a column with ends stand.
 _VALID_OF = {_KEYS: 7, _VALUES: 8, _HEADERS: 9}
 _DATA_OF = {_KEYS: 10, _VALUES: 11, _NAMES: 12, _HEADERS: 13}
-_PLACES: Final = 14
+_HAS_VALUE, _MATCHES, _PLACES = 14, 15, 16
 _NUMBERS: Final = {"offset": _OFFSETS, "timestamp": _TIMES}
 #: A column, and where the state counts its bytes and nulls.
 _BINARY: Final = {"key": (_KEYS, _KEY_BYTES), "value": (_VALUES, _VALUE_BYTES)}
@@ -66,6 +65,10 @@ _COUNTED: Final = (*_BINARY.values(), (_NAMES, _NAME_BYTES), (_HEADERS, _NAME_BY
 _RECORD_BYTES_MIN: Final = 7
 #: What is left to read makes room for so many times its bytes where batches are compressed.
 _EXPANSION_MAX: Final = 8
+#: Where in one batch a piece begins, as `csrc/careful.h` orders it.
+_PLACE_FIELDS: Final = 7
+_RECORD, _SHIFT, _FIRST, _STATUS, _FULL = 0, 3, 4, 5, 6
+_COLUMN_BYTES_MAX: Final = 2**31 - 1
 _NO_COUNTS: Final = np.empty((2, 0), np.int64)
 _POSITION, _SIZE, _COUNT = COLUMN["position"], COLUMN["size"], COLUMN["record_count"]
 
@@ -170,6 +173,41 @@ class PieceReader:
         if self._plan.shares and self.at > start:
             self._tables.append(table.take(slice(start, self.at)))
         return end
+
+    def read_alone(
+        self, data: memoryview, table: BatchTable, body: memoryview | None, *, base: int
+    ) -> Generator[RecordColumns, None, tuple[int, int]]:
+        """Pieces of the one batch of a table, which may be damaged, or too large for one piece.
+
+        Args:
+            data, base: as for `read_table`.
+            table: one header.
+            body: what its compressed bytes hold; None for a batch that is read as it is.
+
+        Returns:
+            What is wrong with the batch, 0 for nothing, and with which record.
+        """
+        request = self._plan.request
+        one: Any = {"base": base, "ask": self._plan.ask, "state": self._state}
+        bounds: Any = {
+            "rows_max": min(request.rows_max, _COLUMN_BYTES_MAX),
+            "bytes_max": min(request.bytes_max, _COLUMN_BYTES_MAX),
+            "at": self._at,
+        }
+        row, place = table.rows[0], np.zeros(_PLACE_FIELDS, np.int64)
+        while True:
+            begin = place.copy()
+            total = count_records(data, row, body, place=place, **one, **bounds)
+            if self._state[_ROWS]:
+                begin[_SHIFT] = place[_SHIFT]  # the first call of a batch finds it
+                block = self._block = self._workspace.empty(max(total, 1), np.uint8)
+                copy_records(data, row, body, place=begin, block=block, **one)
+                del block
+                self._tables.append(table)
+                self._counts = np.array([[self._state[_ROWS]], [place[_FIRST]]])
+                yield self._taken()
+            if not place[_FULL]:
+                return int(place[_STATUS]), int(place[_RECORD])
 
     def pieces(self) -> Iterator[RecordColumns]:
         """The piece so far, unless no row is in it; the next one starts anew."""
@@ -293,9 +331,13 @@ class PieceReader:
                 arrays[name] = self._binary(places, column, rows, *state[filled : filled + 2])
             elif name == "headers":
                 arrays[name] = self._lists(places, state)
+            elif name == HAS_VALUE:
+                arrays[name] = self._view(np.bool_, rows, places[_HAS_VALUE])
             else:
                 shared = shared or self._shared(places, state)
                 arrays[name] = shared.column(name)
+                if name == "valid" and places[_MATCHES] >= 0:
+                    arrays[name] &= self._view(np.bool_, rows, places[_MATCHES])
                 freeze(arrays[name])
         types = state[_TIME_TYPE] if self._plan.wants_types else None
         self._begin_anew()

@@ -41,6 +41,8 @@ _RECORD_LEVEL = (
 BODY_BYTES_MAX = 16 << 20
 #: Every field that can be asked for.
 FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
+#: A further one, for who decides by it: bool[n], whether a record has a value.
+HAS_VALUE = "has_value"
 #: The fields decoded by default.
 FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
 
@@ -76,7 +78,7 @@ class Request:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, by name."""
-        unknown = [name for name in self.fields if name not in FIELDS]
+        unknown = [name for name in self.fields if name not in (*FIELDS, HAS_VALUE)]
         if unknown:
             raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(FIELDS)}")
         if self.rows_max < 1 or self.bytes_max < 1:

@@ -26,7 +26,7 @@ from kseg.constants import (
 )
 from kseg.errors import BuilderStateError, FormatError, InvalidRecordError, KsegError
 from kseg.format.arena import NO_CEILING, Arena
-from kseg.format.bodies import END, SOURCE, START, at_batch, each_bodies
+from kseg.format.bodies import at_batch, body_of
 from kseg.format.columns import Workspace
 from kseg.format.down_convert import options_for, runs
 from kseg.format.encode import RUN_FIELDS, empty_batch, encode_batch, encode_runs
@@ -462,18 +462,17 @@ class _Rewrite:
 
         Source: KAFKA-4298.
         """
-        one, arena = self.table.take(slice(batch, batch + 1)), Arena()
-        (bodies,) = each_bodies(
+        one = self.table.take(slice(batch, batch + 1))
+        body = body_of(
             self.data,
             one,
             base=self.base,
-            arena=arena,
+            arena=Arena(),
             inflated_max=self.inflated_max,
             refuse_bad_crc=False,
         )
-        row = bodies.rows[0]
-        assert row[SOURCE] == 1
-        inside = scan_all(arena.view()[row[START] : row[END]], on_bad_crc="ignore")
+        assert body is not None
+        inside = scan_all(body, on_bad_crc="ignore")
         return bool((inside.magic == one.magic[0]).all())
 
     # ---- writing ---------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Some rows of record columns, by index: what a mask keeps, in Arrow's layout again.
 
-The kernel that gathers bytes from batches copies them; this module only computes their places.
+The kernel that gathers bytes copies them; this module only computes their places.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kseg import _core
-from kseg.format import bodies
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, TypedColumn, freeze
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     Index = npt.NDArray[np.intp]
 
-_SPAN_FIELDS, _SPAN_KEY = 6, 0
 #: Spare bytes that the kernel wants behind what it writes.
 _COPY_SLACK = 64
 _NO_BITS = np.empty(0, np.uint8)
@@ -68,18 +66,15 @@ def take_binary(column: BinaryColumn, index: Index) -> BinaryColumn:
     total, nulls = int(np.maximum(sizes, 0).sum(dtype=np.int64)), int((sizes < 0).sum())
     if total > 2**31 - 1:
         raise ValueError(f"{total} bytes do not fit into one column")
-    spans = np.zeros((count, _SPAN_FIELDS), np.int32)
-    spans[:, _SPAN_KEY] = column.offsets[:-1][index]
-    spans[:, _SPAN_KEY + 1] = sizes
-    # To the kernel the whole column is the body of one batch.
-    body = np.zeros((1, len(bodies.FIELDS)), np.int64)
-    body[0, bodies.END] = len(column.data)
-    first_row = np.array([0, count], np.int64)
-    offsets = np.zeros(count + 1, np.int32)
+    spans = np.empty((count, 3), np.int64)
+    spans[:, 0] = 0
+    spans[:, 1] = column.offsets[:-1][index]
+    spans[:, 2] = sizes
+    offsets = np.empty(count + 1, np.int32)
     data = np.empty(total + _COPY_SLACK, np.uint8)
     bits = np.zeros((count + 7) // 8, np.uint8) if nulls else _NO_BITS
     lent: Any = column.data.data
-    _core.gather_bytes(lent, lent, body, first_row, spans, _SPAN_KEY, offsets, data, bits)
+    _core.gather(lent, lent, spans, offsets, data, bits)
     return BinaryColumn(offsets, data[:total], bits if nulls else None, nulls)
 
 

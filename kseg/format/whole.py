@@ -13,35 +13,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kseg._core import locate_records
-from kseg._kernels.frames import records_bound
-from kseg.constants import INT64_MAX, StopReason
-from kseg.format.bodies import STATE_FIELDS, at_batch, each_bodies, record_error
-from kseg.format.columns import Workspace, decode
+from kseg.constants import StopReason
+from kseg.format.bodies import at_batch
+from kseg.format.columns import decode
 from kseg.format.header import crc_error, join_tables, scan, stop_error
-from kseg.format.request import (
-    FIELDS_DEFAULT,
-    INFLATED_BYTES_MAX,
-    INT64_MIN,
-    Request,
-)
+from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX, Request
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.errors import FormatError, KsegError
-    from kseg.format.bodies import Bodies
     from kseg.format.header import BatchHeader, BatchTable
     from kseg.format.values import RecordColumns
+    from kseg.format.workspace import Workspace
 
     OnError = Callable[[KsegError], None]
 
 _BOUND = 2**31 - 1
-#: Every offset and every time, as a locating kernel is told.
-_EVERYTHING = np.array([INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX], np.int64)
-_NO_TIMES = np.empty(0, np.int64)
-#: The column of a located record that says how long its key is, -1 for none.
-SPAN_KEY_SIZE = 1
+_FIRST = np.zeros(1, np.int64)
 _DAMAGED = (StopReason.BAD_LENGTH, StopReason.BAD_MAGIC, StopReason.BAD_CRC)
 
 
@@ -108,106 +97,10 @@ def decode_whole(
     pieces = decode(data, table, request, base=base, workspace=workspace, on_error=on_error)
     for columns in pieces:
         position = columns["position"]
-        starts = np.flatnonzero(np.diff(position, prepend=position[0] - 1))
+        behind = np.flatnonzero(position[1:] != position[:-1]) + 1
+        starts = np.concatenate((_FIRST, behind))
         batches = np.searchsorted(table.position, position[starts])
         yield WholeBatches(columns, batches, np.append(starts, len(columns)))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocatedBatches:
-    """Where the records of some batches of magic 2 lie; lent until the next are asked for.
-
-    Attributes:
-        data, arena: the sources of the bodies: the bytes lent, and those inflated.
-        bodies: int64[m, 11], see `kseg.format.bodies`.
-        batches: int64[m], the row of each batch in the table asked for.
-        last_offsets: int64[m], of each batch.
-        ends: int64[m + 1]; batch `i` has the rows `ends[i]` to `ends[i + 1]`.
-        spans: int32[n, 6], where keys, values and headers lie in their bodies.
-        offsets: int64[n].
-    """
-
-    data: memoryview
-    arena: memoryview
-    bodies: npt.NDArray[np.int64]
-    batches: npt.NDArray[np.int64]
-    last_offsets: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    spans: npt.NDArray[np.int32]
-    offsets: npt.NDArray[np.int64]
-
-    @property
-    def has_key(self) -> npt.NDArray[np.bool_]:
-        """bool[n]: which records have a key."""
-        has: npt.NDArray[np.bool_] = self.spans[:, SPAN_KEY_SIZE] >= 0
-        return has
-
-
-def locate_whole(
-    data: memoryview,
-    table: BatchTable,
-    *,
-    base: int = 0,
-    inflated_max: int = INFLATED_BYTES_MAX,
-    workspace: Workspace,
-) -> Iterator[LocatedBatches]:
-    """Parse the records of batches of magic 2 without copying any; checksums are not compared.
-
-    Args:
-        data, table, base, inflated_max: as for `decode_whole`.
-        workspace: memory to use again; the answers lie in it.
-
-    Raises:
-        FormatError, LimitExceededError: as `decode_whole`, after the records in front of the batch.
-    """
-    pieces = each_bodies(
-        data,
-        table,
-        base=base,
-        arena=workspace.arena,
-        inflated_max=inflated_max,
-        refuse_bad_crc=False,
-    )
-    for bodies in pieces:
-        if len(bodies.rows):
-            yield _located(data, table, bodies, workspace)
-        if bodies.fault is not None:
-            raise bodies.fault
-
-
-def _located(
-    data: memoryview, table: BatchTable, bodies: Bodies, workspace: Workspace
-) -> LocatedBatches:
-    """Locate all records of some bodies.
-
-    Raises:
-        FormatError: a batch is damaged.
-    """
-    rows_max = records_bound(bodies.rows)
-    offsets, spans = workspace.empty(rows_max, np.int64), workspace.spans_for(rows_max)
-    ends, state = np.empty(len(bodies.rows) + 1, np.int64), np.zeros(STATE_FIELDS, np.int64)
-    arena = workspace.arena.view()
-    locate_records(
-        data,
-        arena,
-        bodies.rows,
-        within=_EVERYTHING,
-        rows_max=rows_max,
-        bytes_max=_BOUND,
-        offsets=offsets,
-        timestamps=_NO_TIMES,
-        spans=spans,
-        first_row=ends,
-        state=state,
-    )
-    body, record, _, _, _, rows, status = state[:7].tolist()
-    if status:
-        raise record_error(status, table[int(bodies.batches[body])], record)
-    assert body == len(bodies.rows)
-    lasts = table.last_offset[bodies.batches]
-    return LocatedBatches(
-        data, arena, bodies.rows, bodies.batches, lasts, ends, spans[:rows], offsets[:rows]
-    )
 
 
 def scan_all(data: memoryview, *, on_bad_crc: str, kafka07: bool = False) -> BatchTable:
@@ -256,11 +149,9 @@ def check_walk(table: BatchTable) -> None:
 
 
 __all__ = [
-    "LocatedBatches",
     "WholeBatches",
     "check_walk",
     "decode_whole",
-    "locate_whole",
     "refused_in",
     "scan_all",
 ]

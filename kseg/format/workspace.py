@@ -11,7 +11,7 @@ import numpy as np
 from kseg._kernels.reader import Inflated
 from kseg.format.arena import Arena
 from kseg.format.recycle import Recycler
-from kseg.format.request import BODY_BYTES_MAX, BYTES_MAX, ROWS_MAX
+from kseg.format.request import BODY_BYTES_MAX, BYTES_MAX, HAS_VALUE, ROWS_MAX
 from kseg.format.values import RECORD_FIELDS
 
 if TYPE_CHECKING:
@@ -33,17 +33,15 @@ Fresh = Callable[[int, Sequence[tuple[int, int]]], "npt.NDArray[np.uint8]"]
 _GROWTH: Final = {"streamed": (1, 32 << 20), "kept": (4, 1 << 30)}
 #: Arrow's binary offsets are 32-bit.
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
-_SPAN_FIELDS: Final = 6
 #: The fields that a record itself holds, as bits for the kernel that reads batches.
-_BITS: Final = {"offset": 1, "timestamp": 2, "key": 4, "value": 8, "headers": 16}
+_BITS: Final = {"offset": 1, "timestamp": 2, "key": 4, "value": 8, "headers": 16, HAS_VALUE: 32}
 
 
 class Plan:
     """What a request means for the kernels; made once a reader.
 
     Attributes:
-        within: least and last offset, least and last timestamp.
-        ask: the same and the rest, for the kernel that reads batches, as `csrc/reader.h` orders it.
+        ask: what is wanted, for the kernel that reads batches, as `csrc/reader.h` orders it.
         bytes_max: bound of one piece, within what Arrow can hold.
         as_large_as_possible: only the bytes at hand bound a piece.
         rows_max: bound of one piece.
@@ -52,26 +50,19 @@ class Plan:
         shares: a column comes from the batches rather than the records.
         wants_types: all that `RecordColumns.records` needs is wanted but for the type, which is
             cheap to know.
-        notes_valid: wrong checksums that are not refused are noted.
-        binary: which of key and value are wanted.
     """
 
     __slots__ = (
         "as_large_as_possible",
         "ask",
-        "binary",
         "bytes_max",
         "grows",
-        "notes_valid",
         "request",
         "rows_max",
         "shares",
         "takes_data",
         "wants_headers",
-        "wants_offset",
-        "wants_timestamp",
         "wants_types",
-        "within",
     )
 
     def __init__(self, request: Request, *, grows: bool = False) -> None:
@@ -83,7 +74,6 @@ class Plan:
         """
         fields = set(request.fields)
         self.request = request
-        self.within = request.within
         self.bytes_max = min(request.bytes_max, _COLUMN_BYTES_MAX)
         usual = request.rows_max == ROWS_MAX and request.bytes_max == BYTES_MAX
         self.grows = grows and usual
@@ -91,19 +81,18 @@ class Plan:
         if self.grows:
             self.rows_max = self.bytes_max = _COLUMN_BYTES_MAX
         self.as_large_as_possible = request.rows_max > ROWS_MAX and request.bytes_max > BYTES_MAX
-        self.wants_offset = not fields.isdisjoint(("offset", "sequence"))
-        self.wants_timestamp = "timestamp" in fields
         self.wants_headers = "headers" in fields
         self.wants_types = set(RECORD_FIELDS) - fields == {"timestamp_type"}
-        self.notes_valid = "valid" in fields and not request.verify_crc
-        self.binary = tuple(name for name in ("key", "value") if name in fields)
-        self.takes_data = bool(self.binary) or self.wants_headers
+        self.takes_data = not fields.isdisjoint(("key", "value", "headers"))
         self.shares = not fields <= _BITS.keys()
         bits = sum(_BITS[name] for name in fields & _BITS.keys())
-        bits |= _BITS["offset"] * self.wants_offset
+        if "sequence" in fields:  # which is told by the offset
+            bits |= _BITS["offset"]
+        # Wrong checksums that are not refused are noted.
+        notes_valid = "valid" in fields and not request.verify_crc
         inflated_max = min(request.inflated_max, self.bytes_max, BODY_BYTES_MAX)
-        flags = [bits, request.control, request.verify_crc, self.wants_types, self.notes_valid]
-        self.ask = np.array([*flags, *self.within.tolist(), inflated_max], np.int64)
+        flags = [bits, request.control, request.verify_crc, self.wants_types, notes_valid]
+        self.ask = np.array([*flags, *request.within.tolist(), inflated_max], np.int64)
 
 
 class Workspace:
@@ -130,7 +119,6 @@ class Workspace:
         "headers_a_byte",
         "inflated",
         "rows_a_byte",
-        "spans",
     )
 
     def __init__(
@@ -145,7 +133,6 @@ class Workspace:
         """
         self.arena = Arena()
         self.inflated = Inflated()
-        self.spans = np.empty((0, _SPAN_FIELDS), np.int32)
         self._recycler = Recycler()
         self.empty = self._recycler.empty
         self.rows_a_byte = 1 / 64
@@ -201,12 +188,6 @@ class Workspace:
         if all(given() is not owner for given, _ in self._given):
             self._given.append((weakref.ref(owner), size))
         return block
-
-    def spans_for(self, rows: int) -> npt.NDArray[np.int32]:
-        """int32[rows, 6], contents undefined."""
-        if len(self.spans) < rows:
-            self.spans = np.empty((rows, _SPAN_FIELDS), np.int32)
-        return self.spans[:rows]
 
 
 def _owner(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

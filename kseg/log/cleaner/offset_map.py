@@ -9,15 +9,16 @@ Source: Kafka `Cleaner.buildOffsetMap`, `SkimpyOffsetMap`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kseg._kernels.offset_map import OffsetMap
 from kseg.format.columns import Workspace
-from kseg.format.whole import LocatedBatches, decode_whole, locate_whole
+from kseg.format.request import HAS_VALUE
+from kseg.format.whole import decode_whole
 from kseg.log.cleaner.inputs import walk_sound
 from kseg.log.cleaner.transactions import (
     NO_DECISIONS,
@@ -83,28 +84,26 @@ class LastOffsets:
         """How many keys it has."""
         return int(self._map.count)
 
-    def put(self, key: BinaryColumn, offsets: Int64s, start_offset: int) -> int:
-        """Note keys of rows from `start_offset` on; answers how many rows were taken."""
-        valid = key.is_valid().view(np.uint8)
-        done = int(self._map.put(key.data, key.offsets, valid, offsets, start_offset))
-        self.full = done < len(offsets)
-        return done
+    def put(self, whole: WholeBatches, table: BatchTable, start_offset: int) -> int:
+        """Note keys of rows from `start_offset` on; answers how many rows were taken.
 
-    def put_located(self, found: LocatedBatches, start_offset: int) -> int:
-        """As `put`, for records where they lie."""
+        Args:
+            whole: offsets, keys, and whether there is a value.
+            table: the headers asked for.
+            start_offset: rows below it are passed over.
+        """
+        key, offsets = whole.columns["key"], whole.columns["offset"]
         done = int(
-            self._map.put_located(
-                found.data,
-                found.arena,
-                found.bodies,
-                found.last_offsets,
-                found.ends,
-                found.spans,
-                found.offsets,
+            self._map.put(
+                key.data,
+                key.offsets,
+                key.is_valid().view(np.uint8),
+                offsets,
                 start_offset,
+                **_told_by(whole, table),
             )
         )
-        self.full = done < len(found.offsets)
+        self.full = done < len(offsets)
         return done
 
     def latest(self, key: BinaryColumn, offsets: Int64s) -> npt.NDArray[np.bool_]:
@@ -199,39 +198,39 @@ def _take_tile(
         return
     dirty = table.last_offset >= start_offset
     rows = np.flatnonzero(dirty & ~table.is_control & ~decisions.aborted.within(table))
-    for piece in _each_piece(tile, table.take(rows), workspace):
-        if isinstance(piece, LocatedBatches):
-            keyed, offsets = piece.has_key, piece.offsets
-            done = found.put_located(piece, start_offset)
-        else:
-            key, offsets = piece.columns["key"], piece.columns["offset"]
-            keyed, done = key.is_valid(), found.put(key, offsets, start_offset)
+    dirty_ones = table.take(rows)
+    pieces = decode_whole(
+        tile.data,
+        dirty_ones,
+        base=tile.base,
+        fields=("offset", "key", HAS_VALUE),
+        verify_crc=False,
+        workspace=workspace,
+    )
+    for piece in pieces:
+        done = found.put(piece, dirty_ones, start_offset)
         if found.full:
             number = int(np.searchsorted(piece.ends, done, "right")) - 1
             _reach(found, table, int(rows[piece.batches[number]]), start_offset)
-            first = int(piece.ends[number])
-            taken = keyed[first:done] & (offsets[first:done] >= start_offset)
-            if taken.any():
-                found.latest_offset = int(offsets[first:done][taken][-1])
+            taken = slice(int(piece.ends[number]), done)
+            offsets = piece.columns["offset"][taken]
+            keyed = piece.columns["key"].is_valid()[taken] & (offsets >= start_offset)
+            if keyed.any():
+                found.latest_offset = int(offsets[keyed][-1])
             return
     _reach(found, table, len(table), start_offset)
 
 
-def _each_piece(
-    tile: Tile, table: BatchTable, workspace: Workspace
-) -> Iterator[LocatedBatches | WholeBatches]:
-    """Records of batches: magic 2 where they lie, older ones as columns."""
-    if not table.magics_seen & 3:
-        yield from locate_whole(tile.data, table, base=tile.base, workspace=workspace)
-        return
-    yield from decode_whole(
-        tile.data,
-        table,
-        base=tile.base,
-        fields=("offset", "key"),
-        verify_crc=False,
-        workspace=workspace,
-    )
+def _told_by(whole: WholeBatches, table: BatchTable) -> dict[str, Any]:
+    """What the map's bits go by; older batches say nothing of their records."""
+    if table.magics_seen & 3:
+        return {}
+    return {
+        "has_value": whole.columns[HAS_VALUE].view(np.uint8),
+        "first_row": whole.ends,
+        "base_offsets": table.base_offset[whole.batches],
+        "last_offsets": table.last_offset[whole.batches],
+    }
 
 
 def _reach(found: LastOffsets, table: BatchTable, count: int, start_offset: int) -> None:

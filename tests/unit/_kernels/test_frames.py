@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import zstandard
 
 from kseg._kernels import frames as _frames
-from kseg.format.bodies import FIELDS as BODY_FIELDS
-from kseg.format.header import FIELDS as ROW_FIELDS
 
 LZ4 = bytes.fromhex("04224d18 60 40 82")
 LZ4_NO_END, SNAPPY_END, ZSTD_CUT = 3, 1, 1
@@ -74,26 +71,3 @@ def test_a_cut_zstd_frame_is_never_single() -> None:
     for end in range(6, len(frame)):
         status, position, *_, single = _frames.zstd_extent(frame[:end])
         assert (status, position, single) == (ZSTD_CUT, 0, False)
-
-
-@pytest.mark.parametrize(
-    ("rows", "bodies"),
-    [
-        ((2, len(ROW_FIELDS)), (1, len(BODY_FIELDS))),
-        ((2, len(ROW_FIELDS) - 1), (2, len(BODY_FIELDS))),
-        ((2, len(ROW_FIELDS)), (2, len(BODY_FIELDS) + 1)),
-    ],
-)
-def test_bodies_that_do_not_fit_their_headers_are_refused(
-    rows: tuple[int, int], bodies: tuple[int, int]
-) -> None:
-    with pytest.raises(ValueError, match=r"width|length"):
-        _frames.plain_bodies(np.zeros(rows, np.int64), 0, True, np.zeros(bodies, np.int64))
-
-
-def test_no_count_in_a_header_raises_the_bound_above_what_the_bytes_can_hold() -> None:
-    bodies = np.zeros((3, len(BODY_FIELDS)), np.int64)
-    bodies[:, BODY_FIELDS.index("end")] = 70
-    bodies[:, BODY_FIELDS.index("magic")] = 2
-    bodies[:, BODY_FIELDS.index("count")] = [-5, 4, 2**31 - 1]
-    assert _frames.records_bound(bodies) == 0 + 4 + 10

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -106,35 +108,26 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
 def range_of(first: int, span: int, keys: list[bytes | None], offsets: list[int]) -> OffsetMap:
     """A map with bits for a range, that has these keys with values, each in a body of its own."""
     found = OffsetMap(100, 99, SECRET, first, span)
-    assert put_located(found, keys, offsets) == len(keys)
+    assert put_told(found, keys, offsets) == len(keys)
     return found
 
 
-def put_located(
+def put_told(
     found: OffsetMap,
     keys: list[bytes | None],
     at: list[int],
     values: list[int] | None = None,
     **changed: np.ndarray,
 ) -> int:
-    """Put in rows with values of these sizes, -1 for none; a body a row."""
-    n = len(keys)
-    ends = np.cumsum([0, *(len(key or b"") for key in keys)])
-    bodies = np.zeros((n, 11), np.int64)
-    bodies[:, 1], bodies[:, 2], bodies[:, 3] = ends[:-1], ends[1:], at
-    spans = np.zeros((n, 6), np.int32)
-    spans[:, 1] = [-1 if key is None else len(key) for key in keys]
-    spans[:, 3] = 5 if values is None else values
+    """Put in rows with these values, -1 for none; a batch a row."""
+    data, ends, valid = column(keys)
     given = {
-        "view": np.frombuffer(b"".join(key or b"" for key in keys), np.uint8),
-        "arena": np.empty(0, np.uint8),
-        "bodies": bodies,
+        "has_value": np.array([value >= 0 for value in values or [5] * len(keys)], np.uint8),
+        "first_row": np.arange(len(keys) + 1),
+        "base_offsets": np.array(at, np.int64),
         "last_offsets": np.array(at, np.int64),
-        "first_row": np.arange(n + 1),
-        "spans": spans,
-        "offsets": np.array(at, np.int64),
     }
-    return int(found.put_located(**(given | changed)))
+    return int(found.put(data, ends, valid, np.array(at, np.int64), **(given | changed)))
 
 
 NOTHING, NONE_STAYS, ALL_STAY = 0, 1, 2
@@ -162,7 +155,7 @@ def test_a_record_without_key_or_value_has_to_be_looked_at(
     keys: list[bytes | None], values: list[int]
 ) -> None:
     found = OffsetMap(100, 99, SECRET, 0, 10)
-    assert put_located(found, keys, [3, 4], values) == 2
+    assert put_told(found, keys, [3, 4], values) == 2
     assert told(found, [(3, 3, 1), (4, 4, 1), (3, 4, 2)], 4) == [ALL_STAY, NOTHING, NOTHING]
 
 
@@ -182,13 +175,13 @@ def test_bits_say_nothing_where_offsets_do_not_rise(offsets: list[int]) -> None:
 
 def test_bits_say_nothing_where_a_record_lies_outside_of_its_batch() -> None:
     found = OffsetMap(100, 99, SECRET, 0, 10)
-    assert put_located(found, [b"a", b"a"], [3, 4], last_offsets=np.array([3, 3])) == 2
+    assert put_told(found, [b"a", b"a"], [3, 4], last_offsets=np.array([3, 3])) == 2
     assert told(found, [(3, 3, 1)], 4) == [NOTHING]
 
 
-def test_a_full_map_takes_nothing_where_it_lies_either() -> None:
+def test_a_full_map_takes_nothing_of_batches_either() -> None:
     found = OffsetMap(3, 2, SECRET, 0, 10)
-    assert put_located(found, [None, b"a", b"b", None, b"a"], [0, 1, 2, 3, 4]) == 4
+    assert put_told(found, [None, b"a", b"b", None, b"a"], [0, 1, 2, 3, 4]) == 4
 
 
 def test_keys_hash_alike_one_by_one_and_side_by_side() -> None:
@@ -200,25 +193,39 @@ def test_keys_hash_alike_one_by_one_and_side_by_side() -> None:
         assert has(found, [key], [number])
 
 
+def test_batches_of_many_rows_and_of_none_are_told_apart() -> None:
+    found = OffsetMap(100, 99, SECRET, 0, 10)
+    batches = {
+        "first_row": np.array([0, 0, 2, 2, 3, 3]),
+        "base_offsets": np.array([9, 3, 9, 5, 9]),
+        "last_offsets": np.array([0, 4, 0, 5, 0]),
+    }
+    assert put_told(found, [b"a", b"b", b"a"], [3, 4, 5], **batches) == 3
+    assert told(found, [(3, 4, 2), (5, 5, 1), (4, 5, 2)], 5) == [NOTHING, ALL_STAY, ALL_STAY]
+    batches["last_offsets"][3] = 4
+    found = OffsetMap(100, 99, SECRET, 0, 10)
+    assert put_told(found, [b"a", b"b", b"a"], [3, 4, 5], **batches) == 3
+    assert told(found, [(5, 5, 1)], 5) == [NOTHING]
+
+
 @pytest.mark.parametrize(
     "changed",
     [
         {"first_row": np.array([0, 2, 1])},
         {"first_row": np.array([0, 1, 3])},
+        {"first_row": np.array([1, 1, 2])},
         {"first_row": np.array([0, 1])},
-        {"spans": np.full((2, 6), 2, np.int32)},
-        {"spans": np.full((2, 6), -1, np.int32) + np.array([0, 3, 0, 0, 0, 0], np.int32)},
-        {"spans": np.zeros((2, 5), np.int32)},
-        {"offsets": np.zeros(1, np.int64)},
-        {"last_offsets": np.zeros(1, np.int64)},
-        {"bodies": np.full((2, 11), 9, np.int64)},
-        {"bodies": np.zeros((2, 10), np.int64)},
+        {"first_row": np.array([], np.int64)},
+        {"has_value": np.zeros(1, np.uint8)},
+        {"base_offsets": np.zeros(1, np.int64)},
+        {"last_offsets": np.zeros(3, np.int64)},
+        {"last_offsets": None},
     ],
 )
-def test_rows_that_lie_elsewhere_are_refused(changed: dict[str, np.ndarray]) -> None:
+def test_batches_that_do_not_fit_the_rows_are_refused(changed: dict[str, Any]) -> None:
     found = OffsetMap(100, 99, SECRET, 0, 10)
-    with pytest.raises(ValueError, match=r"wrong shape|outside its source"):
-        put_located(found, [b"a", b"b"], [1, 2], **changed)
+    with pytest.raises(ValueError, match=r"follow each other|for each key"):
+        put_told(found, [b"a", b"b"], [1, 2], **changed)
 
 
 @pytest.mark.parametrize(("first", "span"), [(-1, 1), (0, -1), (0, 2**41)])

@@ -27,7 +27,7 @@ LARGE = batch([record(b"v" * 5000, key=None)] * 60, base_offset=10)
 
 def arguments(data: bytes, *, rows: int = 100, size: int = 1 << 20, headers: int = 10) -> Any:
     """What a call needs that reads everything."""
-    places = np.zeros(14, np.int64)
+    places = np.zeros(16, np.int64)
     ask = Plan(Request(fields=FIELDS)).ask
     state = np.zeros(STATE_FIELDS, np.int64)
     state[1:4] = rows, size, headers
@@ -134,7 +134,7 @@ def columns(data: bytes, table: bool = False) -> list[list[int]]:
     given = arguments(data)
     rows = scan(data, on_bad_crc="defer").rows if table else None
     assert read_batches(data, rows, **given) == End.END
-    places = np.zeros(14, np.int64)
+    places = np.zeros(16, np.int64)
     block_layout(int(given["ask"][0]), *given["state"][1:4].tolist(), places)
     count = int(given["state"][4])
     found = [np.ndarray(count, np.int64, given["block"], int(at)).tolist() for at in places[:2]]
@@ -319,4 +319,4 @@ def test_a_table_of_another_width_is_refused() -> None:
 
 def test_a_layout_beyond_all_bounds_is_refused() -> None:
     with pytest.raises(ValueError, match="2\\^31"):
-        block_layout(31, 2**31, 0, 0, np.zeros(14, np.int64))
+        block_layout(31, 2**31, 0, 0, np.zeros(16, np.int64))
