@@ -108,6 +108,8 @@ enum {
     KSEG_SLACK = 64,
     KSEG_SUM_STEP = 32 << 10, /* so much is summed ahead of the records, and still near when they are read */
     KSEG_AHEAD = 2048,
+    KSEG_RECORDS_AHEAD = 8,
+    KSEG_FETCHED_MIN = 512, /* shorter batches are asked for whole */
     KSEG_PAST_BYTES = 2 << 20 /* a damaged offset alone does not end a reading */
 };
 
@@ -437,6 +439,14 @@ KSEG_INLINE void kseg_add_row(kseg_piece *out, int64_t fields, int64_t offset, i
     out->rows++;
 }
 
+/* A checksum fetches a batch for the records behind it. Where none is compared, what comes so many records on is asked
+ * for, and the next header: the first lines, since where long records begin is what a loop waits for. */
+KSEG_INLINE void kseg_fetch_on(const uint8_t *p, const uint8_t *stop) {
+    uintptr_t next = (uintptr_t)p + KSEG_RECORDS_AHEAD * (uintptr_t)(stop - p);
+    __builtin_prefetch((const void *)next);
+    __builtin_prefetch((const void *)(next + 64));
+}
+
 /* All records of a batch behind the rows of a piece, and its checksum: 0, KSEG_ODD or KSEG_NO_ROOM; the caller then
  * takes the rows back. */
 KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *batch, kseg_piece *out,
@@ -447,6 +457,7 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
     int64_t left = batch->count, base_offset = batch->base_offset, base_timestamp = batch->base_timestamp;
     int64_t append_time = batch->max_timestamp;
     int log_append = batch->time_type == 1, headed = 0, wrong = 0;
+    int fetches = !batch->compare && batch->size >= KSEG_FETCHED_MIN && p == batch->entry + KSEG_HEAD;
     uint32_t sum = 0;
     if (batch->compare) {
         known = end - summed <= 2 * KSEG_SUM_STEP ? end : summed + KSEG_SUM_STEP;
@@ -472,6 +483,8 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
             }
             headed = r.header_count != 0;
         }
+        if (fetches)
+            kseg_fetch_on(p, stop);
         int64_t offset = kseg_add64(base_offset, r.offset_delta);
         int64_t timestamp = log_append ? append_time : kseg_add64(base_timestamp, r.timestamp_delta);
         int taken = !filtered || kseg_in_range(source, offset, timestamp);
@@ -650,7 +663,7 @@ static __attribute__((noinline)) int kseg_inflate(const kseg_source *source, kse
 /* Short batches come faster than the processor guesses; the checksum of long ones asks for what follows itself. An
  * address past the data is a hint only, and reads nothing. */
 KSEG_INLINE void kseg_fetch(const kseg_batch *batch) {
-    for (int64_t line = 0; batch->size < 512 && line < batch->size; line += 64)
+    for (int64_t line = 0; batch->size < KSEG_FETCHED_MIN && line < batch->size; line += 64)
         __builtin_prefetch((const void *)((uintptr_t)batch->start + KSEG_AHEAD + (uintptr_t)line));
 }
 
