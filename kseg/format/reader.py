@@ -20,7 +20,7 @@ from kseg.format.header import BATCHES_MAX, COLUMN, join_tables, scan
 from kseg.format.request import BODY_BYTES_MAX, HAS_VALUE, ROWS_MAX
 from kseg.format.shared import Shared
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
-from kseg.format.workspace import PIECE_BYTES
+from kseg.format.workspace import PIECE_BYTES, STREAMED_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -273,7 +273,7 @@ class PieceReader:
     def _set_room(self, rows: int, size: int, headers: int) -> None:
         self._state[_ROOM] = rows, size, headers
         total = block_layout(int(self._plan.ask[0]), rows, size, headers, self._at)
-        filled = self._filled(size, total) if size > PIECE_BYTES else ()
+        filled = self._filled(size, total) if size > STREAMED_BYTES else ()
         self._block = self._workspace.block(max(total, 1), size, filled)
         if self._plan.shares and not self._counts.size:  # batches without rows may be in it already
             self._counts = np.empty((2, BATCHES_MAX), np.int64)

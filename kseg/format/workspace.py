@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: Bytes of bodies in a piece with keys, values or headers: its columns are written while they are
 #: in the second-level cache.
 PIECE_BYTES: Final = 512 << 10
+#: The same in a stream whose consumer lets pieces go: fewer objects for each outweigh that the end
+#: of a piece leaves that cache.
+STREAMED_BYTES: Final = 1 << 20
 #: So many pieces that a caller keeps do not tell yet that it keeps all.
 _KEPT_FIRST: Final = 8
 #: What becomes of pieces. "held": each is let go, or kept, as it is. "streamed": who keeps all gets
@@ -161,10 +164,11 @@ class Workspace:
             return self._piece_bytes
         growth, most = _GROWTH[self._use]
         self._given = [given for given in self._given if given[0]() is not None]
-        if self._use == "streamed" and (
-            len(self._given) < _KEPT_FIRST or self._recycler.has_unused
-        ):
-            return PIECE_BYTES
+        if self._use == "streamed":
+            if self._recycler.has_unused:
+                return STREAMED_BYTES
+            if len(self._given) < _KEPT_FIRST:
+                return PIECE_BYTES
         in_use = sum(size for _, size in self._given)
         return min(max(PIECE_BYTES, int(in_use * growth)), most)
 
@@ -183,7 +187,9 @@ class Workspace:
         """
         if self._use == "held":
             return self.empty(total, np.uint8)
-        block = self.empty(total, np.uint8) if size <= PIECE_BYTES else self._fresh(total, filled)
+        block = (
+            self.empty(total, np.uint8) if size <= STREAMED_BYTES else self._fresh(total, filled)
+        )
         owner = _owner(block)
         if all(given() is not owner for given, _ in self._given):
             self._given.append((weakref.ref(owner), size))
@@ -197,4 +203,4 @@ def _owner(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-__all__ = ["PIECE_BYTES", "Plan", "Workspace"]
+__all__ = ["PIECE_BYTES", "STREAMED_BYTES", "Plan", "Workspace"]
