@@ -54,8 +54,8 @@ HEADLINES = {
 }
 JAVA = "Kafka's Java"
 AIOKAFKA = ("aiokafka", "aiokafka CRC", "aiokafka to pyarrow")
-#: Everything behind this line of the page is made here.
-MARK = "## What came out\n"
+#: What stands between these is made here.
+BEGIN, END = "<!-- made by bench.report -->\n", "<!-- end -->\n"
 
 
 def main() -> None:
@@ -65,20 +65,26 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
     given = parser.parse_args()
     runs = [json.loads(path.read_text()) for path in given.results]
-    page, folder = given.output / "benchmarks.md", given.output
-    head, mark, _ = page.read_text().partition(MARK)
-    if not mark:
-        parser.error(f"{page} has no line {MARK.strip()!r}")
     found = headlines(runs)
-    behind = [f"{head}{MARK}", *map(facts, runs), "", *table(found), ""]
-    behind += ["![the same as bars](benchmarks.svg)", ""]
-    behind += ["Every ratio, those that miss their goals too: [all benchmarks](all-benchmarks.md)."]
-    page.write_text("\n".join(behind) + "\n")
-    (folder / "all-benchmarks.md").write_text(
-        "# All benchmarks\n\nWhat is compared and how: [benchmarks](benchmarks.md).\n\n"
-        + "\n".join(every(run) for run in runs)
-    )
-    draw(found, folder / "benchmarks.svg")
+    picture = "![the same beside Kafka's Java, as bars](benchmarks.svg)"
+    rest = "Every ratio, those that miss their goals too: [all benchmarks](all-benchmarks.md)."
+    page = [*map(facts, runs), "", *table(found), "", picture, "", rest, ""]
+    put("\n".join(page), given.output / "benchmarks.md")
+    put("\n".join(map(every, runs)), given.output / "all-benchmarks.md")
+    draw(found, given.output / "benchmarks.svg")
+
+
+def put(text: str, page: Path) -> None:
+    """Replace what stands between the marks of a page.
+
+    Raises:
+        ValueError: it has no marks.
+    """
+    before, _, behind = page.read_text().partition(BEGIN)
+    old, end, after = behind.partition(END)
+    if not end:
+        raise ValueError(f"{page} has no marks, or holds {len(old)} characters behind the first")
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +178,7 @@ def every(document: dict[str, Any]) -> str:
     """Where and when, then a table per group."""
     lines = [facts(document)]
     for group, rows in groupby(document["rows"], key=lambda row: str(row["group"])):
-        lines += [f"\n## {TITLES[group]}\n"]
+        lines += [f"\n### {TITLES[group]}\n"]
         lines += ["| case | | against | ratio | middle half | goal | kseg | |"]
         lines += ["|---|---|---|---:|---:|---:|---:|---|"]
         lines += [line(row) for row in rows]
