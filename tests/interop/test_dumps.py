@@ -6,14 +6,13 @@ set.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.interop import dumps
-from tests.interop.kafka import Kafka, UnavailableError
+from tests.interop.kafka import Kafka, needed
 
 SEED = "ci"
 LOGS = 120
@@ -33,12 +32,8 @@ PINNED = {
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Kafka]:
     """One process for all."""
-    try:
+    with needed():
         process = Kafka(dumps.RELEASE, "broker")
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's classes are not to be had: {error}")
     with process:
         yield process
 

@@ -7,14 +7,13 @@ but never where CI is set.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.interop import cases, differential, ours
 from tests.interop.compare import kinds_of
-from tests.interop.kafka import RELEASES, Kafka, UnavailableError
+from tests.interop.kafka import RELEASES, Kafka, needed
 
 SEED = "ci"
 #: Cases of each kind: for 3.9.1, which answers nearly all, some 400.
@@ -36,12 +35,8 @@ ASKED = [(release, kind) for release in RELEASES for kind in kinds_of(release)]
 @pytest.fixture(scope="module")
 def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     """One process for each release."""
-    try:
+    with needed():
         process = Kafka(request.param)
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's classes are not to be had: {error}")
     with process:
         yield process
 

@@ -6,7 +6,6 @@ set.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from kseg.spark.staging import stage
 from tests.builders import batch, record
 from tests.interop import sink_jobs
 from tests.interop.contents import contents
-from tests.interop.kafka import Kafka, UnavailableError, unbase64
+from tests.interop.kafka import Kafka, needed, unbase64
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -47,12 +46,8 @@ class Classes:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Classes]:
-    try:
+    with needed():
         logs = Kafka(RELEASE, "logs")
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's classes are not to be had: {error}")
     with logs, Kafka(RELEASE) as reader:
         yield Classes(logs, reader)
 

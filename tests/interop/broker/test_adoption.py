@@ -6,7 +6,6 @@ set. One broker serves them all: a start costs more than a test.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import kseg
 from tests.interop.broker import made
 from tests.interop.broker.broker import Broker, Line, Said, wait_until
 from tests.interop.broker.clients import CLIENTS
-from tests.interop.kafka import UnavailableError
+from tests.interop.kafka import needed
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -48,12 +47,8 @@ class Adopted:
 @pytest.fixture(scope="module")
 def adopted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adopted]:
     """Directories are made while the broker is down, in the place of new partitions."""
-    try:
+    with needed():
         broker = Broker(tmp_path_factory.mktemp("broker"))
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's jars are not to be had: {error}")
     with broker:
         broker.start()
         broker.create(TOPIC, len(CASES))

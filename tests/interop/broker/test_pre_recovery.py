@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.broker.broker import Broker
-from tests.interop.kafka import UnavailableError
+from tests.interop.kafka import needed
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -24,12 +23,8 @@ _RECOVERS = "Recovering unflushed segment"
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    try:
+    with needed():
         made = Broker(tmp_path)
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's jars are not to be had: {error}")
     with made:
         yield made
 

@@ -6,7 +6,6 @@ client describes them, as kafka-configs does, and so does the broker's log.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import pytest
 
 import kseg
 from tests.interop.broker.broker import Broker, Said, wait_until
-from tests.interop.kafka import UnavailableError
+from tests.interop.kafka import needed
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -74,13 +73,9 @@ class Told:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     home = tmp_path_factory.mktemp("broker")
-    try:
+    with needed():
         # -1 would hide that of minutes.
         broker = Broker(home, {**STATIC, "log.retention.ms": None})
-    except UnavailableError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"Kafka's jars are not to be had: {error}")
     with broker:
         broker.start()
         for topic, configs in TOPICS.items():
