@@ -247,7 +247,17 @@ def test_bytes_that_were_lent_arrive_as_they_were() -> None:
         buffer[:] = b"two"
         put(memoryview(buffer))
 
-    assert taken([piece], 2) == [b"one", b"two"]
+    assert [bytes(result) for result in in_order([piece], threads=2)] == [b"one", b"two"]
+    lent: list[memoryview] = []
+    results: list[bytes] = []
+
+    def take(result: memoryview) -> None:
+        lent.append(result)
+        results.append(bytes(result))
+
+    run_in_order([piece] * 20, take, threads=2)
+    assert results == [b"one", b"two"] * 20
+    assert len({id(view.obj) for view in lent}) < len(lent), "memory is used again"
 
 
 @THREADS
