@@ -371,6 +371,13 @@ class LogFile(Closing):
                 if unreadable is not None:
                     yield unreadable.position or 0, min(unreadable.end, end)
 
+    def is_zero(self, start: int, end: int) -> bool:
+        """Whether `[start, end)` holds nothing but zeros, all of them given by the disk."""
+        pieces = range(start, end, WINDOW_BYTES)
+        return not any(
+            bytes(self._read_filled(at, min(WINDOW_BYTES, end - at))).strip(b"\0") for at in pieces
+        )
+
     def head_at(self, position: int) -> bytes:
         """The first bytes at a position, enough for a header; fewer at the end of the file."""
         size = min(HEAD_BYTES, self.size - position)

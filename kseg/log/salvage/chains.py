@@ -6,7 +6,8 @@ if it leads, over other damaged batches too, to just where a sound batch begins.
 batch has an extent, and what lies in it is data of a record. Else it is not known how far a damaged
 batch reaches. Sound batches behind it count if their chain goes on
 
-- to the end of the file, or to a batch there that is cut off,
+- to the end of the file, or to a batch there that is cut off (but not if the damaged batch in front
+  may be cut off there itself),
 - or over a batch that an entry of the offset index names.
 
 A sound batch inside of an extent counts if such an entry names it. It also counts if its chain ends
@@ -105,12 +106,16 @@ class _Follower:
         # A file begins with a batch.
         group: list[SoundRun] = []
         end, last, counts, number = 0, -1, True, 0
+        is_torn = False
         while True:
-            landing = self._land(end, number)
+            landing = self._land(end, number, last)
             if landing is None:
-                counts = counts or (number == len(self._runs) and self._is_cut_off(end, last))
+                torn = self._is_cut_off(end, last)
+                if number == len(self._runs) and torn and not counts:
+                    # What the end of the file cuts off may be the damaged batch in front.
+                    counts = not is_torn
                 self._close(group, counts=counts)
-                group, counts = [], False
+                group, counts, is_torn = [], False, is_torn or torn
             else:
                 self._pass_over(number, landing)
                 number = landing.number
@@ -128,14 +133,18 @@ class _Follower:
 
     # ---- over damaged batches --------------------------------------------------------------------
 
-    def _land(self, start: int, number: int) -> _Landing | None:
-        """Follow lengths from a position on to a sound batch, or to the end of the file."""
+    def _land(self, start: int, number: int, last: int) -> _Landing | None:
+        """Follow lengths from a position on to a sound batch, or to the end of the file.
+
+        Offsets grow along a chain: one that leads over damage to offsets that it had is none.
+        """
         stops = [start]
         while len(stops) <= _DAMAGED_MAX:
             at = stops[-1]
             found = len(self._runs) if at == self._log.size else self._run_at(at, number)
             if found is not None:
-                return _Landing(found, tuple(stops))
+                is_back = found < len(self._runs) and self._runs[found].order <= last
+                return None if is_back and at > start else _Landing(found, tuple(stops))
             size = _stored_size(self._log.head_at(at))
             if not ENTRY_BYTES_MIN <= size <= self._log.size - at:
                 return None

@@ -10,8 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
+from kseg.log.salvage.chains import offset_orders
+from kseg.log.salvage.tables import provable_tables
 from kseg.log.salvage.values import (
     HARMLESS,
     LostOffsets,
@@ -21,8 +25,15 @@ from kseg.log.salvage.values import (
 )
 
 if TYPE_CHECKING:
-    from kseg.log.data_directory import PartitionOffsets
+    import numpy.typing as npt
 
+    from kseg.log.data_directory import PartitionOffsets
+    from kseg.log.salvage.chains import Int64Array
+
+#: Batches with these are not where they belong.
+_MISPLACED: Final = frozenset(("duplicate", "collision", "offset-order"))
+#: More gaps between batches next to each other are compaction's.
+_INNER_MAX: Final = 4_096
 #: Where in a partition: the number of a segment and a position in it.
 _Place = tuple[int, int]
 
@@ -49,12 +60,17 @@ def lost_offsets(
         unprovable: the other bytes, by segment and position.
         segments: by base offset.
         told: where the log begins.
+
+    Raises:
+        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
     numbers = {each.path: number for number, each in enumerate(segments)}
-    damage = _Damage(unprovable, numbers)
+    damage = _Damage(unprovable, segments)
+    if _are_moved(runs, numbers) or any(one.reason in _MISPLACED for one in unprovable):
+        damage.count_anywhere()
     dense = all(run.is_dense for run in runs)
     found = []
-    for gap in _gaps(runs, numbers, segments, told):
+    for gap in _gaps(runs, numbers, segments, told, damage):
         place, size = damage.inside(gap)
         if place is None and (not dense or gap.end is None):
             continue
@@ -74,23 +90,57 @@ def lost_offsets(
     return tuple(found)
 
 
-class _Damage:
-    """Damaged bytes by their places, and by the offsets that batches there say."""
+def _are_moved(runs: Sequence[ProvableRun], numbers: dict[str, int]) -> bool:
+    """Whether some batches do not lie in the order of their offsets."""
+    places = [(numbers[run.path], run.position) for run in runs]
+    return any(other < one for one, other in pairwise(places))
 
-    def __init__(self, unprovable: Sequence[Unprovable], numbers: dict[str, int]) -> None:
-        found = [one for one in unprovable if one.reason not in (*HARMLESS, "zeros")]
+
+class _Damage:
+    """Damaged bytes by their places, and by the offsets that batches there say.
+
+    Where batches were moved, damage anywhere may be that of batches that are missing elsewhere.
+    """
+
+    def __init__(self, unprovable: Sequence[Unprovable], segments: Sequence[SegmentSeen]) -> None:
+        numbers = {each.path: number for number, each in enumerate(segments)}
+        # A file may be longer than its log, when it is made so ahead.
+        behind = unprovable[-1] if unprovable else None
+        if behind is not None and (behind.reason, behind.path, behind.end) != (
+            "zeros",
+            segments[-1].path,
+            segments[-1].size,
+        ):
+            behind = None
+        found = [one for one in unprovable if one.reason not in HARMLESS and one is not behind]
         told = sorted(
             ((one.first_offset, one) for one in found if one.first_offset is not None),
             key=lambda pair: pair[0],
         )
         self._by_place = _Sizes(((numbers[one.path], one.position), one) for one in found)
         self._by_offset = _Sizes(((offset, 0), one) for offset, one in told)
+        self._told = np.array([offset for offset, _ in told], np.int64)
+        self._first = found[0] if found else None
+        self._anywhere: Unprovable | None = None
+        self.is_any = bool(found)
+
+    def count_anywhere(self) -> None:
+        """Let it be the damage of all that is missing."""
+        self._anywhere = self._first
+
+    def may_hide(self, first: Int64Array, end: Int64Array) -> npt.NDArray[np.bool_]:
+        """bool[n]: which offsets without a batch between others may be lost."""
+        if self._anywhere is not None and len(first) <= _INNER_MAX:
+            return np.ones(len(first), np.bool_)
+        return np.searchsorted(self._told, first) < np.searchsorted(self._told, end)
 
     def inside(self, gap: _Gap) -> tuple[Unprovable | None, int]:
         """The first damage between two runs, and its bytes in all; also by offsets, if anywhere."""
         found = self._by_place.between(gap.behind, gap.before)
         if found[0] is None and gap.end is not None:
             found = self._by_offset.between((gap.first, 0), (gap.end, 0))
+        if found[0] is None and gap.end is not None and self._anywhere is not None:
+            return self._anywhere, self._anywhere.size
         return found
 
 
@@ -119,6 +169,7 @@ def _gaps(
     numbers: dict[str, int],
     segments: Sequence[SegmentSeen],
     told: PartitionOffsets,
+    damage: _Damage,
 ) -> Iterator[_Gap]:
     if not segments:
         return
@@ -129,16 +180,40 @@ def _gaps(
     first, last = runs[0], runs[-1]
     if first.first_offset > begin:
         yield _Gap(begin, first.first_offset, (0, 0), (numbers[first.path], first.position))
+    yield from _inner_gaps(first, numbers[first.path], damage)
     for one, other in pairwise(runs):
         if other.first_offset > one.last_offset + 1:
             places = (numbers[one.path], one.end), (numbers[other.path], other.position)
             yield _Gap(one.last_offset + 1, other.first_offset, *places)
+        yield from _inner_gaps(other, numbers[other.path], damage)
     # A segment begins where the log ended, so all in front of its base offset was there once.
     end, place, base = last.last_offset + 1, (numbers[last.path], last.end), segments[-1]
     if base.base_offset > end and place[0] < len(segments) - 1:
         yield _Gap(end, base.base_offset, place, (len(segments) - 1, 0))
         end, place = base.base_offset, (len(segments) - 1, 0)
     yield _Gap(end, None, place, (len(segments), 0))
+
+
+def _inner_gaps(run: ProvableRun, number: int, damage: _Damage) -> Iterator[_Gap]:
+    """Offsets that batches next to each other leave out, where damage elsewhere may hide them."""
+    for first, end, position in _gap_columns(run) if damage.is_any else ():
+        for row in np.flatnonzero(damage.may_hide(first, end)).tolist():
+            place = number, int(position[row])
+            yield _Gap(int(first[row]), int(end[row]), place, place)
+
+
+def _gap_columns(run: ProvableRun) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
+    """First offsets and ends of the gaps in a run, and positions behind them, int64[n] each."""
+    # The header of a single batch may be mended, so that it is not what its file says.
+    if run.is_dense or run.batches == 1:
+        return
+    before = run.first_offset - 1
+    for _, table in provable_tables([run]):
+        first = np.append(before, table.last_offset[:-1]) + 1
+        end = offset_orders(table)
+        gaps = np.flatnonzero(end > first)
+        yield first[gaps], end[gaps], table.position[gaps]
+        before = int(table.last_offset[-1])
 
 
 __all__ = ["lost_offsets"]

@@ -86,7 +86,10 @@ def mended_batches(
 def _touching(
     runs: Sequence[ProvableRun], segments: Sequence[SegmentSeen]
 ) -> Callable[[Unprovable], tuple[ProvableRun, ProvableRun] | None]:
-    """Finds the runs that end and begin where a batch does, also in the segments around it."""
+    """Finds the runs that end and begin where a batch does, if no other has offsets between theirs.
+
+    They may lie in the segments around it.
+    """
     ends = {(run.path, run.end): run for run in runs}
     begins = {(run.path, run.position): run for run in runs}
     for one, other in pairwise(segments):
@@ -95,9 +98,13 @@ def _touching(
         if (other.path, 0) in begins:
             begins[one.path, one.size] = begins[other.path, 0]
 
+    follows = {id(one): other for one, other in pairwise(runs)}
+
     def find(one: Unprovable) -> tuple[ProvableRun, ProvableRun] | None:
         before, after = ends.get((one.path, one.position)), begins.get((one.path, one.end))
-        return None if before is None or after is None else (before, after)
+        if before is None or after is None or follows.get(id(before)) is not after:
+            return None
+        return before, after
 
     return find
 

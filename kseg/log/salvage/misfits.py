@@ -11,13 +11,14 @@ batches fall, all of them stay.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from kseg.log.salvage.chains import offset_orders
 from kseg.log.salvage.tables import last_batch, provable_tables, run_between
 from kseg.log.salvage.values import ProvableRun, SegmentSeen, Unprovable, refused
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _EPOCHS_MAX: Final = 4_096
 #: Places where the order breaks that are looked at: each costs a walk over the runs around it.
 _LOOKS_MAX: Final = 256
+#: How often those that have no place are looked at.
+_PASSES: Final = 3
 _INT64_MAX: Final = 2**63 - 1
 
 
@@ -80,7 +83,8 @@ def without_strays(
         if not found:
             kept.append(run)
             continue
-        stray, rest = next((one for one in found if one[0].fills_hole), found[-1])
+        # Without the first one the rest leaves out less.
+        stray, rest = next((one for one in found if one[0].fills_hole), found[0])
         strays.append(stray)
         kept.pop()
         waiting += [one for one in reversed(rest) if one is not None]
@@ -103,13 +107,13 @@ class _Places:
         return ends and self._next.get(one.path) == other.path
 
     def breaks_off(self, one: ProvableRun, other: ProvableRun) -> bool:
-        """Whether a run touches another and does not go on behind its offsets."""
-        return self.meets(one, other) and other.first_offset <= one.last_offset
+        """Whether a run that lies behind another does not go on behind its offsets."""
+        return other.first_offset <= one.last_offset
 
     def strays_between(
         self, kept: Sequence[ProvableRun], run: ProvableRun, waiting: Sequence[ProvableRun]
     ) -> Iterator[tuple[Stray, tuple[ProvableRun | None, ProvableRun | None]]]:
-        """Which one batch is out of order where two runs touch, and the runs without it.
+        """Which one batch is out of order between two runs, and the runs without it.
 
         The last batch of the first run, or the first batch of the second one, or either.
 
@@ -124,17 +128,21 @@ class _Places:
         floor = self._bases[before.path] - 1
         if front is not None:
             floor = front.last_offset
-        elif len(kept) > 1 and self.meets(kept[-2], before):
-            floor = kept[-2].last_offset
+        elif len(kept) > 1:
+            floor = max(floor, kept[-2].last_offset)
         ceiling = _INT64_MAX
         if back is not None:
             ceiling = back.first_offset
         elif waiting and self.meets(run, waiting[-1]):
             ceiling = waiting[-1].first_offset
-        if floor < run.first_offset:
-            yield Stray(last, (floor + 1, run.first_offset - 1)), (front, run)
-        if before.last_offset < ceiling:
-            yield Stray(first, (before.last_offset + 1, ceiling - 1)), (before, back)
+        behind = Stray(first, (before.last_offset + 1, ceiling - 1))
+        ahead = Stray(last, (floor + 1, run.first_offset - 1))
+        # Two that have some of their offsets in common may be in order.
+        overlaps = last.first_offset < first.first_offset
+        if floor < run.first_offset and (ahead.fills_hole or not overlaps):
+            yield ahead, (front, run)
+        if before.last_offset < ceiling and (behind.fills_hole or not overlaps):
+            yield behind, (before, back)
 
 
 def _first_batch(run: ProvableRun) -> tuple[ProvableRun, ProvableRun | None]:
@@ -155,35 +163,85 @@ def _last_batch(run: ProvableRun) -> tuple[ProvableRun, ProvableRun | None]:
 
 
 def strays_that_fit(
-    strays: Sequence[Stray], placed: Sequence[ProvableRun], start: int
+    strays: Sequence[Stray],
+    placed: Sequence[ProvableRun],
+    duplicates: Collection[tuple[str, int]],
+    start: int,
 ) -> tuple[list[ProvableRun], list[Unprovable]]:
-    """Those that may lie elsewhere, and those whose offsets are taken for wrong.
+    """Those that belong elsewhere, and those whose offsets are taken for wrong.
 
     Args:
         strays: of `without_strays`.
         placed: the other runs, by offset.
+        duplicates: path and position of strays that are there already.
         start: the base offset of the first segment.
+
+    Raises:
+        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
-    doubtful = [one for one in strays if one.fills_hole and not _is_missing(one, placed, start)]
-    kept = [one for one in strays if one not in doubtful]
-    # What is missing where it lies may be a batch that lies elsewhere itself.
-    filled = {(one.run.first_offset, one.run.last_offset) for one in kept}
-    wrong = [one for one in doubtful if one.hole not in filled]
-    return (
-        [one.run for one in strays if one not in wrong],
-        [refused(one.run, "offset-order") for one in wrong],
-    )
+    kept = [one.run for one in strays if (one.run.path, one.run.position) in duplicates]
+    left = [one for one in strays if one.run not in kept]
+    order = list(placed)
+    for _ in range(_PASSES):
+        # One that has its place may be what another one follows.
+        for one in tuple(left):
+            others = (each for each in strays if each is not one)
+            if _belongs_elsewhere(one, _gap_around(one.run, order, start), others):
+                left.remove(one)
+                kept.append(one.run)
+                insort(order, one.run, key=lambda run: run.first_offset)
+    return kept, [refused(one.run, "offset-order") for one in left]
 
 
-def _is_missing(stray: Stray, placed: Sequence[ProvableRun], start: int) -> bool:
-    """Whether the offsets of a batch are just those between two runs, or in front of the first."""
-    run = stray.run
-    at = bisect_left(placed, run.first_offset, key=lambda one: one.first_offset)
-    first = placed[at - 1].last_offset + 1 if at else start
-    return at < len(placed) and (first, placed[at].first_offset) == (
-        run.first_offset,
-        run.last_offset + 1,
-    )
+def _belongs_elsewhere(
+    stray: Stray, gap: tuple[int, int | None] | None, others: Iterable[Stray]
+) -> bool:
+    """Whether a batch is rather in a wrong place than its offsets are wrong.
+
+    Args:
+        stray: the batch.
+        gap: the offsets in front of those that it says, and behind, that other batches have; None
+            where they have some of its own.
+        others: batches that are out of order, too.
+    """
+    if gap is None:
+        return not stray.fills_hole
+    run, (before, behind) = stray.run, gap
+    # Wrong offsets are seldom such as no other batch has, but in front of the end.
+    if behind is not None or before + 1 == run.first_offset:
+        return True
+    # Two lie in each other's place.
+    return any(_overlap(each.run, stray.hole) and _overlap(run, each.hole) for each in others)
+
+
+def _overlap(run: ProvableRun, hole: tuple[int, int]) -> bool:
+    first, last = hole
+    return run.first_offset <= last and first <= run.last_offset
+
+
+def _gap_around(
+    run: ProvableRun, placed: Sequence[ProvableRun], start: int
+) -> tuple[int, int | None] | None:
+    """The last offset in front of those of a batch that another has, and the first one behind."""
+    at = bisect_right(placed, run.first_offset, key=lambda one: one.first_offset)
+    around = placed[at - 1] if at else None
+    behind = placed[at].first_offset if at < len(placed) else None
+    before = start - 1 if around is None else around.last_offset
+    if around is not None and before >= run.first_offset:
+        before, behind = _gap_within(around, run.first_offset)
+    return None if behind is not None and behind <= run.last_offset else (before, behind)
+
+
+def _gap_within(run: ProvableRun, offset: int) -> tuple[int, int]:
+    """The same between the batches of a run: the offset in front of another, and one from it on."""
+    before = run.first_offset - 1
+    for _, table in provable_tables([run]):
+        row = int(np.searchsorted(table.last_offset, offset))
+        if row < len(table):
+            before = int(table.last_offset[row - 1]) if row else before
+            return before, int(offset_orders(table)[row])
+        before = int(table.last_offset[-1])
+    raise AssertionError("a run ends with its last offset")
 
 
 # ---- leader epochs -----------------------------------------------------------------------------

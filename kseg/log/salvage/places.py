@@ -118,18 +118,19 @@ class _Places:
     def _refuse(self, one: Unprovable) -> None:
         """Note a batch; those that follow each other in a file are one extent."""
         before = self.refused[-1] if self.refused else None
-        if before is None or (before.path, before.end, before.reason) != (
-            one.path,
-            one.position,
-            one.reason,
-        ):
+        where = (one.path, one.position, one.reason)
+        if before is None or (before.path, before.end, before.reason) != where:
+            self.refused.append(one)
+            return
+        assert before.last_offset is not None
+        assert one.first_offset is not None
+        if before.last_offset >= one.first_offset:
             self.refused.append(one)
             return
         self.refused[-1] = replace(
             before,
             size=before.size + one.size,
-            first_offset=min(before.first_offset or 0, one.first_offset or 0),
-            last_offset=max(before.last_offset or 0, one.last_offset or 0),
+            last_offset=one.last_offset,
             batches=before.batches + one.batches,
         )
 

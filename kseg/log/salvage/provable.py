@@ -46,8 +46,9 @@ Progress = Callable[[int, int], None]
 #: Sound runs of one segment that are looked at; the bytes behind them are reported, not kept.
 RUNS_MAX: Final = 16_384
 _INT32_MAX: Final = 2**31 - 1
+_INT64_MAX: Final = 2**63 - 1
 #: A damaged batch of these may say its offsets.
-_TELL_OFFSETS: Final = ("batch-crc", "batch-fields", "offset-order", "torn-tail")
+_TELL_OFFSETS: Final = ("batch-crc", "batch-length", "batch-fields", "offset-order", "torn-tail")
 
 
 def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> ProvablePartition:
@@ -103,11 +104,43 @@ def _placed(runs: Sequence[ProvableRun], segments: Sequence[SegmentSeen]) -> Pla
     """Runs by offset, without batches that do not fit where they lie."""
     others, strays = without_strays(runs, segments)
     start = segments[0].base_offset if segments else 0
-    kept, refused = strays_that_fit(strays, place_runs(others, provable_tables).runs, start)
-    # Where two have the same offsets, a batch that lies in order goes before a stray one.
+    first = place_runs([*others, *(one.run for one in strays)], provable_tables)
+    duplicates = {(one.path, one.position) for one in first.refused if one.reason == "duplicate"}
+    kept, refused = strays_that_fit(
+        strays, place_runs(others, provable_tables).runs, duplicates, start
+    )
+    # Where two have the same offsets, a batch that lies in the segment of its offsets goes first,
+    # and one that lies in order before a stray one.
+    bounds = {one.path: (one.base_offset, other) for one, other in _with_ends(segments)}
+    others.sort(key=lambda run: not _is_at_home(run, bounds[run.path]))
     placed = place_runs([*others, *kept], provable_tables)
     fitting, falling = with_fitting_epochs(placed.runs)
+    if falling:
+        # Their offsets are free now for batches that they kept out.
+        placed = place_runs([*fitting, *map(_run_again, placed.refused)], provable_tables)
+        fitting, again = with_fitting_epochs(placed.runs)
+        falling += again
     return Placed(tuple(fitting), (*placed.refused, *refused, *falling))
+
+
+def _run_again(one: Unprovable) -> ProvableRun:
+    """Sound batches that were refused, as a run."""
+    assert one.first_offset is not None
+    assert one.last_offset is not None
+    return ProvableRun(
+        one.path, one.position, one.size, one.first_offset, one.last_offset, one.batches
+    )
+
+
+def _with_ends(segments: Sequence[SegmentSeen]) -> Iterator[tuple[SegmentSeen, int]]:
+    """Each segment with the offset at which the next one begins."""
+    bases = (*(each.base_offset for each in segments[1:]), _INT64_MAX)
+    return zip(segments, bases, strict=False)
+
+
+def _is_at_home(run: ProvableRun, bounds: tuple[int, int]) -> bool:
+    """Whether the offsets of a run are those of the segment that it lies in."""
+    return bounds[0] <= run.first_offset and run.last_offset < bounds[1]
 
 
 def _topic_id(listing: PartitionFiles) -> UUID | None:
@@ -221,8 +254,8 @@ class _Gaps:
         return Unprovable(self._path, start, end - start, reason, first, header.last_offset)
 
     def _reason(self, start: int, end: int, head: bytes, header: BatchHeader | None) -> str:
-        if not any(head):
-            return "zeros"
+        if not any(head) and len(head) >= ENTRY_BYTES_MIN:
+            return "zeros" if self._log.is_zero(start, end) else "batch-length"
         if header is None:
             return "batch-magic" if len(head) >= ENTRY_BYTES_MIN else "torn-tail"
         size = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
