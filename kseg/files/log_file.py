@@ -47,6 +47,8 @@ HEADERS_GROWTH: Final = 8
 HEADERS_MAX: Final = 4_096
 #: Bytes of a window of a file that is not mapped; fits the second-level cache.
 WINDOW_BYTES: Final = 512 << 10
+#: The least that is read at once.
+_SMALL_BYTES: Final = 16 << 10
 #: A batch larger than this is checked in windows before it is taken into memory whole.
 BATCH_BYTES_TRUSTED: Final = 16 << 20
 #: Stands for bytes that are not known. Zeros, or one byte again and again, a batch may really have
@@ -455,7 +457,9 @@ def _walk_mapped(whole: memoryview, start: int, limit: int, how: _How) -> Iterat
 
 
 def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterator[Tile]:
-    position, wanted = min(start, how.size), how.window_bytes
+    # A walk over little reads little: of a damaged log there may be thousands.
+    window_bytes = min(how.window_bytes, max(limit - start, _SMALL_BYTES))
+    position, wanted = min(start, how.size), window_bytes
     unreadable: UnreadableError | None
     while True:
         if wanted > BATCH_BYTES_TRUSTED:
@@ -464,7 +468,7 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
                 yield Tile(memoryview(b""), position, refused)
                 if refused.stop is not StopReason.LIMIT or limit <= refused.end_position < how.size:
                     return
-                position, wanted = refused.end_position, how.window_bytes
+                position, wanted = refused.end_position, window_bytes
                 continue
         data, unreadable = _window(file, position, min(wanted, how.size - position))
         table = how.scan(data, position, position, limit)
@@ -478,7 +482,7 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
         yield Tile(data, position, table)
         if table.stop is not StopReason.LIMIT or table.end_position >= limit:
             return
-        position, wanted = table.end_position, how.window_bytes
+        position, wanted = table.end_position, window_bytes
 
 
 def _window(

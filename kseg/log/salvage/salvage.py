@@ -295,10 +295,16 @@ class _Finisher:
 
     def finish(self, place: Path) -> None:
         """Quarantine, unproven records, and the report last."""
-        _quarantine(place, list(self._plan.quarantined))
+        parts = list(self._plan.quarantined)
+        _quarantine(place, parts)
+        folders = {(place / each.path).parent for each in parts}
         if self._plan.unproven:
             for each in self._plan.partitions:
                 self.unproven += _write_unproven(place / UNPROVEN, each)
+            if self.unproven:
+                io.flush_directory(place / UNPROVEN)
+        for folder in sorted({*folders, *(each.parent for each in folders)}):
+            io.flush_directory(folder)
         report = SalvageReport(self._plan, place / REPORT, self.unproven)
         document = {"schema": "kseg.salvage/1", **report.to_json()}
         atomic.replace_file(place / REPORT, json.dumps(document, indent=1).encode() + b"\n")

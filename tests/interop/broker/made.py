@@ -235,6 +235,46 @@ def merged(directory: Path) -> Held:
     return held
 
 
+def salvaged(directory: Path) -> Held:
+    """What a salvage keeps of a damaged log, with markers that abort what has lost its own."""
+    with TemporaryDirectory() as home:
+        source, out = Path(home) / "in" / directory.name, Path(home) / "out"
+        source.mkdir(parents=True)
+        held = appended(source, Compression.NONE)
+        damage(source, 0)
+        damage_last_marker(source)
+        plan = kseg.plan_salvage(source, out=out, abort_open=True)
+        (partition,) = plan.partitions
+        assert len(partition.lost) > 1
+        assert partition.markers == 1
+        kseg.apply_salvage(plan)
+        put_in_place(out / directory.name, directory)
+    held.rows = read_by_kseg(directory)
+    with Log.open(directory) as log:
+        there = {record.offset for record in log.records(isolation="read_committed")}
+    held.aborted = {row.offset for row in held.rows} - there
+    held.times = {
+        offset: time
+        for offset, time in held.times.items()
+        if not any(
+            lost.first_offset <= offset <= (lost.last_offset or offset) for lost in plan.lost
+        )
+    }
+    held.times[partition.log_end_offset - 1] = max(held.times.values())
+    return held
+
+
+def damage_last_marker(directory: Path) -> None:
+    """Change a byte of the last marker."""
+    path = max(directory.glob("*.log"))
+    with kseg.Segment.open(path) as segment:
+        table = segment.batches()
+    marker = table[table.is_control][-1]
+    data = bytearray(path.read_bytes())
+    data[marker.position + marker.size - 1] ^= 1
+    path.write_bytes(data)
+
+
 def damage(directory: Path, which: int) -> None:
     """Change a byte in each other segment."""
     for path in sorted(directory.glob("*.log"))[which::2]:
@@ -291,6 +331,7 @@ MAKERS: dict[str, Maker] = {
     "compacted": lambda path: compacted(path, Compression.NONE),
     "compacted-lz4": lambda path: compacted(path, Compression.LZ4),
     "merged": merged,
+    "salvaged": salvaged,
     "sunk": sunk,
     "magic-0": lambda path: old_format(path, 0),
     "magic-1": lambda path: old_format(path, 1),

@@ -1,0 +1,67 @@
+"""A salvage that a kill or a power cut ends leaves its output whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg import apply_salvage, plan_salvage
+from tests.crash.kills import Remarks
+from tests.crash.test_merge import (  # the same must hold of it
+    test_a_call_that_fails_leaves_no_output_and_the_next_run_makes_one as test_faults,
+)
+from tests.crash.test_merge import (
+    test_kills_leave_no_part_of_an_output as test_kills,
+)
+from tests.crash.test_merge import (
+    test_power_cuts_leave_no_part_of_an_output as test_power_cuts,
+)
+from tests.unit.analysis.copied import told, write_copy
+
+__all__ = ["test_faults", "test_kills", "test_power_cuts"]
+
+BASE = told(12)
+
+
+@dataclass(frozen=True)
+class Salvaging:
+    """A damaged log, and what becomes of it in `root / "out"`."""
+
+    source: Path
+
+    def run(self, root: Path, remark: Remarks) -> None:
+        apply_salvage(plan_salvage(self.source, out=root / "out", unproven=True))
+        remark("made")
+
+    def is_made(self, root: Path) -> bool:
+        """Whether there is an output; it is whole then, with all beside it."""
+        out, beside = root / "out", root / "out.kseg-salvage"
+        if not out.exists() or not any(out.iterdir()):
+            return False
+        found = b"".join(path.read_bytes() for path in sorted(out.glob("t-0/*.log")))
+        assert found == b"".join(one.data for one in BASE if one.first != 2)
+        assert kseg.verify(out, deep=True).ok
+        assert (beside / "report.json").stat().st_size > 0
+        assert (beside / "quarantine" / "t-0" / f"{0:020d}.log").stat().st_size == len(BASE[1].data)
+        assert (beside / "unproven" / "t-0.jsonl").stat().st_size > 0
+        return True
+
+    def mend(self, root: Path) -> None:
+        """The next run makes it, whatever the one before has left."""
+        if not self.is_made(root):
+            self.run(root, lambda _value: None)
+        assert self.is_made(root)
+
+
+@pytest.fixture
+def merging(tmp_path: Path) -> Salvaging:
+    """In the place of what those tests merge."""
+    source = write_copy(tmp_path / "in" / "t-0", BASE, per_segment=6, topic_id=3)
+    path = source / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[len(BASE[0].data) + 17] ^= 1
+    path.write_bytes(data)
+    return Salvaging(source)
