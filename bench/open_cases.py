@@ -25,9 +25,20 @@ COUNT = 1000
 def open_cases() -> list[Case]:
     """Every case of the group."""
     return [
-        Case("open", f"open {count} segments", "segment", partial(_prepare, count=count))
-        for count in (COUNT, 2 * COUNT)
+        *(
+            Case("open", f"open {count} segments", "segment", partial(_prepare, count=count))
+            for count in (COUNT, 2 * COUNT)
+        ),
+        Case("open", f"open {COUNT} segments for reading", "segment", _prepare_reading),
     ]
+
+
+def _prepare_reading(_: ExitStack) -> Contest:
+    from bench import subjects
+
+    path = partition(COUNT)
+    rivals = (Versus("list and stat", _listing(path, COUNT)),)
+    return Contest(subjects.open_log(path, COUNT), rivals, COUNT)
 
 
 def _prepare(_: ExitStack, *, count: int) -> Contest:

@@ -31,6 +31,8 @@ from kseg.errors import NotALogError
 OFFSET_MAX: Final = 2**63 - 1
 _OFFSET_MIN: Final = -(2**63)
 _INT32_MAX: Final = 2**31 - 1
+#: Of the offset in the names that Kafka gives.
+_DIGITS: Final = 20
 #: Characters of a name that any file system takes.
 _NAME_MAX: Final = 255
 
@@ -56,6 +58,9 @@ class FileKind(Enum):
     BOOTSTRAP = "bootstrap.checkpoint"
     CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
     LOCK = ".lock"
+
+    #: Members equal themselves alone; what `Enum` has takes a call in Python for each look.
+    __hash__ = object.__hash__
 
     @property
     def holds_batches(self) -> bool:
@@ -178,6 +183,12 @@ def parse_name(name: str) -> FileName | None:
         NotALogError: a segment's extension after text that is no offset; Kafka's own loading fails
             there.
     """
+    digits, _dot, extension = name.rpartition(".")
+    kind = SEGMENT_KINDS.get(extension)
+    if kind is not None and len(digits) == _DIGITS and digits.isascii() and digits.isdigit():
+        offset = int(digits)  # as in nearly all names
+        if offset <= OFFSET_MAX:
+            return FileName(kind, offset)
     plain, suffix = split_suffix(name)
     fixed = _FIXED_NAMES.get(plain)
     if fixed is not None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
@@ -64,24 +65,107 @@ __all__ = [
 _DIGITS = re.compile(r"([0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
+def _path_of(slot: str) -> Any:
+    """An attribute that is a `Path` once it is asked for: most files of a listing never are."""
+
+    def get(self: Any) -> Path | None:
+        path: Path | str | None = getattr(self, slot)
+        if type(path) is str:
+            path = Path(path)
+            setattr(self, slot, path)
+        return path  # type: ignore[return-value]
+
+    return property(get)
+
+
 class SegmentFiles:
-    """The files of one segment; all but the log may be absent."""
+    """The files of one segment; all but the log may be absent.
 
-    base_offset: int
-    log: Path
-    index: Path | None = None
-    time_index: Path | None = None
-    txn_index: Path | None = None
-    kafka07: bool = False
+    Attributes:
+        base_offset: in their names.
+        log, index, time_index, txn_index: the files.
+        kafka07: whether the log is of Kafka 0.7.
+    """
+
+    __slots__ = ("_index", "_log", "_time_index", "_txn_index", "base_offset", "kafka07")
+    log: Path = _path_of("_log")
+    index: Path | None = _path_of("_index")
+    time_index: Path | None = _path_of("_time_index")
+    txn_index: Path | None = _path_of("_txn_index")
+
+    def __init__(
+        self,
+        base_offset: int,
+        log: Path | str,
+        index: Path | str | None = None,
+        time_index: Path | str | None = None,
+        txn_index: Path | str | None = None,
+        kafka07: bool = False,
+    ) -> None:
+        """Take paths, or what they are as text."""
+        self.base_offset = base_offset
+        self.kafka07 = kafka07
+        self._log = log
+        self._index = index
+        self._time_index = time_index
+        self._txn_index = txn_index
+
+    @property
+    def place(self) -> Path | str:
+        """The path of the log, or what it is as text."""
+        return self._log
+
+    def _values(self) -> tuple[Any, ...]:
+        paths = self.log, self.index, self.time_index, self.txn_index
+        return (self.base_offset, *paths, self.kafka07)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all attributes are equal."""
+        return self._values() == other._values() if isinstance(other, SegmentFiles) else False
+
+    def __hash__(self) -> int:
+        """Of the log."""
+        return hash(self.log)
+
+    def __repr__(self) -> str:
+        """As it is made."""
+        return f"SegmentFiles{self._values()!r}"
 
 
-@dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file and what its name says."""
+    """A file and what its name says.
 
-    name: FileName
-    path: Path
+    Attributes:
+        name: what its name says.
+        path: where it is.
+    """
+
+    __slots__ = ("_path", "name")
+    path: Path = _path_of("_path")
+
+    def __init__(self, name: FileName, path: Path | str) -> None:
+        """Take a path, or what it is as text."""
+        self.name = name
+        self._path = path
+
+    @property
+    def place(self) -> Path | str:
+        """The path, or what it is as text."""
+        return self._path
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both attributes are equal."""
+        if not isinstance(other, NamedFile):
+            return False
+        return self.name == other.name and self.path == other.path
+
+    def __hash__(self) -> int:
+        """Of the path."""
+        return hash(self.path)
+
+    def __repr__(self) -> str:
+        """As it is made."""
+        return f"NamedFile({self.name!r}, {self.path!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +328,10 @@ def sort_partition(
     known = list(known)
     temporary = [entry for entry in known if entry.name.suffix is not None]
     current = [entry for entry in known if entry.name.suffix is None]
-    alone = {entry.name.kind: entry.path for entry in current}
+    alone = {entry.name.kind: entry for entry in current}
+    epochs, metadata = (
+        alone.get(kind) for kind in (FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA)
+    )
     segments, orphans, doubles = _group_segments(current)
     misplaced = [entry.path for entry in current if entry.name.kind in OF_DATA_DIRECTORIES]
     return PartitionFiles(
@@ -253,8 +340,8 @@ def sort_partition(
         segments=tuple(segments),
         snapshots=_of_kind(current, FileKind.SNAPSHOT),
         kraft_snapshots=_of_kind(current, FileKind.CHECKPOINT_KRAFT),
-        leader_epochs=alone.get(FileKind.LEADER_EPOCHS),
-        metadata=alone.get(FileKind.PARTITION_METADATA),
+        leader_epochs=None if epochs is None else epochs.path,
+        metadata=None if metadata is None else metadata.path,
         orphans=tuple(orphans),
         temporary_files=tuple(temporary),
         foreign=tuple(sorted([*foreign, *doubles, *misplaced])),
@@ -422,7 +509,7 @@ def _list_files(directory: Path) -> tuple[list[NamedFile], list[Path]]:
             if name is None:
                 others.append(directory / entry.name)
             else:
-                known.append(NamedFile(name, directory / entry.name))
+                known.append(NamedFile(name, entry.path))
     return known, others
 
 
@@ -460,19 +547,22 @@ def _group_segments(
         if log is None and old_log is None:
             orphans += group.values()
         else:
-            paths = {kind: entry.path for kind, entry in group.items()}
+            paths = {kind: entry.place for kind, entry in group.items()}
             segments.append(_segment(offset, log, old_log, paths))
     return segments, orphans, doubles
 
 
 def _segment(
-    base_offset: int, log: NamedFile | None, old_log: NamedFile | None, rest: dict[FileKind, Path]
+    base_offset: int,
+    log: NamedFile | None,
+    old_log: NamedFile | None,
+    rest: dict[FileKind, Path | str],
 ) -> SegmentFiles:
     chosen = log or old_log
     assert chosen is not None
     return SegmentFiles(
         base_offset=base_offset,
-        log=chosen.path,
+        log=chosen.place,
         index=rest.get(FileKind.INDEX),
         time_index=rest.get(FileKind.TIMEINDEX),
         txn_index=rest.get(FileKind.TXNINDEX),

@@ -368,7 +368,7 @@ def _sized(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:
 
 
 def _sizes(files: PartitionFiles) -> list[int]:
-    return [os.stat(segment.log).st_size for segment in files.segments]
+    return [os.stat(segment.place).st_size for segment in files.segments]
 
 
 __all__ = ["ISOLATIONS", "LogView"]

@@ -509,7 +509,7 @@ class LogState:
     def files_of(self, base_offset: int) -> SegmentFiles:
         """The names that the files of a segment have, whether they are there or not."""
         log, index, times, txns = (
-            self.path / segment_name(base_offset, kind)
+            f"{self.path}{os.sep}{segment_name(base_offset, kind)}"
             for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
         )
         return SegmentFiles(base_offset, log, index, times, txns)

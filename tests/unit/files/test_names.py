@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -328,3 +329,40 @@ def test_a_sub_directory_that_may_not_be_listed_goes_by_its_name(
     listed = names.list_data_directory(tmp_path)
     assert [p.path.name for p in listed.partitions] == ["orders-0"]
     assert [p.name for p in listed.foreign] == ["lost+found"]
+
+
+def test_a_listing_makes_paths_of_files_that_are_asked_for_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for base in range(50):
+        for kind in ("log", "index", "timeindex", "snapshot"):
+            (tmp_path / f"{base:020d}.{kind}").touch()
+    made = []
+
+    def counted(*parts: object) -> Path:
+        made.append(parts)
+        return Path(*parts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(names, "Path", counted)
+    listed = names.list_partition(str(tmp_path))
+    assert len(listed.segments) == len(listed.snapshots) == 50
+    assert len(made) == 1
+    first = listed.segments[0]
+    assert first.log is first.log
+    assert (first.log, first.txn_index) == (tmp_path / f"{0:020d}.log", None)
+    assert listed.snapshots[1].path == tmp_path / f"{1:020d}.snapshot"
+    assert len(made) == 3
+
+
+def test_files_of_a_listing_are_values(tmp_path: Path) -> None:
+    (tmp_path / f"{7:020d}.log").touch()
+    (listed,) = names.list_partition(tmp_path).segments
+    same = names.SegmentFiles(7, tmp_path / f"{7:020d}.log")
+    assert (listed, hash(listed), repr(listed)) == (same, hash(same), repr(same))
+    assert pickle.loads(pickle.dumps(listed)) == same
+    assert listed != names.SegmentFiles(7, "other.log")
+    with pytest.raises(AttributeError):
+        listed.log = tmp_path  # type: ignore[misc]
+    file = names.NamedFile(names.FileName(names.FileKind.LOG, 7), tmp_path)
+    assert pickle.loads(pickle.dumps(file)) == file
+    assert file != names.NamedFile(file.name, "other.log")
