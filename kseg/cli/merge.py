@@ -12,6 +12,7 @@ from kseg.cli.copies import ITEMS_MAX, batch_line, more_line
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
 from kseg.cli.options import Selection
+from kseg.errors import KsegError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +38,8 @@ def merge(
         plan = plan_merge(
             *copies, out=out, prefer=prefer, chosen=chosen.takes if chosen else None, jobs=jobs
         )
+    except KsegError:
+        raise  # some are ValueErrors, too: they are of what lies there, and not of the words
     except ValueError as error:
         raise click.UsageError(f"{error}.") from None
     report: Path | None = None

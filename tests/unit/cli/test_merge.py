@@ -107,3 +107,12 @@ def test_what_cannot_be_merged_is_refused(
     ran = kseg("merge", *words)
     assert ran.code == code, ran
     assert not Path("out").exists()
+
+
+def test_two_topics_of_one_name_are_no_matter_of_the_command_line(
+    kseg: Kseg, tmp_path: Path
+) -> None:
+    copies = [write_copy(tmp_path / str(n) / "t-0", BASE, topic_id=n) for n in (1, 2)]
+    ran = kseg("merge", *copies, "-o", tmp_path / "out")
+    assert ran.code == 1
+    assert "these are two topics" in ran.err
