@@ -184,6 +184,8 @@ def share(
         LimitExceededError: a partition ran out of memory; it names the partition.
         KsegError, OSError: those of the work.
     """
+    if not paths:
+        return  # a bar for nothing would stand above that of the next step
     sizes = {path: log_bytes(path) for path in paths}
     total = sum(sizes.values())
     with ExitStack() as stack:
