@@ -36,7 +36,7 @@ VERBS = {
     "retain": "Which old segments retention would delete, and why; --apply deletes them.",
     "compact": "What compaction would leave of logs; --apply runs it.",
     "stats": "What fills the disk: counts, bytes, times, codecs, record sizes, top keys.",
-    "spark": "Jobs over many logs through Spark: verify, export, stats, compact, reindex.",
+    "spark": "Jobs over many logs through Spark: verify, doctor, explain, diff, export and others.",
     "bench": "This machine's rates on a file of yours.",
     "demo": "The tour, on a small real log: verify, show, decode, Spark; break it, repair it.",
     "completion": "Shell completion for bash, zsh or fish.",
