@@ -337,7 +337,8 @@ class PieceReader:
                 shared = shared or self._shared(places, state)
                 arrays[name] = shared.column(name)
                 if name == "valid" and places[_MATCHES] >= 0:
-                    arrays[name] &= self._view(np.bool_, rows, places[_MATCHES])
+                    # Not in place: the column may hold one value for all rows.
+                    arrays[name] = arrays[name] & self._view(np.bool_, rows, places[_MATCHES])
                 freeze(arrays[name])
         types = state[_TIME_TYPE] if self._plan.wants_types else None
         self._begin_anew()

@@ -173,8 +173,8 @@ def lookups(source: Random, root: Path) -> None:
         if fetched is not None and at:
             may(fetched.columns)
     words = source.choice((["--offset", offset], ["--time", time]))
-    code, out = command(["lookup", directory, *words])
-    assert code != Exit.BUG, out
+    code, _, said = command(["lookup", directory, *words])
+    assert code != Exit.BUG, said
 
 
 # ---- appends -------------------------------------------------------------------------------------
@@ -377,8 +377,8 @@ def verbs(source: Random, root: Path) -> None:
     if source.random() < 0.2:
         words = ["truncate", "--no-backup", "--apply", f"--to={source.choice(BORDERS)}"]
         command(["recover", directory, "--apply", "--no-backup"])
-    code, out = command([*words, directory])
-    assert code != Exit.BUG, (words, out)
+    code, _, said = command([*words, directory])
+    assert code != Exit.BUG, (words, said)
 
 
 # ---- bytes and values ----------------------------------------------------------------------------

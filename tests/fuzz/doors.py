@@ -131,8 +131,8 @@ def _verb(verb: str, *more: str) -> Callable[[Path, Question], Rows | None]:
         words = asked.words
         if words is None:
             return None
-        code, out = command([verb, str(directory), *words, *more])
-        assert code == 0, (verb, code, out)
+        code, out, said = command([verb, str(directory), *words, *more])
+        assert code == 0, (verb, code, said)
         return _lines(out.splitlines())
 
     ask.__doc__ = f"`kseg {verb}`."
@@ -145,8 +145,8 @@ def exported(directory: Path, asked: Question) -> Rows | None:
     words = asked.words
     if words is None:
         return None
-    code, out = command(["export", str(directory), *words, "-o", str(target)])
-    assert code == 0, ("export", code, out)
+    code, _, said = command(["export", str(directory), *words, "-o", str(target)])
+    assert code == 0, ("export", code, said)
     return _lines(target.read_bytes().splitlines())
 
 
@@ -195,10 +195,10 @@ def _streams() -> Iterator[tuple[io.BytesIO, io.BytesIO]]:
         sys.stdin, sys.stdout, sys.stderr = before
 
 
-def command(words: list[Any]) -> tuple[int, bytes]:
-    """One command line in this process: exit code, and output or, if there is none, messages."""
+def command(words: list[Any]) -> tuple[int, bytes, bytes]:
+    """One command line in this process: exit code, output, messages."""
     with _streams() as (out, err):
         code = run([str(word) for word in words])
         sys.stdout.flush()
         sys.stderr.flush()
-        return code, out.getvalue() or err.getvalue()
+        return code, out.getvalue(), err.getvalue()

@@ -38,17 +38,22 @@ def taken(pieces: list[Work] | Iterator[Work], threads: int) -> list[Any]:
     return results
 
 
-#: Those that the interpreter knew before any test, pytest's own among them.
-BEFORE = _thread._count()
+@pytest.fixture(autouse=True)
+def _before() -> None:
+    """Note which threads the interpreter knows before a test, those of others among them."""
+    BEFORE[:] = [_thread._count()]
+
+
+BEFORE = [0]
 
 
 def alive() -> int:
     """Threads that have not ended; one that has said so may still be on its last line."""
     for _ in range(100_000):
-        if _thread._count() == BEFORE:
+        if _thread._count() == BEFORE[0]:
             break
         os.sched_yield()
-    return _thread._count() - BEFORE
+    return _thread._count() - BEFORE[0]
 
 
 def endless(put: Put) -> None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kseg.arrow import TYPES
 from kseg.errors import KsegError
 from kseg.files import atomic, io
+from kseg.format.typed import ERRORS
 from kseg.spark.damage import Damage, passing_over, report
 from kseg.spark.jobs.compaction import source_options
 from kseg.spark.jobs.job_directory import open_job
@@ -181,7 +182,8 @@ def export(
 
 
 def _look(fields: tuple[str, ...], by: str, compression: str, rows: int) -> FileOptions:
-    unknown = [name for name in fields if name not in TYPES]
+    reasons = ERRORS.values()  # of decoding, which a job does not do
+    unknown = [name for name in fields if name not in TYPES or name in reasons]
     if unknown or not fields or len(set(fields)) < len(fields):
         what = f"no field {', '.join(unknown)}" if unknown else "fields must differ, and be some"
         raise ValueError(f"kseg: {what}; there are: {', '.join(TYPES)}")

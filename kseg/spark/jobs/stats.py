@@ -31,7 +31,8 @@ _DDL: Final = (
     "log_end_offset BIGINT, segments BIGINT, bytes BIGINT, batches BIGINT, records BIGINT, "
     "min_timestamp BIGINT, max_timestamp BIGINT, codecs ARRAY<STRING>, magics ARRAY<INT>, "
     "faults BIGINT, record_bytes STRUCT<count: BIGINT, total: BIGINT, min: BIGINT, max: BIGINT, "
-    "mean: DOUBLE, p50: BIGINT, p90: BIGINT, p99: BIGINT>, null_keys BIGINT, null_values BIGINT, "
+    "mean: DOUBLE, p50: BIGINT, p90: BIGINT, p99: BIGINT, quantile_error: DOUBLE>, "
+    "null_keys BIGINT, null_values BIGINT, "
     "distinct_keys BIGINT, top_keys ARRAY<STRUCT<key: BINARY, records: BIGINT, bytes: BIGINT, "
     "bytes_error: BIGINT>>"
 )

@@ -30,7 +30,6 @@ READS = {
     "the last": (["--last", "5"], [5, 6, 7, 8, 9]),
     "the last of a key": (["--last", "1", "--key", "key 0"], [9]),
     "the last committed": (["--last", "2", "--isolation", "read_committed"], [8, 9]),
-    "beyond the end": (["--offset", "100.."], []),
 }
 
 
