@@ -214,9 +214,13 @@ class Broker:
 
     def ask(self, op: str, topic: str, **fields: Any) -> dict[str, Any]:
         """What a client of Kafka answers, see `tests/interop/java/broker/Driver.java`."""
+        answer = self._answer(op, topic, **fields)
+        assert "error" not in answer, answer
+        return answer
+
+    def _answer(self, op: str, topic: str, **fields: Any) -> dict[str, Any]:
         request = {"op": op, "bootstrap": self.bootstrap, "topic": topic, **fields}
         (answer,) = self._clients.ask([request])
-        assert "error" not in answer, answer
         return answer
 
     def create(self, topic: str, partitions: int = 1, **configs: object) -> None:
@@ -226,8 +230,19 @@ class Broker:
         self.wait_for_leaders(topic)
 
     def wait_for_leaders(self, topic: str) -> None:
-        """Until each partition has a leader, which takes a moment after a start."""
-        wait_until(lambda: None not in self.ask("leaders", topic)["leaders"])
+        """Until each partition has a leader, which takes a moment after a start.
+
+        A topic that the controller has made is not known to the broker at once.
+        """
+
+        def led() -> bool:
+            answer = self._answer("leaders", topic)
+            if "UnknownTopicOrPartition" in answer.get("said", ""):
+                return False
+            assert "error" not in answer, answer
+            return None not in answer["leaders"]
+
+        wait_until(led)
 
     def produce(
         self,
