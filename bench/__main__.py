@@ -25,6 +25,7 @@ def main() -> None:
         case
         for case in suite.cases(tuple(given.groups) or suite.GROUPS)
         if given.only is None or given.only in case.name
+        if not any(text in case.name for text in given.skip)
     ]
     print(f"core {core}, {given.rounds} rounds, {given.clock} time, load {load[0]:.1f}")
     print(table.HEADER)
@@ -53,6 +54,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=" ".join(suite.GROUPS))
     parser.add_argument("--only", metavar="TEXT", help="cases whose name holds this")
+    parser.add_argument(
+        "--skip", metavar="TEXT", action="append", default=[], help="leave out cases with this"
+    )
     parser.add_argument("--rounds", type=int, default=pairs.ROUNDS, help="pairs per ratio")
     parser.add_argument(
         "--turn-ms", type=int, default=pairs.TURN_NS // 10**6, help="length of a turn"
