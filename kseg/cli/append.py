@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import click
-
 from kseg.cli import output
 from kseg.cli.append_lines import AppendOptions, encode_lines
-from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.options import (
     CODECS,
     Setting,
@@ -20,7 +18,14 @@ from kseg.cli.options import (
 from kseg.cli.paths import partition_at
 from kseg.cli.settings import known_configs
 from kseg.constants import Compression
-from kseg.errors import AppendError, InvalidRecordError, KsegError, NotALogError
+from kseg.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    KsegError,
+    NotALogError,
+    RecordBatchTooLargeError,
+    RecordTooLargeError,
+)
 from kseg.files.names import parse_partition_dir
 from kseg.format.options import BatchOptions
 from kseg.log.log import Log
@@ -31,6 +36,13 @@ if TYPE_CHECKING:
 
     from kseg import AppendResult
 
+#: What the log refuses of the lines themselves; other errors are of what lies there.
+_OF_LINES = (
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    RecordBatchTooLargeError,
+)
 #: Lines with control records that are named one by one.
 _NAMED_MAX = 10
 
@@ -47,25 +59,23 @@ def append(
     **asked: Any,
 ) -> int:
     """Do what the verb says; returns the exit code."""
-    try:
+    with usage_errors():
         options = _options(encoding, **asked)
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
     _check_name(path)
     here = partition_at(path)
     config = known_configs(
         [here], settings, broker_config=broker_config, metadata_dir=metadata_dir
     )[path]
     run = _Run(path, options, clock_of(now_ms), durable=durable)
+    # The clock is the log's too, so that a run with --now can be repeated exactly.
+    log = Log.open(path, mode="append", create=True, config=config, now_ms=run.clock)
     try:
-        # The clock is the log's too, so that a run with --now can be repeated exactly.
-        log = Log.open(path, mode="append", create=True, config=config, now_ms=run.clock)
         try:
             run.go(sys.stdin.buffer, log)
         finally:
             log.close()
             run.lasting = not log.state.failed
-    except (AppendError, InvalidRecordError) as error:
+    except _OF_LINES as error:
         complain(f"kseg: {one_line(error)}")
         run.say(as_json=as_json)
         return Exit.USAGE

@@ -14,7 +14,7 @@ import click
 
 from kseg import Segment
 from kseg.cli import output
-from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.options import CODECS, Selection
 from kseg.cli.paths import known_path, sources
 from kseg.cli.streams import stream_tiles
@@ -53,10 +53,8 @@ def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked:
     if as_json and pairs[0][1] is None:
         raise click.UsageError("--json and -o - would both write to standard output.")
     codec = None if asked["codec"] is None else Compression(CODECS.index(asked["codec"]))
-    try:
+    with usage_errors():
         target = Target(asked["magic"], codec, asked["level"], asked["drop"], asked["batch_bytes"])
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
     runs = []
     for one, place in pairs:
         run = _Run(one, target, jobs, skip=asked["on_corrupt"] == "skip")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import click
-
 from kseg.cli import output
 from kseg.cli.copies import ITEMS_MAX, batch_line, more_line
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit
+from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.options import Selection
 
 if TYPE_CHECKING:
@@ -33,18 +31,15 @@ def diff(
     from kseg import diff as run
 
     chosen = Selection(topics, partitions)
-    try:
-        with output.progress("diff", 0) as bar:
-            found = run(
-                *copies,
-                records=records,
-                chosen=chosen.takes if chosen else None,
-                mapping=mapping,
-                jobs=jobs,
-                progress=bar.to,
-            )
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
+    with usage_errors(), output.progress("diff", 0) as bar:
+        found = run(
+            *copies,
+            records=records,
+            chosen=chosen.takes if chosen else None,
+            mapping=mapping,
+            jobs=jobs,
+            progress=bar.to,
+        )
     return write_report(found, copies, as_json=as_json)
 
 

@@ -10,7 +10,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit
+from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.options import (
     Setting,
     by_topic,
@@ -57,21 +57,18 @@ def doctor(
     if not directories:
         raise click.UsageError("Missing argument 'DIR...'.")
     plain, own = by_topic(settings)
-    try:
-        with output.progress("doctor", 0) as bar:
-            found = run(
-                directories,
-                release=release,
-                metadata_directory=metadata_dir,
-                broker_config=broker_config,
-                config=plain,
-                topic_config=own,
-                now_ms=clock_of(now_ms)(),
-                jobs=jobs,
-                progress=bar.to,
-            )
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
+    with usage_errors(), output.progress("doctor", 0) as bar:
+        found = run(
+            directories,
+            release=release,
+            metadata_directory=metadata_dir,
+            broker_config=broker_config,
+            config=plain,
+            topic_config=own,
+            now_ms=clock_of(now_ms)(),
+            jobs=jobs,
+            progress=bar.to,
+        )
     return write_report(found, directories, settings, as_json=as_json)
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from kseg.cli import output
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit
+from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.options import (
     Setting,
     by_topic,
@@ -41,23 +39,20 @@ def explain(
 
     plain, own = by_topic(settings)
     what_if, topic_what_if = by_topic(supposed)
-    try:
-        with output.progress("explain", 0) as bar:
-            found = run(
-                directories,
-                metadata_directory=metadata_dir,
-                broker_config=broker_config,
-                config=plain,
-                topic_config=own,
-                what_if=what_if,
-                topic_what_if=topic_what_if,
-                free_bytes=free_bytes,
-                now_ms=now_ms,
-                jobs=jobs,
-                progress=bar.to,
-            )
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
+    with usage_errors(), output.progress("explain", 0) as bar:
+        found = run(
+            directories,
+            metadata_directory=metadata_dir,
+            broker_config=broker_config,
+            config=plain,
+            topic_config=own,
+            what_if=what_if,
+            topic_what_if=topic_what_if,
+            free_bytes=free_bytes,
+            now_ms=now_ms,
+            jobs=jobs,
+            progress=bar.to,
+        )
     return write_report(
         found, directories, (*settings, *supposed), segments=segments, as_json=as_json
     )

@@ -15,7 +15,7 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.export_files import Look, open_target
 from kseg.cli.export_partitions import PartitionedFiles
-from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.options import (
     EXTENSIONS,
     Range,
@@ -115,10 +115,8 @@ def _look(
     by: tuple[str, ...],
 ) -> Look:
     look = Look(form, fields, encoding, kinds=kinds, by=by)
-    try:
+    with usage_errors():
         empty = not look.fields
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
     if empty:
         raise click.UsageError("--fields names only what --partition-by leaves out.")
     return look

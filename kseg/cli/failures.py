@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Final
 
@@ -56,6 +57,31 @@ def exit_code(error: BaseException) -> Exit:
     if isinstance(error, KeyboardInterrupt):
         return Exit.INTERRUPTED
     return Exit.BUG
+
+
+@contextmanager
+def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
+    """Make a usage error of what is wrong with the words of a command line: a ValueError.
+
+    A KsegError passes as it is: some are ValueErrors too, but of what lies on the disk.
+
+    Args:
+        option: the option whose value is read, for the message; empty where the message names it.
+        marked: what the messages meant begin with, and lose here; other ValueErrors pass.
+
+    Raises:
+        UsageError: the words are wrong.
+    """
+    try:
+        yield
+    except KsegError:
+        raise
+    except ValueError as error:
+        text = str(error)
+        if not text.startswith(marked):
+            raise
+        place = f"{option}: " if option else ""
+        raise click.UsageError(f"{place}{text.removeprefix(marked)}.") from None
 
 
 def one_line(error: BaseException) -> str:

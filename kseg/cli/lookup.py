@@ -10,6 +10,7 @@ import click
 from kseg.cli import output
 from kseg.cli.options import Selection
 from kseg.cli.paths import partitions as partitions_of
+from kseg.errors import OffsetOutOfRangeError
 from kseg.format.times import iso_text
 from kseg.log.log import Log
 
@@ -35,10 +36,11 @@ def lookup(
         )
     with Log.open(chosen[0].path) as log:
         place = _by_offset(log, offset) if offset is not None else _by_time(log, time or 0)
+    asked = "offset" if offset is not None else "time"
     if as_json:
         output.write_document("lookup/1", {"path": directory, **_document(place)})
     else:
-        _print(place)
+        _print(place, asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,13 @@ class Place:
     batch: BatchLocation
 
 
-def _by_offset(log: Log, offset: int) -> Place:
-    batch = log.lookup(offset)
+def _by_offset(log: Log, offset: int) -> Place | None:
+    try:
+        batch = log.lookup(offset)
+    except OffsetOutOfRangeError:
+        if not log.log_start_offset <= offset < log.log_end_offset:
+            raise
+        return None  # the log has lost what was there
     info = next(info for info in log.segments if info.path == batch.segment)
     with log.open_segment(info) as segment:
         pieces = segment.read(
@@ -93,9 +100,9 @@ def _document(place: Place | None) -> dict[str, Any]:
     }
 
 
-def _print(place: Place | None) -> None:
+def _print(place: Place | None, asked: str) -> None:
     if place is None:
-        output.write_line("no record at or after this time")
+        output.write_line(f"no record at or after this {asked}")
         return
     batch, entry = place.batch, place.batch.index_entry
     used = "none, walked from the start"

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import click
-
 from kseg.cli import output
 from kseg.cli.copies import ITEMS_MAX, batch_line, more_line
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit
+from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.options import Selection
-from kseg.errors import KsegError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,14 +31,10 @@ def merge(
     from kseg import apply_merge, plan_merge
 
     chosen = Selection(topics, partitions)
-    try:
+    with usage_errors():
         plan = plan_merge(
             *copies, out=out, prefer=prefer, chosen=chosen.takes if chosen else None, jobs=jobs
         )
-    except KsegError:
-        raise  # some are ValueErrors, too: they are of what lies there, and not of the words
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
     report: Path | None = None
     if not plan.undecided:
         with output.progress("merge", plan.bytes) as bar:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from kseg.cli.failures import usage_errors
 from kseg.constants import Compression
 from kseg.files.grammar import is_topic_name
 from kseg.format.times import time_ms
@@ -180,10 +181,8 @@ def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfi
     from kseg.log.config import LogConfig  # slow to load, and most verbs do without it
 
     plain, own = by_topic(settings)
-    try:
+    with usage_errors("--config"):
         return LogConfig.from_kafka(plain, of_topic=own.get(topic or "", {}))
-    except ValueError as error:
-        raise click.UsageError(f"--config: {error}.") from None
 
 
 def by_topic(settings: Sequence[Setting]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import click
-
 from kseg import SalvagePlan, SalvageReport, apply_salvage, plan_salvage
 from kseg.cli import output
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit
+from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.options import Selection
 from kseg.log.salvage import HARMLESS, REASONS
 
@@ -35,19 +33,16 @@ def salvage(
 ) -> int:
     """Do what the verb says; returns the exit code."""
     chosen = Selection(topics, partitions)
-    try:
-        with output.progress("search", 0) as bar:
-            plan = plan_salvage(
-                *directories,
-                out=out,
-                abort_open=abort_open,
-                unproven=unproven,
-                chosen=chosen.takes if chosen else None,
-                jobs=jobs,
-                progress=bar.to,
-            )
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
+    with usage_errors(), output.progress("search", 0) as bar:
+        plan = plan_salvage(
+            *directories,
+            out=out,
+            abort_open=abort_open,
+            unproven=unproven,
+            chosen=chosen.takes if chosen else None,
+            jobs=jobs,
+            progress=bar.to,
+        )
     with output.progress("copy", 0) as bar:
         report = apply_salvage(plan, progress=bar.to)
     if as_json:

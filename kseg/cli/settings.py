@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 import kseg
 from kseg.cli import output
 from kseg.cli.escapes import printable
-from kseg.cli.failures import complain
+from kseg.cli.failures import complain, usage_errors
 from kseg.cli.options import Setting, by_topic, check_settings, config_of
 from kseg.cli.paths import Partition
 from kseg.errors import UnsupportedFormatError
@@ -57,7 +55,7 @@ def known_settings(
         OSError: a file cannot be read.
     """
     plain, own = given_settings(partitions, settings)
-    try:
+    with usage_errors():
         return kseg.settings(
             sorted({each.path.resolve().parent for each in partitions}),
             metadata_directory=metadata_dir,
@@ -65,8 +63,6 @@ def known_settings(
             config=plain,
             topic_config=own,
         )
-    except ValueError as error:
-        raise click.UsageError(f"{error}.") from None
 
 
 def known_configs(

@@ -13,7 +13,7 @@ import click
 
 from kseg.cli import changing, output
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit, complain
+from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.options import (
     Range,
     Selection,
@@ -22,13 +22,15 @@ from kseg.cli.options import (
 )
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import given_settings, say_of_findings
-from kseg.errors import KsegError, NotALogError
+from kseg.errors import NotALogError
 
 if TYPE_CHECKING:
     from kseg.spark.jobs import CompactionResult, CompactResult, ExportResult, ReindexResult
 
 #: Runs a job with what it is given besides the session.
 Run = Callable[..., Any]
+#: How the jobs begin what they refuse, for Spark's users.
+_MARK = "kseg: "
 #: What an earlier run of a job may have finished.
 _FILES, _PIECES = "files and directories", "pieces of logs"
 
@@ -63,13 +65,10 @@ def _session(
             return found
 
         try:
-            yield jobs, run
+            with usage_errors(marked=_MARK):
+                yield jobs, run
         except (PySparkException, Py4JError) as error:
             raise error_of(str(error)) from error
-        except ValueError as error:
-            if isinstance(error, KsegError) or not str(error).startswith("kseg: "):
-                raise
-            raise click.UsageError(f"{error}.".removeprefix("kseg: ")) from None
     if skipped:
         complain(f"kseg: {skipped} {noun} were finished by an earlier run")
 
@@ -114,10 +113,8 @@ def _refuse_stores(paths: tuple[str, ...]) -> None:
     from kseg.spark.listing import local_path
 
     for path in paths:
-        try:
+        with usage_errors(marked=_MARK):
             local_path(path)
-        except ValueError as error:
-            raise click.UsageError(f"{error}.".removeprefix("kseg: ")) from None
 
 
 def verify(

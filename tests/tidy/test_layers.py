@@ -87,3 +87,24 @@ def test_format_knows_no_file_and_no_clock(path: Path) -> None:
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").partition(".")[0])
     assert imported & outside == set()
+
+
+def handlers_that_make(path: Path, error: str) -> list[int]:
+    """Lines of the `except ValueError` of a module that raise another error, by its last name."""
+    return [
+        node.lineno
+        for node in ast.walk(tree.module(path))
+        if isinstance(node, ast.ExceptHandler)
+        and node.type is not None
+        and "ValueError" in ast.unparse(node.type)
+        and any(isinstance(each, ast.Attribute) and each.attr == error for each in ast.walk(node))
+    ]
+
+
+def test_one_place_tells_wrong_words_from_damage() -> None:
+    found = [
+        tree.name(path)
+        for path in tree.files(".py", folders=("kseg",))
+        if handlers_that_make(path, "UsageError")
+    ]
+    assert found == ["kseg/cli/failures.py"]

@@ -225,7 +225,8 @@ class LogView:
         """The batch that holds `offset`, or the first after it where compaction has left a gap.
 
         Raises:
-            OffsetOutOfRangeError: it lies before the log's start, or at its end or beyond.
+            OffsetOutOfRangeError: it lies before the log's start, or at its end or beyond; or no
+                batch is left from it on.
         """
         if offset >= self.log_start_offset:
             for info in self.segments_from(offset):
@@ -233,7 +234,10 @@ class LogView:
                     found = segment.lookup(offset)
                 if found is not None:
                     return found
-        raise OffsetOutOfRangeError(self.extent, path=self.path, offset=offset)
+        reason = self.extent
+        if self.log_start_offset <= offset < self.log_end_offset:
+            reason = f"no batch is left from here to the log's end at offset {self.log_end_offset}"
+        raise OffsetOutOfRangeError(reason, path=self.path, offset=offset)
 
     def lookup_time(self, timestamp: Time) -> RecordLocation | None:
         """The first record at or after a time; None if there is none.

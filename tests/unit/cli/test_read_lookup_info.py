@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kseg.errors import OffsetOutOfRangeError
+from kseg.log.log import Log
 from tests.builders import GZIP, LZ4, batch, message, record, wrapper, write_segment
 from tests.unit.cli.conftest import Kseg, overlapping
 
@@ -127,6 +129,16 @@ def test_lookup_of_a_time_after_the_last_finds_nothing(kseg: Kseg, orders: Path)
     assert kseg("lookup", "--time", "2100-01-01", orders).text == (
         "no record at or after this time\n"
     )
+
+
+def test_lookup_of_an_offset_whose_records_are_lost_finds_nothing(kseg: Kseg, orders: Path) -> None:
+    for log in orders.glob("*.log"):
+        log.write_bytes(b"")
+    ran = kseg("lookup", "--offset", "4", orders)
+    assert (ran.code, ran.text) == (0, "no record at or after this offset\n")
+    with Log.open(orders) as log, pytest.raises(OffsetOutOfRangeError) as gone:
+        log.lookup(4)
+    assert gone.value.reason == "no batch is left from here to the log's end at offset 6"
 
 
 def test_lookup_says_which_index_entry_it_used(kseg: Kseg, fixtures_dir: Path) -> None:
