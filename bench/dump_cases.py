@@ -87,7 +87,7 @@ def dumped(form: str, path: Path, records: int) -> int:
     from kseg.cli.kafka_dump.lines import look_of
     from kseg.cli.kafka_dump.logs import LogOptions
     from kseg.cli.kafka_dump.parsers import DecoderParser
-    from kseg.cli.options import Selection
+    from kseg.cli.parsing import Selection
     from kseg.cli.rows import Style
 
     lines = Lines()

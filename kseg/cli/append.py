@@ -10,11 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 from kseg.cli import output
 from kseg.cli.append_lines import AppendOptions, encode_lines
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
-from kseg.cli.options import (
-    CODECS,
-    Setting,
-    clock_of,
-)
+from kseg.cli.parsing import CODECS, Setting, clock_of
 from kseg.cli.paths import partition_at
 from kseg.cli.settings import known_configs
 from kseg.constants import Compression

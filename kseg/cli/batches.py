@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kseg import Segment
-from kseg.cli.options import Range
+from kseg.cli.parsing import Range
 from kseg.cli.rows import UNKNOWN
 from kseg.format.bodies import message_error
 from kseg.format.columns import decode

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kseg.cli import output
-from kseg.cli.options import Selection
+from kseg.cli.parsing import Selection
 from kseg.cli.paths import sources
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Style, record_rows

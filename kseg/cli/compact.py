@@ -12,11 +12,7 @@ from kseg.cli import changing, output
 from kseg.cli.changing import Change
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.options import (
-    Selection,
-    Setting,
-    clock_of,
-)
+from kseg.cli.parsing import Selection, Setting, clock_of
 from kseg.cli.paths import known_path, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.retain import actions_of

@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from kseg.cli.parsing import PARTITION_KEYS
 from kseg.errors import NotALogError
 from kseg.files.grammar import PartitionName, parse_partition_dir
 
@@ -35,15 +36,22 @@ def partitions(ctx: click.Context, _parameter: click.Parameter, incomplete: str)
 
 def fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of fields of records; behind a comma, one more."""
-    from kseg.cli.export import FIELD_NAMES  # they are those of the kernels
+    from kseg.cli.typed import FIELD_NAMES  # they are those of the kernels
 
     return _listed(FIELD_NAMES, incomplete)
 
 
+def job_fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of fields that `kseg spark export` writes; behind a comma, one more."""
+    with suppress(ImportError):
+        from kseg.spark.jobs import EXPORT_FIELD_NAMES  # they need pyarrow
+
+        return _listed(EXPORT_FIELD_NAMES, incomplete)
+    return []
+
+
 def partition_keys(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """What `--partition-by` takes; behind a comma, one more."""
-    from kseg.cli.options import PARTITION_KEYS
-
     return _listed(PARTITION_KEYS, incomplete)
 
 
@@ -78,4 +86,4 @@ def _named(names: Iterable[str]) -> Iterator[PartitionName]:
                 yield found
 
 
-__all__ = ["fields", "partition_keys", "partitions", "topics"]
+__all__ = ["fields", "job_fields", "partition_keys", "partitions", "topics"]

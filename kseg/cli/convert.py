@@ -15,7 +15,7 @@ import click
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
-from kseg.cli.options import CODECS, Selection
+from kseg.cli.parsing import CODECS, Selection
 from kseg.cli.paths import known_path, sources
 from kseg.cli.streams import stream_tiles
 from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason

@@ -11,12 +11,8 @@ import click
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.options import (
-    Setting,
-    by_topic,
-    check_settings,
-    clock_of,
-)
+from kseg.cli.parsing import Setting, by_topic, clock_of
+from kseg.cli.settings import check_settings
 
 if TYPE_CHECKING:
     from kseg.analysis.doctor import DirectoryOutlook, Doctored, Noticed

@@ -21,12 +21,8 @@ from kseg.cli.entries import dump_entries
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.kafka_dump.options import refuse_kafka_options
-from kseg.cli.options import (
-    ALL,
-    Range,
-    Selection,
-    check_ranges,
-)
+from kseg.cli.options import check_ranges
+from kseg.cli.parsing import ALL, Range, Selection
 from kseg.cli.paths import InputFile, sources
 from kseg.cli.row_writer import RowWriter, dump_workspace
 from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head, record_rows

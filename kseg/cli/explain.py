@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.options import (
-    Setting,
-    by_topic,
-    check_settings,
-)
+from kseg.cli.parsing import Setting, by_topic
+from kseg.cli.settings import check_settings
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:

@@ -16,18 +16,13 @@ from kseg.cli import output
 from kseg.cli.export_files import Look, open_target
 from kseg.cli.export_partitions import PartitionedFiles
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
-from kseg.cli.options import (
-    EXTENSIONS,
-    Range,
-    Selection,
-)
+from kseg.cli.parsing import EXTENSIONS, Range, Selection
 from kseg.cli.paths import Partition, known_paths, partition_at
 from kseg.cli.paths import partitions as partitions_of
-from kseg.cli.rows import RECORD_FIELDS
-from kseg.cli.typed import kinds_from
+from kseg.cli.typed import PLACE_FIELDS, kinds_from
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind
-from kseg.format.typed import ERRORS, read_fields
+from kseg.format.typed import read_fields
 from kseg.log.log import Log
 from kseg.log.reader import first_offsets
 from kseg.workers import At, check, in_order
@@ -37,19 +32,6 @@ if TYPE_CHECKING:
     from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
     from kseg.workers import Put
-
-_PLACE_FIELDS = ("topic", "partition")
-#: What `--fields` takes.
-FIELD_NAMES = (*_PLACE_FIELDS, *(field.name for field in RECORD_FIELDS), *ERRORS.values())
-
-
-def parse_fields(text: str) -> tuple[str, ...]:
-    """The names in `NAME,...`; raises ValueError for one that is no field."""
-    names = tuple(name.strip() for name in text.split(","))
-    unknown = [name for name in names if name not in FIELD_NAMES]
-    if unknown:
-        raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(FIELD_NAMES)}")
-    return names
 
 
 def export(
@@ -227,7 +209,7 @@ def _write(
 def _pieces(one: Input, look: Look, where: dict[str, Any]) -> Iterator[RecordColumns]:
     """The records of an input, each piece saying where it belongs."""
     extra = ("timestamp",) if "day" in look.by else ()
-    wanted = (name for name in (*look.fields, *extra) if name not in _PLACE_FIELDS)
+    wanted = (name for name in (*look.fields, *extra) if name not in PLACE_FIELDS)
     fields = read_fields(wanted) or ("offset",)
     if one.segment is None:
         with Log.open(one.partition.path, mapping=one.mapping) as log:

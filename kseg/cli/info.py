@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.analysis.info import PartitionInfo, info_of_file, info_of_partition
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.options import Selection
+from kseg.cli.parsing import Selection
 from kseg.cli.partition_rows import HEAD, partition_row
 from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of

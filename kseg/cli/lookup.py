@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import output
-from kseg.cli.options import Selection
+from kseg.cli.parsing import Selection
 from kseg.cli.paths import partitions as partitions_of
 from kseg.errors import OffsetOutOfRangeError
 from kseg.format.times import iso_text

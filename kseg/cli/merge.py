@@ -9,7 +9,7 @@ from kseg.cli import output
 from kseg.cli.copies import ITEMS_MAX, batch_line, more_line
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.options import Selection
+from kseg.cli.parsing import Selection
 
 if TYPE_CHECKING:
     from pathlib import Path

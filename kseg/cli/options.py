@@ -1,235 +1,36 @@
-"""Options that several verbs share, and the values they become: ranges, selections, bounds."""
+"""Options that several verbs share; what their words mean is in `kseg.cli.parsing`."""
 
 from __future__ import annotations
 
-import base64
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from functools import partial
-from time import time_ns
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kseg.cli.failures import usage_errors
-from kseg.constants import Compression
-from kseg.files.grammar import is_topic_name
-from kseg.format.times import time_ms
+from kseg.cli.parsing import (
+    ALL,
+    DECODED,
+    KINDS,
+    clock_of,
+    parse_key,
+    parse_offset_range,
+    parse_partitions,
+    parse_setting,
+    parse_size,
+    parse_time,
+    parse_time_range,
+)
 
 if TYPE_CHECKING:
-    from kseg.log.config import LogConfig
-
     _ParamType = click.ParamType[Any]
 else:
     _ParamType = click.ParamType  # no generic before click 8.5
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_INT64_MAX = 2**63 - 1
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([KMGTP]?)(?:iB|B)?", re.ASCII | re.IGNORECASE)
-_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 #: Where a context keeps the value of `--now`.
 _NOW = "kseg.now_ms"
-
-Clock = Callable[[], int]
-#: What `--codec` takes.
-CODECS = [codec.label for codec in Compression]
-#: What `--decode` takes.
-DECODED = ("offsets", "transactions", "metadata", "share", "remote")
-#: What `--decode-key` and `--decode-value` take: the names of `kseg.format.typed`.
-KINDS = (
-    *("text", "json", "int16", "int32", "int64", "float", "double", "uuid"),
-    *("string", "short", "integer", "long"),
-)
-#: What `kseg export --partition-by` takes.
-PARTITION_KEYS = ("day", "topic", "partition")
-#: The files that `kseg export` writes, by their extensions.
-EXTENSIONS = ("parquet", "arrow", "jsonl", "csv")
-
-Range = tuple[int | None, int | None]
-ALL: Range = (None, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The chosen partitions: globs over topics, ranges over partitions; empty for all."""
-
-    topics: tuple[str, ...] = ()
-    partitions: tuple[tuple[int, int], ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether anything is left out at all."""
-        return bool(self.topics or self.partitions)
-
-    def takes(self, topic: str | None, partition: int | None) -> bool:
-        """Whether a partition is chosen; one without a name is, if the selection is empty."""
-        if self.topics and not any(fnmatchcase(topic or "", glob) for glob in self.topics):
-            return False
-        if not self.partitions:
-            return True
-        number = -1 if partition is None else partition
-        return any(first <= number <= last for first, last in self.partitions)
-
-
-def parse_offset_range(text: str) -> Range:
-    """`A..B`, `A..`, `..B`, or `N` for the one offset; half open.
-
-    >>> parse_offset_range("5..9"), parse_offset_range("7")
-    ((5, 9), (7, 8))
-    """
-    if ".." not in text:
-        offset = _integer(text)
-        return (offset, offset + 1)
-    return _ordered(_split(text, _integer))
-
-
-def parse_time_range(text: str, now_ms: Clock | None = None) -> Range:
-    """`A..B` with either side missing; each side as `parse_time` takes it; half open."""
-    if ".." not in text:
-        raise ValueError("a time range is A..B, where either side may be missing")
-    return _ordered(_split(text, lambda side: parse_time(side, now_ms)))
-
-
-def parse_time(text: str, now_ms: Clock | None = None) -> int:
-    """Milliseconds since 1970, as `kseg.format.times` has them, rounded up as bounds want it.
-
-    >>> parse_time("2025-10-09T08:53:20Z"), parse_time("-1s", lambda: 1760000000000)
-    (1760000000000, 1759999999000)
-    """
-    return time_ms(text, round_up=True, now_ms=now_ms)
-
-
-def parse_partitions(text: str) -> tuple[tuple[int, int], ...]:
-    """`0,3-5` as inclusive ranges.
-
-    >>> parse_partitions("0,3-5")
-    ((0, 0), (3, 5))
-    """
-    ranges = []
-    for part in text.split(","):
-        first, _dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()):
-            raise ValueError("partitions are numbers and ranges such as 0,3-5")
-        ranges.append((int(first), int(last or first)))
-    return tuple(ranges)
-
-
-def parse_key(text: str) -> bytes:
-    """The bytes of a key: UTF-8 text, or `hex:...`, or `base64:...`.
-
-    >>> parse_key("user-1"), parse_key("hex:6162")
-    (b'user-1', b'ab')
-    """
-    scheme, colon, digits = text.partition(":")
-    try:
-        if colon and scheme == "hex":
-            return bytes.fromhex(digits)
-        if colon and scheme == "base64":
-            return base64.b64decode(digits, validate=True)
-    except ValueError:
-        raise ValueError(f"{digits!r} is not {scheme}") from None
-    return text.encode("utf-8", "surrogateescape")
-
-
-def parse_size(text: str) -> int:
-    """Bytes, in units of 1024.
-
-    >>> parse_size("100G"), parse_size("1.5 KiB")
-    (107374182400, 1536)
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("a size is a number with K, M, G or T, such as 100G")
-    return int(float(match[1]) * 1024 ** " KMGTP".index(match[2].upper() or " "))
-
-
-class Setting(NamedTuple):
-    """A topic setting in Kafka's spelling; for every topic if `topic` is None."""
-
-    name: str
-    value: str
-    topic: str | None = None
-
-
-def parse_setting(text: str) -> Setting:
-    """`NAME=VALUE` for every topic, or `TOPIC:NAME=VALUE` for one.
-
-    >>> parse_setting("segment.bytes=1048576")
-    Setting(name='segment.bytes', value='1048576', topic=None)
-    >>> parse_setting("orders:retention.ms=-1").topic
-    'orders'
-    """
-    left, equals, value = text.partition("=")
-    topic, colon, name = left.rpartition(":")
-    if not (name.strip() and equals):
-        raise ValueError("a setting is [TOPIC:]NAME=VALUE, such as segment.bytes=1048576")
-    if not colon:
-        return Setting(name.strip(), value)
-    if not is_topic_name(topic):
-        raise ValueError(f"{topic!r} is not the name of a topic")
-    return Setting(name.strip(), value, topic)
-
-
-def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfig:
-    """The settings of a topic's logs over Kafka's defaults; of one name the last counts.
-
-    Raises:
-        UsageError: a name is not known, or a value is out of its range.
-    """
-    from kseg.log.config import LogConfig  # slow to load, and most verbs do without it
-
-    plain, own = by_topic(settings)
-    with usage_errors("--config"):
-        return LogConfig.from_kafka(plain, of_topic=own.get(topic or "", {}))
-
-
-def by_topic(settings: Sequence[Setting]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Those for every topic, and those of each topic that has any; the last of a name counts."""
-    plain: dict[str, str] = {}
-    own: dict[str, dict[str, str]] = {}
-    for each in settings:
-        found = plain if each.topic is None else own.setdefault(each.topic, {})
-        found[each.name] = each.value
-    return plain, own
-
-
-def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) -> None:
-    """Refuse settings of a topic that is none of these, such as a misspelt one.
-
-    Raises:
-        UsageError: names it.
-    """
-    here = set(topics)
-    for each in settings:
-        if each.topic is not None and each.topic not in here:
-            raise click.UsageError(f"--config: no topic {each.topic!r} here.")
-
-
-def clock_of(now_ms: int | None) -> Clock:
-    """A clock in ms: the machine's, or one that always gives `--now`."""
-    if now_ms is None:
-        return lambda: time_ns() // 1_000_000
-    return lambda: now_ms
-
-
-def _integer(text: str) -> int:
-    if not _INTEGER.fullmatch(text) or abs(int(text)) > _INT64_MAX:
-        raise ValueError(f"{text!r} is no 64-bit integer")
-    return int(text)
-
-
-def _split(text: str, parse: Callable[[str], int]) -> Range:
-    first, _dots, end = text.partition("..")
-    return (parse(first) if first else None, parse(end) if end else None)
-
-
-def _ordered(bounds: Range) -> Range:
-    first, end = bounds
-    if first is not None and end is not None and end < first:
-        raise ValueError("the range ends before it begins")
-    return bounds
 
 
 class Parsed(_ParamType):
@@ -366,21 +167,6 @@ def typed_options(function: _F) -> _F:
             help=f"What each {name} is. Where one is not, it is null, and {name}_error says why.",
         )(function)
     return function
-
-
-def partition_keys(text: str) -> tuple[str, ...]:
-    """`day,topic` as names out of `PARTITION_KEYS`.
-
-    >>> partition_keys("day, topic")
-    ('day', 'topic')
-    """
-    names = tuple(name.strip() for name in text.split(","))
-    unknown = [name for name in names if name not in PARTITION_KEYS]
-    if unknown:
-        raise ValueError(f"no {', '.join(unknown)}; there are: {', '.join(PARTITION_KEYS)}")
-    if len(set(names)) < len(names):
-        raise ValueError("a name is there twice")
-    return names
 
 
 def range_options(function: _F) -> _F:

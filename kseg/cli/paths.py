@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from kseg.cli.failures import pass_over
-from kseg.cli.options import Selection
+from kseg.cli.parsing import Selection
 from kseg.errors import NotALogError
 from kseg.files.names import (
     FileKind,

@@ -18,12 +18,8 @@ from kseg.cli.batches import tail_of
 from kseg.cli.decoded import DECODED_FIELDS, Decoding, decoded_rows, decoding
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
-from kseg.cli.options import (
-    ALL,
-    Range,
-    Selection,
-    check_ranges,
-)
+from kseg.cli.options import check_ranges
+from kseg.cli.parsing import ALL, Range, Selection
 from kseg.cli.paths import known_path, known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows

@@ -18,11 +18,7 @@ from kseg.cli import changing, output
 from kseg.cli.changing import Change, PartitionWork
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.options import (
-    Selection,
-    Setting,
-    clock_of,
-)
+from kseg.cli.parsing import Selection, Setting, clock_of
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
 from kseg.errors import UnreadableError

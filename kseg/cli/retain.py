@@ -12,11 +12,7 @@ from kseg import KsegError, PartitionSettings, RetentionPlan
 from kseg.cli import changing, output
 from kseg.cli.changing import Change
 from kseg.cli.failures import Exit
-from kseg.cli.options import (
-    Selection,
-    Setting,
-    clock_of,
-)
+from kseg.cli.parsing import Selection, Setting, clock_of
 from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import have_damage, known_settings, say_of_settings, settings_fields

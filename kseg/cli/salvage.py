@@ -9,7 +9,7 @@ from kseg import SalvagePlan, SalvageReport, apply_salvage, plan_salvage
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.options import Selection
+from kseg.cli.parsing import Selection
 from kseg.log.salvage import HARMLESS, REASONS
 
 if TYPE_CHECKING:

@@ -5,19 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import click
+
 import kseg
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import complain, usage_errors
-from kseg.cli.options import Setting, by_topic, check_settings, config_of
+from kseg.cli.parsing import Setting, by_topic
 from kseg.cli.paths import Partition
 from kseg.errors import UnsupportedFormatError
+from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kseg.errors import KsegError
-    from kseg.log.config import LogConfig
+
+
+def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfig:
+    """The settings of a topic's logs over Kafka's defaults; of one name the last counts.
+
+    Raises:
+        UsageError: a name is not known, or a value is out of its range.
+    """
+    plain, own = by_topic(settings)
+    with usage_errors("--config"):
+        return LogConfig.from_kafka(plain, of_topic=own.get(topic or "", {}))
+
+
+def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) -> None:
+    """Refuse settings of a topic that is none of these, such as a misspelt one.
+
+    Raises:
+        UsageError: names it.
+    """
+    here = set(topics)
+    for each in settings:
+        if each.topic is not None and each.topic not in here:
+            raise click.UsageError(f"--config: no topic {each.topic!r} here.")
 
 
 def given_settings(

@@ -14,12 +14,7 @@ import click
 from kseg.cli import changing, output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, usage_errors
-from kseg.cli.options import (
-    Range,
-    Selection,
-    Setting,
-    by_topic,
-)
+from kseg.cli.parsing import Range, Selection, Setting, by_topic, parse_names
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import given_settings, say_of_findings
 from kseg.errors import NotALogError
@@ -270,7 +265,9 @@ def export(
     source = _range_options(offsets, times)
     source |= {"isolation": isolation, "onCorrupt": "skip" if on_corrupt == "skip" else "fail"}
     with _session(cores, "export", job, _PIECES) as (jobs, run):
-        names = tuple(name.strip() for name in fields.split(",")) if fields is not None else None
+        with usage_errors("--fields"):
+            known = jobs.EXPORT_FIELD_NAMES
+            names = None if fields is None else parse_names(fields, "field", known)
         written = run(
             jobs.export,
             chosen,

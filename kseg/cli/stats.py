@@ -10,11 +10,7 @@ import click
 
 from kseg.cli import compact, output
 from kseg.cli.failures import Exit, complain, pass_over
-from kseg.cli.options import (
-    Selection,
-    Setting,
-    clock_of,
-)
+from kseg.cli.parsing import Selection, Setting, clock_of
 from kseg.cli.partition_rows import HEAD, partition_row
 from kseg.cli.paths import places
 

@@ -9,10 +9,7 @@ import click
 
 from kseg import TruncationReport, apply_truncation, plan_truncation
 from kseg.cli import changing
-from kseg.cli.options import (
-    Selection,
-    Setting,
-)
+from kseg.cli.parsing import Selection, Setting
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
 from kseg.log.recovery import Action

@@ -10,9 +10,7 @@ import click
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, pass_over
-from kseg.cli.options import (
-    Selection,
-)
+from kseg.cli.parsing import Selection
 from kseg.cli.paths import places as places_of
 
 if TYPE_CHECKING:

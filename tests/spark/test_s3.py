@@ -17,7 +17,7 @@ from click import UsageError
 from pyspark.sql import SparkSession
 
 from kseg.arrow import to_record_batch
-from kseg.cli.options import Selection
+from kseg.cli.parsing import Selection
 from kseg.cli.spark import chosen_paths
 from kseg.constants import Compression
 from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError

@@ -1,4 +1,4 @@
-"""Who may know whom inside the log and inside Spark's source; imports for types alone count too.
+"""Who may know whom inside each part of kseg; imports for types alone, and late ones, count too.
 
 Programs come in by the front doors: `kseg`, the modules of a layer, and the packages of the log's
 rooms, never a module inside of a room; and they take what stands in `__all__` there.
@@ -33,7 +33,7 @@ FLOORS = (
     ("clean_offsets", "clock", "config", "epochs", "locations"),
     ("validate",),
 )
-PARTS = ("log", "spark")
+PARTS = ("log", "spark", "analysis", "cli")
 PROGRAMS = ("cli", "spark", "analysis")
 
 

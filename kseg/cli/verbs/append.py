@@ -7,12 +7,8 @@ from typing import Any
 
 import click
 
-from kseg.cli.options import (
-    CODECS,
-    broker_options,
-    config_options,
-    json_option,
-)
+from kseg.cli.options import broker_options, config_options, json_option
+from kseg.cli.parsing import CODECS
 from kseg.constants import BATCH_BYTES
 
 

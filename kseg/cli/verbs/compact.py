@@ -7,12 +7,7 @@ from typing import Any
 import click
 
 from kseg.cli import change_options
-from kseg.cli.options import (
-    broker_options,
-    config_options,
-    json_option,
-    selection_options,
-)
+from kseg.cli.options import broker_options, config_options, json_option, selection_options
 
 
 @click.command()

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from kseg.cli.options import CODECS, jobs_option, json_option, on_corrupt_option
+from kseg.cli.options import jobs_option, json_option, on_corrupt_option
+from kseg.cli.parsing import CODECS
 from kseg.constants import BATCH_BYTES
 
 

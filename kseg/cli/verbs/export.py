@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from kseg.cli.options import (
-    EXTENSIONS,
     Parsed,
     completed,
     isolation_option,
@@ -15,17 +14,21 @@ from kseg.cli.options import (
     mapping_option,
     offset_and_time_options,
     on_corrupt_option,
-    partition_keys,
     paths_argument,
     selection_options,
     typed_options,
 )
+from kseg.cli.parsing import EXTENSIONS, PARTITION_KEYS, parse_names
 
 
 def _parse_fields(text: str) -> tuple[str, ...]:
-    from kseg.cli.export import parse_fields  # the fields are those of the kernels
+    from kseg.cli.typed import FIELD_NAMES  # they are those of the kernels
 
-    return parse_fields(text)
+    return parse_names(text, "field", FIELD_NAMES)
+
+
+def _parse_keys(text: str) -> tuple[str, ...]:
+    return parse_names(text, "column", PARTITION_KEYS)
 
 
 @click.command()
@@ -47,7 +50,7 @@ def _parse_fields(text: str) -> tuple[str, ...]:
 @click.option(
     "--partition-by",
     "by",
-    type=Parsed("day,topic,...", partition_keys),
+    type=Parsed("day,topic,...", _parse_keys),
     default=(),
     shell_complete=completed("partition_keys"),
     help="Directories as Hive has them, such as OUT/day=2026-11-23/topic=orders: by day, topic, "

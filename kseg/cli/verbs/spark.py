@@ -181,7 +181,7 @@ def explain(**given: Any) -> int:
 @click.option(
     "--fields",
     metavar="NAME,...",
-    shell_complete=completed("fields"),
+    shell_complete=completed("job_fields"),
     help="Only these, in this order.",
 )
 @click.option(

@@ -19,6 +19,7 @@ from kseg.spark.jobs.compaction import CompactionResult, compaction
 from kseg.spark.jobs.diff import DiffResult, diff
 from kseg.spark.jobs.doctor import DoctorResult, doctor
 from kseg.spark.jobs.explain import ExplainResult, explain
+from kseg.spark.jobs.export import FIELD_NAMES as EXPORT_FIELD_NAMES
 from kseg.spark.jobs.export import FIELDS as EXPORT_FIELDS
 from kseg.spark.jobs.export import ExportResult, export
 from kseg.spark.jobs.reindex import ReindexOptions, ReindexResult, reindex
@@ -28,6 +29,7 @@ from kseg.spark.jobs.verify import VerifyResult, verify
 
 __all__ = [
     "EXPORT_FIELDS",
+    "EXPORT_FIELD_NAMES",
     "CompactOptions",
     "CompactResult",
     "CompactionResult",

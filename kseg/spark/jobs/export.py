@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "kseg.spark-export/1"
 MANIFEST: Final = "_manifest.json"
+#: What files can have; a job decodes nothing, so it has no reasons for what does not decode.
+FIELD_NAMES: Final = tuple(name for name in TYPES if name not in ERRORS.values())
 #: The columns of Spark's own Kafka source, under kseg's names.
 FIELDS: Final = (
     "topic",
@@ -182,11 +184,10 @@ def export(
 
 
 def _look(fields: tuple[str, ...], by: str, compression: str, rows: int) -> FileOptions:
-    reasons = ERRORS.values()  # of decoding, which a job does not do
-    unknown = [name for name in fields if name not in TYPES or name in reasons]
+    unknown = [name for name in fields if name not in FIELD_NAMES]
     if unknown or not fields or len(set(fields)) < len(fields):
         what = f"no field {', '.join(unknown)}" if unknown else "fields must differ, and be some"
-        raise ValueError(f"kseg: {what}; there are: {', '.join(TYPES)}")
+        raise ValueError(f"kseg: {what}; there are: {', '.join(FIELD_NAMES)}")
     if by not in _BY:
         raise ValueError(f"kseg: by is one of {', '.join(_BY)}, not {by!r}")
     if compression not in CODECS:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.cli.options import parse_size
+from kseg.cli.parsing import parse_size
 from tests.unit.analysis.test_explain import CASES, NOW_MS, WEEK, beside, made, write_log
 from tests.unit.cli.conftest import Kseg
 

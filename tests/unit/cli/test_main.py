@@ -193,6 +193,8 @@ def test_completion_completes_verbs() -> None:
             "kseg export DATA --fields offset,va",
             ["offset,value", "offset,valid", "offset,value_error"],
         ),
+        ("kseg spark export DATA --fields timestamp_", ["timestamp_ms", "timestamp_type"]),
+        ("kseg spark export DATA --fields value_", []),
         ("kseg export DATA --partition-by day,", ["day,topic", "day,partition"]),
         ("kseg export DATA --decode-value j", ["json"]),
         ("kseg convert DATA --codec z", ["zstd"]),

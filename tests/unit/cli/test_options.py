@@ -6,10 +6,9 @@ import click
 import pytest
 
 from kseg.cli.main import cli
-from kseg.cli.options import (
+from kseg.cli.parsing import (
     Selection,
     clock_of,
-    config_of,
     parse_key,
     parse_offset_range,
     parse_partitions,
@@ -17,6 +16,7 @@ from kseg.cli.options import (
     parse_time,
     parse_time_range,
 )
+from kseg.cli.settings import config_of
 from kseg.cli.verbs.reindex import reindex
 from kseg.cli.verbs.spark import spark
 from kseg.log.recovery.reindex import KINDS

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kseg.cli import export_partitions
-from kseg.cli.options import KINDS
+from kseg.cli.parsing import KINDS
 from kseg.format.typed import KIND_NAMES
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
@@ -239,8 +239,9 @@ def test_damage_leaves_no_file_of_a_layout(kseg: Kseg, days: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--partition-by", "week"), "no week; there are: day, topic, partition"),
+        (("--partition-by", "week"), "no column week; there are: day, topic, partition"),
         (("--partition-by", "day,day"), "twice"),
+        (("--fields", "offset,key,offset"), "twice"),
         (("--partition-by", "topic", "--fields", "topic"), "names only what"),
     ],
 )
