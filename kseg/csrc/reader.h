@@ -447,6 +447,17 @@ KSEG_INLINE void kseg_fetch_on(const uint8_t *p, const uint8_t *stop) {
     __builtin_prefetch((const void *)(next + 64));
 }
 
+/* While records are parsed, memory would idle, and the checksum of the next batch would then wait for it. So the bytes
+ * behind are asked for in step with the records, as far ahead as the batch or a step of its sum is long. Long records
+ * that are not copied take no time in which to do so. Answers up to where it has asked. */
+KSEG_INLINE uintptr_t kseg_fetch_next(uintptr_t asked, const uint8_t *p, const uint8_t *stop, uintptr_t distance,
+                                      int64_t fields) {
+    if ((fields & (KSEG_KEY | KSEG_VALUE)) || stop - p < KSEG_FETCHED_MIN)
+        for (; asked < (uintptr_t)stop + distance; asked += 64)
+            __builtin_prefetch((const void *)asked);
+    return asked;
+}
+
 /* All records of a batch behind the rows of a piece, and its checksum: 0, KSEG_ODD or KSEG_NO_ROOM; the caller then
  * takes the rows back. */
 KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *batch, kseg_piece *out,
@@ -458,6 +469,9 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
     int64_t append_time = batch->max_timestamp;
     int log_append = batch->time_type == 1, headed = 0, wrong = 0;
     int fetches = !batch->compare && batch->size >= KSEG_FETCHED_MIN && p == batch->entry + KSEG_HEAD;
+    uintptr_t distance = (uintptr_t)(batch->size < KSEG_SUM_STEP ? batch->size : KSEG_SUM_STEP);
+    uintptr_t asked = (uintptr_t)p + distance;
+    int overlaps = batch->compare && batch->size >= KSEG_FETCHED_MIN;
     uint32_t sum = 0;
     if (batch->compare) {
         known = end - summed <= 2 * KSEG_SUM_STEP ? end : summed + KSEG_SUM_STEP;
@@ -485,6 +499,8 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
         }
         if (fetches)
             kseg_fetch_on(p, stop);
+        if (overlaps)
+            asked = kseg_fetch_next(asked, p, stop, distance, fields);
         int64_t offset = kseg_add64(base_offset, r.offset_delta);
         int64_t timestamp = log_append ? append_time : kseg_add64(base_timestamp, r.timestamp_delta);
         int taken = !filtered || kseg_in_range(source, offset, timestamp);
