@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from kseg.analysis.helpers import SEGMENTS_MIN, Helpers, can_fork
 from kseg.files.names import Unreadable
 from kseg.workers import At, at_file, in_order
 
@@ -55,6 +56,7 @@ def run_units(
     jobs: int = 1,
     progress: Progress | None = None,
     skipped: list[Unreadable] | None = None,
+    segments: int = 0,
 ) -> Iterator[_Answer]:
     """Do some work on each unit; the answers come in any order, the same one for any `jobs` > 1.
 
@@ -64,6 +66,8 @@ def run_units(
         jobs: threads to share the work; 1 does all of it in this one.
         progress: called after each unit.
         skipped: takes units whose files cannot be read; None to raise the fault.
+        segments: of all units, where `work` takes long over each, however small it is: with
+            `SEGMENTS_MIN` of them each thread has a process do its units.
 
     Raises:
         ValueError: `jobs` is below 1.
@@ -73,16 +77,20 @@ def run_units(
         raise ValueError(f"jobs is {jobs}, not 1 or more")
     total, done = sum(unit.cost for unit in units), 0
     careful = partial(_attempt, work=work)
-    for unit, answer in _answers(units, careful, jobs):
-        done += unit.cost
-        if progress is not None:
-            progress(min(done, total), total)
-        if not isinstance(answer, Unreadable):
-            yield answer
-        elif skipped is None:
-            raise answer.error
-        else:
-            skipped.append(answer)
+    count = min(jobs, len(units))
+    apart = count > 1 and segments >= SEGMENTS_MIN and can_fork()
+    with Helpers(careful, count) if apart else nullcontext() as helpers:
+        do = careful if helpers is None else helpers.do
+        for unit, answer in _answers(units, do, jobs):
+            done += unit.cost
+            if progress is not None:
+                progress(min(done, total), total)
+            if not isinstance(answer, Unreadable):
+                yield answer
+            elif skipped is None:
+                raise answer.error
+            else:
+                skipped.append(answer)
 
 
 def _attempt(unit: _Unit, *, work: Callable[[_Unit], _Answer]) -> _Answer | Unreadable:

@@ -266,8 +266,8 @@ def jobs_option(function: _F) -> _F:
         type=click.IntRange(min=1),
         callback=_jobs,
         metavar="N",
-        help="Threads to share the work; as many as there are usable cores. The output is the "
-        "same for every N.",
+        help="How many share the work; as many as there are usable cores. The output is the same "
+        "for every N.",
     )(function)
 
 

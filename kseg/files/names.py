@@ -52,6 +52,7 @@ __all__ = [
     "list_data_directory",
     "list_partition",
     "log_bytes",
+    "log_sizes",
     "offset_from_file_name",
     "parse_name",
     "parse_partition_dir",
@@ -376,14 +377,19 @@ def path_order(path: str | PathLike[str]) -> list[str | int]:
 
 
 def log_bytes(path: str | PathLike[str]) -> int:
-    """Bytes of the `.log` files in a directory, told by their names alone.
+    """The sum of `log_sizes`; raises what that does."""
+    return sum(log_sizes(path))
+
+
+def log_sizes(path: str | PathLike[str]) -> list[int]:
+    """Bytes of each `.log` file in a directory, told by their names alone, in any order.
 
     Raises:
         OSError: the directory cannot be listed, or a file is gone meanwhile.
     """
     suffix = f".{FileKind.LOG.value}"
     with os.scandir(path) as entries:
-        return sum(one.stat().st_size for one in entries if one.name.endswith(suffix))
+        return [one.stat().st_size for one in entries if one.name.endswith(suffix)]
 
 
 def _sort_data_directory(

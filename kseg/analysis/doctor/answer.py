@@ -88,7 +88,8 @@ def doctor(
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
         now_ms: the clock.
-        jobs: threads to share the work.
+        jobs: how many share the work: threads; forked processes for 1,000 segments and more, in a
+            process of one thread.
         progress: called with bytes done and bytes in all.
 
     Raises:
@@ -103,7 +104,9 @@ def doctor(
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
     given = [data_directories] if isinstance(data_directories, str | PathLike) else data_directories
     asked = plan(given, release=release, sources=sources, now_ms=now_ms)
-    return report(asked, run_units(asked.units, examine, jobs=jobs, progress=progress))
+    segments = sum(home.logs for home in asked.homes)
+    answers = run_units(asked.units, examine, jobs=jobs, progress=progress, segments=segments)
+    return report(asked, answers)
 
 
 def plan(

@@ -17,7 +17,7 @@ from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Suppos
 from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units_run import Progress, run_units
 from kseg.errors import KsegError, os_reason
-from kseg.files.names import PathKind, classify_path, list_data_directory, log_bytes, path_order
+from kseg.files.names import PathKind, classify_path, list_data_directory, log_sizes, path_order
 from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.settings import SettingSources
@@ -67,12 +67,13 @@ class Asked:
         return tuple({unit.path: unit for unit in units}.values())
 
     def _unit(self, entry: DirectoryEntry, home: _Home, known: KnownSettings) -> KeepUnit:
-        path, cost = str(entry.path), _cost(entry.path)
+        path, sizes = str(entry.path), _sizes(entry.path)
+        cost, segments = sum(sizes), len(sizes)
         own = known.of(entry.path)
         if isinstance(own, str):
-            return KeepUnit(path, None, None, self.now_ms, cost, own)
+            return KeepUnit(path, None, None, self.now_ms, cost, segments, own)
         retention = own.retention_rules(of_one_log=home.of_one_log)
-        return KeepUnit(path, retention, own.compaction_rules(), self.now_ms, cost)
+        return KeepUnit(path, retention, own.compaction_rules(), self.now_ms, cost, segments)
 
     def supposed(self, found: Sequence[PartitionKeeps]) -> Asked | None:
         """The same with the settings to suppose; None where there are none."""
@@ -126,7 +127,7 @@ def explain(
             Kafka's own ones, and by topic. They go before all others.
         free_bytes: propose how so many bytes could become free.
         now_ms: the clock.
-        jobs: threads to share the work.
+        jobs: how many share the work; see `kseg.doctor`.
         progress: called with bytes of log done and bytes in all.
 
     Raises:
@@ -150,7 +151,8 @@ def explain(
     )
 
     def run(units: Sequence[KeepUnit]) -> Iterator[PartitionKeeps]:
-        return run_units(units, examine, jobs=jobs, progress=progress)
+        segments = sum(unit.segments for unit in units)
+        return run_units(units, examine, jobs=jobs, progress=progress, segments=segments)
 
     return report(asked, run)
 
@@ -228,10 +230,10 @@ def _home_at(path: Path) -> _Home:
     return _Home(path, taken, of_one_log=False, rows=rows)
 
 
-def _cost(path: Path) -> int:
+def _sizes(path: Path) -> list[int]:
     with suppress(OSError):
-        return log_bytes(path)
-    return 0
+        return log_sizes(path)
+    return []
 
 
 # ---- what if -------------------------------------------------------------------------------------

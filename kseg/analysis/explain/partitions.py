@@ -50,7 +50,7 @@ class KeepUnit:
         path: its directory.
         retention, compaction: what both go by; None where the settings cannot be read.
         now_ms: the clock.
-        cost: bytes of log, roughly.
+        cost, segments: bytes of log, roughly, and files.
         why: why the settings cannot be read.
     """
 
@@ -59,6 +59,7 @@ class KeepUnit:
     compaction: RetentionRules | None
     now_ms: int
     cost: int = 0
+    segments: int = 0
     why: str = ""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kseg import explain, plan_retention, settings
+from kseg.analysis import units_run
 from kseg.analysis.explain import CAUSES, Explained, Kept
 from kseg.cli.main import run
 from kseg.log.config import INT64_MAX, LogConfig
@@ -458,7 +459,12 @@ def everything(root: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in root.rglob("*")}
 
 
-def test_nothing_is_written_and_more_processes_say_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("forks", [False, True])
+def test_nothing_is_written_and_more_jobs_say_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forks: bool
+) -> None:
+    monkeypatch.setattr(units_run, "SEGMENTS_MIN", 1)
+    monkeypatch.setattr(units_run, "can_fork", lambda: forks)
     made(tmp_path / "data", CASES["backup"])
     write_log(tmp_path / "data", name="clicks")
     before = everything(tmp_path)
