@@ -62,6 +62,7 @@ KERNELS = [
     extension("_core", "kseg/csrc/crc.c"),
     extension("_kernels.builder"),
     extension("_kernels.encode"),
+    extension("_kernels.fetch"),
     extension("_kernels.frames"),
     extension("_kernels.index"),
     extension("_kernels.inflate"),

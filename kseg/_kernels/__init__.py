@@ -4,6 +4,7 @@ None allocates on the word of a file.
 
 builder     `BatchBuffer`: a batch that grows record by record
 encode      the write path: columns in, one batch out
+fetch       the usual fetch: stored bytes from an offset on, out of files that it opens
 frames      the frames of lz4, zstd and xerial snappy around compressed bodies
 index       bisection of offset, time and transaction indexes
 inflate     compressed bodies, by libraries of the system where they are there, else by packages

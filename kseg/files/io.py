@@ -143,6 +143,11 @@ def reads_replaced(pread: Callable[[int, int, int], bytes]) -> Iterator[None]:
         _pread = before
 
 
+def reads_directly() -> bool:
+    """Whether nothing stands between `read_at` and the system, so that a kernel may read too."""
+    return _pread is os.pread
+
+
 def read_at(fd: int, position: int, size: int, path: StrPath) -> bytes:
     """Read `size` bytes from `position`, fewer only where the file ends.
 

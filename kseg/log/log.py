@@ -282,10 +282,10 @@ class Log(LogReading):
 
     def source(self, isolation: str) -> ReadableLog:
         """The log as fetches need it: its version, or the files as they were."""
-        from kseg.log.reader import tail
-
         if self._state is not None:
             return self._open_state(self._state)
+        from kseg.log.reader import tail
+
         if self._seen is None:
             self._seen = tail.seen_log(self._view)
         return tail.for_isolation(self._seen, isolation)

@@ -6,7 +6,9 @@ batch that holds the offset, and may end inside a batch, as a fetch of Kafka's d
 with records before the wanted offset, and repeat those of overlapping segments. `Fetched.columns`
 leaves them out, as consumers do.
 
-A fetch reads by positions, never through a map, and beside the writer as `finding` says.
+A fetch reads by positions, never through a map, and beside the writer as `find` says. One call of
+a kernel without the GIL looks into the index, finds the batch and reads. Where that has no answer,
+the same is done by steps, with words for what is wrong.
 
 Source: Kafka `UnifiedLog.read`, `LocalLog.read`, `LogSegment.read`.
 """
@@ -16,11 +18,12 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
+from kseg._kernels.fetch import fetch_batches
 from kseg.constants import StopReason
 from kseg.errors import KsegError, OffsetOutOfRangeError, at_path
 from kseg.files import io
@@ -54,6 +57,9 @@ _SLACK_BYTES: Final = 8 << 10
 #: Bytes read at once with the headers; what is larger is read once it is known where it lies.
 _AHEAD_BYTES_MAX: Final = 16 << 10
 _NOTHING: Final = memoryview(b"")
+_base_offset: Final = attrgetter("files.base_offset")
+#: What a named tuple's constructor calls, without a call of Python's on the way.
+_new: Final = tuple.__new__
 
 
 class FetchedOptions(TypedDict, total=False):
@@ -84,9 +90,8 @@ class FileRange(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fetched:
-    """Stored bytes from an offset on, and where they lie.
+class Fetched(NamedTuple):
+    """Stored bytes from an offset on, and where they lie. A tuple, since each fetch makes one.
 
     Attributes:
         start_offset: the offset that was asked for; the first batch may begin before it.
@@ -99,6 +104,7 @@ class Fetched:
         path: the log file; None if there are no bytes.
         aborted: transactions whose records are not to be seen; None unless committed records
             were asked for.
+        hidden: the offsets of these records, which `columns` leaves out.
     """
 
     start_offset: int
@@ -109,7 +115,7 @@ class Fetched:
     first_batch_incomplete: bool = False
     path: Path | None = None
     aborted: tuple[AbortedTransaction, ...] | None = None
-    _hidden: AbortedRanges | None = None
+    hidden: AbortedRanges | None = None
 
     @property
     def size_before(self) -> int:
@@ -164,7 +170,7 @@ class Fetched:
     def _decode(self, request: Request) -> Iterator[RecordColumns]:
         workspace = Workspace()
         for table in self._tables():
-            kept = table if self._hidden is None else self._hidden.drop(table)
+            kept = table if self.hidden is None else self.hidden.drop(table)
             try:
                 yield from decode(
                     self.data,
@@ -191,8 +197,7 @@ class Fetched:
             start = table.end_position
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(NamedTuple):
     """The arguments of a fetch."""
 
     start_offset: int
@@ -244,14 +249,16 @@ def fetch(
         raise ValueError(f"max_bytes is {max_bytes}, and must not be negative")
     if isolation not in ISOLATIONS:
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
-    wanted = _Wanted(start_offset, max_bytes, isolation, min_one_message, with_data)
+    wanted = _new(_Wanted, (start_offset, max_bytes, isolation, min_one_message, with_data))
     return undisturbed(source, partial(_fetch, source, wanted), _still_holds)
 
 
 def _still_holds(now: Version, fetched: Fetched) -> bool:
     """Whether no transaction index that the answer needs was removed meanwhile."""
+    if fetched.aborted is None or fetched.segment < 0:
+        return True
     first = now.sealed[0] if now.sealed else now.active
-    return fetched.aborted is None or fetched.segment < 0 or first.base_offset <= fetched.segment
+    return first.base_offset <= fetched.segment
 
 
 def _fetch(source: ReadableLog, wanted: _Wanted, seen: Version) -> Fetched:
@@ -267,7 +274,8 @@ def _fetch(source: ReadableLog, wanted: _Wanted, seen: Version) -> Fetched:
     if start >= limit.offset:
         place = _place_of(seen, limit if start == limit.offset else OffsetMetadata(start))
         return Fetched(start, place.segment_base_offset, place.position, aborted=aborted)
-    for info in _segments_from(seen, start):
+    for slot in range(_slot_of(seen, start), len(seen.sealed) + 1):
+        info = seen.sealed[slot] if slot < len(seen.sealed) else seen.active_info
         fetched = _fetch_from(source, info, seen, limit, wanted)
         if fetched is not None:
             return fetched
@@ -277,15 +285,16 @@ def _fetch(source: ReadableLog, wanted: _Wanted, seen: Version) -> Fetched:
 
 def _segments_from(seen: Version, offset: int) -> Iterator[SegmentInfo]:
     """The segment that can hold `offset`, and those after it, one by one."""
-    if offset < seen.active.base_offset:
-        at = bisect_right(seen.sealed, offset, key=_base_offset) - 1
-        for index in range(max(at, 0), len(seen.sealed)):
-            yield seen.sealed[index]
+    for slot in range(_slot_of(seen, offset), len(seen.sealed)):
+        yield seen.sealed[slot]
     yield seen.active_info
 
 
-def _base_offset(info: SegmentInfo) -> int:
-    return info.files.base_offset
+def _slot_of(seen: Version, offset: int) -> int:
+    """Which segment can hold `offset`; behind the sealed ones lies the active one."""
+    if offset >= seen.active.base_offset:
+        return len(seen.sealed)
+    return max(bisect_right(seen.sealed, offset, key=_base_offset) - 1, 0)
 
 
 def _fetch_from(
@@ -299,6 +308,50 @@ def _fetch_from(
 
     Source: Kafka `LogSegment.read`.
     """
+    found = _stored(info, seen, limit, wanted)
+    if found is None:
+        return None
+    position, batch_bytes, size, data = found
+    cut = not wanted.min_one_message and 0 < wanted.max_bytes < batch_bytes
+    aborted = hidden = None
+    if wanted.isolation == "read_committed":
+        aborted, hidden = _aborted_within(source, seen, info, position + size, wanted.start_offset)
+    start, files = wanted.start_offset, info.files
+    return _new(
+        Fetched, (start, files.base_offset, position, size, data, cut, files.log, aborted, hidden)
+    )
+
+
+#: Position and size of the first batch, how many bytes there are from there on, and the bytes.
+_Stored = tuple[int, int, int, memoryview]
+
+
+def _stored(
+    info: SegmentInfo, seen: Version, limit: OffsetMetadata, wanted: _Wanted
+) -> _Stored | None:
+    """The bytes of a segment from the offset on: in one call, or by steps where that has none."""
+    end = _known_end(info, seen, limit)
+    if end is not None and io.reads_directly():
+        files = info.files
+        usual = fetch_batches(
+            *files.encoded,
+            files.base_offset,
+            info.size,
+            wanted.start_offset,
+            end,
+            min(wanted.max_bytes, info.size),
+            wanted.min_one_message,
+            wanted.with_data,
+        )
+        if usual is not None:
+            return usual
+    return _stored_by_steps(info, limit, end, wanted)
+
+
+def _stored_by_steps(
+    info: SegmentInfo, limit: OffsetMetadata, end: int | None, wanted: _Wanted
+) -> _Stored | None:
+    """The same with an error for what is wrong; None if the segment ends before the offset."""
     ahead = WINDOW_BYTES
     if wanted.with_data and wanted.max_bytes <= _AHEAD_BYTES_MAX:
         ahead = max(ahead, wanted.max_bytes + _SLACK_BYTES)
@@ -310,34 +363,28 @@ def _fetch_from(
         allowed = wanted.max_bytes
         if wanted.min_one_message:
             allowed = max(allowed, found.size)
-        end = _end_within(fd, info, seen, limit)
+        if end is None:
+            at_limit = find_batch(fd, info, limit.offset)
+            end = info.size if at_limit is None else at_limit.position
         size = max(min(end - found.position, allowed), 0)
         data = _bytes_of(fd, info, found, size) if wanted.with_data else _NOTHING
     finally:
         os.close(fd)
-    told = _aborted_within(source, seen, info, found.position + size, wanted)
-    return Fetched(
-        wanted.start_offset,
-        info.base_offset,
-        found.position,
-        size,
-        data,
-        first_batch_incomplete=0 < allowed < found.size,
-        path=info.path,
-        aborted=None if told is None else told.pairs,
-        _hidden=None if told is None else told.ranges,
-    )
+    return found.position, found.size, size, data
 
 
-def _end_within(fd: int, info: SegmentInfo, seen: Version, limit: OffsetMetadata) -> int:
-    """The position in a segment up to which may be read: the start of the batch at the limit."""
-    if limit.position >= 0 and limit.segment_base_offset >= info.base_offset:
-        return limit.position if limit.segment_base_offset == info.base_offset else info.size
+def _known_end(info: SegmentInfo, seen: Version, limit: OffsetMetadata) -> int | None:
+    """The position up to which may be read, the start of the batch at the limit.
+
+    None if the segment has that batch, and it is not known where.
+    """
+    base_offset = info.files.base_offset
+    if limit.position >= 0 and limit.segment_base_offset >= base_offset:
+        return limit.position if limit.segment_base_offset == base_offset else info.size
     following = _base_after(seen, info)
     if following is not None and limit.offset >= following:
         return info.size
-    found = find_batch(fd, info, limit.offset)
-    return info.size if found is None else found.position
+    return None
 
 
 def _base_after(seen: Version, info: SegmentInfo) -> int | None:
@@ -390,9 +437,9 @@ class _Aborted(NamedTuple):
 
 
 def _aborted_within(
-    source: ReadableLog, seen: Version, info: SegmentInfo, end: int, wanted: _Wanted
-) -> _Aborted | None:
-    """The aborted transactions that touch what was fetched, up to position `end` of a segment.
+    source: ReadableLog, seen: Version, info: SegmentInfo, end: int, start: int
+) -> _Aborted:
+    """The aborted transactions that touch what was fetched from an offset on, up to position `end`.
 
     In a log under a writer of this process the transaction indexes tell. The offset index gives the
     end of what was fetched, so the answer may hold a few too many. In other logs the indexes have
@@ -400,9 +447,7 @@ def _aborted_within(
 
     Source: Kafka `LocalLog.addAbortedTransactions`.
     """
-    if wanted.isolation != "read_committed":
-        return None
-    start, upper = wanted.start_offset, _upper_bound(seen, info, end)
+    upper = _upper_bound(seen, info, end)
     view: LogView | None = getattr(source, "view", None)
     if view is not None:
         ranges = aborted_ranges(view, start, min(upper, seen.last_stable.offset))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.reader.view import LogOptions, LogView
     from kseg.log.segment.reader import ReadOptions, Segment
+
+
+@cache
+def _fetch() -> Callable[..., Fetched]:
+    """`kseg.log.reader.fetch`, imported once: the statement takes a microsecond each time."""
+    from kseg.log.reader.fetch import fetch
+
+    return fetch
 
 
 class LogReading:
@@ -138,9 +147,7 @@ class LogReading:
         with_data: bool = True,
     ) -> Fetched:
         """Stored bytes from an offset on, out of one segment; see `kseg.log.reader.fetch.fetch`."""
-        from kseg.log.reader.fetch import fetch
-
-        return fetch(
+        return _fetch()(
             self.source(isolation),
             start_offset,
             max_bytes=max_bytes,

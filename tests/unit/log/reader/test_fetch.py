@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.errors import CorruptRecordError, OffsetOutOfRangeError, UnsupportedFormatError
+from kseg.files import io
 from kseg.format.builder import BatchBuilder
 from kseg.log.log import Log
 from kseg.log.reader import fetch as fetching
@@ -23,6 +24,16 @@ from kseg.log.reader.version import Truncations
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, control_batch, messages07, record, write_segment
 from tests.unit.log.made import Told, fill, new_log, offsets_of, stored, told
+
+
+@pytest.fixture(scope="module", autouse=True, params=["in one call", "by steps"])
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test holds for both ways of a fetch; where reads are replaced, none is in one call."""
+    if request.param == "in one call":
+        yield
+        return
+    with io.reads_replaced(lambda fd, size, position: os.pread(fd, size, position)):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -341,18 +352,21 @@ def test_a_foreign_log_is_asked_for_its_markers_not_for_its_index(transactions: 
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> list[int]:
-    """Do something the first time that a fetch has found its batch, and not read it yet."""
+    """Do something the first time that a fetch has found its batch, and has not answered yet."""
     done: list[int] = []
-    genuine = fetching.find_batch
 
-    def find_batch(*args: Any, **how: Any) -> Any:
-        found = genuine(*args, **how)
-        if not done:
-            done.append(1)
-            action()
-        return found
+    def acting(genuine: Callable[..., Any]) -> Callable[..., Any]:
+        def find(*args: Any, **how: Any) -> Any:
+            found = genuine(*args, **how)
+            if not done:
+                done.append(1)
+                action()
+            return found
 
-    monkeypatch.setattr(fetching, "find_batch", find_batch)
+        return find
+
+    for name in ("find_batch", "fetch_batches"):
+        monkeypatch.setattr(fetching, name, acting(getattr(fetching, name)))
     return done
 
 
@@ -388,15 +402,19 @@ def test_a_segment_that_goes_while_it_is_looked_for_is_out_of_range(
 ) -> None:
     with new_log(tmp_path, segment_bytes=300, retention_bytes=0) as log:
         fill(log, [2] * 10)
-        genuine, done = fetching.io.open_read, []
+        done: list[str] = []
 
-        def open_read(path: Path) -> int:
-            if not done:
-                done.append(path)  # at first: who deletes opens files, too
-                log.delete_old_segments()
-            return genuine(path)
+        def deleting(genuine: Callable[..., Any]) -> Callable[..., Any]:
+            def opening(*args: Any) -> Any:
+                if not done:
+                    done.append("at first: who deletes opens files, too")
+                    log.delete_old_segments()
+                return genuine(*args)
 
-        monkeypatch.setattr(fetching.io, "open_read", open_read)
+            return opening
+
+        monkeypatch.setattr(fetching.io, "open_read", deleting(fetching.io.open_read))
+        monkeypatch.setattr(fetching, "fetch_batches", deleting(fetching.fetch_batches))
         with pytest.raises(OffsetOutOfRangeError):
             log.fetch(0)
         assert done
