@@ -44,7 +44,7 @@ _NAMED_MAX = 10
 
 
 def append(
-    path: Path,
+    directory: str,
     encoding: str,
     durable: bool,
     settings: tuple[Setting, ...],
@@ -57,6 +57,7 @@ def append(
     """Do what the verb says; returns the exit code."""
     with usage_errors():
         options = _options(encoding, **asked)
+    path = Path(directory)
     _check_name(path)
     here = partition_at(path)
     config = known_configs(

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from kseg.cli.options import PATH, high_watermark_option
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -27,7 +28,7 @@ def backup_options(function: _F) -> _F:
     return click.option(
         "--backup-dir",
         metavar="DIR",
-        type=click.Path(path_type=str),
+        type=PATH,
         help="Keep what is cut, replaced or deleted here; else beside the data directory.",
     )(function)
 
@@ -37,17 +38,15 @@ def backup_dir_option(function: _F) -> _F:
     return click.option(
         "--backup-dir",
         metavar="DIR",
-        type=click.Path(path_type=str),
+        type=PATH,
         help="Keep the old segments here; else nothing of them is kept.",
     )(function)
 
 
 def compaction_options(function: _F) -> _F:
     """`--all`, `--force`, `--rules`, `--map-bytes` of `CompactionOptions`; `--high-watermark`."""
-    function = click.option(
-        "--high-watermark",
-        type=click.Choice(["end"]),
-        help="This is the only copy: what lies above a broker's high watermark is compacted, too.",
+    function = high_watermark_option(
+        "This is the only copy: what lies above a broker's high watermark is compacted, too."
     )(function)
     function = click.option(
         "--map-bytes",
@@ -78,7 +77,7 @@ def output_option(function: _F) -> _F:
         "--output",
         "output_dir",
         metavar="DIR",
-        type=click.Path(path_type=str),
+        type=PATH,
         help="Change a copy in this directory, and leave the original alone.",
     )(function)
 

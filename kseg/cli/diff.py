@@ -30,12 +30,11 @@ def diff(
     """Do what the verb says; returns the exit code."""
     from kseg import diff as run
 
-    chosen = Selection(topics, partitions)
     with usage_errors(), output.progress("diff", 0) as bar:
         found = run(
             *copies,
             records=records,
-            chosen=chosen.takes if chosen else None,
+            chosen=Selection(topics, partitions).choice,
             mapping=mapping,
             jobs=jobs,
             progress=bar.to,

@@ -56,6 +56,7 @@ def export(
     """Do what the verb says; returns the exit code."""
     if out == "-":
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
+    _refuse_other_files(Path(out))
     form = form or _form_of(out)
     look = _look(form, fields, encoding, kinds_from(decode_key, decode_value), by)
     chosen = Selection(topics, partitions)
@@ -102,6 +103,10 @@ def _look(
     if empty:
         raise click.UsageError("--fields names only what --partition-by leaves out.")
     return look
+
+
+#: Ends of names that people give to files of records, and to no directory.
+_OTHERS = {"json", "ndjson", "pq", "feather", "ipc", "orc", "avro", "tsv", "txt", "xlsx"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,15 @@ def _first_offsets(log: Log, start: int | None) -> dict[Path, int]:
     view = log.view
     firsts = first_offsets(view, max(view.log_start_offset, start or 0))
     return {info.path: first for info, first in firsts}
+
+
+def _refuse_other_files(out: Path) -> None:
+    """Refuse the name of a file that is not written, as if it were one of a directory."""
+    if out.suffix[1:].lower() in _OTHERS and not out.is_dir():
+        raise click.UsageError(
+            f"{out} is no name of a file that is written: those end in "
+            f"{', '.join(f'.{each}' for each in EXTENSIONS)}."
+        )
 
 
 def _form_of(out: str) -> str:

@@ -30,10 +30,9 @@ def merge(
     """Do what the verb says; returns the exit code."""
     from kseg import apply_merge, plan_merge
 
-    chosen = Selection(topics, partitions)
     with usage_errors():
         plan = plan_merge(
-            *copies, out=out, prefer=prefer, chosen=chosen.takes if chosen else None, jobs=jobs
+            *copies, out=out, prefer=prefer, chosen=Selection(topics, partitions).choice, jobs=jobs
         )
     report: Path | None = None
     if not plan.undecided:

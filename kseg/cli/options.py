@@ -21,11 +21,15 @@ from kseg.cli.parsing import (
     parse_time,
     parse_time_range,
 )
+from kseg.constants import BATCH_BYTES
+from kseg.files.grammar import OFFSET_MAX
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
+    _Choice = click.Choice[str]
 else:
     _ParamType = click.ParamType  # no generic before click 8.5
+    _Choice = click.Choice  # likewise, before 8.2
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -62,6 +66,10 @@ class ParsedTime(Parsed):
         )
 
 
+#: A path as it was typed: the verb opens it and says what the file system says (exit 3). Click
+#: would call a path without permission a wrong command line.
+PATH = click.Path(path_type=str, readable=False)
+OFFSET = click.IntRange(min=0, max=OFFSET_MAX)
 OFFSET_RANGE = Parsed("A..B", parse_offset_range)
 TIME_RANGE = ParsedTime("A..B", parse_time_range)
 TIME = ParsedTime("TIME", parse_time)
@@ -140,6 +148,21 @@ def now_option(*, expose: bool = True) -> Callable[[_F], _F]:
     )
 
 
+class _InternalTopics(_Choice):
+    """What `--decode` takes; a name of `--decode-value` is told from it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name of an internal topic."""
+        if isinstance(value, str) and value.lower() in KINDS:
+            self.fail(
+                f"records of internal topics are decoded by it; for {value} in other topics "
+                f"read and export have --decode-value {value} and --decode-key {value}",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 def decode_options(function: _F) -> _F:
     """`--decode` by the names in `kseg.cli.decoded`, and `--raw`."""
     for option in (
@@ -149,7 +172,7 @@ def decode_options(function: _F) -> _F:
         click.option(
             "--decode",
             "decode_as",
-            type=click.Choice(DECODED),
+            type=_InternalTopics(DECODED),
             help="Decode the records of this internal topic. Those of a directory that is named "
             "like one (__consumer_offsets-0) are, unless --raw is given.",
         ),
@@ -221,14 +244,7 @@ def bytes_option(function: _F) -> _F:
 
 def stats_options(function: _F) -> _F:
     """`--top`, `--headers`, and `--bytes` for keys."""
-    function = click.option(
-        "--bytes",
-        "encoding",
-        type=click.Choice(["base64", "utf8", "hex"]),
-        default="base64",
-        show_default=True,
-        help="How keys are written in JSON.",
-    )(function)
+    function = json_bytes_option("How keys are written in JSON.")(function)
     function = click.option(
         "--headers",
         is_flag=True,
@@ -369,13 +385,13 @@ def broker_options(function: _F) -> _F:
     function = click.option(
         "--metadata-dir",
         metavar="DIR",
-        type=click.Path(path_type=str),
+        type=PATH,
         help="The data directory with __cluster_metadata-0, if it is another one.",
     )(function)
     return click.option(
         "--broker-config",
         metavar="FILE",
-        type=click.Path(path_type=str),
+        type=PATH,
         help="The broker's server.properties: goes before --config NAME=VALUE, behind what the"
         " cluster has. Only its settings of topics are read.",
     )(function)
@@ -388,9 +404,7 @@ def json_option(function: _F) -> _F:
 
 def paths_argument(function: _F) -> _F:
     """One or more PATHs; the verb checks that they exist when it opens them."""
-    return click.argument(
-        "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=str)
-    )(function)
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)(function)
 
 
 def directories_argument(*, required: bool) -> Callable[[_F], _F]:
@@ -400,8 +414,56 @@ def directories_argument(*, required: bool) -> Callable[[_F], _F]:
         nargs=-1,
         required=required,
         metavar="DIR...",
-        type=click.Path(path_type=str),
+        type=PATH,
     )
+
+
+def copies_argument(function: _F) -> _F:
+    """Copies A B..., of one partition or of data directories."""
+    return click.argument("copies", nargs=-1, required=True, metavar="A B...", type=PATH)(function)
+
+
+def out_option(help_text: str) -> Callable[[_F], _F]:
+    """`-o OUT`, which has to be given."""
+    return click.option(
+        "-o", "--output", "out", required=True, metavar="OUT", type=PATH, help=help_text
+    )
+
+
+def level_option(function: _F) -> _F:
+    """`--level` of a codec."""
+    return click.option(
+        "--level", type=int, metavar="N", help="The codec's level, if not Kafka's default."
+    )(function)
+
+
+def batch_bytes_option(help_text: str) -> Callable[[_F], _F]:
+    """`--batch-bytes`."""
+    return click.option(
+        "--batch-bytes",
+        type=click.IntRange(min=1),
+        default=BATCH_BYTES,
+        show_default=True,
+        metavar="N",
+        help=help_text,
+    )
+
+
+def json_bytes_option(help_text: str) -> Callable[[_F], _F]:
+    """`--bytes base64|utf8|hex` where base64 is the usual."""
+    return click.option(
+        "--bytes",
+        "encoding",
+        type=click.Choice(["base64", "utf8", "hex"]),
+        default="base64",
+        show_default=True,
+        help=help_text,
+    )
+
+
+def high_watermark_option(help_text: str) -> Callable[[_F], _F]:
+    """`--high-watermark end`."""
+    return click.option("--high-watermark", type=click.Choice(["end"]), help=help_text)
 
 
 def check_ranges(*, last: int | None, limit: int | None) -> None:

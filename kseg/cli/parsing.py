@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from time import time_ns
 from typing import NamedTuple
@@ -50,6 +51,27 @@ class Selection:
         """Whether anything is left out at all."""
         return bool(self.topics or self.partitions)
 
+    @property
+    def choice(self) -> Callable[[str | None, int | None], bool] | None:
+        """`takes`, for functions that take None for all."""
+        return self.takes if self else None
+
+    def why_nothing(self, here: Iterable[tuple[str | None, int | None]]) -> str:
+        """Words for a place of which nothing is chosen.
+
+        Args:
+            here: topic and number of each of its partitions.
+        """
+        named = {(topic, n) for topic, n in here if topic is not None and n is not None}
+        topics = Selection(self.topics)
+        numbers = sorted({n for topic, n in named if topics.takes(topic, n)})
+        if numbers:
+            return f"no partition here is chosen by --partition; there are {some_of(numbers)}"
+        given, known = ", ".join(self.topics), sorted({topic for topic, _ in named})
+        near = [each for topic in self.topics for each in get_close_matches(topic, known)]
+        told = f"; did you mean {near[0]}?" if near else f"; there are {some_of(known)}"
+        return f"no topic here is {given}{told if known else ''}"
+
     def takes(self, topic: str | None, partition: int | None) -> bool:
         """Whether a partition is chosen; one without a name is, if the selection is empty."""
         if self.topics and not any(fnmatchcase(topic or "", glob) for glob in self.topics):
@@ -58,6 +80,16 @@ class Selection:
             return True
         number = -1 if partition is None else partition
         return any(first <= number <= last for first, last in self.partitions)
+
+
+def some_of(names: Sequence[object], most: int = 3) -> str:
+    """The first names of a list, and how many more there are.
+
+    >>> some_of(["a", "b"]), some_of(range(5))
+    ('a, b', '0, 1, 2 and 2 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def parse_offset_range(text: str) -> Range:
@@ -75,7 +107,9 @@ def parse_offset_range(text: str) -> Range:
 def parse_time_range(text: str, now_ms: Clock | None = None) -> Range:
     """`A..B` with either side missing; each side as `parse_time` takes it; half open."""
     if ".." not in text:
-        raise ValueError("a time range is A..B, where either side may be missing")
+        raise ValueError(
+            f"a time range is A..B, where either side may be missing: {text}.. is from then on"
+        )
     return _ordered(_split(text, lambda side: parse_time(side, now_ms)))
 
 

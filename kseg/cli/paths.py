@@ -144,7 +144,9 @@ def partitions(
         found = _entries(known, strict=strict)
         chosen = [one for one in found if _is_chosen(one, selection)]
         if not chosen and selection:
-            raise NotALogError("no partition here is chosen by --topic and --partition", path=path)
+            every = (partition_at(one.path) for one in found)
+            reason = selection.why_nothing((one.topic, one.partition) for one in every)
+            raise NotALogError(reason, path=path)
         skipped = list[Unreadable]()
         readable = chosen if strict else list(readable_partitions(chosen, skipped))
         for one in skipped:

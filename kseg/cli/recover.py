@@ -18,7 +18,7 @@ from kseg.cli import changing, output
 from kseg.cli.changing import Change, PartitionWork
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.parsing import Selection, Setting, clock_of
+from kseg.cli.parsing import Selection, Setting, clock_of, some_of
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
 from kseg.errors import UnreadableError
@@ -267,7 +267,7 @@ def _say_of_mark(home: Path, plans: list[RecoveryPlan], *, is_plan: bool) -> Non
     others = sorted(set(data_directory.marked_for(str(home))) - here)
     is_noop = all(plan.is_noop for plan in plans)
     if others and (is_noop or not is_plan):
-        names = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if others[3:] else "")
+        names = some_of(others)
         complain(f"kseg: {home}: no mark of a clean stop: it takes all in one run, {names} too")
     elif is_plan and is_noop:
         complain(f"kseg: {home}: no mark of a clean stop; --apply writes it")

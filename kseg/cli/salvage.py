@@ -32,14 +32,13 @@ def salvage(
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
-    chosen = Selection(topics, partitions)
     with usage_errors(), output.progress("search", 0) as bar:
         plan = plan_salvage(
             *directories,
             out=out,
             abort_open=abort_open,
             unproven=unproven,
-            chosen=chosen.takes if chosen else None,
+            chosen=Selection(topics, partitions).choice,
             jobs=jobs,
             progress=bar.to,
         )

@@ -100,7 +100,8 @@ def _chosen_there(path: str, selection: Selection) -> list[str]:
     logs = list_logs(parse_options({"path": path}))
     found = [log.directory for log in logs if selection.takes(log.topic, log.partition)]
     if not found:
-        raise NotALogError("no partition here is chosen by --topic and --partition", path=path)
+        reason = selection.why_nothing((log.topic, log.partition) for log in logs)
+        raise NotALogError(reason, path=path)
     return found
 
 
@@ -144,8 +145,7 @@ def diff(
     from kseg.cli.diff import write_report
 
     _refuse_stores(copies)
-    chosen = Selection(topics, partitions)
-    takes = chosen.takes if chosen else None
+    takes = Selection(topics, partitions).choice
     with _session(cores, "diff", job) as (jobs, run):
         found = run(jobs.diff, copies, records=records, chosen=takes)
     return write_report(found.report, copies, as_json=as_json)

@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from kseg.cli import change_options
-from kseg.cli.options import broker_options, config_options, json_option, selection_options
+from kseg.cli.options import PATH, broker_options, config_options, json_option, selection_options
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@click.argument("directory", metavar="DIR", type=PATH)
 @selection_options
 @change_options.output_option
 @change_options.backup_dir_option

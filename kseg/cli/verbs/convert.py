@@ -6,14 +6,22 @@ from typing import Any
 
 import click
 
-from kseg.cli.options import jobs_option, json_option, on_corrupt_option
+from kseg.cli.options import (
+    OFFSET,
+    PATH,
+    batch_bytes_option,
+    jobs_option,
+    json_option,
+    level_option,
+    on_corrupt_option,
+    out_option,
+)
 from kseg.cli.parsing import CODECS
-from kseg.constants import BATCH_BYTES
 
 
 @click.command()
-@click.argument("path", metavar="PATH", type=click.Path(path_type=str))
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A file or directory.")
+@click.argument("path", metavar="PATH", type=PATH)
+@out_option("A file or directory.")
 @click.option(
     "--magic",
     type=click.IntRange(0, 2),
@@ -23,21 +31,14 @@ from kseg.constants import BATCH_BYTES
     help="The format: 2 since Kafka 0.11, 1 since 0.10, 0 since 0.8.",
 )
 @click.option("--codec", type=click.Choice(CODECS), help="Each batch keeps its own if not given.")
-@click.option("--level", type=int, metavar="N", help="The codec's level, if not Kafka's default.")
+@level_option
 @click.option(
     "--drop", is_flag=True, help="Leave out what the format cannot hold, instead of refusing."
 )
-@click.option(
-    "--batch-bytes",
-    type=click.IntRange(min=1),
-    default=BATCH_BYTES,
-    show_default=True,
-    metavar="N",
-    help="Gather plain messages of old formats into batches of about this size.",
-)
+@batch_bytes_option("Gather plain messages of old formats into batches of about this size.")
 @click.option(
     "--first-offset",
-    type=click.IntRange(min=0, max=2**63 - 1),
+    type=OFFSET,
     metavar="N",
     help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
 )

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kseg.cli.options import (
+    copies_argument,
     jobs_option,
     json_option,
     mapping_option,
@@ -16,7 +17,7 @@ from kseg.cli.options import (
 
 
 @click.command()
-@click.argument("copies", nargs=-1, required=True, metavar="A B...", type=click.Path(path_type=str))
+@copies_argument
 @records_option
 @jobs_option
 @selection_options

@@ -8,6 +8,7 @@ import click
 
 from kseg.cli.kafka_dump.options import kafka_options
 from kseg.cli.options import (
+    PATH,
     bytes_option,
     decode_options,
     format_option,
@@ -19,7 +20,7 @@ from kseg.cli.options import (
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=str))
+@click.argument("paths", nargs=-1, metavar="PATH...", type=PATH)
 @format_option
 @click.option(
     "--batches/--records", "batches", default=False, help="One row per batch, or per record."

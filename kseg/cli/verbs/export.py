@@ -11,9 +11,11 @@ from kseg.cli.options import (
     completed,
     isolation_option,
     jobs_option,
+    json_bytes_option,
     mapping_option,
     offset_and_time_options,
     on_corrupt_option,
+    out_option,
     paths_argument,
     selection_options,
     typed_options,
@@ -33,7 +35,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
 
 @click.command()
 @paths_argument
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A file or a directory.")
+@out_option("A file or a directory.")
 @click.option(
     "--format",
     "form",
@@ -63,14 +65,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     shell_complete=completed("fields"),
     help="Only these, in this order.",
 )
-@click.option(
-    "--bytes",
-    "encoding",
-    type=click.Choice(["base64", "utf8", "hex"]),
-    default="base64",
-    show_default=True,
-    help="How bytes are written in jsonl and csv.",
-)
+@json_bytes_option("How bytes are written in jsonl and csv.")
 @on_corrupt_option
 @isolation_option
 @selection_options

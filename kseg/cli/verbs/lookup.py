@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from kseg.cli.options import TIME, json_option, now_option, selection_options
+from kseg.cli.options import OFFSET, PATH, TIME, json_option, now_option, selection_options
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
-@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="The offset to look for.")
+@click.argument("directory", metavar="DIR", type=PATH)
+@click.option("--offset", type=OFFSET, metavar="N", help="The offset to look for.")
 @click.option(
     "--time", type=TIME, help="The time to look for: ISO 8601, ms, or such as yesterday, -1h."
 )

@@ -6,24 +6,23 @@ from typing import Any
 
 import click
 
-from kseg.cli.options import jobs_option, json_option, selection_options
+from kseg.cli.options import (
+    PATH,
+    copies_argument,
+    jobs_option,
+    json_option,
+    out_option,
+    selection_options,
+)
 
 
 @click.command()
-@click.argument("copies", nargs=-1, required=True, metavar="A B...", type=click.Path(path_type=str))
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    required=True,
-    metavar="OUT",
-    type=click.Path(path_type=str),
-    help="The data directory to make, new or empty; OUT.kseg-salvage beside it has the report.",
-)
+@copies_argument
+@out_option("The data directory to make, new or empty; OUT.kseg-salvage beside it has the report.")
 @click.option(
     "--prefer",
     metavar="DIR",
-    type=click.Path(path_type=str),
+    type=PATH,
     help="One of the copies: its batches win where those of one leader epoch differ.",
 )
 @jobs_option

@@ -8,8 +8,10 @@ import click
 
 from kseg.cli import change_options
 from kseg.cli.options import (
+    OFFSET,
     broker_options,
     config_options,
+    directories_argument,
     jobs_option,
     json_option,
     selection_options,
@@ -17,9 +19,7 @@ from kseg.cli.options import (
 
 
 @click.command()
-@click.argument(
-    "directories", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=str)
-)
+@directories_argument(required=True)
 @click.option(
     "--as-broker", is_flag=True, help="Do just what Kafka 4.2.0 would do, and report no more."
 )
@@ -30,13 +30,13 @@ from kseg.cli.options import (
 )
 @click.option(
     "--recovery-point",
-    type=click.IntRange(min=0, max=2**63 - 1),
+    type=OFFSET,
     metavar="N",
     help="Records below N were flushed; by default as the checkpoint says.",
 )
 @click.option(
     "--log-start-offset",
-    type=click.IntRange(min=0, max=2**63 - 1),
+    type=OFFSET,
     metavar="N",
     help="The first offset to read; by default as the checkpoint says.",
 )

@@ -8,6 +8,7 @@ import click
 
 from kseg.cli import change_options
 from kseg.cli.options import (
+    PATH,
     broker_options,
     config_options,
     jobs_option,
@@ -18,7 +19,7 @@ from kseg.cli.options import (
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@click.argument("directory", metavar="DIR", type=PATH)
 @reindex_options
 @selection_options
 @change_options.change_options

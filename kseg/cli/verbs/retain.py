@@ -7,19 +7,24 @@ from typing import Any
 import click
 
 from kseg.cli import change_options
-from kseg.cli.options import broker_options, config_options, json_option, selection_options
+from kseg.cli.options import (
+    PATH,
+    broker_options,
+    config_options,
+    high_watermark_option,
+    json_option,
+    selection_options,
+)
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@click.argument("directory", metavar="DIR", type=PATH)
 @selection_options
 @change_options.change_options
 @config_options
 @broker_options
-@click.option(
-    "--high-watermark",
-    type=click.Choice(["end"]),
-    help="This is the only copy: segments above a broker's high watermark may go, too.",
+@high_watermark_option(
+    "This is the only copy: segments above a broker's high watermark may go, too."
 )
 @json_option
 def retain(**given: Any) -> int:

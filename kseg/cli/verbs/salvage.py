@@ -6,22 +6,18 @@ from typing import Any
 
 import click
 
-from kseg.cli.options import jobs_option, json_option, selection_options
+from kseg.cli.options import (
+    directories_argument,
+    jobs_option,
+    json_option,
+    out_option,
+    selection_options,
+)
 
 
 @click.command()
-@click.argument(
-    "directories", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=str)
-)
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    required=True,
-    metavar="OUT",
-    type=click.Path(path_type=str),
-    help="The new data directory; OUT.kseg-salvage beside it has the report.",
-)
+@directories_argument(required=True)
+@out_option("The new data directory; OUT.kseg-salvage beside it has the report.")
 @click.option(
     "--abort-open",
     is_flag=True,

@@ -10,10 +10,12 @@ import click
 
 from kseg.cli import change_options
 from kseg.cli.options import (
+    PATH,
     Parsed,
     broker_options,
     completed,
     config_options,
+    copies_argument,
     deep_option,
     directories_argument,
     explain_options,
@@ -21,6 +23,7 @@ from kseg.cli.options import (
     json_option,
     offset_and_time_options,
     on_corrupt_option,
+    out_option,
     paths_argument,
     records_option,
     reindex_options,
@@ -58,7 +61,7 @@ def job_options(function: _F) -> _F:
     function = click.option(
         "--job",
         metavar="DIR",
-        type=click.Path(path_type=str),
+        type=PATH,
         help="Note finished pieces in DIR, and go on from there.",
     )(function)
     return click.option(
@@ -104,7 +107,7 @@ def verify(**given: Any) -> int:
 
 
 @spark.command("diff")
-@click.argument("copies", nargs=-1, required=True, metavar="A B...", type=click.Path(path_type=str))
+@copies_argument
 @records_option
 @job_options
 @selection_options
@@ -170,7 +173,7 @@ def explain(**given: Any) -> int:
 
 @spark.command("export")
 @paths_argument
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="A directory to make.")
+@out_option("A directory to make.")
 @click.option(
     "--by",
     type=click.Choice(["partition", "date"]),

@@ -7,15 +7,22 @@ from typing import Any
 import click
 
 from kseg.cli import change_options
-from kseg.cli.options import broker_options, config_options, json_option, selection_options
+from kseg.cli.options import (
+    OFFSET,
+    PATH,
+    broker_options,
+    config_options,
+    json_option,
+    selection_options,
+)
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+@click.argument("directory", metavar="DIR", type=PATH)
 @click.option(
     "--to",
     "offset",
-    type=click.IntRange(min=0, max=2**63 - 1),
+    type=OFFSET,
     required=True,
     metavar="OFFSET",
     help="The new end of the log: this offset and all behind it go.",

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kseg.cli.options import (
+    PATH,
     deep_option,
     jobs_option,
     json_option,
@@ -17,7 +18,7 @@ from kseg.cli.options import (
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="PATH...", type=click.Path(path_type=str))
+@click.argument("paths", nargs=-1, metavar="PATH...", type=PATH)
 @deep_option
 @click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
 @jobs_option

@@ -1,0 +1,92 @@
+"""What people type first, and get wrong: answers say what is wrong and what to type instead."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kseg.cli.main import VERBS
+from tests.unit.cli.conftest import Kseg
+from tests.unit.cli.test_damaged_input import WITHOUT, WORDS
+
+#: Words, with DIR for a data directory of `orders-0` and `payments-0`; the code; what is said.
+TRIES = [
+    ("read DIR --topic order", 3, "no topic here is order; did you mean orders?"),
+    ("info DIR --topic zzz", 3, "no topic here is zzz; there are orders, payments"),
+    ("verify DIR --topic orders --partition 7", 3, "chosen by --partition; there are 0"),
+    ("read DIR/orders-0 --decode json", 2, "--decode-value json and --decode-key json"),
+    ("dump DIR/orders-0 --decode text", 2, "read and export have --decode-value text"),
+    ("read DIR/orders-0 --decode topics", 2, "'topics' is not one of 'offsets', "),
+    ("read DIR --time yesterday", 2, "yesterday.. is from then on"),
+    ("export DIR/orders-0 -o DIR/out.json", 2, "end in .parquet, .arrow, .jsonl, .csv."),
+    ("export DIR/orders-0 -o DIR/out.pq --format jsonl", 2, "out.pq is no name of a file"),
+    ("lookup DIR/orders-0 --offset 99999999999999999999", 2, "--offset"),
+    ("spark diff DIR DIR/orders-0 --mater x", 2, "Did you mean"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "said"), TRIES, ids=[words for words, *_ in TRIES])
+def test_a_wrong_word_is_answered_with_what_is_there(
+    kseg: Kseg, orders: Path, payments: Path, words: str, code: int, said: str
+) -> None:
+    given = [word.replace("DIR", str(orders.parent)) for word in words.split()]
+    ran = kseg(*given)
+    assert (ran.code, ran.out) == (code, b"")
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+    assert set(orders.parent.iterdir()) == {orders, payments}
+
+
+def test_a_directory_may_have_any_name(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
+    for name in ("out.2026", "out.d", "some.json"):
+        if name.endswith("json"):
+            (tmp_path / name).mkdir()
+        assert kseg("export", orders, "-o", tmp_path / name, "--format", "csv").code == 0
+        assert (tmp_path / name / "orders-0.csv").is_file()
+
+
+#: Runs a command line as a user to whom modes of files apply; root's capabilities are dropped.
+AS_ANYBODY = """
+import ctypes, os, sys
+if os.geteuid() == 0:
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        assert ctypes.CDLL(None).prctl(24, capability, 0, 0, 0) == 0  # PR_CAPBSET_DROP
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+KSEG = (
+    "import sys; from kseg.cli.main import run\n"
+    "sys.exit(max(run(words.split(chr(9))) != 3 for words in sys.argv[1:]))"
+)
+
+
+def test_a_path_without_permission_is_no_mistake_in_the_command_line(
+    orders: Path, tmp_path: Path
+) -> None:
+    closed = orders.parent
+    lines = []
+    for words in WORDS:
+        if words.split()[0] in ("doctor", "explain"):  # they tell of it in their answers
+            continue
+        places = {"DIR": closed, "PART": orders, "COPY": closed, "OUT": tmp_path / "out"}
+        lines.append("\t".join(str(places.get(word, word)) for word in words.split()))
+    assert {line.split("\t")[0] for line in lines} >= set(VERBS) - WITHOUT - {"doctor", "explain"}
+    if os.geteuid() == 0:
+        os.chown(closed, 65534, 65534)
+    closed.chmod(0o000)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-c", AS_ANYBODY, sys.executable, "-c", KSEG, *lines],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        closed.chmod(0o755)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("Permission denied") == len(lines) == len(ran.stderr.splitlines())
