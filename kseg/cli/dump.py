@@ -15,6 +15,7 @@ import numpy as np
 from click.core import ParameterSource
 
 from kseg.cli import output
+from kseg.cli.batch_lines import each_stretch
 from kseg.cli.batches import complete_wrappers, holding, message_errors, tail_of
 from kseg.cli.decoded import DECODED_FIELDS, Decoding, decoded_rows, decoding
 from kseg.cli.entries import dump_entries
@@ -24,8 +25,16 @@ from kseg.cli.kafka_dump.options import refuse_kafka_options
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import ALL, Range, Selection
 from kseg.cli.paths import InputFile, sources
-from kseg.cli.row_writer import RowWriter, dump_workspace
-from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head, record_rows
+from kseg.cli.row_writer import RowWriter, dump_workspace, inexact
+from kseg.cli.rows import (
+    BATCH_FIELDS,
+    RECORD_FIELDS,
+    Style,
+    batch_rows,
+    csv_head,
+    record_rows,
+    stored_rows,
+)
 from kseg.cli.selected import RowSink, equal_to
 from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
@@ -333,6 +342,28 @@ class Dump:
             self._end(tile.table, log, put)
 
     def _records(self, tile: Tile, log: _Log, sink: RowSink, put: Put) -> None:
+        def direct(start: int, end: int) -> int:
+            return sink.take_stored(template, tile, start, end)
+
+        def columns(start: int, end: int) -> None:
+            if not sink.full:
+                self._columns(
+                    replace(tile, table=tile.table.take(slice(start, end))), log, sink, put
+                )
+
+        if not self._whole(tile.table, log):
+            self._columns(tile, log, sink, put)
+            return
+        template = stored_rows(tile.table, log.style)
+        each_stretch(tile.table, None if inexact(template) else direct, columns)
+
+    def _whole(self, table: BatchTable, log: _Log) -> bool:
+        """Whether all records of a table are written as they are stored."""
+        asked = self.asked
+        every = asked.offsets == asked.times == ALL and asked.key is None
+        return every and self._chosen is None and log.topic is None and not table.kafka07
+
+    def _columns(self, tile: Tile, log: _Log, sink: RowSink, put: Put) -> None:
         request = self.asked.request(tile.table.kafka07)
         key = self.asked.key
         with self._memory.one() as workspace:

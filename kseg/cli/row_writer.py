@@ -7,18 +7,23 @@ case in which Python runs per row.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from kseg.format import text as _text
+from kseg.format.reader import End
 from kseg.format.workspace import Workspace
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from kseg.cli.rows import Piece, Template
+    from kseg.format.header import BatchTable
 
     Mask = npt.NDArray[np.bool_]
+    #: Lines, and where those of each batch begin and end, int32[n + 1].
+    Before = tuple[bytes, npt.NDArray[np.int32]]
 
 #: Small enough for the cache, large enough to make system calls rare.
 BUFFER_BYTES = 1 << 19
@@ -27,34 +32,111 @@ _PIECE_BYTES = 2 << 20
 #: What of a style is its encoding.
 _ENCODING = 3
 _TEXTS = (_text.UTF8, _text.RAW)
+#: Gaps that are noted before lines are written.
+_GAPS_MAX = 4096
+
+
+class Batches(Protocol):
+    """A stretch of a file with batches in it, as `kseg.files.log_file.Tile` is."""
+
+    @property
+    def data(self) -> memoryview:
+        """Bytes of the file from `base` on."""
+
+    @property
+    def base(self) -> int:
+        """File position of the first."""
+
+    @property
+    def table(self) -> BatchTable:
+        """The batches."""
+
+
+class Gaps(Protocol):
+    """Wants to know of the offsets that are written."""
+
+    previous: int
+
+    def note(self, first: int, last: int, pairs: npt.NDArray[np.int64]) -> None:
+        """Take the next offsets: the first, the last, and each that does not follow."""
 
 
 class RowWriter:
     """Writes rows through a buffer of its own. Not for several threads at once."""
 
     def __init__(
-        self, write: Callable[[memoryview], object], buffer_bytes: int = BUFFER_BYTES
+        self, write: Callable[[memoryview], object], buffer_bytes: int | None = None
     ) -> None:
         """Write through `write`, which must not keep the bytes after it returns."""
         self._write = write
-        self._buffer = memoryview(bytearray(buffer_bytes))
+        self._buffer = memoryview(bytearray(buffer_bytes or BUFFER_BYTES))
         self.replaced = 0
 
     def rows(
         self, template: Template, count: int, start: int = 0, mask: Mask | None = None
     ) -> None:
         """Write rows `start` to `count`, those for which `mask` is false left out."""
-        row, inexact = start, _inexact(template)
+        row, replacing = start, inexact(template)
         while row < count:
             end = _text.write_rows(template, row, count, self._buffer, mask)
             if end.written:
                 self._write(self._buffer[: end.written])
-                self._count_replaced(inexact, row, end.next_row, mask)
+                self._count_replaced(replacing, row, end.next_row, mask)
             elif end.next_row < count:
                 self._large_row(template, end.next_row)
                 row = end.next_row + 1
                 continue
             row = end.next_row
+
+    def records(
+        self,
+        template: Template,
+        batches: Batches,
+        start: int,
+        stop: int,
+        *,
+        before: Before | None = None,
+        gaps: Gaps | None = None,
+    ) -> int:
+        """Write the records of batches `start` up to `stop`, straight from their bytes.
+
+        Args:
+            template: with a row for each batch, see `kseg.cli.batch_lines`.
+            batches: a stretch of a file, and what lies in it.
+            start: first batch.
+            stop: batch to end before.
+            before: lines in front of each batch's.
+            gaps: told of the offsets.
+
+        Returns:
+            The batch in front of which it ended, because it is unusual or damaged; else `stop`.
+        """
+        lines, ends = before or (None, None)
+        state = np.zeros(_text.STATE_FIELDS, np.int64)
+        state[_text.AT_BATCH] = start
+        pairs = None
+        if gaps is not None:
+            pairs, state[_text.LAST_OFFSET] = np.empty((_GAPS_MAX, 2), np.int64), gaps.previous
+        while True:
+            end = _text.write_records(
+                template,
+                batches.data,
+                batches.table.rows[:stop],
+                state,
+                self._buffer,
+                base=batches.base,
+                before=lines,
+                ends=ends,
+                gaps=pairs,
+            )
+            if end.written:
+                self._write(self._buffer[: end.written])
+            if gaps is not None and pairs is not None and state[_text.RECORDS]:
+                first, last, found = state[[_text.FIRST_OFFSET, _text.LAST_OFFSET, _text.GAPS]]
+                gaps.note(int(first), int(last), pairs[:found].copy())
+                state[_text.GAPS] = 0
+            if end.why != End.FULL:
+                return int(state[_text.AT_BATCH])
 
     def _count_replaced(self, template: Template, start: int, stop: int, mask: Mask | None) -> None:
         """Count the values of inexact pieces that are not UTF-8."""
@@ -70,10 +152,10 @@ class RowWriter:
             end = _text.write_rows((piece,), row, row + 1, self._buffer)
             if end.next_row > row:
                 self._write(self._buffer[: end.written])
-                self._count_replaced(_inexact((piece,)), row, row + 1, None)
+                self._count_replaced(inexact((piece,)), row, row + 1, None)
             elif piece[0] == _text.BYTES:
                 self._large_value(piece, row)
-                self._count_replaced(_inexact((piece,)), row, row + 1, None)
+                self._count_replaced(inexact((piece,)), row, row + 1, None)
             elif piece[0] == _text.HEADERS:
                 self._large_headers(piece, row)
             else:
@@ -125,7 +207,7 @@ def dump_workspace() -> Workspace:
     return Workspace(piece_bytes=_PIECE_BYTES)
 
 
-def _inexact(template: Template) -> Template:
+def inexact(template: Template) -> Template:
     """The pieces that are written as text of CSV, also where they are not UTF-8."""
     return tuple(
         piece

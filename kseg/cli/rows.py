@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kseg.cli.batch_lines import BatchColumns
 from kseg.cli.escapes import csv_field, json_string
 from kseg.constants import Compression, ControlType, TimestampType
 from kseg.format import text as _text
@@ -109,6 +110,11 @@ RECORD_FIELDS = (
     Field("control_type", "enum", ("", "UNKNOWN", *_CONTROL_TYPES, "UNKNOWN"), -2, -2, True),
 )
 
+#: Those that a record of magic 2 has, unless it is a control record.
+_STORED = tuple(
+    field.name for field in RECORD_FIELDS if field.name not in ("next_offset", "control_type")
+)
+
 #: The fields of a batch line, in order.
 BATCH_FIELDS = (
     Field("position"),
@@ -162,6 +168,16 @@ def record_rows(
 ) -> Template:
     """The template for a piece of records; fields that it does not hold are empty in CSV only."""
     return rows_of(held_columns(columns), style, fields)
+
+
+def stored_rows(table: BatchTable, style: Style) -> Template:
+    """The template for the records of batches of magic 2 that are no control batches.
+
+    It has a row for each batch, see `kseg.cli.batch_lines`.
+    """
+    columns = BatchColumns(table)
+    held = {name: columns[name] for name in _STORED}
+    return rows_of(held, style, RECORD_FIELDS)
 
 
 def held_columns(columns: RecordColumns) -> dict[str, Any]:

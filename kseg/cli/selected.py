@@ -13,6 +13,7 @@ from kseg.cli.row_writer import RowWriter
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kseg.cli.row_writer import Batches
     from kseg.cli.rows import Template
     from kseg.format.values import BinaryColumn
 
@@ -91,6 +92,10 @@ class RowSink:
             self._left -= wanted
         if self._last is not None:
             self._hold(wanted, self._last)
+
+    def take_stored(self, template: Template, batches: Batches, start: int, stop: int) -> int:
+        """Write the records of usual batches, all of them; see `RowWriter.records`."""
+        return self._writer.records(template, batches, start, stop)
 
     def finish(self) -> None:
         """Write what was held back; the next rows belong to another partition."""

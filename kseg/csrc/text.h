@@ -18,6 +18,7 @@
 #include <immintrin.h>
 #define KSEG_FOR_SSE42 __attribute__((target("sse4.2,popcnt")))
 #define KSEG_FOR_AVX2 __attribute__((target("avx2,popcnt")))
+#define KSEG_FOR_VBMI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
 #endif
 
 #define KSEG_TEXT_SLACK 16
@@ -145,6 +146,60 @@ static inline size_t kseg_copy_run(char *out, const uint8_t *data, size_t size, 
     default: return kseg_copy_kind(out, data, size, readable, KSEG_JSON_PLAIN);
     }
 }
+
+/* Copy 32 bytes or more if all of them stay as they are; answers whether they do. */
+static int kseg_plain_portable(char *out, const uint8_t *data, size_t size, int kind) {
+    (void)out;
+    (void)data;
+    (void)size;
+    (void)kind;
+    return 0; /* nothing is quicker than a run */
+}
+
+#if defined(__x86_64__)
+
+/* Moves 32 bytes; the signs of what comes back are those of bytes that end a run. */
+KSEG_FOR_AVX2 KSEG_INLINE __m256i kseg_move_32(char *out, const uint8_t *data, int kind) {
+    __m256i bytes = _mm256_loadu_si256((const __m256i *)data), odd = bytes;
+    _mm256_storeu_si256((__m256i *)out, bytes);
+    if (kind == KSEG_NO_QUOTE || kind == KSEG_JSON_PLAIN)
+        odd = _mm256_or_si256(odd, _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(0x22)));
+    if (kind >= KSEG_PRINTABLE) {
+        odd = _mm256_or_si256(odd, _mm256_cmpgt_epi8(_mm256_set1_epi8(0x20), bytes));
+        odd = _mm256_or_si256(odd, _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(0x7F)));
+    }
+    if (kind == KSEG_JSON_PLAIN)
+        odd = _mm256_or_si256(odd, _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(0x5C)));
+    return odd;
+}
+
+/* Up to 128 bytes in moves that overlap in the middle: no loop whose end has to be guessed. */
+KSEG_FOR_AVX2 KSEG_INLINE int kseg_plain_kind(char *out, const uint8_t *data, size_t size, int kind) {
+    __m256i odd = kseg_move_32(out, data, kind);
+    if (size > 128) {
+        for (size_t i = 32; i < size - 32; i += 32) {
+            odd = _mm256_or_si256(odd, kseg_move_32(out + i, data + i, kind));
+            if (_mm256_movemask_epi8(odd) != 0)
+                return 0;
+        }
+    } else if (size > 64) {
+        odd = _mm256_or_si256(odd, kseg_move_32(out + 32, data + 32, kind));
+        odd = _mm256_or_si256(odd, kseg_move_32(out + size - 64, data + size - 64, kind));
+    }
+    odd = _mm256_or_si256(odd, kseg_move_32(out + size - 32, data + size - 32, kind));
+    return _mm256_movemask_epi8(odd) == 0;
+}
+
+KSEG_FOR_AVX2 static int kseg_plain_avx2(char *out, const uint8_t *data, size_t size, int kind) {
+    switch (kind) {
+    case KSEG_ASCII: return kseg_plain_kind(out, data, size, KSEG_ASCII);
+    case KSEG_NO_QUOTE: return kseg_plain_kind(out, data, size, KSEG_NO_QUOTE);
+    case KSEG_PRINTABLE: return kseg_plain_kind(out, data, size, KSEG_PRINTABLE);
+    default: return kseg_plain_kind(out, data, size, KSEG_JSON_PLAIN);
+    }
+}
+
+#endif
 
 /* How many bytes below 0x80 the data begins with. */
 static inline size_t kseg_ascii_run(const uint8_t *data, size_t size) {
@@ -313,6 +368,28 @@ KSEG_FOR_AVX2 static size_t kseg_base64_avx2(char *out, const uint8_t *data, siz
     return i + kseg_base64_sse42(out, data + i, size - i, readable - i);
 }
 
+/* 48 bytes a turn, and what is left under a mask: sextets are picked by shifts, and each looks up its digit. */
+KSEG_FOR_VBMI static size_t kseg_base64_vbmi(char *out, const uint8_t *data, size_t size, size_t readable) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const __m512i digit = _mm512_loadu_si512(digits);
+    const __m512i spread = _mm512_setr_epi32(0x01020001, 0x04050304, 0x07080607, 0x0A0B090A, 0x0D0E0C0D, 0x10110F10,
+                                             0x13141213, 0x16171516, 0x191A1819, 0x1C1D1B1C, 0x1F201E1F, 0x22232122,
+                                             0x25262425, 0x28292728, 0x2B2C2A2B, 0x2E2F2D2E);
+    const __m512i shifts = _mm512_set1_epi64(0x3036242A1016040ALL);
+    size_t i = 0;
+    (void)readable;
+    for (; size - i >= 3; out += 64, i += 48) {
+        size_t taken = size - i < 48 ? (size - i) / 3 * 3 : 48;
+        __mmask64 within = (((__mmask64)1 << taken) - 1), written = ~(__mmask64)0 >> (64 - taken / 3 * 4);
+        __m512i in = _mm512_permutexvar_epi8(spread, _mm512_maskz_loadu_epi8(within, data + i));
+        __m512i text = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(shifts, in), digit);
+        _mm512_mask_storeu_epi8(out, written, text);
+        if (taken < 48)
+            return i + taken;
+    }
+    return i;
+}
+
 #endif
 
 /* ---- numbers ---- */
@@ -362,6 +439,29 @@ static inline char *kseg_put_uint(char *out, uint64_t value) {
     return kseg_put_small(out, (uint32_t)value);
 }
 
+/* The number written last in a place, but for its last four digits: those that follow are often near it. */
+typedef struct {
+    uint64_t base; /* a multiple of 10,000 */
+    size_t size;
+    char digits[24];
+} kseg_near;
+
+/* Where nothing was written yet: no signed number is near. */
+#define KSEG_NEAR_NONE ((uint64_t)-20000)
+
+static inline char *kseg_put_near(char *out, uint64_t value, kseg_near *near) {
+    uint64_t rest = value - near->base;
+    if (!KSEG_LIKELY(rest < 10000)) {
+        if (value < 10000)
+            return kseg_put_small(out, (uint32_t)value);
+        rest = value % 10000;
+        near->base = value - rest;
+        near->size = (size_t)(kseg_put_uint(near->digits, value / 10000) - near->digits);
+    }
+    memcpy(out, near->digits, 16);
+    return kseg_put_4(out + near->size, (uint32_t)rest);
+}
+
 /* Text whose bytes lie `KSEG_TEXT_SLACK` in front of the end of their memory, or further. */
 static inline char *kseg_put_padded(char *out, const char *text, size_t size) {
     for (size_t i = 0; i < size; i += 16)
@@ -371,7 +471,7 @@ static inline char *kseg_put_padded(char *out, const char *text, size_t size) {
 
 /* ---- rows that repeat ---- */
 
-static inline int kseg_count(uint64_t bits) { return __builtin_popcountll(bits); }
+static inline int kseg_ones(uint64_t bits) { return __builtin_popcountll(bits); }
 
 /* Whether the first of them all differ: such columns are seldom worth a closer look. */
 #define KSEG_LOOKED_AT 4
@@ -402,13 +502,24 @@ static inline uint64_t kseg_changes(const char *base, ptrdiff_t stride, size_t i
 
 typedef size_t (*kseg_json_fn)(char **, const uint8_t *, size_t, size_t);
 typedef size_t (*kseg_base64_fn)(char *, const uint8_t *, size_t, size_t);
+typedef int (*kseg_plain_fn)(char *, const uint8_t *, size_t, int);
 
 static kseg_json_fn kseg_json = kseg_json_portable;
 static kseg_base64_fn kseg_base64 = kseg_base64_portable;
+static kseg_plain_fn kseg_plain = kseg_plain_portable;
 
 static inline int kseg_text_usable(void) {
 #if defined(__x86_64__)
     return __builtin_cpu_supports("sse4.2") != 0 && __builtin_cpu_supports("popcnt") != 0;
+#else
+    return 0;
+#endif
+}
+
+static inline int kseg_vbmi_usable(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi");
 #else
     return 0;
 #endif
@@ -420,11 +531,18 @@ static int kseg_text_select(int vectors) {
         return 0;
     kseg_json = kseg_json_portable;
     kseg_base64 = kseg_base64_portable;
+    kseg_plain = kseg_plain_portable;
 #if defined(__x86_64__)
     if (vectors) {
         kseg_json = kseg_json_sse42;
-        kseg_base64 = __builtin_cpu_supports("avx2") ? kseg_base64_avx2 : kseg_base64_sse42;
+        kseg_base64 = kseg_base64_sse42;
     }
+    if (vectors && __builtin_cpu_supports("avx2")) {
+        kseg_base64 = kseg_base64_avx2;
+        kseg_plain = kseg_plain_avx2;
+    }
+    if (vectors && kseg_vbmi_usable())
+        kseg_base64 = kseg_base64_vbmi;
 #endif
     return 1;
 }

@@ -63,6 +63,8 @@ class Shown(NamedTuple):
 class InternalParser:
     """The decoder of one internal topic."""
 
+    prints_stored_bytes = False
+
     def __init__(self, topic: InternalTopic) -> None:
         """Decode records of this topic."""
         self._topic = topic

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kseg.cli.batch_lines import BatchColumns, each_stretch, runs
 from kseg.cli.kafka_dump.control import Marks, control_marks
 from kseg.cli.kafka_dump.lines import (
     Look,
@@ -35,6 +35,7 @@ from kseg.constants import BATCH_HEADER_BYTES, Compression
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.names import FileKind, FileName, file_name
+from kseg.format import text
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import refused_batch
 from kseg.format.message import MESSAGE_BYTES_MIN
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
     from kseg.workers import Put, Work
 
+    Direct = Callable[[int, int], int]
     Write = Callable[[memoryview], object]
 
 #: Kafka reads no further batch where so many bytes or fewer are left.
@@ -99,6 +101,13 @@ class Gaps:
                 self.pairs.append(np.stack((before[found], offsets[found]), axis=1))
         self.first = int(offsets[0]) if self.first is None else self.first
         self.previous = int(offsets[-1])
+
+    def note(self, first: int, last: int, pairs: npt.NDArray[np.int64]) -> None:
+        """Take the next offsets, of which those that do not follow are known."""
+        if len(pairs):
+            self.pairs.append(pairs)
+        self.first = first if self.first is None else self.first
+        self.previous = last
 
     def join(self, behind: Gaps) -> None:
         """Take those of the next offsets, which were looked at by themselves."""
@@ -253,7 +262,7 @@ class _TileLines:
         lines = _BatchLines(bytes(made) if nested else b"", len(table))
 
         def show(piece: RecordColumns) -> None:
-            for start, end in _runs(piece.magic < 2):
+            for start, end in runs(piece.magic < 2):
                 columns = piece if end - start == len(piece) else piece[start:end]
                 rows = _rows_of(table, columns.position)
                 self._records(tile, table, columns, rows, lines.up_to(rows))
@@ -266,17 +275,40 @@ class _TileLines:
             if not shown:
                 raise error
 
-        given = tile.data, table, _REQUEST
-        try:
+        def decoded(start: int, end: int) -> None:
+            part = table if end - start == len(table) else table.take(slice(start, end))
+            given = tile.data, part, _REQUEST
             for columns in decode(
                 *given, base=tile.base, workspace=self._workspace, on_error=show_unread
             ):
                 show(columns)
+
+        try:
+            each_stretch(table, self._direct(replace(tile, table=table), lines), decoded)
         except KsegError as error:
             last = len(table) if error.position is None else error.position
-            self._write(lines.rest(int(np.searchsorted(table.position, last, "right"))))
+            self._put(lines.rest(int(np.searchsorted(table.position, last, "right"))))
             raise
-        self._write(lines.rest(len(table)))
+        self._put(lines.rest(len(table)))
+
+    def _put(self, lines: memoryview) -> None:
+        if lines:
+            self._write(lines)
+
+    def _direct(self, tile: Tile, lines: _BatchLines) -> Direct | None:
+        """Writes the records of usual batches of a tile; None where columns are wanted."""
+        parser = self._options.parser
+        if self._options.old is not None or not (parser is None or parser.prints_stored_bytes):
+            return None
+        template = _stored_lines(tile.table, self._options.look, contents=parser is not None)
+
+        def direct(start: int, end: int) -> int:
+            self._put(lines.rest(start))
+            at = self._rows.records(template, tile, start, end, before=lines.all, gaps=self.gaps)
+            lines.pass_over(at)
+            return at
+
+        return direct
 
     def _unread(self, tile: Tile, table: BatchTable, error: KsegError) -> Iterator[RecordColumns]:
         """The messages behind one whose length lies, which Kafka's tool prints; none of a batch."""
@@ -361,6 +393,15 @@ class _BatchLines:
         self._done = int(starts[-1])
         return Texts(self._ends[starts], self._data, None)
 
+    @property
+    def all(self) -> tuple[bytes, npt.NDArray[np.int32]]:
+        """The lines, and where each batch's begin and end."""
+        return self._data, self._ends
+
+    def pass_over(self, end: int) -> None:
+        """Those of batches before `end` are written."""
+        self._done = end
+
     def rest(self, end: int) -> memoryview:
         """The lines of batches before `end` that have not been asked for."""
         start, self._done = self._done, max(end, self._done)
@@ -391,14 +432,19 @@ def _rows_of(table: BatchTable, positions: npt.NDArray[np.int64]) -> npt.NDArray
 
 def _families(table: BatchTable) -> Iterator[BatchTable]:
     """Runs of batches, and of messages of magic 0 and 1."""
-    for start, end in _runs(table.magic < 2):
+    for start, end in runs(table.magic < 2):
         yield table.take(slice(start, end))
 
 
-def _runs(flags: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Where runs of equal flags begin and end."""
-    changes = np.flatnonzero(flags[1:] != flags[:-1]) + 1
-    return pairwise([0, *changes.tolist(), len(flags)])
+def _stored_lines(table: BatchTable, look: Look, *, contents: bool) -> Template:
+    """The template for the records of usual batches, a row for each batch."""
+    columns: Any = BatchColumns(table)
+    head: Template = ()
+    if look.metadata:
+        sizes: Any = text.KEY_SIZE, text.VALUE_SIZE
+        head = record_head(columns, sizes, of_batch(columns, look, None))
+    key, payload = (columns.key, columns.value) if contents else (None, None)
+    return (*head, *record_tail(look, key, payload))
 
 
 def _title(name: FileName) -> str:

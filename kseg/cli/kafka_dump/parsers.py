@@ -39,7 +39,13 @@ class Contents(NamedTuple):
 
 
 class Parser(Protocol):
-    """Makes the texts of a piece of records."""
+    """Makes the texts of a piece of records.
+
+    Attributes:
+        prints_stored_bytes: whether keys and values are printed as they are stored.
+    """
+
+    prints_stored_bytes: bool
 
     def parse(self, columns: RecordColumns, control: Mask | None, unread: Unread) -> Contents:
         """What is printed as key and as payload; of control records nothing is.
@@ -58,6 +64,7 @@ class DecoderParser:
         """Keep both."""
         self._key = key
         self._value = value
+        self.prints_stored_bytes = key is None and value is None
 
     def parse(self, columns: RecordColumns, control: Mask | None, unread: Unread) -> Contents:
         """The texts of keys and values; null for an absent one."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kseg.cli.kafka_dump import logs
 from kseg.cli.kafka_dump.decoders import InternalParser
 from kseg.cli.kafka_dump.lines import Look, look_of
 from kseg.cli.kafka_dump.logs import LogDump, LogOptions
@@ -269,3 +270,12 @@ def test_a_batch_of_a_magic_to_come_ends_no_run_of_messages(tmp_path: Path) -> N
     parts = (message(record(b"a"), magic=0), batch([record(b"v")], magic=96))
     log = write_segment(tmp_path, 0, *parts, message(record(b"b"), magic=0, offset=2))
     assert payloads(printed(log)) == [b"a", b"v", b"b"]
+
+
+def test_usual_batches_are_printed_without_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = write_segment(tmp_path, 0, batch([record(b"v", headers=((b"n", b"x"),))]))
+    expected = printed(log)
+    monkeypatch.setattr(logs, "decode", None)
+    assert printed(log) == expected

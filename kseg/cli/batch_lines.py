@@ -1,0 +1,109 @@
+"""Lines of records straight from their batches: a template whose columns have a row a batch.
+
+Batches that are compressed, of control records or of an older magic, and those that are damaged,
+become columns first; their lines are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kseg.format import text as _text
+from kseg.format.header import CODEC_MASK, CONTROL
+from kseg.format.shared import BATCH_FIELDS, Shared
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.format.header import BatchTable
+
+
+class Own(NamedTuple):
+    """Bytes that a record itself has, in place of a column of them."""
+
+    offsets: int
+    data: None = None
+    validity: None = None
+
+
+class OwnHeaders(NamedTuple):
+    """A record's own headers, in place of a column of them."""
+
+    offsets: int = _text.RECORD_HEADERS
+    keys: Own = Own(_text.RECORD_HEADERS)
+    values: Own = Own(_text.RECORD_HEADERS)
+
+
+#: What a template has for each field that is not the same for all records of a batch.
+OWN: dict[str, Any] = {
+    "offset": _text.OFFSET,
+    "timestamp": _text.TIMESTAMP,
+    "sequence": _text.SEQUENCE,
+    "key": Own(_text.RECORD_KEY),
+    "value": Own(_text.RECORD_VALUE),
+    "headers": OwnHeaders(),
+}
+
+
+class BatchColumns:
+    """Stands for the columns of records where a template is made: a row for each batch."""
+
+    def __init__(self, table: BatchTable) -> None:
+        """Those of the batches of a table."""
+        bases, ones = table.base_offset, np.ones(len(table), np.int64)
+        self._shared = Shared(table, ones, bases, bases, constants_once=True)
+
+    def __getitem__(self, name: str) -> Any:
+        """A column by the name of its field, or what stands for it."""
+        return OWN[name] if name in OWN else self._shared.column(name)
+
+    def __getattr__(self, name: str) -> Any:
+        """The same."""
+        if name not in OWN and name not in BATCH_FIELDS:
+            raise AttributeError(name)
+        return self[name]
+
+
+def each_stretch(
+    table: BatchTable,
+    direct: Callable[[int, int], int] | None,
+    other: Callable[[int, int], None],
+) -> None:
+    """Go over the batches of a table in order.
+
+    Args:
+        table: the batches.
+        direct: writes the records of usual batches from one up to another; answers where it ended,
+            which is in front of one that is not so usual. None where there is no such way.
+        other: writes those of any batches.
+    """
+    if direct is None:
+        other(0, len(table))
+        return
+    for start, end, usual in _stretches(table):
+        at = start
+        while usual and at < end:
+            at = direct(at, end)
+            if at < end:
+                other(at, at + 1)
+                at += 1
+        if not usual:
+            other(start, end)
+
+
+def _stretches(table: BatchTable) -> Iterator[tuple[int, int, bool]]:
+    """Runs of batches that `write_records` takes by their headers, and of others."""
+    usual = (table.magic == 2) & (table.attributes & (CODEC_MASK | CONTROL) == 0)
+    for start, end in runs(usual):
+        if start < end:
+            yield start, end, bool(usual[start])
+
+
+def runs(flags: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Where runs of equal flags begin and end."""
+    changes = np.flatnonzero(flags[1:] != flags[:-1]) + 1
+    return pairwise([0, *changes.tolist(), len(flags)])
