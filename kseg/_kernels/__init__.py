@@ -2,6 +2,7 @@
 
 None allocates on the word of a file.
 
+blocks      memory for the columns of pieces, used again once no column refers to it
 builder     `BatchBuffer`: a batch that grows record by record
 encode      the write path: columns in, one batch out
 fetch       the usual fetch: stored bytes from an offset on, out of files that it opens
@@ -19,7 +20,7 @@ text        rows of columns as JSON lines, CSV or text
 validate    what a log asks of a batch and of each record of it, in one pass
 walk        the walk over batches of magic 0, 1 and 2, with their headers fetched ahead
 
-A kernel imports nothing above it; five may be shared among kernels (`cimport`): `kseg._core`,
-which holds checksums, headers and varints, and `encode`, `frames`, `inflate` and `validate` of
-`kseg._kernels`.
+A kernel imports nothing above it; six may be shared among kernels (`cimport`): `kseg._core`,
+which holds checksums, headers and varints, and `blocks`, `encode`, `frames`, `inflate` and
+`validate` of `kseg._kernels`.
 """

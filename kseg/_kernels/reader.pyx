@@ -1,19 +1,21 @@
 """Batches of magic 0 to 2 read in one pass, without the GIL, into one block of memory a piece.
 
-The contract is that of `_core`: borrowed input, a block that the caller owns, a status instead of
-an exception. The loops stand in `csrc/reader.h`; what is unusual ends a call in front of its batch,
-which `count_records` and `copy_records` then take alone, by `csrc/careful.h`.
+The contract is that of `_core`: borrowed input, a status instead of an exception. `BatchReader` has
+state, as many calls fill one piece. The loops stand in `csrc/reader.h`; what is unusual ends a call
+in front of its batch, which `read_one` then takes alone, by `csrc/careful.h`.
 """
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy, memset
 
-from kseg._core cimport INT64_MAX, INT64_MIN, crc32_of, crc32c_on, pointer_to
+from kseg._core cimport INT64_MAX, INT64_MIN, add64, crc32_of, crc32c_on, sub64
+from kseg._kernels.blocks cimport Block, Blocks
 from kseg._kernels.inflate cimport Scratch, drop_scratch, inflate_records
 
 cdef extern from "careful.h" nogil:
-    ctypedef struct Piece "kseg_piece":
+    ctypedef struct Filling "kseg_piece":
         pass
 
     ctypedef uint32_t (*sum_function "kseg_sum_fn")(uint32_t, const uint8_t *, size_t) noexcept
@@ -50,19 +52,75 @@ cdef extern from "careful.h" nogil:
         int64_t counts_max
 
     enum:
+        KSEG_OFFSET
+        KSEG_TIMESTAMP
+        KSEG_KEY
+        KSEG_VALUE
+        KSEG_HEADERS
+        KSEG_HAS_VALUE
+        KSEG_MATCHES
+        KSEG_END
+        KSEG_FULL
+        KSEG_NO_ROOM
+        KSEG_MORE
+        KSEG_ODD
+        KSEG_OTHER
+        KSEG_PAST
         KSEG_AT
         KSEG_ROWS_MAX
         KSEG_BYTES_MAX
         KSEG_HEADERS_MAX
-        KSEG_STATE_FIELDS
         KSEG_ROWS
+        KSEG_BYTES
+        KSEG_HEADER_COUNT
+        KSEG_KEY_BYTES
+        KSEG_KEY_NULLS
+        KSEG_VALUE_BYTES
+        KSEG_VALUE_NULLS
+        KSEG_NAME_BYTES
+        KSEG_HEADER_BYTES
+        KSEG_HEADER_NULLS
+        KSEG_BATCHES
+        KSEG_TIME_TYPE
+        KSEG_LAST
+        KSEG_PAST_FROM
+        KSEG_LAST_OFFSET
+        KSEG_NEED_ROWS
+        KSEG_NEED_BYTES
+        KSEG_NEED_HEADERS
+        KSEG_STATE_FIELDS
         KSEG_ASK_FIELDS
+        KSEG_ASK_CONTROL
+        KSEG_ASK_VERIFY
+        KSEG_ASK_ONE_TYPE
+        KSEG_ASK_NOTES
         KSEG_ASK_OFFSET_MIN
         KSEG_ASK_OFFSET_MAX
         KSEG_ASK_TIME_MIN
         KSEG_ASK_TIME_MAX
+        KSEG_ASK_INFLATED_MAX
         KSEG_ASK_COUNT
+        KSEG_ROW_POSITION
+        KSEG_ROW_SIZE
+        KSEG_ROW_RECORD_COUNT
         KSEG_ROW_WIDTH
+        KSEG_RECORD_MIN
+        KSEG_AT_OFFSETS
+        KSEG_AT_TIMESTAMPS
+        KSEG_AT_KEY_ENDS
+        KSEG_AT_VALUE_ENDS
+        KSEG_AT_LISTS
+        KSEG_AT_NAME_ENDS
+        KSEG_AT_HEADER_ENDS
+        KSEG_AT_KEY_VALID
+        KSEG_AT_VALUE_VALID
+        KSEG_AT_HEADER_VALID
+        KSEG_AT_KEY
+        KSEG_AT_VALUE
+        KSEG_AT_NAME
+        KSEG_AT_HEADER
+        KSEG_AT_HAS_VALUE
+        KSEG_AT_MATCHES
         KSEG_PLACES
 
     ctypedef struct Tally "kseg_tally":
@@ -80,7 +138,7 @@ cdef extern from "careful.h" nogil:
         Batch batch
         int64_t rows_max
         int64_t bytes_max
-        Piece *out
+        Filling *out
         const Tally *room
 
     enum:
@@ -88,21 +146,13 @@ cdef extern from "careful.h" nogil:
         KSEG_OF_VALUE
         KSEG_OF_NAME
         KSEG_OF_HEADER
-        KSEG_KEY_BYTES
-        KSEG_KEY_NULLS
-        KSEG_VALUE_BYTES
-        KSEG_VALUE_NULLS
-        KSEG_NAME_BYTES
-        KSEG_HEADER_BYTES
-        KSEG_HEADER_NULLS
-        KSEG_HEADER_COUNT
-        KSEG_BYTES
-        KSEG_BATCHES
-        KSEG_TIME_TYPE
-        KSEG_ASK_NOTES
-        KSEG_MATCHES
+        KSEG_OF
         KSEG_ONE_AT
         KSEG_ONE_RECORD
+        KSEG_ONE_SHIFT
+        KSEG_ONE_FIRST
+        KSEG_ONE_STATUS
+        KSEG_ONE_FULL
         KSEG_ONE_FIELDS
 
     int one_of "kseg_one_of"(const Source *source, const int64_t *row, const uint8_t *body,
@@ -113,14 +163,17 @@ cdef extern from "careful.h" nogil:
                                   int64_t headers, int64_t *at) noexcept
     int64_t layout "kseg_even_layout"(int64_t fields, int64_t rows, int64_t bytes,
                                       int64_t headers, int64_t *at) noexcept
-    Piece piece_in "kseg_piece_in"(uint8_t *block, const int64_t *at,
-                                   const int64_t *state) noexcept
-    void keep_piece "kseg_keep_piece"(const Piece *piece, int64_t *state) noexcept
-    int filled "kseg_filled"(const int64_t *state) noexcept
-    int read_on "kseg_read"(const Source *source, Piece *piece, int64_t *state) noexcept
+    Filling piece_in "kseg_piece_in"(uint8_t *block, const int64_t *at,
+                                     const int64_t *state) noexcept
+    void keep_piece "kseg_keep_piece"(const Filling *piece, int64_t *state) noexcept
+    int read_on "kseg_read"(const Source *source, Filling *piece, int64_t *state) noexcept
 
 cdef enum:
     ROOM_MAX = 0x7fffffff
+    ROWS_SPARE = 64
+    EXPANSION_MAX = 8
+
+cdef uint8_t[1] NO_BYTES
 
 
 @cython.auto_pickle(False)
@@ -146,16 +199,6 @@ cdef class Inflated:
         """What comes next are other batches, also where positions are the same."""
         self.held.position = -1
 
-    @property
-    def holds(self):
-        """Whether a batch lies here that was not read yet."""
-        return self.held.position >= 0
-
-    @property
-    def expansion(self):
-        """How many times its compressed bytes the batch inflated last holds; 1 before any."""
-        return self.held.size / self.held.packed if self.held.packed > 0 else 1.0
-
 
 cdef int _inflate(Held *held, int codec, int magic, const uint8_t *data, int64_t size,
                   int64_t inflated_max) noexcept nogil:
@@ -165,135 +208,103 @@ cdef int _inflate(Held *held, int codec, int magic, const uint8_t *data, int64_t
     return status
 
 
-def block_layout(int64_t fields, int64_t rows, int64_t bytes_, int64_t headers, int64_t[::1] at):
-    """Bytes of a block that has room for a piece.
+# ---- what was read -------------------------------------------------------------------------------
 
-    Args:
-        fields: bits of the columns wanted: offset 1, timestamp 2, key 4, value 8, headers 16.
-        rows, bytes_, headers: the room, each below 2^31; `bytes_` holds for each of the columns of
-            keys, values, and names and values of headers.
-        at: int64[16], written: where each column starts, -1 for those that are not wanted.
+@cython.final
+@cython.auto_pickle(False)
+cdef class Piece:
+    """Columns in one block, and where each lies in it; it keeps the block. See `BatchReader.take`.
+
+    Of numbers: how many, and the first byte. Of byte strings: how many; the first bytes of the ends
+    and of the data; the bytes of the data; how many are null, and the first byte of the bits that
+    tell which are not.
+
+    Attributes:
+        block: the memory.
+        rows: how many records.
+        batches: how many batches were read or passed over.
+        time_type: the type of all timestamps, -1 none, 0 create time, 1 log append time, if it was
+            asked for.
     """
-    if at.shape[0] != KSEG_PLACES:
-        raise ValueError("at has the wrong length")
-    if not (0 <= rows <= ROOM_MAX and 0 <= bytes_ <= ROOM_MAX and 0 <= headers <= ROOM_MAX):
-        raise ValueError("a piece has room for fewer than 2^31 rows, bytes and headers")
-    return layout(fields, rows, bytes_, headers, &at[0])
+
+    cdef readonly Block block
+    cdef readonly int64_t rows, batches, time_type
+    cdef int64_t headers_count
+    cdef int64_t[KSEG_PLACES] places
+    cdef Tally tally
+
+    def numbers(self, str field):
+        """Where the numbers of a field lie: offset, timestamp, lists, has_value or matches.
+
+        Lists are the ends of each record's headers, one more than there are records.
+        """
+        cdef int64_t place = self.places[_NUMBERS[field]]
+        if place < 0:
+            return 0, 0
+        return self.rows + (1 if field == "lists" else 0), place
+
+    def strings(self, str field):
+        """Where the byte strings of a field lie: key, value, or names or values of headers."""
+        cdef int of = _STRINGS[field]
+        cdef int64_t count = self.rows if of < KSEG_OF_NAME else self.headers_count
+        return (count, self.places[ENDS[of]], self.places[DATA[of]], self.tally.bytes[of],
+                self.tally.nulls[of], self.places[VALID[of]])
+
+    @property
+    def has_matches(self):
+        """Whether a batch's messages were each held against their checksums."""
+        return self.places[KSEG_AT_MATCHES] >= 0
 
 
-def read_batches(const uint8_t[::1] data, const int64_t[:, ::1] table, *, int64_t base,
-                 int64_t limit, int64_t file_end, const int64_t[::1] ask,
-                 Inflated inflated not None, uint8_t[::1] block, int64_t[:, ::1] counts,
-                 int64_t[::1] state):
-    """Read batches behind what is in a piece, until one does not fit, is unusual, or they end.
+_NUMBERS = {"offset": KSEG_AT_OFFSETS, "timestamp": KSEG_AT_TIMESTAMPS, "lists": KSEG_AT_LISTS,
+            "has_value": KSEG_AT_HAS_VALUE, "matches": KSEG_AT_MATCHES}
+_STRINGS = {"key": KSEG_OF_KEY, "value": KSEG_OF_VALUE, "header_name": KSEG_OF_NAME,
+            "header_value": KSEG_OF_HEADER}
 
-    Args:
-        data: bytes `[base, base + len)` of the file; read only.
-        table: int64[n, ROW_FIELDS], the batches to read, or None to find them by their lengths.
-        base: position of `data[0]` in the file.
-        limit: no batch that starts here or later is read; of no meaning with a table.
-        file_end: the file's size; likewise.
-        ask: int64[KSEG_ASK_COUNT], what is wanted.
-        inflated: what compressed batches are inflated into; lent for this call.
-        block: uint8[n], aligned to 8 bytes, with room for the piece as `block_layout` says.
-        counts: int64[2, m], written: of each batch read or passed over its records, and its base
-            offset, which is that of the first message inside a compressed one; int64[2, 0] where
-            not wanted.
-        state: int64[KSEG_STATE_FIELDS]: the place to read on from, the room, and what is in the
-            piece; written.
-
-    Returns:
-        Why it ended: END, FULL, NO_ROOM, MORE, ODD, OTHER or PAST, as `csrc/reader.h` numbers them.
-
-    Source: Kafka DefaultRecordBatch, DefaultRecord.readFrom, AbstractLegacyRecordBatch.
-    """
-    cdef int64_t at[KSEG_PLACES]
-    cdef Source source
-    cdef Piece piece
-    cdef int why
-    cdef bint listed = table is not None
-    if ask.shape[0] != KSEG_ASK_COUNT or state.shape[0] != KSEG_STATE_FIELDS:
-        raise ValueError("ask or state has the wrong length")
-    if listed and table.shape[1] != KSEG_ROW_WIDTH:
-        raise ValueError("the table has the wrong width")
-    if counts.shape[0] != 2:
-        raise ValueError("counts has the wrong width")
-    cdef int64_t place = state[KSEG_AT]
-    if listed and place < 0:
-        raise ValueError("the state leads outside the table")
-    if not listed and (place < base or place > base + data.shape[0]
-                       or file_end < base + data.shape[0]):
-        raise ValueError("state, base and file_end do not fit the data")
-    _check_room(ask, block, state, at)
-    source.data, source.base, source.size = pointer_to(data), base, data.shape[0]
-    source.limit, source.file_end = limit, file_end
-    source.table, source.table_count = NULL, 0
-    if listed:
-        source.table = &table[0, 0] if table.shape[0] else &ask[0]
-        source.table_count = table.shape[0]
-    source.ask = &ask[0]
-    source.filtered = not (ask[KSEG_ASK_OFFSET_MIN] == INT64_MIN
-                           and ask[KSEG_ASK_OFFSET_MAX] == INT64_MAX
-                           and ask[KSEG_ASK_TIME_MIN] == INT64_MIN
-                           and ask[KSEG_ASK_TIME_MAX] == INT64_MAX)
-    source.sum, source.message_sum = crc32c_on, crc32_of
-    source.inflate, source.inflated = _inflate, &inflated.held
-    source.counts, source.firsts, source.counts_max = NULL, NULL, counts.shape[1]
-    if counts.shape[1]:
-        source.counts, source.firsts = &counts[0, 0], &counts[1, 0]
-    with nogil:
-        piece = piece_in(&block[0], at, &state[0])
-        why = read_on(&source, &piece, &state[0])
-        keep_piece(&piece, &state[0])
-    return why
+# Where a layout tells of the ends, the data and the bits of each column of byte strings.
+cdef int[KSEG_OF] ENDS = [
+    KSEG_AT_KEY_ENDS, KSEG_AT_VALUE_ENDS, KSEG_AT_NAME_ENDS, KSEG_AT_HEADER_ENDS,
+]
+cdef int[KSEG_OF] DATA = [KSEG_AT_KEY, KSEG_AT_VALUE, KSEG_AT_NAME, KSEG_AT_HEADER]
+# A name is never null.
+cdef int[KSEG_OF] VALID = [KSEG_AT_KEY_VALID, KSEG_AT_VALUE_VALID, 0, KSEG_AT_HEADER_VALID]
 
 
-cdef int _check_room(const int64_t[::1] ask, uint8_t[::1] block, const int64_t[::1] state,
-                     int64_t *at) except -1:
-    """Hold the block against the room that the state says it has, and what fills it already."""
-    cdef int64_t rows = state[KSEG_ROWS_MAX], bytes_ = state[KSEG_BYTES_MAX]
-    cdef int64_t headers = state[KSEG_HEADERS_MAX]
-    if not (0 <= rows <= ROOM_MAX and 0 <= bytes_ <= ROOM_MAX and 0 <= headers <= ROOM_MAX):
-        raise ValueError("a piece has room for fewer than 2^31 rows, bytes and headers")
-    if block.shape[0] < max(layout(ask[KSEG_ASK_FIELDS], rows, bytes_, headers, at), 1):
-        raise ValueError("the block has no room for the piece")
-    if <size_t>&block[0] % 8:
-        raise ValueError("the block is not aligned")
-    if not filled(&state[0]):
-        raise ValueError("the state says that more is in the piece than it has room for")
-    return 0
+cdef void _end_bits(uint8_t *block, int64_t place, int64_t count) noexcept:
+    """No bit is set behind that of the last value."""
+    if place >= 0 and count & 7:
+        block[place + count // 8] &= <uint8_t>((1 << (count & 7)) - 1)
 
 
-# ---- one batch -----------------------------------------------------------------------------------
+# ---- what a piece has room for -------------------------------------------------------------------
 
-cdef int64_t _fields_of(const int64_t[::1] ask) noexcept:
-    """The columns of a batch that is read alone."""
-    return ask[KSEG_ASK_FIELDS] | (KSEG_MATCHES if ask[KSEG_ASK_NOTES] else 0)
+cdef int64_t _guess(double a_byte, int64_t size) noexcept:
+    """Room for what a piece of so many bytes may hold, by the piece before."""
+    return ROWS_SPARE + <int64_t>(a_byte * size * 9 / 8)
 
 
-cdef int _open_one(const uint8_t[::1] data, const int64_t[::1] row, const uint8_t[::1] body,
-                   int64_t base, const int64_t[::1] ask, const int64_t[::1] place,
-                   const int64_t[::1] state, Source *source, One *one) except -1:
-    """The batch of a row, with its body; `source` has to outlive it."""
-    cdef int64_t size
-    cdef bint inflated = body is not None
-    if row.shape[0] != KSEG_ROW_WIDTH or place.shape[0] != KSEG_ONE_FIELDS:
-        raise ValueError("row or place has the wrong length")
-    if ask.shape[0] != KSEG_ASK_COUNT or state.shape[0] != KSEG_STATE_FIELDS:
-        raise ValueError("ask or state has the wrong length")
-    memset(source, 0, sizeof(Source))
-    memset(one, 0, sizeof(One))
-    source.data, source.base, source.size = pointer_to(data), base, data.shape[0]
-    source.ask = &ask[0]
-    source.sum, source.message_sum = crc32c_on, crc32_of
-    # An empty body has no address, so any that is not NULL will do.
-    if one_of(source, &row[0], (&body[0] if body.shape[0] else <const uint8_t *>&row[0])
-              if inflated else NULL, body.shape[0] if inflated else 0, one):
-        raise ValueError("a batch lies outside its source")
-    size = one.batch.end - one.batch.start
-    if not (0 <= place[KSEG_ONE_AT] <= size and place[KSEG_ONE_RECORD] >= 0):
-        raise ValueError("the place lies outside the batch")
-    return 0
+cdef int64_t _stretch(const Source *source, int64_t at) noexcept:
+    """Bytes from a row of a table to the end of its last; without a table as many as one likes."""
+    cdef const int64_t *first
+    cdef const int64_t *last
+    if at >= source.table_count:
+        return INT64_MAX
+    first = source.table + at * KSEG_ROW_WIDTH
+    last = source.table + (source.table_count - 1) * KSEG_ROW_WIDTH
+    return sub64(add64(last[KSEG_ROW_POSITION], last[KSEG_ROW_SIZE]), first[KSEG_ROW_POSITION])
+
+
+cdef int64_t _rows_in(const Source *source, int64_t at, int64_t most) noexcept:
+    """The records that rows of a table count; `most` where compressed messages count none."""
+    cdef int64_t total = 0, count
+    if source.table == NULL:
+        return most
+    for row in range(at, source.table_count):
+        count = source.table[row * KSEG_ROW_WIDTH + KSEG_ROW_RECORD_COUNT]
+        if count < 0 or count > most - total:
+            return most
+        total += count
+    return total
 
 
 cdef void _tell(const Tally *tally, int64_t *state) noexcept:
@@ -311,9 +322,9 @@ cdef void _tell(const Tally *tally, int64_t *state) noexcept:
                          + tally.bytes[KSEG_OF_NAME] + tally.bytes[KSEG_OF_HEADER])
 
 
-cdef Tally _told(const int64_t[::1] state) except *:
-    cdef Tally tally
-    memset(&tally, 0, sizeof(Tally))
+cdef void _tally_of(const int64_t *state, Tally *tally) noexcept:
+    """The same back."""
+    memset(tally, 0, sizeof(Tally))
     tally.rows, tally.headers = state[KSEG_ROWS], state[KSEG_HEADER_COUNT]
     tally.bytes[KSEG_OF_KEY] = state[KSEG_KEY_BYTES]
     tally.bytes[KSEG_OF_VALUE] = state[KSEG_VALUE_BYTES]
@@ -322,88 +333,373 @@ cdef Tally _told(const int64_t[::1] state) except *:
     tally.nulls[KSEG_OF_KEY] = state[KSEG_KEY_NULLS]
     tally.nulls[KSEG_OF_VALUE] = state[KSEG_VALUE_NULLS]
     tally.nulls[KSEG_OF_HEADER] = state[KSEG_HEADER_NULLS]
-    cdef int of
-    cdef bint sound = 0 <= tally.rows <= ROOM_MAX and 0 <= tally.headers <= ROOM_MAX
-    for of in range(KSEG_OF_HEADER + 1):
-        sound = sound and 0 <= tally.bytes[of] <= ROOM_MAX
-    if not sound:
-        raise ValueError("a piece has room for fewer than 2^31 rows, bytes and headers")
-    return tally
 
 
-def count_records(const uint8_t[::1] data, const int64_t[::1] row, const uint8_t[::1] body, *,
-                  int64_t base, const int64_t[::1] ask, int64_t rows_max, int64_t bytes_max,
-                  int64_t[::1] place, int64_t[::1] at, int64_t[::1] state):
-    """Count what the next piece of one batch holds, and find what is wrong with the batch.
+# ---- a reading -----------------------------------------------------------------------------------
 
-    Args:
-        data: bytes of the file from `base` on; read only.
-        row: int64[ROW_FIELDS], the batch's of a table.
-        body: what the batch's compressed bytes hold; None for a batch that is read as it is.
-        base: position of `data[0]` in the file.
-        ask: int64[KSEG_ASK_COUNT], what is wanted.
-        rows_max: no more rows than this.
-        bytes_max: no more key, value and header bytes than this, but at least one row.
-        place: int64[KSEG_ONE_FIELDS], zeros at first: where the piece begins; written: where it
-            ends, and why, as `csrc/careful.h` orders it.
-        at: int64[16], written: where each column starts in the piece's block, -1 for those that are
-            not wanted.
-        state: int64[KSEG_STATE_FIELDS], written: what will be in the piece.
+#: The bits of the columns that records have of their own.
+FIELD_BITS = {"offset": KSEG_OFFSET, "timestamp": KSEG_TIMESTAMP, "key": KSEG_KEY,
+              "value": KSEG_VALUE, "headers": KSEG_HEADERS, "has_value": KSEG_HAS_VALUE}
+#: Why a reading ends.
+END, FULL, NO_ROOM, MORE, ODD, OTHER, PAST = (
+    KSEG_END, KSEG_FULL, KSEG_NO_ROOM, KSEG_MORE, KSEG_ODD, KSEG_OTHER, KSEG_PAST)
 
-    Returns:
-        Bytes of a block for the piece.
 
-    Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator, AbstractLegacyRecordBatch.
+@cython.final
+@cython.auto_pickle(False)
+cdef class BatchReader:
+    """Fills one piece after another with records; belongs to one reading in one thread.
+
+    Attributes:
+        at: file position, or row of a table, of the next batch.
+        last: file position of the batch that was read last, None for none.
     """
-    cdef Source source
-    cdef One one
-    cdef Tally tally
-    if at.shape[0] != KSEG_PLACES or not (0 < rows_max <= ROOM_MAX and 0 < bytes_max <= ROOM_MAX):
-        raise ValueError("at has the wrong length, or a bound is out of range")
-    _open_one(data, row, body, base, ask, place, state, &source, &one)
-    one.rows_max, one.bytes_max = rows_max, bytes_max
-    with nogil:
-        count_on(&one, &tally, &place[0])
-    _tell(&tally, &state[0])
-    state[KSEG_BATCHES] = 1
-    state[KSEG_TIME_TYPE] = one.batch.time_type
-    return room_of(_fields_of(ask), tally.rows, tally.bytes, tally.headers, &at[0])
 
+    cdef Inflated inflated
+    cdef Blocks blocks
+    cdef Block block
+    cdef int64_t[:, ::1] counts
+    cdef int64_t rows_max, bytes_max, rows_usual, body_max
+    cdef bint sized, as_large_as_possible
+    cdef int64_t[KSEG_ASK_COUNT] ask
+    cdef int64_t[KSEG_STATE_FIELDS] state
+    cdef int64_t[KSEG_PLACES] places
+    cdef int64_t[KSEG_ONE_FIELDS] one
 
-def copy_records(const uint8_t[::1] data, const int64_t[::1] row, const uint8_t[::1] body, *,
-                 int64_t base, const int64_t[::1] ask, const int64_t[::1] place,
-                 uint8_t[::1] block, const int64_t[::1] state):
-    """Copy the records of a piece of one batch, as they were counted.
+    def __init__(self, Blocks blocks not None, Inflated inflated not None,
+                 int64_t[:, ::1] counts=None, *, int64_t fields, bint control, bint verify_crc,
+                 bint one_type, bint notes, const int64_t[::1] within, int64_t inflated_max,
+                 int64_t rows_max, int64_t bytes_max, int64_t rows_usual, int64_t body_max,
+                 bint sized, bint as_large_as_possible):
+        """Begin at 0 without a piece.
 
-    Args:
-        data, row, body, base, ask: as `count_records` was given.
-        place: as it was before that, but with the shift of offsets that it found.
-        block: uint8[n], aligned to 8 bytes, with room as that said.
-        state: as that left it.
+        Args:
+            blocks: memory for pieces.
+            inflated: what compressed batches are inflated into.
+            counts: int64[2, m], written: of each batch of a piece its records, and its base offset,
+                which is that of the first message inside a compressed one; None if not wanted.
+            fields: bits of the columns wanted, as `FIELD_BITS` says.
+            control: give control records too.
+            verify_crc: compare checksums.
+            one_type: a piece holds timestamps of one type.
+            notes: wrong checksums of messages inside others are noted, by `read_one` alone.
+            within: int64[4]: least and last offset, least and last timestamp.
+            inflated_max: batches that inflate to more go elsewhere.
+            rows_max, bytes_max: bounds of a piece.
+            rows_usual: a smaller bound, unless one batch alone has more.
+            body_max: a larger body does not make a piece larger.
+            sized: the piece before says how large the next one is.
+            as_large_as_possible: only the bytes at hand do.
+        """
+        if within.shape[0] != 4:
+            raise ValueError("within has the wrong length")
+        if not (0 < rows_max <= ROOM_MAX and 0 < bytes_max <= ROOM_MAX and rows_usual > 0):
+            raise ValueError("a piece has room for fewer than 2^31 rows and bytes")
+        if counts is not None and counts.shape[0] != 2:
+            raise ValueError("counts has the wrong width")
+        self.blocks, self.inflated, self.counts = blocks, inflated, counts
+        self.rows_max, self.bytes_max = rows_max, bytes_max
+        self.rows_usual, self.body_max = min(rows_usual, rows_max), min(body_max, bytes_max)
+        self.sized, self.as_large_as_possible = sized, as_large_as_possible
+        self.ask[KSEG_ASK_FIELDS], self.ask[KSEG_ASK_CONTROL] = fields, control
+        self.ask[KSEG_ASK_VERIFY], self.ask[KSEG_ASK_ONE_TYPE] = verify_crc, one_type
+        self.ask[KSEG_ASK_NOTES], self.ask[KSEG_ASK_INFLATED_MAX] = notes, inflated_max
+        self.ask[KSEG_ASK_OFFSET_MIN], self.ask[KSEG_ASK_OFFSET_MAX] = within[0], within[1]
+        self.ask[KSEG_ASK_TIME_MIN], self.ask[KSEG_ASK_TIME_MAX] = within[2], within[3]
+        memset(self.state, 0, sizeof(self.state))
+        memset(self.one, 0, sizeof(self.one))
+        self.state[KSEG_LAST] = self.state[KSEG_PAST_FROM] = self.state[KSEG_LAST_OFFSET] = -1
 
-    Raises:
-        ValueError: the bytes are others than those that were counted.
-    """
-    cdef Source source
-    cdef One one
-    cdef Piece piece
-    cdef Tally room = _told(state), tally
-    cdef int64_t at[KSEG_PLACES]
-    cdef int64_t begin[KSEG_ONE_FIELDS]
-    cdef int64_t empty[KSEG_STATE_FIELDS]
-    cdef int changed
-    _open_one(data, row, body, base, ask, place, state, &source, &one)
-    if block.shape[0] < max(room_of(_fields_of(ask), room.rows, room.bytes, room.headers, at), 1):
-        raise ValueError("the block has no room for the piece")
-    if <size_t>&block[0] % 8:
-        raise ValueError("the block is not aligned")
-    memset(&tally, 0, sizeof(Tally))
-    memset(empty, 0, sizeof(empty))
-    memcpy(begin, &place[0], sizeof(begin))
-    empty[KSEG_ROWS_MAX], empty[KSEG_HEADERS_MAX] = room.rows, room.headers
-    with nogil:
-        piece = piece_in(&block[0], at, empty)
-        one.out, one.room = &piece, &room
-        changed = copy_on(&one, &tally, begin)
-    if changed or memcmp(&room, &tally, sizeof(Tally)):
-        raise ValueError("the bytes of a batch changed while they were read")
+    @property
+    def at(self):
+        return self.state[KSEG_AT]
+
+    @property
+    def last(self):
+        return self.state[KSEG_LAST] if self.state[KSEG_LAST] >= 0 else None
+
+    @property
+    def last_offset(self):
+        """The largest last offset of the batches read or passed over; -1 for none."""
+        return self.state[KSEG_LAST_OFFSET]
+
+    @property
+    def needed(self):
+        """Behind `MORE`: bytes that the next batch announces, or that its header takes."""
+        return self.state[KSEG_NEED_BYTES]
+
+    def move(self, int64_t at, last=None):
+        """Go on elsewhere, behind batches that another has read, the last of them at `last`."""
+        self.state[KSEG_AT] = at
+        if last is not None:
+            self.state[KSEG_LAST] = last
+
+    def read(self, data, int64_t base, int64_t limit, int64_t file_end):
+        """Read batches behind what is in the piece, until one does not fit, or is unusual.
+
+        Args:
+            data: bytes `[base, base + len)` of the file; lent for this call, read only.
+            base: position of `data[0]` in the file.
+            limit: no batch that starts here or later is read.
+            file_end: the file's size.
+
+        Returns:
+            Why it ended: END, FULL, NO_ROOM, MORE, ODD, OTHER or PAST, as `csrc/reader.h` has them.
+
+        Source: Kafka DefaultRecordBatch, DefaultRecord.readFrom, AbstractLegacyRecordBatch.
+        """
+        cdef Source source
+        cdef Py_buffer lent
+        cdef int64_t at = self.state[KSEG_AT]
+        PyObject_GetBuffer(data, &lent, PyBUF_SIMPLE)
+        try:
+            # No sum of two of them is made, so none overflows.
+            if not (0 <= base <= at and at - base <= lent.len and base <= file_end
+                    and lent.len <= file_end - base):
+                raise ValueError("the place, base and file_end do not fit the data")
+            self._source(&source, <const uint8_t *>lent.buf, lent.len, base)
+            source.limit, source.file_end = limit, file_end
+            return self._fill(&source, min(limit, file_end) - at if limit > at else 0)
+        finally:
+            PyBuffer_Release(&lent)
+
+    def read_table(self, data, const int64_t[:, ::1] table not None, int64_t base):
+        """The same of the batches of a table, from row `at` on.
+
+        Args:
+            data, base: as for `read`.
+            table: int64[n, ROW_FIELDS].
+        """
+        cdef Source source
+        cdef Py_buffer lent
+        if table.shape[1] != KSEG_ROW_WIDTH:
+            raise ValueError("the table has the wrong width")
+        if self.state[KSEG_AT] < 0:
+            raise ValueError("the place lies outside the table")
+        PyObject_GetBuffer(data, &lent, PyBUF_SIMPLE)
+        try:
+            self._source(&source, <const uint8_t *>lent.buf, lent.len, base)
+            source.table = &table[0, 0] if table.shape[0] else self.ask
+            source.table_count = table.shape[0]
+            return self._fill(&source, lent.len)
+        finally:
+            PyBuffer_Release(&lent)
+
+    def take(self):
+        """The piece so far, None where no row is in it; the next one starts anew."""
+        cdef Piece piece
+        cdef int of
+        cdef int64_t size = max(self.state[KSEG_BYTES], 1)
+        if self.state[KSEG_ROWS] == 0:  # batches without a row are counted, too
+            self._begin_anew()
+            return None
+        piece = Piece.__new__(Piece)
+        piece.block, piece.rows = self.block, self.state[KSEG_ROWS]
+        piece.headers_count = self.state[KSEG_HEADER_COUNT]
+        piece.batches = self.state[KSEG_BATCHES]
+        piece.time_type = self.state[KSEG_TIME_TYPE]
+        _tally_of(self.state, &piece.tally)
+        memcpy(piece.places, self.places, sizeof(self.places))
+        self.blocks.rows_a_byte = <double>piece.rows / size
+        self.blocks.headers_a_byte = <double>piece.headers_count / size
+        for of in range(KSEG_OF):
+            self.blocks.data_a_byte[of] = <double>piece.tally.bytes[of] / size
+            if piece.tally.nulls[of]:
+                _end_bits(self.block.start(), piece.places[VALID[of]],
+                          piece.headers_count if of == KSEG_OF_HEADER else piece.rows)
+        self._begin_anew()
+        return piece
+
+    cdef void _begin_anew(self):
+        memset(&self.state[KSEG_ROWS], 0, (KSEG_LAST - KSEG_ROWS) * sizeof(int64_t))
+        self.block = None
+
+    cdef void _source(self, Source *source, const uint8_t *data, int64_t size, int64_t base):
+        memset(source, 0, sizeof(Source))
+        source.data, source.base, source.size = data if data != NULL else NO_BYTES, base, size
+        source.ask = self.ask
+        source.filtered = not (self.ask[KSEG_ASK_OFFSET_MIN] == INT64_MIN
+                               and self.ask[KSEG_ASK_OFFSET_MAX] == INT64_MAX
+                               and self.ask[KSEG_ASK_TIME_MIN] == INT64_MIN
+                               and self.ask[KSEG_ASK_TIME_MAX] == INT64_MAX)
+        source.sum, source.message_sum = crc32c_on, crc32_of
+        source.inflate, source.inflated = _inflate, &self.inflated.held
+        if self.counts is not None and self.counts.shape[1]:
+            source.counts, source.firsts = &self.counts[0, 0], &self.counts[1, 0]
+            source.counts_max = self.counts.shape[1]
+
+    cdef int _fill(self, Source *source, int64_t left) except -1:
+        """Read on; into a larger block where one batch does not fit into any other."""
+        cdef Filling piece
+        cdef int why = KSEG_NO_ROOM
+        while why == KSEG_NO_ROOM:
+            if self.block is None:
+                self._reserve(source, left)
+            with nogil:
+                piece = piece_in(self.block.start(), self.places, self.state)
+                why = read_on(source, &piece, self.state)
+                keep_piece(&piece, self.state)
+            if why == KSEG_NO_ROOM and not self._enlarge():
+                # Of compressed batches that are too large, all go elsewhere: none is inflated
+                # twice.
+                return KSEG_OTHER if self.inflated.held.position >= 0 else KSEG_NO_ROOM
+        return why
+
+    # ---- room ------------------------------------------------------------------------------------
+
+    cdef int _reserve(self, const Source *source, int64_t left) except -1:
+        """A block for a new piece: sized by the piece before, and no larger than what is left."""
+        cdef int64_t size, rows, headers = 0
+        left = max(0, min(left, _stretch(source, self.state[KSEG_AT])))
+        if not self.as_large_as_possible:
+            left = <int64_t>(min(<double>left, <double>ROOM_MAX) * self._expansion())
+        size = min(self.bytes_max, left)
+        rows = size // KSEG_RECORD_MIN
+        if self.as_large_as_possible:
+            rows = _rows_in(source, self.state[KSEG_AT], rows)
+        elif self.sized:
+            size = min(size, self.blocks.piece_bytes())
+            rows = min(rows, _guess(self.blocks.rows_a_byte, size))
+        if self.ask[KSEG_ASK_FIELDS] & KSEG_HEADERS:
+            headers = min(size // 2, _guess(self.blocks.headers_a_byte, size))
+        return self._set_room(min(rows, self.rows_usual), size, headers)
+
+    cdef double _expansion(self):
+        """What is left to read makes room for so many times its bytes."""
+        cdef const Held *held = &self.inflated.held
+        if held.packed <= 0:
+            return 1
+        return max(1.0, min(<double>held.size / held.packed, <double>EXPANSION_MAX))
+
+    cdef int _set_room(self, int64_t rows, int64_t size, int64_t headers) except -1:
+        cdef int64_t total = layout(self.ask[KSEG_ASK_FIELDS], rows, size, headers, self.places)
+        cdef object filled = self._filled(size, total) if size > self.blocks.large_bytes else None
+        self.block = self.blocks.take(max(total, 1), size, filled)
+        self.state[KSEG_ROWS_MAX], self.state[KSEG_BYTES_MAX] = rows, size
+        self.state[KSEG_HEADERS_MAX] = headers
+        return 0
+
+    cdef list _filled(self, int64_t size, int64_t total):
+        """Stretches of a block that a piece like the one before fills: numbers, then bytes."""
+        cdef int of
+        cdef int64_t numbers = total
+        cdef list stretches = []
+        for of in range(KSEG_OF):
+            if self.places[DATA[of]] >= 0:
+                start = self.places[DATA[of]]
+                numbers = min(numbers, start)
+                stretches.append((start, start + <int64_t>(self.blocks.data_a_byte[of] * size)))
+        return [(0, numbers), *stretches]
+
+    cdef bint _enlarge(self) except -1:
+        """A larger block for one batch that does not fit; False where no piece may hold it."""
+        cdef int64_t rows = self.state[KSEG_NEED_ROWS], size = self.state[KSEG_NEED_BYTES]
+        cdef int64_t headers = self.state[KSEG_NEED_HEADERS]
+        if rows > self.rows_max or size > self.body_max or headers > ROOM_MAX:
+            return False
+        rows, size = max(rows, self.state[KSEG_ROWS_MAX]), max(size, self.state[KSEG_BYTES_MAX])
+        headers = max(headers, self.state[KSEG_HEADERS_MAX])
+        if (rows == self.state[KSEG_ROWS_MAX] and size == self.state[KSEG_BYTES_MAX]
+                and headers == self.state[KSEG_HEADERS_MAX]):
+            return False
+        self.block = None
+        self._set_room(rows, size, headers)
+        return True
+
+    # ---- one batch -------------------------------------------------------------------------------
+
+    def begin_one(self):
+        """What `read_one` takes next is a batch from its first record on."""
+        memset(self.one, 0, sizeof(self.one))
+
+    def read_one(self, const uint8_t[::1] data, const int64_t[::1] row, const uint8_t[::1] body, *,
+                 int64_t base, int64_t rows_max, int64_t bytes_max):
+        """Read on in one batch alone, into a piece of its own; see `take`.
+
+        What the piece holds is counted first, so that it has the exact room, and then copied.
+
+        Args:
+            data: bytes of the file from `base` on; read only.
+            row: int64[ROW_FIELDS], the batch's of a table.
+            body: what the batch's compressed bytes hold; None for a batch that is read as it is.
+            base: position of `data[0]` in the file.
+            rows_max: no more rows than this.
+            bytes_max: no more key, value and header bytes than this, but at least one row.
+
+        Returns:
+            Whether the batch goes on behind the piece; what is wrong with it, 0 for nothing; and
+            with which record.
+
+        Raises:
+            ValueError: the bytes have changed between the two.
+
+        Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator,
+        AbstractLegacyRecordBatch.
+        """
+        cdef Source source
+        cdef One one
+        cdef Tally tally
+        cdef int64_t[KSEG_ONE_FIELDS] begin
+        if not (0 < rows_max <= ROOM_MAX and 0 < bytes_max <= ROOM_MAX):
+            raise ValueError("a bound is out of range")
+        self._begin_anew()
+        self._open_one(data, row, body, base, &source, &one)
+        one.rows_max, one.bytes_max = rows_max, bytes_max
+        memcpy(begin, self.one, sizeof(begin))
+        with nogil:
+            count_on(&one, &tally, self.one)
+        if tally.rows:
+            begin[KSEG_ONE_SHIFT] = self.one[KSEG_ONE_SHIFT]  # the first call of a batch finds it
+            self._open_one(data, row, body, base, &source, &one)
+            self._copy_one(&one, &tally, begin)
+        return (self.one[KSEG_ONE_FULL] != 0, self.one[KSEG_ONE_STATUS],
+                self.one[KSEG_ONE_RECORD])
+
+    cdef int _copy_one(self, One *one, const Tally *room, int64_t *begin) except -1:
+        """Copy what was counted into a block of its own."""
+        cdef Filling piece
+        cdef Tally tally
+        cdef int64_t[KSEG_STATE_FIELDS] empty
+        cdef int changed
+        cdef int64_t total = room_of(self._fields_of_one(), room.rows, room.bytes, room.headers,
+                                     self.places)
+        _tell(room, self.state)
+        self.block = self.blocks.take(max(total, 1), self.state[KSEG_BYTES])
+        memset(&tally, 0, sizeof(Tally))
+        memset(empty, 0, sizeof(empty))
+        empty[KSEG_ROWS_MAX], empty[KSEG_HEADERS_MAX] = room.rows, room.headers
+        with nogil:
+            piece = piece_in(self.block.start(), self.places, empty)
+            one.out, one.room = &piece, room
+            changed = copy_on(one, &tally, begin)
+        if changed or memcmp(room, &tally, sizeof(Tally)):
+            self._begin_anew()
+            raise ValueError("the bytes of a batch changed while they were read")
+        self.state[KSEG_BATCHES] = 1
+        self.state[KSEG_TIME_TYPE] = one.batch.time_type
+        if self.counts is not None and self.counts.shape[1]:
+            self.counts[0, 0], self.counts[1, 0] = room.rows, self.one[KSEG_ONE_FIRST]
+        return 0
+
+    cdef int64_t _fields_of_one(self) noexcept:
+        """The columns of a batch that is read alone."""
+        return self.ask[KSEG_ASK_FIELDS] | (KSEG_MATCHES if self.ask[KSEG_ASK_NOTES] else 0)
+
+    cdef int _open_one(self, const uint8_t[::1] data, const int64_t[::1] row,
+                       const uint8_t[::1] body, int64_t base, Source *source, One *one) except -1:
+        """The batch of a row, with its body; `source` has to outlive it."""
+        cdef int64_t size
+        cdef const uint8_t *inflated = NULL
+        if row.shape[0] != KSEG_ROW_WIDTH:
+            raise ValueError("row has the wrong length")
+        memset(one, 0, sizeof(One))
+        self._source(source, &data[0] if data.shape[0] else NULL, data.shape[0], base)
+        if body is not None:
+            # An empty body has no address, so any that is not NULL will do.
+            inflated = &body[0] if body.shape[0] else NO_BYTES
+        if one_of(source, &row[0], inflated, body.shape[0] if body is not None else 0, one):
+            raise ValueError("a batch lies outside its source")
+        size = one.batch.end - one.batch.start
+        if self.one[KSEG_ONE_AT] > size:
+            raise ValueError("the place lies outside the batch")
+        return 0

@@ -6,7 +6,7 @@ They own their memory, are read-only, and pickle. `kseg.format.columns` fills th
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -293,7 +293,7 @@ class RecordColumns:
     """
 
     length: int
-    arrays: dict[str, Any] = field(repr=False)
+    arrays: Mapping[str, Any] = field(repr=False)
     source: str | None = None
     topic: str | None = None
     partition: int | None = None
@@ -320,6 +320,12 @@ class RecordColumns:
             return self.arrays[name]
         except KeyError:
             raise self._missing([name]) from None
+
+    def placed(self, topic: str | None, partition: int | None) -> RecordColumns:
+        """The same records, with where they belong."""
+        return RecordColumns(
+            self.length, self.arrays, self.source, topic, partition, self.timestamp_types
+        )
 
     def _part(self, first: int, end: int) -> RecordColumns:
         types = self.timestamp_types
@@ -387,7 +393,8 @@ class RecordColumns:
 
     def __getstate__(self) -> list[object]:
         """The fields, in order."""
-        return [getattr(self, name) for name in _COLUMNS_STATE]
+        arrays = dict(self.arrays)
+        return [arrays if name == "arrays" else getattr(self, name) for name in _COLUMNS_STATE]
 
     def __setstate__(self, state: list[Any]) -> None:
         """Restore, read-only again."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from kseg._kernels.reader import Inflated
+from kseg._kernels.blocks import Blocks
+from kseg._kernels.reader import FIELD_BITS, BatchReader, Inflated
 from kseg.format.arena import Arena
-from kseg.format.recycle import Recycler
-from kseg.format.request import BODY_BYTES_MAX, BYTES_MAX, HAS_VALUE, ROWS_MAX
+from kseg.format.header import BATCHES_MAX
+from kseg.format.request import BODY_BYTES_MAX, BYTES_MAX, ROWS_MAX
 from kseg.format.values import RECORD_FIELDS
 
 if TYPE_CHECKING:
@@ -33,40 +33,30 @@ Use = Literal["held", "streamed", "kept"]
 #: Takes bytes, and stretches of them that will be filled for sure; gives uint8[bytes].
 Fresh = Callable[[int, Sequence[tuple[int, int]]], "npt.NDArray[np.uint8]"]
 #: For those: the bytes of a piece, as a multiple of what is kept already, and at the most.
-_GROWTH: Final = {"streamed": (1, 32 << 20), "kept": (4, 1 << 30)}
+GROWTH: Final[dict[str, dict[str, int]]] = {
+    "streamed": {
+        "growth": 1,
+        "most": 32 << 20,
+        "again_bytes": STREAMED_BYTES,
+        "least_kept": _KEPT_FIRST,
+    },
+    "kept": {"growth": 4, "most": 1 << 30},
+}
 #: Arrow's binary offsets are 32-bit.
 _COLUMN_BYTES_MAX: Final = 2**31 - 1
-#: The fields that a record itself holds, as bits for the kernel that reads batches.
-_BITS: Final = {"offset": 1, "timestamp": 2, "key": 4, "value": 8, "headers": 16, HAS_VALUE: 32}
 
 
 class Plan:
     """What a request means for the kernels; made once a reader.
 
     Attributes:
-        ask: what is wanted, for the kernel that reads batches, as `csrc/reader.h` orders it.
-        bytes_max: bound of one piece, within what Arrow can hold.
-        as_large_as_possible: only the bytes at hand bound a piece.
-        rows_max: bound of one piece.
-        grows: a piece is as large as the workspace says.
-        takes_data: keys, values or headers are wanted.
+        asked: what is wanted, and the bounds of a piece, as `BatchReader` takes them.
         shares: a column comes from the batches rather than the records.
         wants_types: all that `RecordColumns.records` needs is wanted but for the type, which is
             cheap to know.
     """
 
-    __slots__ = (
-        "as_large_as_possible",
-        "ask",
-        "bytes_max",
-        "grows",
-        "request",
-        "rows_max",
-        "shares",
-        "takes_data",
-        "wants_headers",
-        "wants_types",
-    )
+    __slots__ = ("asked", "request", "shares", "wants_types")
 
     def __init__(self, request: Request, *, grows: bool = False) -> None:
         """Work it out.
@@ -77,25 +67,32 @@ class Plan:
         """
         fields = set(request.fields)
         self.request = request
-        self.bytes_max = min(request.bytes_max, _COLUMN_BYTES_MAX)
-        usual = request.rows_max == ROWS_MAX and request.bytes_max == BYTES_MAX
-        self.grows = grows and usual
-        self.rows_max = request.rows_max
-        if self.grows:
-            self.rows_max = self.bytes_max = _COLUMN_BYTES_MAX
-        self.as_large_as_possible = request.rows_max > ROWS_MAX and request.bytes_max > BYTES_MAX
-        self.wants_headers = "headers" in fields
         self.wants_types = set(RECORD_FIELDS) - fields == {"timestamp_type"}
-        self.takes_data = not fields.isdisjoint(("key", "value", "headers"))
-        self.shares = not fields <= _BITS.keys()
-        bits = sum(_BITS[name] for name in fields & _BITS.keys())
+        self.shares = not fields <= FIELD_BITS.keys()
+        read = fields & FIELD_BITS.keys()
         if "sequence" in fields:  # which is told by the offset
-            bits |= _BITS["offset"]
-        # Wrong checksums that are not refused are noted.
-        notes_valid = "valid" in fields and not request.verify_crc
-        inflated_max = min(request.inflated_max, self.bytes_max, BODY_BYTES_MAX)
-        flags = [bits, request.control, request.verify_crc, self.wants_types, notes_valid]
-        self.ask = np.array([*flags, *request.within.tolist(), inflated_max], np.int64)
+            read.add("offset")
+        takes_data = not fields.isdisjoint(("key", "value", "headers"))
+        usual = request.rows_max == ROWS_MAX and request.bytes_max == BYTES_MAX
+        grows = grows and usual
+        at_hand = request.rows_max > ROWS_MAX and request.bytes_max > BYTES_MAX
+        bytes_max = _COLUMN_BYTES_MAX if grows else min(request.bytes_max, _COLUMN_BYTES_MAX)
+        self.asked: dict[str, Any] = {
+            "fields": sum(FIELD_BITS[name] for name in read),
+            "control": request.control,
+            "verify_crc": request.verify_crc,
+            "one_type": self.wants_types,
+            # Wrong checksums that are not refused are noted.
+            "notes": "valid" in fields and not request.verify_crc,
+            "within": request.within,
+            "inflated_max": min(request.inflated_max, bytes_max, BODY_BYTES_MAX),
+            "rows_max": _COLUMN_BYTES_MAX if grows else min(request.rows_max, _COLUMN_BYTES_MAX),
+            "bytes_max": bytes_max,
+            "rows_usual": _COLUMN_BYTES_MAX if grows or at_hand else ROWS_MAX,
+            "body_max": BODY_BYTES_MAX,
+            "sized": takes_data or grows,
+            "as_large_as_possible": at_hand,
+        }
 
 
 class Workspace:
@@ -104,25 +101,10 @@ class Workspace:
     Attributes:
         arena: for what is inflated with care.
         inflated: for what the kernel that reads batches inflates.
-        empty: gives arrays with undefined contents.
-        rows_a_byte, headers_a_byte: of the piece before, to size the next one.
-        data_a_byte: likewise bytes of each column of bytes, by its place in a block.
+        blocks: for the columns of pieces.
     """
 
-    __slots__ = (
-        "_fresh",
-        "_given",
-        "_piece_bytes",
-        "_plan",
-        "_recycler",
-        "_use",
-        "arena",
-        "data_a_byte",
-        "empty",
-        "headers_a_byte",
-        "inflated",
-        "rows_a_byte",
-    )
+    __slots__ = ("_counts", "_grows", "_plan", "arena", "blocks", "inflated")
 
     def __init__(
         self, *, use: Use = "held", fresh: Fresh | None = None, piece_bytes: int = PIECE_BYTES
@@ -136,71 +118,42 @@ class Workspace:
         """
         self.arena = Arena()
         self.inflated = Inflated()
-        self._recycler = Recycler()
-        self.empty = self._recycler.empty
-        self.rows_a_byte = 1 / 64
-        self.headers_a_byte = 1 / 256
-        self.data_a_byte: dict[int, float] = {}
+        self._grows = use != "held"
+        growth: dict[str, Any] = GROWTH[use] if self._grows else {}
+        if self._grows:
+            growth = growth | {"fresh": fresh or _from_heap, "large_bytes": STREAMED_BYTES}
+        self.blocks = Blocks(_empty, first_bytes=piece_bytes, **growth)
         self._plan: Plan | None = None
-        self._use: Use = use
-        self._piece_bytes = piece_bytes
-        self._fresh: Fresh = fresh or (lambda total, _filled: np.empty(total, np.uint8))
-        self._given: list[tuple[weakref.ref[npt.NDArray[Any]], int]] = []
+        self._counts: npt.NDArray[np.int64] | None = None
 
     def plan(self, request: Request) -> Plan:
         """The plan for a request; the last one is kept."""
         plan = self._plan
         if plan is None or plan.request is not request:
-            plan = self._plan = Plan(request, grows=self._use != "held")
+            plan = self._plan = Plan(request, grows=self._grows)
         return plan
 
-    def piece_bytes(self) -> int:
-        """Bytes of bodies for the next piece: more, the more of the pieces before are still in use.
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """int64[2, n], for records and base offsets of the batches of one piece."""
+        if self._counts is None:
+            self._counts = np.empty((2, BATCHES_MAX), np.int64)
+        return self._counts
 
-        So memory is taken in the measure of what was read, whatever a file says of itself; and who
-        lets go what it got gets pieces that stay in the cache.
-        """
-        if self._use == "held":
-            return self._piece_bytes
-        growth, most = _GROWTH[self._use]
-        self._given = [given for given in self._given if given[0]() is not None]
-        if self._use == "streamed":
-            if self._recycler.has_unused:
-                return STREAMED_BYTES
-            if len(self._given) < _KEPT_FIRST:
-                return PIECE_BYTES
-        in_use = sum(size for _, size in self._given)
-        return min(max(PIECE_BYTES, int(in_use * growth)), most)
-
-    def block(
-        self, total: int, size: int, filled: Sequence[tuple[int, int]]
-    ) -> npt.NDArray[np.uint8]:
-        """A block for a piece.
-
-        Args:
-            total: its bytes.
-            size: bytes of bodies that it has room for.
-            filled: stretches of it that will be filled for sure.
-
-        Returns:
-            uint8[n >= total], contents undefined.
-        """
-        if self._use == "held":
-            return self.empty(total, np.uint8)
-        block = (
-            self.empty(total, np.uint8) if size <= STREAMED_BYTES else self._fresh(total, filled)
+    def reader(self, plan: Plan) -> BatchReader:
+        """A reader of batches that has the memory; what another has inflated is forgotten."""
+        self.inflated.forget()
+        return BatchReader(
+            self.blocks, self.inflated, self.counts if plan.shares else None, **plan.asked
         )
-        owner = _owner(block)
-        if all(given() is not owner for given, _ in self._given):
-            self._given.append((weakref.ref(owner), size))
-        return block
 
 
-def _owner(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array that lives as long as any view of its memory does."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+def _empty(size: int) -> npt.NDArray[np.uint8]:
+    return np.empty(size, np.uint8)
+
+
+def _from_heap(size: int, _filled: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint8]:
+    return np.empty(size, np.uint8)
 
 
 __all__ = ["PIECE_BYTES", "STREAMED_BYTES", "Plan", "Workspace"]

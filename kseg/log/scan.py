@@ -198,7 +198,7 @@ def _of_file(where: dict[str, Any]) -> dict[str, Any]:
 
 def _placed(columns: RecordColumns, source: ScanSource, kinds: Kinds) -> RecordColumns:
     """Columns that say where they belong, decoded as asked for."""
-    placed = replace(columns, topic=source.topic, partition=source.partition)
+    placed = columns.placed(source.topic, source.partition)
     return decode_columns(placed, kinds) if kinds else placed
 
 

@@ -160,10 +160,20 @@ def one_by_one(
         yield from decode_with_care(view, one, request, workspace, 0, None, report)
 
 
-def _no_batch_is_usual(data: object, table: object, *, limit: int, state: Any, **_: object) -> int:
-    """In place of `read_batches`."""
-    end = limit if table is None else len(table)  # type: ignore[arg-type]
-    return int(reader.End.END if state[0] >= end else reader.End.ODD)
+@contextmanager
+def _no_batch_is_usual() -> Iterator[None]:
+    """Every batch is read alone."""
+
+    def read(self: reader.PieceReader, _data: object, *, limit: int, **_: object) -> reader.End:
+        return reader.End.END if self.at >= limit else reader.End.ODD
+
+    def read_table(
+        self: reader.PieceReader, _data: object, table: BatchTable, **_: object
+    ) -> reader.End:
+        return reader.End.END if self.at >= len(table) else reader.End.ODD
+
+    with mock.patch.multiple(reader.PieceReader, read=read, read_table=read_table):
+        yield
 
 
 def table_ways(
@@ -207,7 +217,7 @@ def file_ways(
     found = {"one pass, mapped": of("always")}
     with mock.patch.object(log_file, "WINDOW_BYTES", _WINDOW):
         found["one pass, windows"] = of("never")
-    with mock.patch.object(reader, "read_batches", _no_batch_is_usual):
+    with _no_batch_is_usual():
         found["one by one, mapped"] = of("always")
     with _by_packages():
         found["one pass, mapped, packages"] = of("always")

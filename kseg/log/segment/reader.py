@@ -587,7 +587,9 @@ class _Reading:
                     continue
                 if self._on_offset is not None:
                     self._on_offset(reader.last_offset)
-                yield from reader.pieces()
+                piece = reader.take()
+                if piece is not None:
+                    yield piece
                 if end is End.FULL:
                     continue
                 if end in (End.END, End.PAST):

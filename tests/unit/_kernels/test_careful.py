@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg._kernels.reader import copy_records, count_records
+from kseg._kernels.blocks import Blocks
+from kseg._kernels.reader import BatchReader
 from kseg.errors import KsegError
 from kseg.format.columns import Request, decode_with_care
 from kseg.format.header import scan
-from kseg.format.reader import STATE_FIELDS
 from kseg.format.workspace import Plan, Workspace
 from tests.builders import GZIP, NONE, ZSTD, batch, message, messages, record, wrapper
 
@@ -92,73 +92,62 @@ def test_only_messages_inside_others_are_held_against_checksums_of_their_own() -
     assert errors == []
 
 
-def arguments(data: bytes) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """What is common to both calls, what the first has besides, and what the second."""
-    table = scan(data)
-    both = {
-        "data": data,
-        "row": table.rows[0],
-        "body": None,
-        "base": 0,
-        "ask": Plan(Request(fields=FIELDS)).ask,
-        "place": np.zeros(7, np.int64),
-        "state": np.zeros(STATE_FIELDS, np.int64),
-    }
-    count = {"rows_max": 100, "bytes_max": 1 << 20, "at": np.zeros(16, np.int64)}
-    total = count_records(**(both | {"place": np.zeros(7, np.int64)}), **count)
-    return both, count, {"block": np.empty(total, np.uint8)}
+def alone(memory: Blocks | None = None) -> BatchReader:
+    """A reader of one batch at a time."""
+    workspace = Workspace()
+    asked = Plan(Request(fields=FIELDS)).asked
+    return BatchReader(memory or workspace.blocks, workspace.inflated, **asked)
+
+
+def arguments(**change: Any) -> dict[str, Any]:
+    """What reads all of one batch."""
+    usual = {"data": PLAIN, "row": scan(PLAIN).rows[0], "body": None}
+    return usual | {"base": 0, "rows_max": 100, "bytes_max": 1 << 20} | change
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"row": np.zeros(3, np.int64)}, "length"),
-        ({"place": np.zeros(3, np.int64)}, "length"),
-        ({"place": np.array([0, 99_999, 0, 0, 0, 0, 0])}, "outside the batch"),
-        ({"place": np.array([-1, 0, 0, 0, 0, 0, 0])}, "outside the batch"),
-        ({"ask": np.zeros(3, np.int64)}, "length"),
-        ({"state": np.zeros(3, np.int64)}, "length"),
         ({"base": 1}, "outside its source"),
         ({"data": PLAIN[:-1]}, "outside its source"),
         ({"data": b""}, "outside its source"),
         ({"rows_max": 0}, "range"),
         ({"bytes_max": 2**31}, "range"),
-        ({"at": np.zeros(15, np.int64)}, "length"),
-        ({"block": np.empty(100, np.uint8)}, "no room"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(change: dict[str, Any], words: str) -> None:
-    both, count, copy = arguments(PLAIN)
-    call: Any = copy_records if "block" in change else count_records
-    given = both | (copy if "block" in change else count) | change
     with pytest.raises(ValueError, match=words):
-        call(**given)
+        alone().read_one(**arguments(**change))
 
 
-@pytest.mark.parametrize("field", [4, 6, 7, 9, 11, 12])
-@pytest.mark.parametrize("by", [-1, 1])
-def test_what_was_not_counted_is_not_copied(field: int, by: int) -> None:
-    """Fields of the state: rows, headers, and bytes of each column."""
-    both, _, copy = arguments(PLAIN)
-    both["state"][field] += by
-    copy["block"] = np.empty(1 << 20, np.uint8)
+def test_another_batch_is_not_read_on_where_one_ended() -> None:
+    reader, short = alone(), batch([record(b"v")] * 3)
+    assert reader.read_one(**arguments(rows_max=7))[0]
+    with pytest.raises(ValueError, match="outside the batch"):
+        reader.read_one(**arguments(data=short, row=scan(short).rows[0]))
+    reader.begin_one()
+    assert reader.read_one(**arguments(data=short, row=scan(short).rows[0])) == (False, 0, 3)
+
+
+OTHERS = {
+    "longer values": batch([*SHAPES[-2::-1], record(b"larger" * 2000)]),
+    "fewer bytes": batch([record(b"v")] * len(SHAPES)),
+    "other nulls": batch([record(None, key=None)] * len(SHAPES)),
+    "zeros": bytes(len(PLAIN)),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_bytes_that_change_while_they_are_read_are_told(other: str) -> None:
+    """The memory for a piece is asked for between the two looks at a batch."""
+    data = bytearray(PLAIN)
+
+    def changed(size: int) -> Any:
+        data[61:] = OTHERS[other][61 : len(PLAIN)].ljust(len(PLAIN) - 61, b"\0")
+        return np.empty(size, np.uint8)
+
+    reader = alone(Blocks(changed, first_bytes=1000))
     with pytest.raises(ValueError, match="changed while they were read"):
-        copy_records(**both, **copy)
-
-
-def test_bytes_that_change_between_the_calls_are_told() -> None:
-    both, _, copy = arguments(PLAIN)
-    copy_records(**both, **copy)
-    other = batch([*SHAPES[-2::-1], record(b"larger" * 2000)])
-    both["data"] = other[: len(PLAIN)].ljust(len(PLAIN), b"\0")
-    with pytest.raises(ValueError, match="changed while they were read"):
-        copy_records(**both, **copy)
-
-
-@pytest.mark.parametrize("state", [{4: -1}, {6: 2**31}, {7: -1}, {9: 2**40}])
-def test_a_state_beyond_all_bounds_is_refused(state: dict[int, int]) -> None:
-    both, _, copy = arguments(PLAIN)
-    for field, value in state.items():
-        both["state"][field] = value
-    with pytest.raises(ValueError, match="fewer than"):
-        copy_records(**both, **copy)
+        reader.read_one(**arguments(data=data))
+    assert reader.take() is None

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg._kernels.reader import Inflated, block_layout, read_batches
+from kseg._kernels.blocks import Blocks
+from kseg._kernels.reader import BatchReader, Inflated
 from kseg.format.columns import Request
 from kseg.format.header import scan
-from kseg.format.reader import STATE_FIELDS, End
-from kseg.format.workspace import Plan
+from kseg.format.reader import End
+from kseg.format.workspace import Plan, Workspace
 from tests.builders import GZIP, LZ4, SNAPPY, ZSTD, batch, message, messages, record, wrapper
 
 FIELDS = ("offset", "timestamp", "key", "value", "headers")
@@ -25,31 +26,55 @@ GOOD = batch(RECORDS, base_offset=5)
 LARGE = batch([record(b"v" * 5000, key=None)] * 60, base_offset=10)
 
 
-def arguments(data: bytes, *, rows: int = 100, size: int = 1 << 20, headers: int = 10) -> Any:
-    """What a call needs that reads everything."""
-    places = np.zeros(16, np.int64)
-    ask = Plan(Request(fields=FIELDS)).ask
-    state = np.zeros(STATE_FIELDS, np.int64)
-    state[1:4] = rows, size, headers
-    state[16:19] = -1
-    return {
-        "base": 0,
-        "limit": len(data),
-        "file_end": len(data),
-        "ask": ask,
-        "inflated": Inflated(),
-        "block": np.empty(block_layout(int(ask[0]), rows, size, headers, places), np.uint8),
-        "counts": np.zeros((2, 50), np.int64),
-        "state": state,
-    }
+WIDE = np.array([-(2**63), 2**63 - 1] * 2)
 
 
-def read(data: bytes, **room: int) -> tuple[End, list[int], list[int]]:
+class Reading:
+    """A reader of one file's bytes, and what came of it."""
+
+    def __init__(self, data: bytes, *, inflated: Inflated | None = None, **how: Any) -> None:
+        """Begin; `how` replaces what is asked for."""
+        asked = Plan(Request(fields=FIELDS)).asked
+        self.data = data
+        self.inflated = inflated or Inflated()
+        self.counts = np.zeros((2, 50), np.int64)
+        self.memory = Workspace().blocks
+        counts = how.pop("counts", self.counts)
+        self.kernel = BatchReader(self.memory, self.inflated, counts, **(asked | how))
+
+    def read(self) -> End:
+        """Read on, to the end of the bytes."""
+        size = len(self.data)
+        return End(self.kernel.read(self.data, 0, size, size))
+
+    def table(self, rows: Any) -> End:
+        """Read on in a table."""
+        return End(self.kernel.read_table(self.data, rows, 0))
+
+    def taken(self) -> tuple[int, list[int], list[int]]:
+        """The rows of the piece, and the records and base offsets of its batches."""
+        piece = self.kernel.take()
+        if piece is None:
+            return 0, [], []
+        counts, firsts = self.counts[:, : piece.batches].tolist()
+        return piece.rows, counts, firsts
+
+
+def read(data: bytes, **how: Any) -> tuple[End, list[int], list[int]]:
     """Why the call ended, how far and with how many rows, and the records of each batch."""
-    given = arguments(data, **room)
-    end = End(read_batches(data, None, **given))
-    state = given["state"]
-    return end, [int(state[0]), int(state[4])], given["counts"][0, : state[14]].tolist()
+    reading = Reading(data, **how)
+    end = reading.read()
+    rows, counts, _ = reading.taken()
+    return end, [reading.kernel.at, rows], counts
+
+
+def read_in_pieces(data: bytes) -> tuple[End, int, list[int]]:
+    """Why the last call ended, how far, and the records of each batch."""
+    reading, end, counts = Reading(data), End.FULL, []
+    while end is End.FULL:
+        end = reading.read()
+        counts += reading.taken()[1]
+    return end, reading.kernel.at, counts
 
 
 def spoiled(data: bytes, at: int) -> bytes:
@@ -86,41 +111,35 @@ def test_a_batch_that_is_not_usual_ends_the_call_in_front_of_it(bad: bytes, end:
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_compressed_batches_are_read_among_others(codec: int) -> None:
     packed = batch(RECORDS * 3, codec=codec)
-    assert read(packed + GOOD + packed, headers=20) == (
-        (End.END, [2 * len(packed) + len(GOOD), 21], [9, 3, 9])
-    )
+    size = 2 * len(packed) + len(GOOD)
+    assert read_in_pieces(packed + GOOD + packed) == (End.END, size, [9, 3, 9])
 
 
 def test_a_batch_that_inflates_to_more_than_the_limit_goes_elsewhere() -> None:
     packed = batch([record(b"0" * 5000)], codec=GZIP)
-    given = arguments(packed)
-    given["ask"][9] = 4999
-    assert read_batches(packed, None, **given) == End.OTHER
-    given["ask"][9] = 6000
-    assert read_batches(packed, None, **given) == End.END
+    assert read(packed, inflated_max=4999)[0] == End.OTHER
+    assert read(packed, inflated_max=6000)[0] == End.END
 
 
 def test_a_batch_that_did_not_fit_is_not_inflated_twice() -> None:
     packed = batch(RECORDS, codec=GZIP)
-    given = arguments(packed, rows=2)
-    assert read_batches(packed, None, **given) == End.NO_ROOM
-    assert given["inflated"].holds
-    again = arguments(packed) | {"inflated": given["inflated"]}
+    first = Reading(packed, rows_max=2)
+    assert first.read() == End.OTHER
     # Its bytes are not looked at again.
     blank = packed[:61] + bytes(len(packed) - 61)
-    assert read_batches(blank, None, **again) == End.END
-    assert int(again["state"][4]) == 3
-    assert not given["inflated"].holds
+    again = Reading(blank, inflated=first.inflated)
+    assert again.read() == End.END
+    assert again.taken()[0] == 3
+    assert Reading(blank, inflated=first.inflated).read() == End.ODD
 
 
 def test_batches_elsewhere_have_nothing_to_do_with_the_one_before() -> None:
     packed = batch(RECORDS, codec=GZIP)
-    given = arguments(packed, rows=2)
-    read_batches(packed, None, **given)
-    given["inflated"].forget()
+    first = Reading(packed, rows_max=2)
+    first.read()
+    first.inflated.forget()
     blank = packed[:61] + bytes(len(packed) - 61)
-    again = arguments(packed) | {"inflated": given["inflated"]}
-    assert read_batches(blank, None, **again) == End.ODD
+    assert Reading(blank, inflated=first.inflated).read() == End.ODD
 
 
 # ---- magic 0 and 1 -------------------------------------------------------------------------------
@@ -131,14 +150,14 @@ OLD = [record(each.value, key=each.key, timestamp=9 + at) for at, each in enumer
 
 def columns(data: bytes, table: bool = False) -> list[list[int]]:
     """Offsets and timestamps of bytes that are read to their end."""
-    given = arguments(data)
-    rows = scan(data, on_bad_crc="defer").rows if table else None
-    assert read_batches(data, rows, **given) == End.END
-    places = np.zeros(16, np.int64)
-    block_layout(int(given["ask"][0]), *given["state"][1:4].tolist(), places)
-    count = int(given["state"][4])
-    found = [np.ndarray(count, np.int64, given["block"], int(at)).tolist() for at in places[:2]]
-    return [*found, given["counts"][1, : given["state"][14]].tolist()]
+    reading = Reading(data)
+    rows = scan(data, on_bad_crc="defer").rows
+    assert (reading.table(rows) if table else reading.read()) == End.END
+    piece = reading.kernel.take()
+    assert piece is not None
+    places = [piece.numbers(name) for name in ("offset", "timestamp")]
+    found = [np.ndarray(count, np.int64, piece.block, at).tolist() for count, at in places]
+    return [*found, reading.counts[1, : piece.batches].tolist()]
 
 
 @pytest.mark.parametrize("table", [False, True])
@@ -180,9 +199,8 @@ def test_messages_are_read_with_the_offsets_and_times_that_they_have(
 
 def test_formats_may_follow_each_other() -> None:
     first, second = messages(OLD, magic=1), wrapper(OLD, magic=1, codec=GZIP)
-    end, (at, rows), counts = read(first + GOOD + second + first, headers=20)
-    assert (end, at) == (End.END, 2 * len(first) + len(GOOD) + len(second))
-    assert (rows, counts) == (12, [1, 1, 1, 3, 3, 1, 1, 1])
+    data = first + GOOD + second + first
+    assert read_in_pieces(data) == (End.END, len(data), [1, 1, 1, 3, 3, 1, 1, 1])
 
 
 def test_a_piece_holds_times_of_one_type_where_that_is_asked() -> None:
@@ -220,22 +238,24 @@ def test_a_row_that_tells_something_else_than_its_message_is_not_believed() -> N
     for column in (1, 4, 6, 7):  # size, last offset, checksum, attributes
         told = rows.copy()
         told[1, column] += 1
-        given = arguments(data)
-        assert read_batches(data, told, **given) == End.ODD, column
-        assert given["state"][[0, 4]].tolist() == [1, 1]
+        reading = Reading(data)
+        assert reading.table(told) == End.ODD, column
+        assert (reading.kernel.at, reading.taken()[0]) == (1, 1)
 
 
-@pytest.mark.parametrize("wanted", [0, 50])
+@pytest.mark.parametrize("wanted", [False, True])
 @pytest.mark.parametrize("log_append", [False, True])
-def test_a_run_of_messages_is_read_as_each_of_them(wanted: int, log_append: bool) -> None:
+def test_a_run_of_messages_is_read_as_each_of_them(wanted: bool, log_append: bool) -> None:
     many = [record(b"v" * at, key=b"k", timestamp=100 - at) for at in range(9)]
     data = messages(many, magic=1, base_offset=3, log_append=log_append)
-    given = arguments(data)
-    given["counts"] = np.zeros((2, wanted), np.int64)  # where they are wanted, there are no runs
-    assert read_batches(data, None, **given) == End.END
-    state = given["state"]
-    last = len(data) - len(message(many[-1], magic=1))
-    assert state[[0, 4, 14, 15, 16, 18]].tolist() == [len(data), 9, 9, log_append, last, 11]
+    # Where counts are wanted, there are no runs.
+    reading = Reading(data, counts=np.zeros((2, 50), np.int64) if wanted else None)
+    assert reading.read() == End.END
+    kernel, last = reading.kernel, len(data) - len(message(many[-1], magic=1))
+    assert (kernel.at, kernel.last, kernel.last_offset) == (len(data), last, 11)
+    piece = kernel.take()
+    assert piece is not None
+    assert (piece.rows, piece.batches, piece.time_type) == (9, 9, log_append)
     assert columns(data)[1] == [100 - at for at in range(9)]
 
 
@@ -247,13 +267,12 @@ def test_a_torn_batch_ends_the_call_in_front_of_it(size: int) -> None:
 def test_the_largest_last_offset_is_told_of_batches_that_are_passed_over_too() -> None:
     batches = [batch(RECORDS, base_offset=at) for at in (-9, 40, 5)]
     for within, largest in (((-(2**63), 2**63 - 1), 42), ((0, 3), 42), ((0, 39), 42)):
-        given = arguments(b"".join(batches))
-        given["ask"][4:6] = within
-        assert read_batches(b"".join(batches), None, **given) == End.END
-        assert int(given["state"][18]) == largest
-    given = arguments(batches[0] + batches[1][:-1])
-    assert read_batches(batches[0] + batches[1][:-1], None, **given) == End.ODD
-    assert int(given["state"][18]) == -1
+        reading = Reading(b"".join(batches), within=np.array([*within, *WIDE[:2]]))
+        assert reading.read() == End.END
+        assert reading.kernel.last_offset == largest
+    torn = Reading(batches[0] + batches[1][:-1])
+    assert torn.read() == End.ODD
+    assert torn.kernel.last_offset == -1
 
 
 def test_a_large_batch_is_summed_while_it_is_read() -> None:
@@ -261,62 +280,107 @@ def test_a_large_batch_is_summed_while_it_is_read() -> None:
 
 
 def test_a_batch_of_a_window_that_ends_goes_on_behind_it() -> None:
-    given = arguments(GOOD * 2)
-    window = (GOOD * 2)[: len(GOOD) + 90]
-    assert read_batches(window, None, **given) == End.MORE
-    assert (int(given["state"][0]), int(given["state"][20])) == (len(GOOD), len(GOOD))
-    given["base"] = len(GOOD)
-    assert read_batches((GOOD * 2)[len(GOOD) :], None, **given) == End.END
-    assert int(given["state"][4]) == 6
+    reading, size = Reading(GOOD * 2), 2 * len(GOOD)
+    kernel = reading.kernel
+    assert kernel.read((GOOD * 2)[: len(GOOD) + 90], 0, size, size) == End.MORE
+    assert (kernel.at, kernel.needed) == (len(GOOD), len(GOOD))
+    assert kernel.read((GOOD * 2)[len(GOOD) :], len(GOOD), size, size) == End.END
+    assert reading.taken() == (6, [3, 3], [5, 5])
 
 
 @pytest.mark.parametrize(
     "room",
-    [{"rows": 5}, {"size": len(GOOD) + 50}, {"headers": 3}],
-    ids=["rows", "bytes", "headers"],
+    [{"rows_max": 5}, {"bytes_max": len(GOOD) + 50}],
+    ids=["rows", "bytes"],
 )
 def test_what_does_not_fit_stays_outside(room: dict[str, int]) -> None:
-    assert read(GOOD * 3, **room)[0] == End.FULL
-    assert read(GOOD * 3, **room)[1:] == ([len(GOOD), 3], [3])
+    assert read(GOOD * 3, **room) == (End.FULL, [len(GOOD), 3], [3])
     assert read(GOOD, **{name: 1 for name in room})[0] == End.NO_ROOM
+
+
+def test_headers_that_were_not_expected_end_a_piece() -> None:
+    many = batch([record(b"v", headers=((b"", None),) * 30)] * 40, base_offset=5)
+    reading = Reading(GOOD + many)
+    assert reading.read() == End.FULL
+    assert reading.taken()[0] == 3
+    assert reading.read() == End.END
+    assert reading.taken()[0] == 40
 
 
 def test_rows_of_a_table_are_read_and_no_others() -> None:
     data = GOOD + LARGE + GOOD
-    table = scan(data, on_bad_crc="defer").take(np.array([0, 2]))
-    given = arguments(data)
-    assert read_batches(data, table.rows, **given) == End.END
-    assert given["state"][[0, 4]].tolist() == [2, 6]
+    reading = Reading(data)
+    assert reading.table(scan(data, on_bad_crc="defer").take(np.array([0, 2])).rows) == End.END
+    assert (reading.kernel.at, reading.taken()[0]) == (2, 6)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"ask": np.zeros(7, np.int64)}, "length"),
-        ({"state": np.zeros(20, np.int64)}, "length"),
-        ({"block": np.empty(100, np.uint8)}, "no room"),
-        ({"base": 1}, "do not fit"),
-        ({"file_end": 10}, "do not fit"),
+        ({"within": np.zeros(3, np.int64)}, "length"),
+        ({"counts": np.zeros((3, 2), np.int64)}, "width"),
+        ({"rows_max": 0}, "2\\^31"),
+        ({"bytes_max": 2**31}, "2\\^31"),
+        ({"rows_usual": 0}, "2\\^31"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(change: dict[str, Any], says: str) -> None:
+def test_a_request_that_makes_no_sense_is_refused(change: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        read_batches(GOOD, None, **{**arguments(GOOD), **change})
+        Reading(GOOD, **change)
 
 
-@pytest.mark.parametrize(("field", "value"), [(1, 2**40), (4, 101), (5, -1), (7, 1), (6, 11)])
-def test_a_state_that_does_not_fit_its_room_is_refused(field: int, value: int) -> None:
-    given = arguments(GOOD)
-    given["state"][field] = value
-    with pytest.raises(ValueError, match="room"):
-        read_batches(GOOD, None, **given)
+@pytest.mark.parametrize(
+    ("at", "base", "file_end"),
+    [
+        (0, 1, 2**40),
+        (-1, 0, 2**40),
+        (0, -1, 2**40),
+        (0, 0, 10),
+        (10**6, 0, 2**40),
+        (2**63 - 1, 2**63 - 1, 2**63 - 1),
+        (2**63 - 1, -(2**63), 2**63 - 1),
+    ],
+)
+def test_places_outside_the_bytes_are_refused(at: int, base: int, file_end: int) -> None:
+    reading = Reading(GOOD)
+    reading.kernel.move(at)
+    with pytest.raises(ValueError, match="do not fit"):
+        reading.kernel.read(GOOD, base, 2**63 - 1, file_end)
 
 
 def test_a_table_of_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="width"):
-        read_batches(GOOD, np.zeros((1, 3), np.int64), **arguments(GOOD))
+        Reading(GOOD).table(np.zeros((1, 3), np.int64))
 
 
-def test_a_layout_beyond_all_bounds_is_refused() -> None:
-    with pytest.raises(ValueError, match="2\\^31"):
-        block_layout(31, 2**31, 0, 0, np.zeros(16, np.int64))
+def test_a_place_in_front_of_a_table_is_refused() -> None:
+    reading = Reading(GOOD)
+    reading.kernel.move(-1)
+    with pytest.raises(ValueError, match="outside the table"):
+        reading.table(scan(GOOD).rows)
+
+
+@pytest.mark.parametrize("size", [0, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("position", [0, 2**63 - 1, -(2**63)])
+def test_a_table_that_makes_no_sense_is_not_believed(position: int, size: int) -> None:
+    told = scan(GOOD * 2).rows.copy()
+    told[1, :2] = position, size
+    for how in ({}, {"sized": False, "as_large_as_possible": True}):
+        reading = Reading(GOOD * 2, **how)
+        assert reading.table(told) in (End.ODD, End.FULL, End.NO_ROOM)
+        assert reading.taken()[0] <= 3
+
+
+def test_memory_that_fails_ends_the_call_and_nothing_else() -> None:
+    reading = Reading(GOOD)
+
+    def none(_size: int) -> Any:
+        raise MemoryError
+
+    reading.kernel = BatchReader(
+        Blocks(none, first_bytes=1000), Inflated(), **Plan(Request(fields=FIELDS)).asked
+    )
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            reading.read()
+    assert reading.kernel.take() is None

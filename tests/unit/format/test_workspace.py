@@ -35,10 +35,11 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def sizes(use: Use, kept: int, pieces: int = 20) -> list[int]:
     """The sizes of pieces of which a caller keeps the latest so many."""
-    memory, held, found = Workspace(use=use, fresh=private_memory), [], []
+    memory, held, found = Workspace(use=use, fresh=private_memory).blocks, [], []
     for _ in range(pieces):
-        found.append(memory.piece_bytes())
-        held.append(memory.block(2 * found[-1], found[-1], ())[:10])
+        size = memory.piece_bytes()
+        held.append(memory.take(2 * size, size, [] if size > STREAMED_BYTES else None))
+        found.append(size)
         del held[: max(0, len(held) - kept)]
     return [size // PIECE_BYTES for size in found]
 
@@ -56,8 +57,8 @@ def test_who_keeps_all_gets_larger_pieces_up_to_a_bound() -> None:
 
 
 def test_who_lets_go_late_gets_small_pieces_again() -> None:
-    memory = Workspace(use="streamed")
-    held = [memory.block(2 * PIECE_BYTES, memory.piece_bytes(), ()) for _ in range(8)]
+    memory = Workspace(use="streamed").blocks
+    held = [memory.take(2 * PIECE_BYTES, memory.piece_bytes()) for _ in range(8)]
     assert memory.piece_bytes() == 8 * PIECE_BYTES
     del held[3]
     assert memory.piece_bytes() == STREAMED_BYTES
@@ -100,7 +101,7 @@ def test_a_system_without_private_maps_gives_other_memory(monkeypatch: pytest.Mo
 def test_tables_have_few_chunks_and_the_rows_of_the_pieces(
     orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace, "_KEPT_FIRST", 2)
+    monkeypatch.setitem(workspace.GROWTH["streamed"], "least_kept", 2)
     found = scan(orders, fields=FIELDS)
     pieces = [piece for piece in found]
     expected = pa.concat_tables([scan(orders, fields=FIELDS, max_rows=700).to_arrow()])
@@ -124,7 +125,7 @@ def test_bounds_that_are_set_hold_for_streams_and_tables(orders: Path) -> None:
 
 
 def test_logs_and_segments_grow_too(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace, "_KEPT_FIRST", 2)
+    monkeypatch.setitem(workspace.GROWTH["streamed"], "least_kept", 2)
     with Log.open(orders) as log, Segment.open(orders / f"{0:020}.log") as segment:
         assert pa.table(log)["value"].num_chunks <= 10
         assert pa.table(segment)["value"].num_chunks <= 7

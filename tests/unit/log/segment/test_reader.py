@@ -13,9 +13,9 @@ import pytest
 from kseg import CorruptRecordError, InvalidRecordError, LimitExceededError, NotALogError, Segment
 from kseg.constants import StopReason
 from kseg.files import log_file
-from kseg.format import reader as pieces
+from kseg.format import workspace
 from kseg.format.columns import FIELDS
-from kseg.format.header import join_tables
+from kseg.format.header import BATCHES_MAX, join_tables
 from kseg.log.segment import reader
 from tests.builders import (
     COMMIT,
@@ -475,7 +475,7 @@ def test_batches_without_rows_in_front_of_a_large_one_give_none(
     path = write_segment(tmp_path, 0, control_batch(COMMIT), control_batch(COMMIT), large)
     undefined = np.full
     monkeypatch.setattr(
-        pieces, "np", Undefined(np, empty=lambda size, kind: undefined(size, 3, kind))
+        workspace, "np", Undefined(np, empty=lambda size, kind: undefined(size, 3, kind))
     )
     with Segment.open(path) as segment:
         read = list(segment.read(fields=("value", "producer_id")))
@@ -509,7 +509,7 @@ def test_a_window_that_ends_behind_the_batch_in_front_goes_on(
 def test_more_batches_without_rows_than_a_piece_counts_are_passed_over(
     tmp_path: Path, rows: int
 ) -> None:
-    marker, count = control_batch(COMMIT), pieces.BATCHES_MAX + 3
+    marker, count = control_batch(COMMIT), BATCHES_MAX + 3
     markers = [at.to_bytes(8, "big") + marker[8:] for at in range(count)]
     behind = [batch([record(b"v")], base_offset=count)] * rows
     path = write_segment(tmp_path, 0, b"".join(markers), *behind)
