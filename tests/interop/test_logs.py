@@ -63,6 +63,13 @@ PINNED = {
     "a pass that begins behind an abort of the same producer": ("compacted", "s20261124", 380),
     "epochs in front of messages without one": ("kafka-compacted", "s20261124", 429),
     "an index that lacks an entry since a restart": ("kafka-compacted", "s20261124", 495),
+    "a commit of a producer who has aborted in front of the log's start": (
+        "kafka-compacted",
+        "e23b",
+        693,
+    ),
+    "a clean load that inflates a damaged message of another segment": ("damaged", "e23d", 173),
+    "a torn message that counts as compressed": ("damaged", "e23d", 193),
 }
 
 

@@ -179,8 +179,13 @@ def _failure(error: KsegError | OSError, path: str) -> Noticed:
 def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
     """What Kafka's steps come to."""
     recover = f"kseg recover {plan.path} --apply"
+    spoilt = _spoilt_message(plan)
+    if spoilt is not None:
+        yield Noticed("not-imitated", spoilt, _INFLATES, Outcome.UNKNOWN)
     if plan.error is not None:
         failed = _failure(plan.error, plan.path)
+        if spoilt is not None:  # Kafka may have come no further
+            failed = replace(failed, exception=None)
         yield replace(failed, mend=recover if _is_mended(plan) else None)
         return
     swept = sum(one.size for one in plan.segments if one.walked)
@@ -206,6 +211,25 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
         if each.name.startswith("-") and each.name.endswith(".log"):
             message = f"{each.name} is a segment of negative offsets to Kafka"
             yield Noticed("not-imitated", plan.path, message, Outcome.UNKNOWN)
+
+
+def _spoilt_message(plan: RecoveryPlan) -> str | None:
+    """The log of a damaged message that Kafka inflates on its way, if there is one."""
+    for path, position in plan.inflated:
+        try:
+            opened = Segment.open(path)
+        except FileNotFoundError:  # the load would have moved it
+            continue
+        with opened as segment:
+            if position < segment.size and _is_spoilt(segment, position):
+                return path
+    return None
+
+
+def _is_spoilt(segment: Segment, position: int) -> bool:
+    """Whether there is no batch at a position, or none that matches its checksum."""
+    tile = next(segment.walk(start=position, limit=position + 1))
+    return not (len(tile.table) and tile.table.crc_ok[0])
 
 
 def _is_mended(plan: RecoveryPlan) -> bool:
@@ -262,8 +286,7 @@ def _of_old_messages(plan: RecoveryPlan) -> Iterator[Noticed]:
         for table in segment.headers(start=segment.start_for_offset(_INT64_MAX).position):
             old = (table.magic < 2) & (table.attributes & _CODEC_MASK != Compression.NONE)
             for position in table.position[old].tolist():
-                tile = next(segment.walk(start=position, limit=position + 1))
-                if len(tile.table) and not tile.table.crc_ok[0]:
+                if _is_spoilt(segment, position):
                     yield Noticed("not-imitated", log, _INFLATES, Outcome.UNKNOWN)
                     return
 

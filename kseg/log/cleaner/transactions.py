@@ -68,10 +68,17 @@ NO_DECISIONS: Final = Decisions(AbortedRanges.of(()), np.empty(0, np.int64), (),
 
 
 class _Walk(TransactionWalk):
-    """A walk that also notes markers without data, and what an index has of the others."""
+    """A walk that also notes markers without data, and what an index has of the others.
 
-    def __init__(self) -> None:
+    An aborted transaction that ended in front of the log's start is a committed one to Kafka, and
+    is not over: the producer's next marker of a commit stands for its data, too. Here this data is
+    aborted, but that marker stays as long as with Kafka.
+    """
+
+    def __init__(self, log_start_offset: int) -> None:
         super().__init__()
+        self._log_start_offset = log_start_offset
+        self._held: set[int] = set()
         self.bare: list[int] = []
         self.entries: list[AbortedTxn] = []
         self.records: int | None = 0
@@ -84,9 +91,14 @@ class _Walk(TransactionWalk):
 
     def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
         first = super().decide(producer_id, offset, aborts=aborts)
-        if first is None:
+        holds = not aborts and producer_id in self._held
+        if first is None and not holds:
             self.bare.append(offset)
-        elif aborts:
+        if holds:
+            self._held.discard(producer_id)
+        if first is not None and aborts:
+            if offset < self._log_start_offset:
+                self._held.add(producer_id)
             stable = min(self.open.values(), default=offset + 1)
             self.entries.append(AbortedTxn(producer_id, first, offset, stable))
         return first
@@ -127,7 +139,7 @@ def read_decisions(inputs: CleanerInputs, start_offset: int, end_offset: int) ->
         FormatError: a segment is damaged.
         OSError: a file cannot be read.
     """
-    walk = _Walk()
+    walk = _Walk(inputs.log_start_offset)
     for info in inputs.segments:
         if info.base_offset >= end_offset and all(o >= end_offset for o in walk.open.values()):
             break

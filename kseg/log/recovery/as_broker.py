@@ -7,7 +7,7 @@ is what does not change the stored records, and what the headers alone do not te
 - the room that a broker takes in advance: indexes of full size beside the last segment, and under
   `preallocate` the zeros of a new log; what is left here is as after a clean stop;
 - a batch that counts as a compressed message because its magic byte was flipped: Kafka inflates it
-  to learn its offset, and may fail over that;
+  to learn its offset, and may fail over that; the plan names those that are looked at (`inflated`);
 - segments of negative offsets.
 
 Source: Kafka `LogLoader`, `LogSegment.sanityCheck`, `UnifiedLog.rebuildProducerState`.
@@ -151,7 +151,7 @@ class AsBroker(Loading):
             self._recover_from_point()
         base = self.context.bases[-1]
         with self.context.open(base) as segment:
-            end = raw_lookups.next_offset(segment, self._index(base))
+            end = raw_lookups.next_offset(segment, self._index(base), self._inflates)
         check_followed(end, self.context.path(base))
         return end
 
@@ -233,7 +233,12 @@ class AsBroker(Loading):
         base, bases = segment.base_offset, self.context.bases
         at = bisect_right(bases, end)
         holds_end = at > 0 and base == bases[at - 1]
-        raw_lookups.feed_segment(state, segment, self._index(base), end, holds_end=holds_end)
+        index = self._index(base)
+        raw_lookups.feed_segment(state, segment, index, end, self._inflates, holds_end=holds_end)
+
+    def _inflates(self, path: str, position: int) -> None:
+        if (path, position) not in self.context.inflated:
+            self.context.inflated.append((path, position))
 
     def _index(self, base: int) -> bytes:
         """A segment's offset index; none if its bytes are not held, which leads to the start."""
@@ -268,7 +273,8 @@ class AsBroker(Loading):
         for base in self.context.from_offset(max(first, start)):
             with self.context.open(base) as segment:
                 index = self._index(base)
-                if raw_lookups.position_of(segment, index, max(first, start)) is not None:
+                at = raw_lookups.position_of(segment, index, max(first, start), self._inflates)
+                if at is not None:
                     return
 
     def _truncate_epochs(self, end: int) -> None:

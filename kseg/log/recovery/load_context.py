@@ -104,6 +104,7 @@ class LoadContext:
         held: the offset index of the segment that was walked last, and whose it is.
         walked_bytes, to_walk_bytes: for `progress`.
         known_snapshots: see `same_snapshots`.
+        inflated: see `RecoveryPlan`.
     """
 
     overlay: Overlay
@@ -122,6 +123,7 @@ class LoadContext:
     walked_bytes: int = 0
     to_walk_bytes: int = 0
     known_snapshots: SnapshotFiles | None = None
+    inflated: list[tuple[str, int]] = field(default_factory=list)
 
     # ---- segments --------------------------------------------------------------------------------
 

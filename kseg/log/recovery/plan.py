@@ -106,6 +106,8 @@ class RecoveryPlan:
         snapshots: offsets of the producer snapshots afterwards.
         seen: the files that the plan was made for.
         error: why the log cannot be loaded, instead of all the offsets; None if it can.
+        inflated: compressed messages of magic 0 and 1, by log file and position, that Kafka
+            inflates to learn their offsets; only told `as_broker`.
     """
 
     path: str
@@ -124,6 +126,7 @@ class RecoveryPlan:
     seen: tuple[FileSeen, ...]
     error: KsegError | None = field(default=None, compare=False)
     lost: tuple[Lost, ...] = ()
+    inflated: tuple[tuple[str, int], ...] = ()
 
     @property
     def leftovers(self) -> tuple[str, ...]:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     OnError = Callable[[KsegError], None]
 
+#: Told of a compressed message of magic 0 or 1: the log file, and the position in it.
+Inflates = Callable[[str, int], None]
+
 _ENTRY: Final = struct.Struct(">ii")
 #: The slots at the end of an index in which Kafka searches first.
 _WARM_SLOTS: Final = 8192 // _ENTRY.size
@@ -78,11 +81,20 @@ def _relative(entries: bytes, slot: int) -> int:
     return relative
 
 
-def position_of(segment: Segment, entries: bytes, offset: int) -> int | None:
+def position_of(
+    segment: Segment, entries: bytes, offset: int, inflates: Inflates | None = None
+) -> int | None:
     """The position of the batch with `offset` or the next one, from where the index leads.
 
     The first batch that begins at or past `offset` ends the walk, and only the one right in front
     of it may hold `offset`. Where offsets are out of order this is not the first that ends past it.
+
+    Args:
+        segment: to be read.
+        entries: its offset index.
+        offset: wanted.
+        inflates: told of each compressed message on the way: where its offsets begin, Kafka learns
+            by inflating it.
 
     Raises:
         CorruptRecordError: a size that no batch has lies before it.
@@ -94,6 +106,9 @@ def position_of(segment: Segment, entries: bytes, offset: int) -> int | None:
     for table in segment.headers(start=start, policy="file"):
         found = np.flatnonzero(table.base_offset >= offset)
         count = int(found[0]) if len(found) else len(table)
+        if inflates is not None:
+            for position in _compressed_messages(table, count + 1):
+                inflates(str(segment.path), position)
         if count:
             before = int(table.position[count - 1]), int(table.last_offset[count - 1])
         if len(found):
@@ -104,12 +119,19 @@ def position_of(segment: Segment, entries: bytes, offset: int) -> int | None:
     return _holding(before, offset)
 
 
+def _compressed_messages(table: BatchTable, count: int) -> list[int]:
+    """Where those among the first so many batches lie; a negative magic is an old one to Kafka."""
+    found = (table.magic < 2) & (table.codec != 0)
+    positions: list[int] = table.position[:count][found[:count]].tolist()
+    return positions
+
+
 def _holding(batch: tuple[int, int] | None, offset: int) -> int | None:
     """The position of a batch that ends at or past `offset`; None for another, or for none."""
     return None if batch is None or batch[1] < offset else batch[0]
 
 
-def next_offset(segment: Segment, entries: bytes) -> int:
+def next_offset(segment: Segment, entries: bytes, inflates: Inflates | None = None) -> int:
     """The offset behind the last batch, as far as the index lets it be found.
 
     Where the last entry points at a torn batch this is the base offset, whatever lies in front.
@@ -121,7 +143,7 @@ def next_offset(segment: Segment, entries: bytes) -> int:
     """
     count = len(entries) // _ENTRY.size
     last = segment.base_offset + (_relative(entries, count - 1) if count else 0)
-    start = position_of(segment, entries, last)
+    start = position_of(segment, entries, last, inflates)
     end = segment.base_offset
     if start is None:
         return end
@@ -133,7 +155,13 @@ def next_offset(segment: Segment, entries: bytes) -> int:
 
 
 def feed_segment(
-    state: ProducerState, segment: Segment, entries: bytes, end_offset: int, *, holds_end: bool
+    state: ProducerState,
+    segment: Segment,
+    entries: bytes,
+    end_offset: int,
+    inflates: Inflates | None = None,
+    *,
+    holds_end: bool,
 ) -> None:
     """Take in a segment's batches from `map_end_offset` on, up to `end_offset`.
 
@@ -142,6 +170,7 @@ def feed_segment(
         segment: to be read.
         entries: its offset index.
         end_offset: where to end.
+        inflates: as for `position_of`.
         holds_end: whether `end_offset` belongs to this segment; else all of it is taken in.
 
     Raises:
@@ -152,8 +181,8 @@ def feed_segment(
     Source: Kafka `UnifiedLog.rebuildProducerState`.
     """
     start = state.map_end_offset
-    limit = position_of(segment, entries, end_offset) if holds_end else None
-    position = position_of(segment, entries, start)
+    limit = position_of(segment, entries, end_offset, inflates) if holds_end else None
+    position = position_of(segment, entries, start, inflates)
     if position is None:
         return
     limit = segment.size if limit is None else limit

@@ -139,6 +139,7 @@ def _plan_of(loaded: LoadResult) -> RecoveryPlan:
         snapshots=() if log is None else log.snapshots.offsets,
         seen=context.overlay.seen,
         error=loaded.error,
+        inflated=tuple(context.inflated),
     )
 
 
