@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg.constants import ControlType, TimestampType
-from kseg.format.header import LOG_APPEND, BatchTable, sequence_after
+from kseg.constants import ControlType
+from kseg.format.header import BatchTable, sequence_after
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -32,17 +32,6 @@ BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
     "delete_horizon_ms": (lambda t: t.delete_horizon_ms, np.int64),
     "valid": (lambda t: t.crc_ok != 0, np.bool_),
 }
-
-
-def common_timestamp_type(table: BatchTable) -> int | None:
-    """The type of all timestamps of all batches; None where they differ.
-
-    Usually the table's flags answer, which is fast where batches have one record each.
-    """
-    if not (table.kafka07 or table.attributes_seen & LOG_APPEND or table.magics_seen & 1):
-        return int(TimestampType.CREATE_TIME)
-    types = BATCH_FIELDS["timestamp_type"][0](table)
-    return int(types[0]) if len(types) and (types == types[0]).all() else None
 
 
 class Shared:
@@ -96,4 +85,4 @@ class Shared:
         return np.asarray(self.table.last_offset + step)
 
 
-__all__ = ["BATCH_FIELDS", "Shared", "common_timestamp_type"]
+__all__ = ["BATCH_FIELDS", "Shared"]

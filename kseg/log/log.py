@@ -344,7 +344,20 @@ class Log(LogReading):
     def append_as_follower(
         self, data: Batch, *, leader_epoch: int | None = None, durable: bool = False
     ) -> AppendResult:
-        """Write batches as a leader has them; see `kseg.log.writer.append.append_as_follower`."""
+        """Write batches as a leader has them, with their offsets; each checksum is checked.
+
+        Args:
+            data: batches, rising; a part of one at the end is left out.
+            leader_epoch: of the fetch that got them; later epochs are left out. None takes all.
+            durable: flush before this returns.
+
+        Raises:
+            AppendError, FormatError, ProducerError: the batches are refused; nothing has changed.
+            OSError: the disk refuses.
+            PoisonedFileError: the log failed before.
+
+        Source: Kafka `UnifiedLog.appendAsFollower`; see `kseg.log.writer.append`.
+        """
         result = self._follow(self._state or self.state, data, leader_epoch)
         if durable:
             self.flush()
@@ -365,7 +378,21 @@ class Log(LogReading):
         return flushing.flush(self.state, offset)
 
     def roll(self, expected_next_offset: int | None = None) -> int:
-        """Begin another segment; returns its base offset. See `kseg.log.writer.flush.roll`."""
+        """Begin another segment at the log's end.
+
+        Args:
+            expected_next_offset: where the next batch will begin, if past the end.
+
+        Returns:
+            The base offset of the segment.
+
+        Raises:
+            KsegError: the segment that would be there has records already.
+            OSError: the disk refuses.
+            PoisonedFileError: the log failed before.
+
+        Source: Kafka `UnifiedLog.roll`; see `kseg.log.writer.flush`.
+        """
         from kseg.log.writer import flush as flushing
 
         return flushing.roll(self.state, expected_next_offset)
@@ -384,17 +411,29 @@ class Log(LogReading):
         return self.state.update_high_watermark(offset)
 
     def update_config(self, config: LogConfig) -> None:
-        """Use other settings from now on; see `LogState.update_config`."""
+        """Use other settings from now on; what is stored already stays as it is.
+
+        Source: Kafka `UnifiedLog.updateConfig`.
+        """
         self.state.update_config(config)
 
     # ---- keeping house: kseg.log.writer.retention ------------------------------------------------
 
     def delete_old_segments(self, *, now_ms: Time | None = None) -> RetentionReport:
-        """Delete what retention does not keep; see `kseg.log.writer.retention.delete_old_segments`.
+        """Delete what retention does not keep, whole segments from the log's start on.
 
         In a broker's data directory, and for Kafka's internal topics, the known policy of the topic
         goes before `config`, and settings that you did not give have no default:
         `kseg.log.topic_policy`.
+
+        Args:
+            now_ms: the time to count ages from, in ms or as other times; the clock's without it.
+
+        Raises:
+            OSError: the disk refuses; run it again.
+            PoisonedFileError: the log failed before.
+
+        Source: Kafka `UnifiedLog.deleteOldSegments`.
         """
         from kseg.log.writer import retention
 
@@ -446,26 +485,71 @@ class Log(LogReading):
             return state.producers.expire(now_of(now_ms, state.now_ms))
 
     def note_offsets(self, *, write: bool = False) -> None:
-        """Tell the data directory where the log stands; see `LogState.note_offsets`."""
+        """Tell the data directory the log's recovery point, start and high watermark.
+
+        Args:
+            write: write its checkpoints at once.
+
+        Raises:
+            OSError: the checkpoints could not be written; the old ones are there.
+        """
         with self.state.changing():
             self.state.note_offsets(write=write)
 
     # ---- cutting: kseg.log.writer.truncate -------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut the log back to `offset`, if it ends behind; see `kseg.log.writer.truncate`."""
+        """Cut the log back to `offset`, if it ends behind; lasting when this returns.
+
+        A batch goes whole: records in front of the offset may go with it.
+
+        Returns:
+            Whether the log ended behind it.
+
+        Raises:
+            ValueError: the offset is negative.
+            SegmentInUseError: a reader maps what is to be cut, and the disk is too full for a copy.
+            CorruptRecordError: damage lies in front of the offset; nothing is changed.
+            OSError: the disk refuses.
+            PoisonedFileError: the log failed before.
+
+        Source: Kafka `UnifiedLog.truncateTo`; see `kseg.log.writer.truncate`.
+        """
         from kseg.log.writer import truncate
 
         return truncate.truncate_to(self.state, offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop all records, and begin anew at `offset`; see `kseg.log.writer.truncate`."""
+        """Drop all records, and begin anew at `offset`; lasting when this returns.
+
+        Args:
+            offset: where the log begins and ends.
+            log_start_offset: what it calls its start, if not `offset`.
+
+        Raises:
+            ValueError: an offset is negative or has over 64 bits, or the start is past the end.
+            OSError: the disk refuses, and the log has failed.
+            PoisonedFileError: the log failed before.
+
+        Source: Kafka `UnifiedLog.truncateFullyAndStartAt`.
+        """
         from kseg.log.writer import truncate
 
         truncate.truncate_fully_and_start_at(self.state, offset, log_start_offset)
 
     def delete_records_before(self, offset: int) -> bool:
-        """Move the log's start to `offset`, if it starts before; see `kseg.log.writer.truncate`."""
+        """Move the log's start to `offset`, if it starts before; lasting when this returns.
+
+        Returns:
+            Whether the log started before it.
+
+        Raises:
+            OffsetOutOfRangeError: it is negative, or lies past the high watermark.
+            OSError: the disk refuses; a crash may take the move back.
+            PoisonedFileError: the log failed before.
+
+        Source: Kafka `UnifiedLog.maybeIncrementLogStartOffset`.
+        """
         from kseg.log.writer import truncate
 
         return truncate.increment_log_start(self.state, offset)

@@ -169,3 +169,18 @@ def test_the_version_is_the_installed_one() -> None:
     from importlib.metadata import version
 
     assert kseg.__version__ == version("kseg")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in kseg.__all__ if inspect.isfunction(getattr(kseg, name))]
+)
+def test_every_public_function_says_what_it_takes_and_raises(name: str) -> None:
+    function = getattr(kseg, name)
+    said, given = inspect.getdoc(function) or "", len(inspect.signature(function).parameters)
+    wanted = [*(["Raises:"] if given else []), *(["Args:"] if given > 2 else [])]
+    assert [section for section in wanted if f"\n{section}\n" not in said] == []
+
+
+def test_the_readme_names_every_verb() -> None:
+    text = (tree.ROOT / "README.md").read_text(encoding="utf-8")
+    assert [verb for verb in VERBS if f"kseg {verb} " not in text] == []

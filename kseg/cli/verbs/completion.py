@@ -12,6 +12,9 @@ _HELP = """Print the completion script for SHELL, which knows topics, partitions
 bash: kseg completion bash > ~/.local/share/bash-completion/completions/kseg
 zsh:  kseg completion zsh > "${fpath[1]}/_kseg"
 fish: kseg completion fish > ~/.config/fish/completions/kseg.fish
+
+\b
+For this shell alone: eval "$(kseg completion bash)"
 """
 
 

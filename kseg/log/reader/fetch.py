@@ -118,11 +118,6 @@ class Fetched(NamedTuple):
     hidden: AbortedRanges | None = None
 
     @property
-    def size_before(self) -> int:
-        """Bytes of the segment before the first one."""
-        return self.position
-
-    @property
     def next_offset(self) -> int:
         """The offset behind the last whole batch; `start_offset` if there is none."""
         end = self.start_offset

@@ -307,6 +307,27 @@ def recover(
     """`plan_recovery` and `apply_recovery` in one, under the lock of the data directory.
 
     Each segment is walked once.
+
+    Args:
+        path: the partition directory.
+        as_broker: do just what Kafka 4.2.0 would do, and report no more.
+        clean, recovery_point, log_start_offset: as the data directory says, where they are None.
+        config: of the log; Kafka's defaults without it.
+        now_ms: the time to take for now, in ms or as other times; the clock's without it.
+        backup_directory: where to keep what is cut and replaced; beside the data directory
+            without it.
+        keep_cut: whether to keep it at all.
+        progress: is called with bytes done and bytes in all.
+
+    Returns:
+        What was done, with the plan that was followed.
+
+    Raises:
+        ValueError: an offset has more than 64 bits.
+        LogLockedError: a broker, or another writer, holds the data directory.
+        NotALogError: the path is no partition directory.
+        KsegError: the log cannot be brought in order; nothing is changed.
+        OSError: the disk refuses; run it again.
     """
     io.check_new_files(path)
     directory = Path(path)

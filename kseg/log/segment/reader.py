@@ -392,6 +392,14 @@ class Segment(Closing):
 
         Messages of magic 0 carry no time and are never found.
 
+        Args:
+            timestamp: ms since 1970, or another time as `kseg.time_ms` takes it.
+            start_offset: the first offset to look at.
+
+        Raises:
+            ValueError: the time is none.
+            CorruptRecordError: damage lies between the place the index leads to and the record.
+
         Source: Kafka LogSegment.findOffsetByTimestamp.
         """
         timestamp = time_ms(timestamp, round_up=True)
